@@ -1,0 +1,42 @@
+"""C++ code from .proto files, by the system's protoc."""
+
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+def cc_proto(name, src, deps = [], grpc = False, **kwargs):
+    """A cc_library with the generated code of one .proto file.
+
+    Args:
+      name: of the cc_library.
+      src: the .proto file; imports are relative to the workspace.
+      deps: the cc_proto targets of the files that it imports.
+      grpc: whether to generate service code too.
+      **kwargs: passed on to the cc_library.
+    """
+    stem = src[:-len(".proto")]
+    suffixes = [".pb"] + ([".grpc.pb"] if grpc else [])
+    hdrs = [stem + suffix + ".h" for suffix in suffixes]
+    srcs = [stem + suffix + ".cc" for suffix in suffixes]
+    tools = ["@protobuf_compiler//:protoc"]
+    command = "$(location @protobuf_compiler//:protoc) -I. --cpp_out=$(GENDIR)"
+    if grpc:
+        tools.append("@protobuf_compiler//:grpc_cpp_plugin")
+        command += (" --grpc_out=$(GENDIR) --plugin=protoc-gen-grpc=" +
+                    "$(location @protobuf_compiler//:grpc_cpp_plugin)")
+    native.genrule(
+        name = name + "_generate",
+        srcs = [src] + [dep + "_sources" for dep in deps],
+        outs = hdrs + srcs,
+        cmd = command + " $(location %s)" % src,
+        exec_tools = tools,
+    )
+    native.filegroup(
+        name = name + "_sources",
+        srcs = [src] + [dep + "_sources" for dep in deps],
+    )
+    cc_library(
+        name = name,
+        srcs = srcs,
+        hdrs = hdrs,
+        deps = deps + ["@protobuf"] + (["@grpc"] if grpc else []),
+        **kwargs
+    )

@@ -1,0 +1,101 @@
+"""Libraries and tools of the system, found with pkg-config and on the PATH."""
+
+def _run(ctx, arguments, what):
+    result = ctx.execute(arguments)
+    if result.return_code != 0:
+        fail("%s: %s was not found. Run ./tools/setup, which installs it.\n%s" %
+             (ctx.name, what, result.stderr))
+    return result.stdout.strip()
+
+def _quoted(items):
+    return ", ".join(["\"%s\"" % item for item in items])
+
+def _write_library(ctx, include_dirs, defines, linkopts):
+    """Writes a BUILD file with one cc_library, its include directories linked in."""
+    includes = []
+    for i, directory in enumerate(include_dirs):
+        ctx.symlink(directory, "include_%d" % i)
+        includes.append("include_%d" % i)
+    ctx.file("BUILD.bazel", """
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+cc_library(
+    name = "{name}",
+    hdrs = glob([{globs}]),
+    defines = [{defines}],
+    includes = [{includes}],
+    linkopts = [{linkopts}],
+    visibility = ["//visibility:public"],
+)
+""".format(
+        name = ctx.name,
+        globs = _quoted([i + "/**/*.h*" for i in includes]),
+        defines = _quoted(defines),
+        includes = _quoted(includes),
+        linkopts = _quoted(linkopts),
+    ))
+
+def _pkg_config_library_impl(ctx):
+    packages = ctx.attr.packages
+    what = "the pkg-config package " + " or ".join(packages)
+    if not ctx.which("pkg-config"):
+        fail("pkg-config was not found. Run ./tools/setup, which installs it.")
+    cflags = _run(ctx, ["pkg-config", "--cflags"] + packages, what).split(" ")
+    libs = _run(ctx, ["pkg-config", "--libs"] + packages, what).split(" ")
+
+    # pkg-config leaves the compiler's own directories out, so what is left needs a link.
+    _write_library(
+        ctx,
+        include_dirs = [flag[2:] for flag in cflags if flag.startswith("-I")],
+        defines = [flag[2:] for flag in cflags if flag.startswith("-D")],
+        linkopts = [flag for flag in libs if flag] + ctx.attr.extra_linkopts,
+    )
+
+pkg_config_library = repository_rule(
+    doc = "A cc_library @name//:name with the flags that pkg-config gives for `packages`.",
+    implementation = _pkg_config_library_impl,
+    attrs = {
+        "extra_linkopts": attr.string_list(),
+        "packages": attr.string_list(mandatory = True),
+    },
+    environ = ["PATH", "PKG_CONFIG_PATH"],
+    local = True,
+)
+
+def _plain_library_impl(ctx):
+    ctx.file("probe.cc", "#include <%s>\nint main() {}\n" % ctx.attr.header)
+    compiler = ctx.os.environ.get("CXX", "c++")
+    linkopts = ["-l" + ctx.attr.library]
+    _run(
+        ctx,
+        [compiler, str(ctx.path("probe.cc")), "-o", str(ctx.path("probe"))] + linkopts,
+        "the library %s with its header %s" % (ctx.attr.library, ctx.attr.header),
+    )
+    _write_library(ctx, include_dirs = [], defines = [], linkopts = linkopts)
+
+plain_library = repository_rule(
+    doc = "A cc_library @name//:name for a library without a .pc file, on the compiler's own paths.",
+    implementation = _plain_library_impl,
+    attrs = {
+        "header": attr.string(mandatory = True),
+        "library": attr.string(mandatory = True),
+    },
+    environ = ["PATH", "CXX"],
+    local = True,
+)
+
+def _system_tools_impl(ctx):
+    for tool in ctx.attr.tools:
+        path = ctx.which(tool)
+        if not path:
+            fail("%s was not found on the PATH. Run ./tools/setup, which installs it." % tool)
+        ctx.symlink(path, tool)
+    ctx.file("BUILD.bazel", "exports_files([%s])\n" % _quoted(ctx.attr.tools))
+
+system_tools = repository_rule(
+    doc = "Programs of the PATH, as files @name//:tool.",
+    implementation = _system_tools_impl,
+    attrs = {"tools": attr.string_list(mandatory = True)},
+    environ = ["PATH"],
+    local = True,
+)
