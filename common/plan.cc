@@ -1,0 +1,185 @@
+#include "common/plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/hash.h"
+
+namespace ps {
+namespace {
+
+constexpr int64_t kMaxChunks = int64_t{1} << 24;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t RoundUp(int64_t n) { return CeilDiv(n, kAlignment) * kAlignment; }
+
+// Whole layers, or whole tensors, on the shards that `placement` gives.
+std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placement, int shards) {
+  // What is placed as one piece: a run of tensors.
+  struct Unit {
+    int first_tensor;
+    int tensor_count;
+    int64_t parameters;
+  };
+  std::vector<Unit> units;
+  for (const Layer& layer : model.layers()) {
+    if (placement == Partition::TENSOR_ROUND_ROBIN) {
+      for (int i = 0; i < layer.tensor_count; ++i) {
+        const int tensor = layer.first_tensor + i;
+        units.push_back({tensor, 1, model.tensors()[tensor].size});
+      }
+    } else if (layer.tensor_count > 0) {
+      units.push_back({layer.first_tensor, layer.tensor_count, layer.parameters});
+    }
+  }
+
+  std::vector<int> order(units.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (placement == Partition::GREEDY) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return units[a].parameters > units[b].parameters; });
+  }
+  std::vector<int64_t> load(shards, 0);
+  std::vector<int> shard_of_tensor(model.tensors().size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Unit& unit = units[order[i]];
+    const int shard = placement == Partition::GREEDY
+                          ? std::min_element(load.begin(), load.end()) - load.begin()
+                          : i % shards;
+    load[shard] += unit.parameters;
+    std::fill_n(shard_of_tensor.begin() + unit.first_tensor, unit.tensor_count, shard);
+  }
+
+  std::vector<Slice> slices;
+  for (size_t tensor = 0; tensor < model.tensors().size(); ++tensor) {
+    slices.push_back({.tensor = static_cast<int>(tensor),
+                      .size = model.tensors()[tensor].size,
+                      .shard = shard_of_tensor[tensor]});
+  }
+  return slices;
+}
+
+// The parameters, counted through in model order, in one run per shard. With n = 16 * (q * S + m)
+// + r, m < S and r < 16, the first m shards own 16 * (q + 1) elements, the others 16 * q, and the
+// last, which is always one of the others, r more: no two differ by more than 16.
+std::vector<Slice> CutByMemory(const Model& model, int shards) {
+  const int64_t units = model.parameter_count() / kAlignment;
+  const int64_t remainder = model.parameter_count() % kAlignment;
+  std::vector<Slice> slices;
+  int shard = -1;
+  int64_t room = 0;  // elements that `shard` still takes
+  for (size_t tensor = 0; tensor < model.tensors().size(); ++tensor) {
+    int64_t begin = 0;
+    while (begin < model.tensors()[tensor].size) {
+      while (room == 0) {
+        ++shard;
+        room = kAlignment * (units / shards + (shard < units % shards ? 1 : 0)) +
+               (shard == shards - 1 ? remainder : 0);
+      }
+      const int64_t size = std::min(room, model.tensors()[tensor].size - begin);
+      slices.push_back(
+          {.tensor = static_cast<int>(tensor), .begin = begin, .size = size, .shard = shard});
+      begin += size;
+      room -= size;
+    }
+  }
+  return slices;
+}
+
+// How many shards can own something.
+int64_t MaxShards(const Model& model, const Partition& partition) {
+  if (partition.scheme() == Partition::MEMORY_BASED) {
+    return CeilDiv(model.parameter_count(), kAlignment);
+  }
+  if (partition.placement() == Partition::TENSOR_ROUND_ROBIN) return model.tensors().size();
+  return std::count_if(model.layers().begin(), model.layers().end(),
+                       [](const Layer& layer) { return layer.tensor_count > 0; });
+}
+
+std::string SchemeName(const Partition& partition) {
+  std::string name = Partition::Scheme_Name(partition.scheme());
+  if (partition.scheme() == Partition::LAYER_BASED) {
+    absl::StrAppend(&name, " ", Partition::Placement_Name(partition.placement()));
+  }
+  return name;
+}
+
+// Every number ends in a separator and every name has its length before it, so different plans
+// have different texts.
+uint64_t Fingerprint(const Model& model, const std::vector<Slice>& slices, int shards,
+                     int64_t chunk_bytes) {
+  std::string text = absl::StrCat("plan;", shards, ";", chunk_bytes, ";");
+  for (const Tensor& tensor : model.tensors()) {
+    absl::StrAppend(&text, tensor.name.size(), ":", tensor.name, ";");
+    for (const int64_t extent : tensor.shape) absl::StrAppend(&text, extent, ",");
+    absl::StrAppend(&text, ";");
+  }
+  for (const Slice& slice : slices) {
+    absl::StrAppend(&text, slice.tensor, ",", slice.begin, ",", slice.size, ",", slice.shard, ";");
+  }
+  return Fnv1a64(text);
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition, int shards,
+                                  int64_t chunk_bytes) {
+  if (partition.scheme() == Partition::SCHEME_UNSPECIFIED) {
+    return absl::InvalidArgumentError(
+        "the partition scheme is missing, allowed are LAYER_BASED and MEMORY_BASED");
+  }
+  if (chunk_bytes <= 0 || chunk_bytes % 64 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_bytes is ", chunk_bytes, ", it must be a positive multiple of 64"));
+  }
+  if (const int64_t most = MaxShards(model, partition); shards < 1 || shards > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the plan has ", shards, " shards, but the model ", model.name(), " can fill 1 to ", most,
+        " shards under ", SchemeName(partition), "; every shard must own parameters"));
+  }
+
+  Plan plan;
+  plan.slices_ = partition.scheme() == Partition::MEMORY_BASED
+                     ? CutByMemory(model, shards)
+                     : CutByLayers(model, partition.placement(), shards);
+  plan.fingerprint_ = Fingerprint(model, plan.slices_, shards, chunk_bytes);
+
+  const int64_t chunk_size = chunk_bytes / static_cast<int64_t>(sizeof(float));
+  int64_t chunks = 0;
+  for (const Slice& slice : plan.slices_) chunks += CeilDiv(slice.size, chunk_size);
+  if (chunks > kMaxChunks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk_bytes of ", chunk_bytes, " cut the model ", model.name(), " into ",
+                     chunks, " chunks, allowed are ", kMaxChunks, "; make chunk_bytes larger"));
+  }
+
+  plan.chunks_.reserve(chunks);
+  plan.shard_chunks_.resize(shards);
+  plan.tensor_chunks_.resize(model.tensors().size());
+  plan.shard_parameters_.resize(shards);
+  plan.shard_buffer_size_.resize(shards);
+  for (Slice& slice : plan.slices_) {
+    slice.shard_offset = plan.shard_buffer_size_[slice.shard];
+    plan.shard_buffer_size_[slice.shard] += RoundUp(slice.size);
+    plan.shard_parameters_[slice.shard] += slice.size;
+    for (int64_t done = 0; done < slice.size; done += chunk_size) {
+      const uint32_t id = static_cast<uint32_t>(plan.chunks_.size());
+      plan.chunks_.push_back(
+          {.id = id,
+           .tensor = slice.tensor,
+           .begin = slice.begin + done,
+           .size = std::min(chunk_size, slice.size - done),
+           .shard = slice.shard,
+           .model_offset = model.tensors()[slice.tensor].offset + slice.begin + done,
+           .shard_offset = slice.shard_offset + done});
+      plan.shard_chunks_[slice.shard].push_back(id);
+      plan.tensor_chunks_[slice.tensor].push_back(id);
+    }
+  }
+  return plan;
+}
+
+}  // namespace ps

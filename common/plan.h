@@ -1,0 +1,71 @@
+#ifndef PS_COMMON_PLAN_H_
+#define PS_COMMON_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model.h"
+#include "proto/config.pb.h"
+
+namespace ps {
+
+// A contiguous element range [begin, begin + size) of one tensor, owned by one shard.
+struct Slice {
+  int tensor = 0;
+  int64_t begin = 0;
+  int64_t size = 0;
+  int shard = 0;
+  int64_t shard_offset = 0;  // of its first element in the shard's memory, a multiple of 16
+};
+
+// The unit of transfer: at most chunk_bytes of one slice. Its id is its index in
+// Plan::chunks(), so ids run in model order.
+struct Chunk {
+  uint32_t id = 0;
+  int tensor = 0;
+  int64_t begin = 0;  // in the tensor
+  int64_t size = 0;   // elements
+  int shard = 0;
+  int64_t model_offset = 0;  // in a worker's buffer (Model::buffer_size())
+  int64_t shard_offset = 0;  // in the shard's memory
+};
+
+// The full list of slices and the shard of each: a pure function of (model,
+// partition, number of shards, chunk size), the same in every process.
+// Immutable. Covers every element of the model exactly once.
+class Plan {
+ public:
+  // Errors: INVALID_ARGUMENT when a shard would own nothing (the message says how many
+  // shards the model can have under this scheme), the scheme is missing, chunk_bytes
+  // is no positive multiple of 64, or the chunks would be more than 2^24.
+  static absl::StatusOr<Plan> Create(const Model& model, const Partition& partition, int shards,
+                                     int64_t chunk_bytes);
+
+  int shards() const { return static_cast<int>(shard_parameters_.size()); }
+  const std::vector<Slice>& slices() const { return slices_; }
+  const std::vector<Chunk>& chunks() const { return chunks_; }
+  // The ids of a shard's chunks, and of a tensor's, in model order.
+  absl::Span<const uint32_t> chunks_of_shard(int shard) const { return shard_chunks_[shard]; }
+  absl::Span<const uint32_t> chunks_of_tensor(int tensor) const { return tensor_chunks_[tensor]; }
+  // Elements that a shard owns; the floats of memory that hold them with each
+  // slice at a 64-byte boundary.
+  int64_t shard_parameters(int shard) const { return shard_parameters_[shard]; }
+  int64_t shard_buffer_size(int shard) const { return shard_buffer_size_[shard]; }
+  // Equal for equal plans of equal models, on every machine and in every build.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  std::vector<Slice> slices_;
+  std::vector<Chunk> chunks_;
+  std::vector<std::vector<uint32_t>> shard_chunks_;
+  std::vector<std::vector<uint32_t>> tensor_chunks_;
+  std::vector<int64_t> shard_parameters_;
+  std::vector<int64_t> shard_buffer_size_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace ps
+
+#endif  // PS_COMMON_PLAN_H_

@@ -1,0 +1,165 @@
+#include "server/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "server/vectorized.h"
+
+namespace ps {
+namespace {
+
+// Each rule below is the update of one element: its gradient g after scale, clipping and weight
+// decay, its parameter w, and its state. Constructed for one call with the learning rate and the
+// count of this update; what is the same for all elements is computed there, in double.
+
+struct SgdRule {
+  static constexpr int kSlots = 0;
+  SgdRule(const OptimizerConfig& config, double learning_rate, int64_t update)
+      : learning_rate(learning_rate) {}
+  void operator()(float g, float& w) const { w -= learning_rate * g; }
+  float learning_rate;
+};
+
+struct MomentumRule {
+  static constexpr int kSlots = 1;
+  MomentumRule(const OptimizerConfig& config, double learning_rate, int64_t update)
+      : learning_rate(learning_rate), momentum(config.momentum()) {}
+  void operator()(float g, float& w, float& v) const {
+    v = momentum * v + g;
+    w -= learning_rate * v;
+  }
+  float learning_rate, momentum;
+};
+
+struct NesterovRule : MomentumRule {
+  using MomentumRule::MomentumRule;
+  void operator()(float g, float& w, float& v) const {
+    v = momentum * v + g;
+    w -= learning_rate * (g + momentum * v);
+  }
+};
+
+struct AdamRule {
+  static constexpr int kSlots = 2;
+  AdamRule(const OptimizerConfig& config, double learning_rate, int64_t update)
+      : beta1(config.beta1()),
+        rest1(1.0 - config.beta1()),
+        beta2(config.beta2()),
+        rest2(1.0 - config.beta2()),
+        step(learning_rate / (1.0 - std::pow(double{config.beta1()}, update))),
+        correction(1.0 / std::sqrt(1.0 - std::pow(double{config.beta2()}, update))),
+        epsilon(config.epsilon()) {}
+  void operator()(float g, float& w, float& m, float& v) const {
+    m = beta1 * m + rest1 * g;
+    v = beta2 * v + rest2 * (g * g);
+    w -= step * m / (std::sqrt(v) * correction + epsilon);
+  }
+  float beta1, rest1, beta2, rest2;
+  float step;        // the learning rate with the bias correction of m
+  float correction;  // of the bias of sqrt(v)
+  float epsilon;
+};
+
+struct AdaGradRule {
+  static constexpr int kSlots = 1;
+  AdaGradRule(const OptimizerConfig& config, double learning_rate, int64_t update)
+      : learning_rate(learning_rate), epsilon(config.epsilon()) {}
+  void operator()(float g, float& w, float& s) const {
+    s += g * g;
+    w -= learning_rate * g / (std::sqrt(s) + epsilon);
+  }
+  float learning_rate, epsilon;
+};
+
+// What comes before the rule.
+struct Preparation {
+  float scale, clip_value, weight_decay;
+};
+
+template <typename Rule>
+PS_VECTORIZED void Update(const Rule rule, const Preparation preparation,
+                          float* __restrict parameters, float* __restrict slot0,
+                          float* __restrict slot1, const UnalignedFloat* __restrict gradient,
+                          int64_t n) {
+  const float limit = preparation.clip_value;
+  for (int64_t i = 0; i < n; ++i) {
+    float g = preparation.scale * gradient[i];
+    g = g < -limit ? -limit : g;
+    g = g > limit ? limit : g;
+    g += preparation.weight_decay * parameters[i];
+    if constexpr (Rule::kSlots == 0) {
+      rule(g, parameters[i]);
+    } else if constexpr (Rule::kSlots == 1) {
+      rule(g, parameters[i], slot0[i]);
+    } else {
+      rule(g, parameters[i], slot0[i], slot1[i]);
+    }
+  }
+}
+
+template <typename Rule>
+class ElementwiseOptimizer final : public Optimizer {
+ public:
+  ElementwiseOptimizer(const OptimizerConfig& config, float clip_value)
+      : Optimizer(config, clip_value) {}
+
+  int slots() const override { return Rule::kSlots; }
+
+  void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
+             int64_t iteration, int64_t update) const override {
+    Update(Rule(config_, LearningRate(iteration), update),
+           {scale, clip_value_, config_.weight_decay()}, span.parameters.data(), span.slots[0],
+           span.slots[1], gradient, static_cast<int64_t>(span.parameters.size()));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const Optimizer> Optimizer::Create(const OptimizerConfig& config,
+                                                   float clip_value) {
+  switch (config.kind()) {
+    case OptimizerConfig::SGD:
+      break;
+    case OptimizerConfig::MOMENTUM:
+      return std::make_unique<ElementwiseOptimizer<MomentumRule>>(config, clip_value);
+    case OptimizerConfig::NESTEROV:
+      return std::make_unique<ElementwiseOptimizer<NesterovRule>>(config, clip_value);
+    case OptimizerConfig::ADAM:
+      return std::make_unique<ElementwiseOptimizer<AdamRule>>(config, clip_value);
+    case OptimizerConfig::ADAGRAD:
+      return std::make_unique<ElementwiseOptimizer<AdaGradRule>>(config, clip_value);
+  }
+  return std::make_unique<ElementwiseOptimizer<SgdRule>>(config, clip_value);
+}
+
+Optimizer::Optimizer(const OptimizerConfig& config, float clip_value)
+    : config_(config),
+      clip_value_(clip_value > 0 ? clip_value : std::numeric_limits<float>::infinity()) {}
+
+double Optimizer::LearningRate(int64_t iteration) const {
+  const Schedule& schedule = config_.schedule();
+  const double base = config_.learning_rate();
+  const int64_t warmup = schedule.warmup_iterations();
+  if (iteration < warmup) {
+    return base * static_cast<double>(iteration + 1) / static_cast<double>(warmup + 1);
+  }
+  const int64_t count = iteration - warmup;
+  switch (schedule.kind()) {
+    case Schedule::CONSTANT:
+      break;
+    case Schedule::STEP:
+      return base * std::pow(double{schedule.gamma()}, count / schedule.step_iterations());
+    case Schedule::COSINE: {
+      const int64_t total = schedule.total_iterations();
+      const double progress =
+          static_cast<double>(std::min(count, total)) / static_cast<double>(total);
+      const double floor = schedule.final_factor();
+      return base * (floor + (1 - floor) * (1 + std::cos(std::numbers::pi * progress)) / 2);
+    }
+  }
+  return base;
+}
+
+}  // namespace ps
