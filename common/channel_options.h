@@ -1,0 +1,24 @@
+#ifndef PS_COMMON_CHANNEL_OPTIONS_H_
+#define PS_COMMON_CHANNEL_OPTIONS_H_
+
+#include <memory>
+#include <string>
+
+#include "grpcpp/channel.h"
+#include "grpcpp/server_builder.h"
+#include "proto/config.pb.h"
+
+// gRPC's settings, the same at both ends. docs/performance.md has what they gain.
+
+namespace ps {
+
+// A channel with a connection of its own, for bulk data or for control calls, which
+// must not queue behind it. Connects lazily.
+std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const Limits& limits);
+
+// Message size, keepalive, and no second listener on a port in use.
+void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder);
+
+}  // namespace ps
+
+#endif  // PS_COMMON_CHANNEL_OPTIONS_H_

@@ -1,0 +1,21 @@
+#ifndef PS_SERVER_CHUNK_MESSAGE_H_
+#define PS_SERVER_CHUNK_MESSAGE_H_
+
+#include <cstdint>
+
+#include "grpcpp/support/byte_buffer.h"
+#include "server/shard.h"
+
+namespace ps {
+
+enum class ChunkData {
+  kBorrow,  // the message refers to the parameters' memory (see UpdatePolicy::RepliesMayBorrow)
+  kCopy,
+};
+
+// A ParameterChunk message with the present parameters of `chunk`.
+grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, ChunkData data);
+
+}  // namespace ps
+
+#endif  // PS_SERVER_CHUNK_MESSAGE_H_

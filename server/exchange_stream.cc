@@ -1,0 +1,161 @@
+// The way of a push through this file:
+//   1. OnReadDone has a GradientChunk message, as gRPC's slices.
+//   2. HandleGradient decodes its header and passes the data on where it lies (Shard::Push).
+//   3. The next read starts; under `deterministic` perhaps only in Release.
+//   4. Reply, from this or another worker's push, queues the answer.
+//   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,
+//      and starts the write; OnWriteDone goes on to the next.
+
+#include "server/exchange_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/chunk_codec.h"
+#include "common/received_message.h"
+#include "common/status_conversion.h"
+#include "server/chunk_message.h"
+
+namespace ps {
+
+std::shared_ptr<ExchangeStream> ExchangeStream::Start(
+    Shard* shard, std::function<void(ExchangeStream*)> on_done) {
+  std::shared_ptr<ExchangeStream> stream(new ExchangeStream(shard, std::move(on_done)));
+  stream->self_ = stream;
+  stream->StartRead(&stream->read_);
+  return stream;
+}
+
+void ExchangeStream::OnReadDone(bool ok) {
+  if (!ok) {  // the worker has half-closed, or the connection is gone
+    End(absl::OkStatus());
+    return;
+  }
+  if (absl::Status status = HandleGradient(); !status.ok()) {
+    End(status);
+    return;
+  }
+  absl::MutexLock lock(&mutex_);
+  read_paused_ = true;
+  ResumeRead();
+}
+
+void ExchangeStream::ResumeRead() {
+  if (!read_paused_ || ending_ || held_bytes_ > held_bytes_limit_) return;
+  read_paused_ = false;
+  StartRead(&read_);
+}
+
+absl::Status ExchangeStream::HandleGradient() {
+  const auto message = std::make_shared<const ReceivedMessage>(&read_);
+  absl::StatusOr<Decoded<GradientHeader>> decoded = DecodeGradientChunk(message->segments());
+  if (!decoded.ok()) return decoded.status();
+  if (absl::Status status = CheckSender(decoded->header); !status.ok()) return status;
+
+  const size_t bytes = SegmentsSize(decoded->data);
+  {
+    absl::MutexLock lock(&mutex_);
+    held_bytes_ += bytes;
+  }
+  // Whoever drops the gradient last, wherever, gives its bytes back to this stream.
+  std::shared_ptr<const void> owner(
+      message.get(), [message, stream = shared_from_this(), bytes](const void*) {
+        stream->Release(bytes);
+      });
+  return shard_->Push(
+      Gradient{decoded->header, std::move(decoded->data), std::move(owner)}, shared_from_this());
+}
+
+absl::Status ExchangeStream::CheckSender(const GradientHeader& header) {
+  if (!bound_) {
+    absl::Status opened = shard_->membership().StreamOpened(header.worker, header.incarnation);
+    if (!opened.ok()) return opened;
+    worker_ = header.worker;
+    incarnation_ = header.incarnation;
+    bound_ = true;
+  }
+  if (header.worker == worker_ && header.incarnation == incarnation_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker,
+                                                 " pushed on the stream of worker ", worker_,
+                                                 "; each worker opens its own"));
+}
+
+void ExchangeStream::Release(size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  held_bytes_ -= bytes;
+  ResumeRead();
+}
+
+void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ending_) return;
+    replies_.push_back({chunk, iteration});
+    if (std::exchange(writing_, true)) return;
+  }
+  WriteNext();
+}
+
+void ExchangeStream::End(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(ending_, true)) return;
+    end_status_ = status;
+    if (!status.ok()) replies_.clear();
+    if (std::exchange(writing_, true)) return;
+  }
+  WriteNext();
+}
+
+void ExchangeStream::WriteNext() {
+  PendingReply next;
+  absl::Status end_status;
+  bool finish = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (replies_.empty()) {
+      if (!ending_ || finished_) {
+        writing_ = false;
+        return;
+      }
+      finish = finished_ = true;  // writing_ stays set: nothing is written any more
+      end_status = end_status_;
+    } else {
+      next = replies_.front();
+      replies_.pop_front();
+    }
+  }
+  if (finish) {
+    Finish(ToGrpc(end_status));
+    return;
+  }
+  StoredChunk& chunk = shard_->store().chunks()[shard_->store().IndexOf(next.chunk)];
+  const uint64_t bytes = chunk.info().size * sizeof(float);
+  write_ = ParameterChunkMessage(
+      chunk, next.iteration, shard_->RepliesMayBorrow() ? ChunkData::kBorrow : ChunkData::kCopy);
+  ++shard_->counters().pulls;
+  shard_->counters().bytes_out += bytes;
+  shard_->membership().CountReply(worker_, bytes);
+  StartWrite(&write_);
+}
+
+void ExchangeStream::OnWriteDone(bool ok) {
+  if (!ok) {
+    absl::MutexLock lock(&mutex_);
+    ending_ = true;
+    replies_.clear();
+  }
+  WriteNext();
+}
+
+void ExchangeStream::OnCancel() { End(absl::CancelledError("the worker's connection ended")); }
+
+void ExchangeStream::OnDone() {
+  if (bound_ && shard_->membership().StreamClosed(worker_, incarnation_)) {
+    shard_->WorkerLost(worker_);
+  }
+  on_done_(this);
+  self_.reset();
+}
+
+}  // namespace ps

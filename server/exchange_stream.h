@@ -1,0 +1,92 @@
+#ifndef PS_SERVER_EXCHANGE_STREAM_H_
+#define PS_SERVER_EXCHANGE_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/gradient.h"
+#include "server/shard.h"
+
+namespace ps {
+
+// One Exchange RPC: hands received gradient chunks to the shard and sends the parameter
+// chunks that come back. The first chunk binds the stream to its worker.
+//
+// Bounds: it reads the next chunk only after the shard has dealt with the last one, and
+// not while the shard holds more than limits.held_bytes of this stream's gradients; a
+// reply takes memory of its own only while it is being written, one at a time.
+//
+// Lives, by shared_ptr, until the RPC is done and no chunk waits for it any more.
+class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                             public ReplySink,
+                             public std::enable_shared_from_this<ExchangeStream> {
+ public:
+  // Starts reading. `shard` must outlive the RPC; `on_done` is called at its end.
+  static std::shared_ptr<ExchangeStream> Start(Shard* shard,
+                                               std::function<void(ExchangeStream*)> on_done);
+
+  // Ends the RPC with `status` after the write under way. Idempotent: the first one counts.
+  void End(const absl::Status& status);
+
+  void Reply(uint32_t chunk, uint64_t iteration) override;
+
+ private:
+  struct PendingReply {
+    uint32_t chunk;
+    uint64_t iteration;
+  };
+
+  ExchangeStream(Shard* shard, std::function<void(ExchangeStream*)> on_done)
+      : shard_(shard),
+        held_bytes_limit_(shard->config().proto().limits().held_bytes()),
+        on_done_(std::move(on_done)) {}
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  // Decodes `read_` and pushes it.
+  absl::Status HandleGradient();
+  // Binds the stream at its first gradient; later ones must be of the same worker.
+  absl::Status CheckSender(const GradientHeader& header);
+  // A gradient of this stream was dropped.
+  void Release(size_t bytes);
+  // Starts the next read unless it must wait.
+  void ResumeRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends the next reply or, when all are out, the end. REQUIRES: no write is under way,
+  // and this thread has set writing_.
+  void WriteNext();
+
+  Shard* const shard_;
+  const size_t held_bytes_limit_;
+  const std::function<void(ExchangeStream*)> on_done_;
+  std::shared_ptr<ExchangeStream> self_;  // until OnDone
+
+  // Used by the one read, or the one write, that is under way.
+  grpc::ByteBuffer read_;
+  grpc::ByteBuffer write_;
+  bool bound_ = false;
+  uint32_t worker_ = 0;
+  uint64_t incarnation_ = 0;
+
+  absl::Mutex mutex_;
+  std::deque<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);  // at most one a chunk
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool read_paused_ ABSL_GUARDED_BY(mutex_) = false;  // no read is under way
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_EXCHANGE_STREAM_H_

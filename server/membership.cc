@@ -1,0 +1,133 @@
+#include "server/membership.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace ps {
+
+Membership::Membership(int workers, absl::Duration join_grace, const Clock* clock)
+    : join_grace_(join_grace), clock_(clock), members_(workers) {}
+
+absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::string& address) {
+  absl::MutexLock lock(&mutex_);
+  if (rank >= members_.size()) {
+    return absl::OutOfRangeError(absl::StrCat("there is no worker ", rank, ": the config has ",
+                                              members_.size(), " workers, ranks 0 to ",
+                                              members_.size() - 1));
+  }
+  if (incarnation == 0) {
+    return absl::InvalidArgumentError("a worker's incarnation must not be 0");
+  }
+  Member& member = members_[rank];
+  const bool abandoned =
+      member.streams == 0 && clock_->Now() - member.last_seen > join_grace_;
+  if (member.state == WorkerStats::JOINED && member.incarnation != incarnation && !abandoned) {
+    return absl::AlreadyExistsError(absl::StrCat("rank ", rank, " is taken by ",
+                                                 DescribeLocked(rank),
+                                                 "; start this worker with a free rank"));
+  }
+  if (member.incarnation != incarnation) member.streams = 0;
+  member.state = WorkerStats::JOINED;
+  member.incarnation = incarnation;
+  member.address = address;
+  member.last_seen = clock_->Now();
+  return absl::OkStatus();
+}
+
+absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const {
+  if (rank < members_.size() && members_[rank].state == WorkerStats::JOINED &&
+      members_[rank].incarnation == incarnation) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", rank, " has not joined with this incarnation"));
+}
+
+absl::Status Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed) {
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  members_[rank].state = failed ? WorkerStats::LOST : WorkerStats::LEFT;
+  members_[rank].last_seen = clock_->Now();
+  return absl::OkStatus();
+}
+
+absl::Status Membership::StreamOpened(uint32_t rank, uint64_t incarnation) {
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  ++members_[rank].streams;
+  members_[rank].last_seen = clock_->Now();
+  return absl::OkStatus();
+}
+
+bool Membership::StreamClosed(uint32_t rank, uint64_t incarnation) {
+  absl::MutexLock lock(&mutex_);
+  Member& member = members_[rank];
+  if (member.incarnation != incarnation) return false;  // a newer one has taken over
+  if (--member.streams > 0 || member.state != WorkerStats::JOINED) return false;
+  member.state = WorkerStats::LOST;
+  return true;
+}
+
+void Membership::CountPush(uint32_t rank, uint64_t iteration, uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  Member& member = members_[rank];
+  member.last_seen = clock_->Now();
+  member.pushed = true;
+  member.iteration = std::max(member.iteration, iteration);
+  ++member.pushes;
+  member.bytes_in += bytes;
+}
+
+void Membership::CountReply(uint32_t rank, uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  members_[rank].bytes_out += bytes;
+}
+
+uint64_t Membership::NextIteration(uint32_t rank) const {
+  absl::MutexLock lock(&mutex_);
+  return members_[rank].pushed ? members_[rank].iteration + 1 : 0;
+}
+
+std::string Membership::Describe(uint32_t rank) const {
+  absl::MutexLock lock(&mutex_);
+  return DescribeLocked(rank);
+}
+
+std::string Membership::DescribeLocked(uint32_t rank) const {
+  const Member& member = members_[rank];
+  if (member.state == WorkerStats::NEVER_JOINED) {
+    return absl::StrCat("worker ", rank, " (never joined)");
+  }
+  return absl::StrCat(
+      "worker ", rank, " (", member.address, ", ",
+      absl::AsciiStrToLower(WorkerStats::State_Name(member.state)), ", last seen ",
+      absl::FormatDuration(absl::Trunc(clock_->Now() - member.last_seen, absl::Seconds(1))),
+      " ago", member.pushed ? absl::StrCat(" at iteration ", member.iteration) : "", ")");
+}
+
+void Membership::Fill(ShardStats* stats) const {
+  absl::MutexLock lock(&mutex_);
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    const Member& member = members_[rank];
+    WorkerStats* out = stats->add_worker();
+    out->set_worker(rank);
+    out->set_state(member.state);
+    if (member.state == WorkerStats::NEVER_JOINED) continue;
+    out->set_address(member.address);
+    out->set_iteration(member.iteration);
+    out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(clock_->Now() - member.last_seen));
+    out->set_pushes(member.pushes);
+    out->set_bytes_in(member.bytes_in);
+    out->set_bytes_out(member.bytes_out);
+  }
+}
+
+int Membership::CountInState(WorkerStats::State state) const {
+  absl::MutexLock lock(&mutex_);
+  return std::count_if(members_.begin(), members_.end(),
+                       [&](const Member& member) { return member.state == state; });
+}
+
+}  // namespace ps

@@ -1,0 +1,81 @@
+#ifndef PS_SERVER_MEMBERSHIP_H_
+#define PS_SERVER_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "proto/admin.pb.h"
+
+namespace ps {
+
+// Who holds which rank at a shard. An incarnation, a random number chosen by each start
+// of a worker, tells a restarted worker from the old one. Thread-safe.
+//
+//   NEVER_JOINED --Join--> JOINED --Leave--> LEFT
+//                            |  ^              |
+//       last stream ends     v  |    Join      |
+//       without a Leave:   LOST-+--------------+
+//
+class Membership {
+ public:
+  // A rank that joined but never opened a stream is free again after `join_grace`.
+  Membership(int workers, absl::Duration join_grace, const Clock* clock);
+
+  // Errors: OUT_OF_RANGE for the rank; INVALID_ARGUMENT for incarnation 0;
+  // ALREADY_EXISTS while another incarnation holds the rank.
+  absl::Status Join(uint32_t rank, uint64_t incarnation, const std::string& address);
+
+  // Errors: FAILED_PRECONDITION (here and below) where that incarnation does not hold
+  // the rank. `failed`: the worker gives up, so it counts as LOST.
+  absl::Status Leave(uint32_t rank, uint64_t incarnation, bool failed);
+
+  absl::Status StreamOpened(uint32_t rank, uint64_t incarnation);
+  // Returns whether the worker is lost by this: it was its last stream and it never left.
+  bool StreamClosed(uint32_t rank, uint64_t incarnation);
+
+  // Counts traffic of a worker that has a stream open.
+  void CountPush(uint32_t rank, uint64_t iteration, uint64_t bytes);
+  void CountReply(uint32_t rank, uint64_t bytes);
+
+  // The iteration after the latest that the worker pushed; 0 where it never did.
+  uint64_t NextIteration(uint32_t rank) const;
+
+  // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)"
+  std::string Describe(uint32_t rank) const;
+  // Appends a WorkerStats for each rank.
+  void Fill(ShardStats* stats) const;
+  int CountInState(WorkerStats::State state) const;
+
+ private:
+  struct Member {
+    WorkerStats::State state = WorkerStats::NEVER_JOINED;
+    uint64_t incarnation = 0;
+    std::string address;
+    int streams = 0;  // open ones of this incarnation
+    absl::Time last_seen = absl::InfinitePast();
+    bool pushed = false;
+    uint64_t iteration = 0;
+    uint64_t pushes = 0;
+    uint64_t bytes_in = 0;
+    uint64_t bytes_out = 0;
+  };
+
+  absl::Status CheckHolder(uint32_t rank, uint64_t incarnation) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string DescribeLocked(uint32_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const absl::Duration join_grace_;
+  const Clock* const clock_;
+  mutable absl::Mutex mutex_;  // held for a few instructions; no other lock is taken under it
+  std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);  // by rank
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_MEMBERSHIP_H_

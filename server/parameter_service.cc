@@ -1,0 +1,72 @@
+#include "server/parameter_service.h"
+
+#include <utility>
+
+#include "common/status_conversion.h"
+#include "server/pull_stream.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+
+ParameterService::ParameterService(Shard* shard) : shard_(shard) {
+  shard->OnFailure([this](const absl::Status& failure) {
+    spdlog::error("the run has failed: {}", std::string(failure.message()));
+    EndStreams(failure);
+  });
+}
+
+void ParameterService::EndStreams(const absl::Status& status) {
+  std::set<std::shared_ptr<ExchangeStream>> streams;
+  {
+    absl::MutexLock lock(&mutex_);
+    streams = streams_;
+  }
+  for (const auto& stream : streams) stream->End(status);
+}
+
+grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* context,
+                                                 const JoinRequest* request,
+                                                 JoinResponse* response) {
+  absl::StatusOr<JoinResponse> joined = shard_->Join(*request, context->peer());
+  if (joined.ok()) {
+    *response = *std::move(joined);
+    spdlog::info("worker {} joined from {}", request->worker(), context->peer());
+  } else {
+    spdlog::warn("refused worker {} from {}: {}", request->worker(), context->peer(),
+                 std::string(joined.status().message()));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(joined.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* context,
+                                                  const LeaveRequest* request, LeaveResponse*) {
+  const absl::Status left = shard_->Leave(*request);
+  if (left.ok()) {
+    spdlog::info("worker {} left{}{}", request->worker(), request->error().empty() ? "" : ": ",
+                 request->error());
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(left));
+  return reactor;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
+    grpc::CallbackServerContext*) {
+  // The first read cannot complete, nor OnDone come, before this has returned the reactor.
+  std::shared_ptr<ExchangeStream> stream =
+      ExchangeStream::Start(shard_, [this](ExchangeStream* done) {
+        absl::MutexLock lock(&mutex_);
+        streams_.erase(done->shared_from_this());
+      });
+  absl::MutexLock lock(&mutex_);
+  return streams_.insert(std::move(stream)).first->get();
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(grpc::CallbackServerContext*,
+                                                                   const grpc::ByteBuffer* request) {
+  return new PullStream(shard_, *request);
+}
+
+}  // namespace ps

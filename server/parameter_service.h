@@ -1,0 +1,46 @@
+#ifndef PS_SERVER_PARAMETER_SERVICE_H_
+#define PS_SERVER_PARAMETER_SERVICE_H_
+
+#include <memory>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "server/exchange_stream.h"
+#include "server/shard.h"
+
+namespace ps {
+
+// Translates the ParameterServer RPCs into calls of a Shard. Exchange and Pull are raw:
+// their messages are never turned into generated classes. Thread-safe.
+class ParameterService final
+    : public ParameterServer::WithCallbackMethod_Join<
+          ParameterServer::WithCallbackMethod_Leave<ParameterServer::WithRawCallbackMethod_Exchange<
+              ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>> {
+ public:
+  // `shard` must outlive the service; its failure ends the open Exchange streams.
+  explicit ParameterService(Shard* shard);
+
+  // Ends every open Exchange stream with `status`.
+  void EndStreams(const absl::Status& status);
+
+ private:
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const JoinRequest* request,
+                                 JoinResponse* response) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
+                                  const LeaveRequest* request, LeaveResponse* response) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
+
+  Shard* const shard_;
+  absl::Mutex mutex_;
+  std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_PARAMETER_SERVICE_H_

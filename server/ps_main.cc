@@ -1,0 +1,80 @@
+// ps: one parameter-server shard. Runs until SIGTERM, SIGINT or the Shutdown RPC.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/command_line.h"
+#include "common/config.h"
+#include "server/server.h"
+#include "server/summary.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace {
+
+int Run(const std::string& config_path, const std::vector<std::string>& overrides, int shard) {
+  // Waited for below; blocked before any thread starts, so that none of them gets one.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  absl::StatusOr<ps::Config> config = ps::Config::Load(config_path, overrides);
+  if (!config.ok()) {
+    spdlog::error("{}", std::string(config.status().message()));
+    return 2;
+  }
+  ps::RealClock clock;
+  absl::StatusOr<std::unique_ptr<ps::Server>> server = ps::Server::Start({
+      .config = &*config,
+      .shard = shard,
+      .clock = &clock,
+      .request_shutdown = [] { kill(getpid(), SIGTERM); },
+  });
+  if (!server.ok()) {
+    spdlog::error("{}", std::string(server.status().message()));
+    return 1;
+  }
+  spdlog::info("listening on {}: {}", (*server)->address(), ps::Ownership(*config, shard));
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  spdlog::info("{}: ending", strsignal(signal));
+  const ps::ShardStats stats = (*server)->shard().Stats();
+  (*server)->Shutdown();
+  spdlog::info("{}", ps::Summary(stats));
+  return stats.failure().empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string config;
+  std::vector<std::string> overrides;
+  int shard = -1;
+  const std::vector<ps::Flag> flags = {
+      {.name = "config", .value = "FILE", .help = "the run's ClusterConfig, protobuf text format",
+       .target = &config, .required = true},
+      {.name = "shard", .value = "I", .help = "which shard of the config this process is, from 0",
+       .target = &shard, .required = true},
+      {.name = "set", .value = "FIELD=VALUE", .help = "overrides a field of the config; repeatable",
+       .target = &overrides},
+  };
+  const std::optional<int> exit_code = ps::ParseCommandLine(
+      "ps --config=FILE --shard=I: serves one shard of the parameters.\n"
+      "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
+      "well, 1 after a failure, 2 for a wrong command line or config.",
+      flags, argc, argv);
+  if (exit_code.has_value()) return *exit_code;
+  spdlog::set_default_logger(spdlog::stderr_color_mt(absl::StrCat("shard ", shard)));
+  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %n: %v");
+  return Run(config, overrides, shard);
+}

@@ -1,0 +1,71 @@
+#include "server/server.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/channel_options.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/server_builder.h"
+
+namespace ps {
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
+  std::unique_ptr<Server> server(new Server(options));
+  absl::StatusOr<std::unique_ptr<Shard>> shard =
+      Shard::Create(options.config, options.shard, options.clock);
+  if (!shard.ok()) return shard.status();
+  server->shard_ = *std::move(shard);
+  server->parameter_service_ = std::make_unique<ParameterService>(server->shard_.get());
+  server->admin_service_ =
+      std::make_unique<AdminService>(server->shard_.get(), options.request_shutdown);
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  SetServerOptions(options.config->proto().limits(), &builder);
+  const std::string& address = options.config->address(options.shard);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &server->port_);
+  builder.RegisterService(server->parameter_service_.get());
+  builder.RegisterService(server->admin_service_.get());
+  server->grpc_server_ = builder.BuildAndStart();
+  if (server->grpc_server_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat("shard ", options.shard, " cannot listen on ",
+                                               address,
+                                               ": is it in use, or not an address of this host?"));
+  }
+  if (absl::StartsWith(address, "unix:")) server->port_ = 0;
+  server->watcher_ = std::thread([s = server.get()] { s->Watch(); });
+  return server;
+}
+
+Server::~Server() { Shutdown(); }
+
+std::string Server::address() const {
+  const std::string& configured = options_.config->address(options_.shard);
+  if (port_ == 0) return configured;
+  return absl::StrCat(configured.substr(0, configured.rfind(':')), ":", port_);
+}
+
+void Server::Shutdown() {
+  if (stopping_.HasBeenNotified()) return;
+  stopping_.Notify();
+  if (watcher_.joinable()) watcher_.join();
+  if (grpc_server_ == nullptr) return;
+  parameter_service_->EndStreams(
+      absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down")));
+  // A second less than allowed: what does not end by itself is cut off, and that takes a moment.
+  const double seconds = std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1);
+  grpc_server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(seconds)));
+  grpc_server_->Wait();
+}
+
+void Server::Watch() {
+  // Often enough that a limit is overrun by a tenth at most.
+  const absl::Duration period =
+      absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
+  while (!stopping_.WaitForNotificationWithTimeout(period)) shard_->CheckOverdue();
+}
+
+}  // namespace ps

@@ -1,0 +1,68 @@
+#ifndef PS_SERVER_SERVER_H_
+#define PS_SERVER_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/config.h"
+#include "grpcpp/server.h"
+#include "server/admin_service.h"
+#include "server/parameter_service.h"
+#include "server/shard.h"
+
+namespace ps {
+
+// A running parameter-server shard: owns the shard, its services (exchange, statistics,
+// grpc.health.v1, reflection) on one port, and the thread that watches for chunks that
+// wait too long. Thread-safe.
+class Server {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the server
+    int shard = 0;
+    const Clock* clock = nullptr;  // must outlive the server
+    // Called when the Shutdown RPC asks for it; must not block.
+    std::function<void()> request_shutdown = [] {};
+  };
+
+  // Listens when it returns. Errors: OUT_OF_RANGE for the shard; RESOURCE_EXHAUSTED for
+  // its memory; UNAVAILABLE where the address cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
+
+  // Shuts down.
+  ~Server();
+
+  // The bound port (config ports may be 0); 0 on a unix socket.
+  int port() const { return port_; }
+  // The config's address with the bound port.
+  std::string address() const;
+  Shard& shard() { return *shard_; }
+
+  // Tells the workers, ends every RPC within limits.shutdown_seconds, and joins the
+  // threads. Idempotent.
+  void Shutdown();
+
+ private:
+  explicit Server(const Options& options) : options_(options) {}
+
+  void Watch();
+
+  const Options options_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<ParameterService> parameter_service_;
+  std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<grpc::Server> grpc_server_;
+  int port_ = 0;
+  absl::Notification stopping_;
+  std::thread watcher_;
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_SERVER_H_

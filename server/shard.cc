@@ -1,0 +1,182 @@
+#include "server/shard.h"
+
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/aggregate.h"
+#include "server/resident_memory.h"
+
+namespace ps {
+namespace {
+
+uint64_t NewIncarnation() {
+  absl::BitGen random;
+  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
+}
+
+// "optimizer.learning_rate: 0.1 -> 0.2" for each field that differs.
+std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
+  std::string report;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&report);
+  differencer.Compare(own, theirs);
+  return absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(const Config* config, int index,
+                                                     const Clock* clock) {
+  if (index < 0 || index >= config->shards()) {
+    return absl::OutOfRangeError(absl::StrCat("there is no shard ", index, ": the config has ",
+                                              config->shards(), " shards, 0 to ",
+                                              config->shards() - 1));
+  }
+  std::unique_ptr<Shard> shard(new Shard(config, index, clock));
+  absl::StatusOr<std::unique_ptr<ParameterStore>> store =
+      ParameterStore::Create(*config, index, &shard->counters_);
+  if (!store.ok()) return store.status();
+  shard->store_ = *std::move(store);
+  shard->policy_ =
+      UpdatePolicy::Create(*config, shard->store_.get(), &shard->counters_, clock);
+  return shard;
+}
+
+Shard::Shard(const Config* config, int index, const Clock* clock)
+    : config_(*config),
+      index_(index),
+      clock_(clock),
+      start_time_(clock->Now()),
+      incarnation_(NewIncarnation()),
+      membership_(config->workers(), absl::Seconds(config->proto().limits().startup_seconds()),
+                  clock) {}
+
+absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
+  if (absl::Status status = failure(); !status.ok()) return status;
+  if (request.config_fingerprint() != config_.fingerprint() ||
+      request.plan_fingerprint() != config_.plan().fingerprint()) {
+    const std::string differences =
+        request.has_config() ? Differences(config_.Contract(), request.config()) : "";
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", request.worker(), " has another ",
+        request.plan_fingerprint() != config_.plan().fingerprint() ? "plan" : "config",
+        " than shard ", index_, "; give both the same config file",
+        differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
+  }
+  absl::Status joined = membership_.Join(request.worker(), request.incarnation(), address);
+  if (!joined.ok()) return joined;
+  JoinResponse response;
+  response.set_shard(index_);
+  response.set_incarnation(incarnation_);
+  response.set_start_iteration(membership_.NextIteration(request.worker()));
+  return response;
+}
+
+absl::Status Shard::Leave(const LeaveRequest& request) {
+  const bool failed = !request.error().empty();
+  absl::Status left = membership_.Leave(request.worker(), request.incarnation(), failed);
+  if (!left.ok()) return left;
+  if (failed && config_.proto().update().policy() == Update::SYNC) {
+    Fail(absl::AbortedError(
+        absl::StrCat("worker ", request.worker(), " gave up: ", request.error())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shard::Push(Gradient gradient, std::shared_ptr<ReplySink> sink) {
+  const GradientHeader header = gradient.header;
+  const uint64_t bytes = SegmentsSize(gradient.data);
+  const int index = store_->IndexOf(header.chunk);
+  if (index < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed chunk ", header.chunk, ", which shard ",
+                     index_, " does not own"));
+  }
+  if (absl::Status status = failure(); !status.ok()) return status;
+  absl::Status checked = CheckGradient(gradient, store_->chunks()[index].info());
+  if (!checked.ok()) return checked;
+
+  membership_.CountPush(header.worker, header.iteration, bytes);
+  counters_.bytes_in += bytes;
+  return policy_->Push(index, std::move(gradient), std::move(sink));
+}
+
+absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) {
+  const GradientHeader& header = gradient.header;
+  const size_t bytes = SegmentsSize(gradient.data);
+  const size_t expected = header.skip ? 0 : chunk.size * sizeof(float);
+  if (bytes != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed ", bytes, " bytes for chunk ", chunk.id,
+                     header.skip ? " with `skip`" : "", ", which takes ", expected));
+  }
+  int64_t bad = -1;
+  ForEachFloatRun(gradient.data, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+    if (bad >= 0) return;
+    const int64_t found = FindNonFinite(floats, count);
+    if (found >= 0) bad = first + found;
+  });
+  if (bad < 0) return absl::OkStatus();
+  const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+      "worker ", header.worker, " pushed a gradient that is not finite at iteration ",
+      header.iteration, ": ", config_.model().tensors()[chunk.tensor].name, " element ",
+      chunk.begin + bad, " (chunk ", chunk.id, ")"));
+  // Under SKIP a worker leaves such a gradient out itself, whole: one that does not is
+  // refused, and others are not harmed.
+  if (config_.proto().update().non_finite() == Update::REJECT) Fail(status);
+  return status;
+}
+
+void Shard::WorkerLost(uint32_t rank) {
+  if (config_.proto().update().policy() != Update::SYNC) return;
+  Fail(absl::UnavailableError(absl::StrCat(membership_.Describe(rank),
+                                           " was lost: its connection ended before it left, and "
+                                           "SYNC needs every worker")));
+}
+
+void Shard::CheckOverdue() {
+  const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
+  const absl::Status overdue = policy_->CheckOverdue(
+      clock_->Now() - limit, [this](int rank) { return membership_.Describe(rank); });
+  if (!overdue.ok()) Fail(overdue);
+}
+
+absl::Status Shard::failure() const {
+  absl::MutexLock lock(&failure_mutex_);
+  return failure_;
+}
+
+void Shard::OnFailure(std::function<void(const absl::Status&)> listener) {
+  on_failure_ = std::move(listener);
+}
+
+void Shard::Fail(const absl::Status& failure) {
+  {
+    absl::MutexLock lock(&failure_mutex_);
+    if (!failure_.ok()) return;  // what follows from the first failure is not news
+    failure_ = failure;
+  }
+  if (on_failure_) on_failure_(failure);
+}
+
+ShardStats Shard::Stats() const {
+  ShardStats stats;
+  stats.set_shard(index_);
+  stats.set_incarnation(incarnation_);
+  stats.set_plan_fingerprint(config_.plan().fingerprint());
+  stats.set_uptime_seconds(absl::ToDoubleSeconds(clock_->Now() - start_time_));
+  stats.set_resident_bytes(ResidentBytes());
+  stats.set_parameters(config_.plan().shard_parameters(index_));
+  stats.set_parameter_bytes(config_.plan().shard_parameters(index_) * sizeof(float));
+  stats.set_chunks(config_.plan().chunks_of_shard(index_).size());
+  counters_.Fill(&stats);
+  membership_.Fill(&stats);
+  stats.set_failure(std::string(failure().message()));
+  return stats;
+}
+
+}  // namespace ps

@@ -1,0 +1,104 @@
+#ifndef PS_SERVER_SHARD_H_
+#define PS_SERVER_SHARD_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/clock.h"
+#include "common/config.h"
+#include "proto/admin.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "server/gradient.h"
+#include "server/membership.h"
+#include "server/parameter_store.h"
+#include "server/shard_counters.h"
+#include "server/update_policy.h"
+
+namespace ps {
+
+// One parameter-server shard without its RPCs: the part of the parameters it owns, who
+// takes part, and what a push does. Thread-safe.
+//
+// The way of a gradient: exchange_stream.cc receives it -> Push checks it ->
+// update_policy.cc decides -> parameter_store.cc adds it up and applies the optimizer ->
+// the policy calls the worker's ReplySink -> exchange_stream.cc sends the chunk.
+//
+// Lock order: StoredChunk::mutex, then a stream's own, then Membership's or failure_mutex_.
+class Shard {
+ public:
+  // `config` and `clock` must outlive the shard. Errors: OUT_OF_RANGE for the index,
+  // RESOURCE_EXHAUSTED for its memory.
+  static absl::StatusOr<std::unique_ptr<Shard>> Create(const Config* config, int index,
+                                                       const Clock* clock);
+
+  int index() const { return index_; }
+  uint64_t incarnation() const { return incarnation_; }
+  const Config& config() const { return config_; }
+  Membership& membership() { return membership_; }
+  ShardCounters& counters() { return counters_; }
+  ParameterStore& store() { return *store_; }
+  // See UpdatePolicy::RepliesMayBorrow.
+  bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
+
+  // Takes a rank; the answer has the iteration to start from. Errors: those of
+  // Membership::Join; FAILED_PRECONDITION where the worker's config or plan is another
+  // (names the fields that differ, where the request has its config); the failure of
+  // the run.
+  absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
+
+  // Gives the rank up. Under SYNC a request with an error fails the run for the others.
+  absl::Status Leave(const LeaveRequest& request);
+
+  // Counts one gradient chunk; its sender must be bound to the rank in the header.
+  // Errors: INVALID_ARGUMENT for an unknown chunk, a length that is not the chunk's, a
+  // non-finite value (which under REJECT also fails the run); FAILED_PRECONDITION for a
+  // wrong iteration; the failure of the run.
+  absl::Status Push(Gradient gradient, std::shared_ptr<ReplySink> sink);
+
+  // The last stream of a worker ended without a Leave. Under SYNC that fails the run.
+  void WorkerLost(uint32_t rank);
+
+  // Fails the run when a chunk has waited for more than limits.exchange_seconds.
+  void CheckOverdue();
+
+  // The first failure of the run, or OK. A failed shard keeps its parameters, answers
+  // Pull and GetStats, and refuses Join and Push.
+  absl::Status failure() const;
+  // Calls `listener` once, with the failure. REQUIRES: called before any RPC.
+  void OnFailure(std::function<void(const absl::Status&)> listener);
+
+  ShardStats Stats() const;
+
+ private:
+  Shard(const Config* config, int index, const Clock* clock);
+
+  absl::Status CheckGradient(const Gradient& gradient, const Chunk& chunk);
+  void Fail(const absl::Status& failure);
+
+  const Config& config_;
+  const int index_;
+  const Clock* const clock_;
+  const absl::Time start_time_;
+  const uint64_t incarnation_;
+  std::function<void(const absl::Status&)> on_failure_;  // constant once RPCs run
+
+  // Synchronised by themselves.
+  ShardCounters counters_;
+  Membership membership_;
+  std::unique_ptr<ParameterStore> store_;
+  std::unique_ptr<UpdatePolicy> policy_;
+
+  mutable absl::Mutex failure_mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_SHARD_H_

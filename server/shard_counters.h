@@ -1,0 +1,54 @@
+#ifndef PS_SERVER_SHARD_COUNTERS_H_
+#define PS_SERVER_SHARD_COUNTERS_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "proto/admin.pb.h"
+
+namespace ps {
+
+// What a shard has done since its start. Thread-safe; each count is exact, but a
+// reader may see one count of an event and not yet another.
+class ShardCounters {
+ public:
+  std::atomic<uint64_t> pushes{0};
+  std::atomic<uint64_t> repeated_pushes{0};
+  std::atomic<uint64_t> skipped_pushes{0};
+  std::atomic<uint64_t> pulls{0};
+  std::atomic<uint64_t> bytes_in{0};
+  std::atomic<uint64_t> bytes_out{0};
+  std::atomic<uint64_t> updates{0};
+  std::atomic<int64_t> aggregate_nanoseconds{0};
+  std::atomic<int64_t> apply_nanoseconds{0};
+  std::atomic<int64_t> straggler_wait_nanoseconds{0};
+
+  // Counts a push into its histogram bucket: 0, 1, 2, 3, [4, 7], [8, 15], ...
+  void CountStaleness(uint64_t staleness);
+
+  // Writes the counts into the fields of the same names.
+  void Fill(ShardStats* stats) const;
+
+ private:
+  static constexpr int kBuckets = 20;  // the last one has no upper end
+  std::array<std::atomic<uint64_t>, kBuckets> staleness_{};
+};
+
+// Adds the time from its construction to its destruction to a counter.
+class CountedTime {
+ public:
+  explicit CountedTime(std::atomic<int64_t>* nanoseconds)
+      : nanoseconds_(nanoseconds), start_(absl::GetCurrentTimeNanos()) {}
+  ~CountedTime() { *nanoseconds_ += absl::GetCurrentTimeNanos() - start_; }
+
+ private:
+  std::atomic<int64_t>* const nanoseconds_;
+  const int64_t start_;
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_SHARD_COUNTERS_H_

@@ -1,0 +1,119 @@
+#include "server/membership.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/testing/fake_clock.h"
+
+namespace ps {
+namespace {
+
+constexpr uint64_t kFirst = 101;   // incarnations
+constexpr uint64_t kSecond = 202;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+WorkerStats StatsOf(const Membership& membership, int rank) {
+  ShardStats stats;
+  membership.Fill(&stats);
+  return stats.worker(rank);
+}
+
+struct Fixture {
+  FakeClock clock;
+  Membership membership{3, absl::Seconds(30), &clock};
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Fixture, "a rank beyond the workers is refused with the allowed ones") {
+  const absl::Status status = membership.Join(3, kFirst, "a");
+  CHECK(absl::IsOutOfRange(status));
+  CHECK(Message(status) == "there is no worker 3: the config has 3 workers, ranks 0 to 2");
+}
+
+TEST_CASE_METHOD(Fixture, "incarnation 0 is refused") {
+  CHECK(absl::IsInvalidArgument(membership.Join(0, 0, "a")));
+}
+
+TEST_CASE_METHOD(Fixture, "a rank in use is refused, naming who has it") {
+  REQUIRE(membership.Join(1, kFirst, "ipv4:10.0.0.1:7").ok());
+  REQUIRE(membership.StreamOpened(1, kFirst).ok());
+  clock.Advance(absl::Seconds(100));
+  const absl::Status status = membership.Join(1, kSecond, "b");
+  CHECK(absl::IsAlreadyExists(status));
+  CHECK_THAT(Message(status), Catch::Contains("worker 1 (ipv4:10.0.0.1:7, joined"));
+  CHECK_THAT(Message(status), Catch::Contains("last seen 1m40s ago"));
+  CHECK(membership.Join(1, kFirst, "ipv4:10.0.0.1:7").ok());  // itself, again
+}
+
+TEST_CASE_METHOD(Fixture, "a rank that joined but never opened a stream becomes free again") {
+  REQUIRE(membership.Join(1, kFirst, "a").ok());
+  clock.Advance(absl::Seconds(30));
+  CHECK(absl::IsAlreadyExists(membership.Join(1, kSecond, "b")));
+  clock.Advance(absl::Seconds(1));
+  CHECK(membership.Join(1, kSecond, "b").ok());
+  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(1, kFirst)));
+}
+
+TEST_CASE_METHOD(Fixture, "only the holder of a rank opens streams and leaves") {
+  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(0, kFirst)));
+  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(9, kFirst)));
+  REQUIRE(membership.Join(0, kFirst, "a").ok());
+  CHECK(absl::IsFailedPrecondition(membership.Leave(0, kSecond, false)));
+  CHECK(membership.Leave(0, kFirst, false).ok());
+  CHECK(absl::IsFailedPrecondition(membership.Leave(0, kFirst, false)));
+  CHECK(StatsOf(membership, 0).state() == WorkerStats::LEFT);
+}
+
+TEST_CASE_METHOD(Fixture, "a worker is lost when its last stream ends before it left") {
+  REQUIRE(membership.Join(0, kFirst, "a").ok());
+  REQUIRE(membership.StreamOpened(0, kFirst).ok());
+  REQUIRE(membership.StreamOpened(0, kFirst).ok());
+  CHECK_FALSE(membership.StreamClosed(0, kFirst));
+  CHECK(membership.StreamClosed(0, kFirst));
+  CHECK(StatsOf(membership, 0).state() == WorkerStats::LOST);
+  CHECK(membership.Join(0, kSecond, "a").ok());  // restarted
+}
+
+TEST_CASE_METHOD(Fixture, "a worker that left is not lost by its stream's end") {
+  REQUIRE(membership.Join(0, kFirst, "a").ok());
+  REQUIRE(membership.StreamOpened(0, kFirst).ok());
+  REQUIRE(membership.Leave(0, kFirst, false).ok());
+  CHECK_FALSE(membership.StreamClosed(0, kFirst));
+  CHECK(StatsOf(membership, 0).state() == WorkerStats::LEFT);
+}
+
+TEST_CASE_METHOD(Fixture, "the end of an old incarnation's stream does not harm the new one") {
+  REQUIRE(membership.Join(0, kFirst, "a").ok());
+  REQUIRE(membership.StreamOpened(0, kFirst).ok());
+  REQUIRE(membership.Leave(0, kFirst, true).ok());
+  CHECK(StatsOf(membership, 0).state() == WorkerStats::LOST);
+  REQUIRE(membership.Join(0, kSecond, "a").ok());
+  REQUIRE(membership.StreamOpened(0, kSecond).ok());
+  CHECK_FALSE(membership.StreamClosed(0, kFirst));
+  CHECK(StatsOf(membership, 0).state() == WorkerStats::JOINED);
+}
+
+TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
+  REQUIRE(membership.Join(2, kFirst, "somewhere").ok());
+  CHECK(membership.NextIteration(2) == 0);
+  membership.CountPush(2, 4, 100);
+  membership.CountPush(2, 5, 10);
+  membership.CountReply(2, 7);
+  clock.Advance(absl::Seconds(3));
+  const WorkerStats stats = StatsOf(membership, 2);
+  CHECK(stats.address() == "somewhere");
+  CHECK(stats.iteration() == 5);
+  CHECK(stats.pushes() == 2);
+  CHECK(stats.bytes_in() == 110);
+  CHECK(stats.bytes_out() == 7);
+  CHECK(stats.last_seen_seconds_ago() == 3);
+  CHECK(membership.NextIteration(2) == 6);
+  CHECK(membership.Describe(2) ==
+        "worker 2 (somewhere, joined, last seen 3s ago at iteration 5)");
+  CHECK(membership.Describe(1) == "worker 1 (never joined)");
+  CHECK(StatsOf(membership, 1).state() == WorkerStats::NEVER_JOINED);
+}
+
+}  // namespace ps

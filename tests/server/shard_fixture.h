@@ -1,0 +1,110 @@
+#ifndef PS_TESTS_SERVER_SHARD_FIXTURE_H_
+#define PS_TESTS_SERVER_SHARD_FIXTURE_H_
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/shard.h"
+#include "tests/testing/fake_clock.h"
+
+namespace ps {
+
+// Remembers the replies that it got.
+class RecordingSink final : public ReplySink {
+ public:
+  void Reply(uint32_t chunk, uint64_t iteration) override {
+    replies.emplace_back(chunk, iteration);
+  }
+  std::vector<std::pair<uint32_t, uint64_t>> replies;
+};
+
+// One shard with one chunk of four weights, which SGD with learning rate 1 changes by
+// exactly the mean gradient, without any RPC.
+class ShardFixture {
+ public:
+  void Start(int workers, const std::vector<std::string>& overrides = {}) {
+    std::vector<std::string> all = {"workers=" + std::to_string(workers)};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    absl::StatusOr<Config> parsed = Config::Parse(R"(
+      model {
+        input { channels: 2 height: 1 width: 1 }
+        layer { name: "fc" linear { out_features: 2 bias: false } }
+      }
+      partition { scheme: MEMORY_BASED }
+      shard { address: "127.0.0.1:0" }
+      update { policy: SYNC }
+      optimizer { kind: SGD learning_rate: 1 }
+      training { iterations: 1 }
+      compute { backend: EMULATED }
+      limits { chunk_bytes: 64 exchange_seconds: 60 startup_seconds: 30 held_bytes: 64 }
+    )", "test.textproto", all);
+    INFO(parsed.status().ToString());
+    REQUIRE(parsed.ok());
+    config = std::make_unique<Config>(*std::move(parsed));
+    absl::StatusOr<std::unique_ptr<Shard>> created = Shard::Create(config.get(), 0, &clock);
+    REQUIRE(created.ok());
+    shard = *std::move(created);
+    shard->OnFailure([this](const absl::Status& status) { failures.push_back(status); });
+    for (int rank = 0; rank < workers; ++rank) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+      REQUIRE(shard->membership().Join(rank, Incarnation(rank), "test").ok());
+    }
+    start = Parameters();
+  }
+
+  static uint64_t Incarnation(int rank) { return 100 + rank; }
+
+  std::vector<float> Parameters() {
+    StoredChunk& chunk = shard->store().chunks()[0];
+    absl::MutexLock lock(&chunk.mutex);
+    return {chunk.parameters().begin(), chunk.parameters().end()};
+  }
+
+  // The parameters' change since the start, negated: the sum of the applied gradients.
+  std::vector<float> Applied() {
+    std::vector<float> change = Parameters();
+    for (size_t i = 0; i < change.size(); ++i) change[i] = start[i] - change[i];
+    return change;
+  }
+
+  GradientHeader Header(int rank, uint64_t iteration, uint64_t base_version = 0) {
+    return {.worker = static_cast<uint32_t>(rank),
+            .incarnation = Incarnation(rank),
+            .iteration = iteration,
+            .chunk = 0,
+            .base_version = base_version};
+  }
+
+  absl::Status Push(const GradientHeader& header, std::vector<float> values) {
+    auto owner = std::make_shared<const std::vector<float>>(std::move(values));
+    Segments data;
+    if (!owner->empty()) {
+      data.emplace_back(reinterpret_cast<const char*>(owner->data()), owner->size() * 4);
+    }
+    last_owner = owner;
+    return shard->Push(Gradient{header, std::move(data), owner}, sinks[header.worker]);
+  }
+
+  absl::Status Push(int rank, uint64_t iteration, std::vector<float> values,
+                    uint64_t base_version = 0) {
+    return Push(Header(rank, iteration, base_version), std::move(values));
+  }
+
+  size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
+
+  FakeClock clock;
+  std::unique_ptr<Config> config;
+  std::vector<absl::Status> failures;
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  std::weak_ptr<const void> last_owner;  // of the latest push's memory
+  std::vector<float> start;
+  std::unique_ptr<Shard> shard;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SERVER_SHARD_FIXTURE_H_

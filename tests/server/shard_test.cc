@@ -1,0 +1,183 @@
+#include "server/shard.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/server/shard_fixture.h"
+
+namespace ps {
+namespace {
+
+using Catch::Contains;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+JoinRequest RequestFor(const Config& config, int rank) {
+  JoinRequest request;
+  request.set_worker(rank);
+  request.set_incarnation(77);
+  request.set_config_fingerprint(config.fingerprint());
+  request.set_plan_fingerprint(config.plan().fingerprint());
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(ShardFixture, "a shard that the config does not have cannot be made") {
+  Start(1);
+  const auto status = Shard::Create(config.get(), 1, &clock).status();
+  CHECK(absl::IsOutOfRange(status));
+  CHECK(Message(status) == "there is no shard 1: the config has 1 shards, 0 to 0");
+}
+
+TEST_CASE_METHOD(ShardFixture, "a worker with another config is told the fields that differ") {
+  Start(2);
+  ShardFixture other;
+  other.Start(2, {"optimizer.learning_rate=0.5"});
+  JoinRequest request = RequestFor(*other.config, 0);
+  *request.mutable_config() = other.config->Contract();
+  const absl::Status status = shard->Join(request, "test").status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK_THAT(Message(status), Contains("has another config than shard 0"));
+  CHECK_THAT(Message(status), Contains("optimizer.learning_rate: 1 -> 0.5"));
+
+  request.clear_config();
+  CHECK_THAT(Message(shard->Join(request, "test").status()), Contains("same config file"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "a worker with another plan is refused") {
+  Start(1);
+  JoinRequest request = RequestFor(*config, 0);
+  request.set_plan_fingerprint(1);
+  CHECK_THAT(Message(shard->Join(request, "test").status()), Contains("has another plan"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "a restarted worker goes on after its latest iteration") {
+  Start(2, {"update.policy=ASYNC"});
+  REQUIRE(Push(1, 0, {0, 0, 0, 0}).ok());
+  REQUIRE(Push(1, 1, {0, 0, 0, 0}, 1).ok());
+  REQUIRE(shard->membership().StreamOpened(1, Incarnation(1)).ok());
+  REQUIRE(shard->membership().StreamClosed(1, Incarnation(1)));
+  const auto joined = shard->Join(RequestFor(*config, 1), "test");
+  REQUIRE(joined.ok());
+  CHECK(joined->start_iteration() == 2);
+}
+
+TEST_CASE_METHOD(ShardFixture, "a gradient of wrong length is refused and changes nothing") {
+  Start(1);
+  for (const std::vector<float>& values : {std::vector<float>{}, {1, 2, 3}, {1, 2, 3, 4, 5}}) {
+    const absl::Status status = Push(0, 0, values);
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK_THAT(Message(status), Contains(std::to_string(values.size() * 4) +
+                                         " bytes for chunk 0, which takes 16"));
+  }
+  GradientHeader skip = Header(0, 0);
+  skip.skip = true;
+  CHECK_THAT(Message(Push(skip, {1, 2, 3, 4})), Contains("with `skip`, which takes 0"));
+  CHECK(Parameters() == start);
+  CHECK(shard->Stats().pushes() == 0);
+  CHECK(Push(0, 0, {1, 2, 3, 4}).ok());  // and the run goes on
+}
+
+TEST_CASE_METHOD(ShardFixture, "an unknown chunk is refused") {
+  Start(1);
+  GradientHeader header = Header(0, 0);
+  for (const uint32_t chunk : {1u, 4'000'000'000u}) {
+    header.chunk = chunk;
+    const absl::Status status = Push(header, {1, 2, 3, 4});
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK_THAT(Message(status), Contains("which shard 0 does not own"));
+  }
+}
+
+TEST_CASE_METHOD(ShardFixture, "REJECT: a value that is not finite fails the run and is named") {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    ShardFixture fixture;
+    fixture.Start(2);
+    const absl::Status status = fixture.Push(1, 0, {0, 0, bad, 0});
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK(Message(status) ==
+          "worker 1 pushed a gradient that is not finite at iteration 0: fc/weight element 2 "
+          "(chunk 0)");
+    REQUIRE(fixture.failures.size() == 1);
+    CHECK(fixture.failures[0] == status);
+    CHECK(fixture.Parameters() == fixture.start);
+    CHECK(fixture.Push(0, 0, {1, 1, 1, 1}) == status);  // others hear why
+    CHECK(fixture.shard->Join(RequestFor(*fixture.config, 0), "test").status() == status);
+    CHECK(fixture.shard->Stats().failure() == Message(status));
+  }
+}
+
+TEST_CASE_METHOD(ShardFixture, "SKIP: a value that is not finite is refused but harms nobody else") {
+  Start(2, {"update.policy=ASYNC", "update.non_finite=SKIP"});
+  CHECK(absl::IsInvalidArgument(Push(1, 0, {0, 0, std::nanf(""), 0})));
+  CHECK(failures.empty());
+  CHECK(Push(0, 0, {1, 1, 1, 1}).ok());
+}
+
+TEST_CASE_METHOD(ShardFixture, "under SYNC a lost worker fails the run, under ASYNC it does not") {
+  Start(2);
+  shard->WorkerLost(1);
+  REQUIRE(failures.size() == 1);
+  CHECK(absl::IsUnavailable(failures[0]));
+  CHECK_THAT(Message(failures[0]), Contains("worker 1 (test") && Contains("was lost"));
+
+  ShardFixture async;
+  async.Start(2, {"update.policy=ASYNC"});
+  async.shard->WorkerLost(1);
+  CHECK(async.failures.empty());
+}
+
+TEST_CASE_METHOD(ShardFixture, "under SYNC a worker's reason for giving up reaches the others") {
+  Start(2);
+  LeaveRequest leave;
+  leave.set_worker(1);
+  leave.set_incarnation(Incarnation(1));
+  leave.set_error("its disk is full");
+  REQUIRE(shard->Leave(leave).ok());
+  REQUIRE(failures.size() == 1);
+  CHECK(Message(failures[0]) == "worker 1 gave up: its disk is full");
+  CHECK(absl::IsFailedPrecondition(shard->Leave(leave)));  // no longer a member
+}
+
+TEST_CASE_METHOD(ShardFixture, "only the first failure is told") {
+  Start(2);
+  shard->WorkerLost(1);
+  shard->WorkerLost(0);
+  REQUIRE(failures.size() == 1);
+  CHECK_THAT(Message(shard->failure()), Contains("worker 1"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "a chunk that waits too long fails the run and names who is missing") {
+  Start(3);
+  REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());
+  clock.Advance(absl::Seconds(60));
+  shard->CheckOverdue();
+  CHECK(failures.empty());
+  clock.Advance(absl::Seconds(1));
+  shard->CheckOverdue();
+  REQUIRE(failures.size() == 1);
+  CHECK(absl::IsDeadlineExceeded(failures[0]));
+  CHECK_THAT(Message(failures[0]),
+             Contains("chunk 0 of iteration 0 has waited 1m1s (limits.exchange_seconds) for "
+                      "worker 0 (test, joined, last seen 1m1s ago), worker 2 (test"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "statistics describe what the shard owns") {
+  Start(2);
+  clock.Advance(absl::Seconds(5));
+  const ShardStats stats = shard->Stats();
+  CHECK(stats.parameters() == 4);
+  CHECK(stats.parameter_bytes() == 16);
+  CHECK(stats.chunks() == 1);
+  CHECK(stats.uptime_seconds() == Approx(5));
+  CHECK(stats.resident_bytes() > 1'000'000);
+  CHECK(stats.plan_fingerprint() == config->plan().fingerprint());
+  CHECK(stats.incarnation() == shard->incarnation());
+  CHECK(stats.worker_size() == 2);
+}
+
+}  // namespace ps
