@@ -1,0 +1,383 @@
+// A push-pull, step by step:
+//   1. PushPull marks every chunk pending and queues it on one of its shard's streams.
+//   2. ShardStream asks for the message when the one before has passed flow control;
+//      GradientMessage lends it the gradient's own memory (Borrow).
+//   3. The shard answers (server/exchange_stream.cc); TakeParameters copies the received
+//      pieces to their final place and takes the chunk off the pending ones.
+//   4. AwaitRound returns when nothing is pending and gRPC has given all memory back.
+
+#include "worker/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/channel_options.h"
+#include "common/status_conversion.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+// Control calls to a shard that is up take milliseconds.
+constexpr absl::Duration kControlTimeout = absl::Seconds(5);
+// A wait for a shard that takes longer than this is worth a line in the log.
+constexpr absl::Duration kQuietWait = absl::Seconds(3);
+
+uint64_t NewIncarnation() {
+  absl::BitGen random;
+  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
+}
+
+// Runs `call(shard)` for every shard at once; the errors in one line.
+absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {
+  std::vector<absl::Status> results(shards, absl::UnknownError("the call did not run"));
+  std::vector<std::thread> threads;
+  for (int shard = 0; shard < shards; ++shard) {
+    threads.emplace_back([&, shard] { results[shard] = call(shard); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  absl::Status first;
+  std::vector<absl::string_view> messages;
+  for (const absl::Status& result : results) {
+    if (result.ok()) continue;
+    first.Update(result);
+    messages.push_back(result.message());
+  }
+  return first.ok() ? first : absl::Status(first.code(), absl::StrJoin(messages, "; "));
+}
+
+}  // namespace
+
+// Counts the gradient slices that gRPC has not given back. Shared with the slices, which
+// may outlive their stream for a moment. Thread-safe.
+class Exchange::Borrow : public std::enable_shared_from_this<Borrow> {
+ public:
+  grpc::Slice Lend(absl::Span<const float> memory) {
+    {
+      absl::MutexLock lock(&mutex_);
+      ++lent_;
+    }
+    return grpc::Slice(const_cast<float*>(memory.data()), memory.size() * sizeof(float), &GiveBack,
+                       new std::shared_ptr<Borrow>(shared_from_this()));
+  }
+
+  // Whether everything was given back before `deadline`.
+  bool AwaitAll(absl::Time deadline) {
+    absl::MutexLock lock(&mutex_);
+    const auto all_back = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lent_ == 0; };
+    return mutex_.AwaitWithDeadline(absl::Condition(&all_back), deadline);
+  }
+
+ private:
+  static void GiveBack(void* lender) {
+    const std::unique_ptr<std::shared_ptr<Borrow>> borrow(
+        static_cast<std::shared_ptr<Borrow>*>(lender));
+    absl::MutexLock lock(&(*borrow)->mutex_);
+    --(*borrow)->lent_;
+  }
+
+  absl::Mutex mutex_;
+  int64_t lent_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// The connections to one shard.
+struct Exchange::ShardLink {
+  std::string address;
+  // Control calls have a connection of their own, so that they never queue behind data.
+  std::unique_ptr<ParameterServer::Stub> control;
+  std::vector<std::unique_ptr<ShardStream>> streams;
+  uint64_t start_iteration = 0;
+  bool joined = false;
+};
+
+absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
+  std::unique_ptr<Exchange> exchange(new Exchange(options));
+  if (absl::Status joined = exchange->JoinAll(); !joined.ok()) {
+    exchange->Leave(joined).IgnoreError();  // of those that took us; the first error counts
+    return joined;
+  }
+  const Limits& limits = options.config->proto().limits();
+  ShardStream::Handler* const handler = exchange.get();
+  for (int shard = 0; shard < options.config->shards(); ++shard) {
+    ShardLink& link = *exchange->links_[shard];
+    exchange->start_iteration_ =
+        std::max<int64_t>(exchange->start_iteration_, link.start_iteration);
+    for (int i = 0; i < limits.connections(); ++i) {
+      link.streams.push_back(std::make_unique<ShardStream>(
+          shard, CreateChannel(link.address, limits), handler));
+    }
+  }
+  return exchange;
+}
+
+Exchange::Exchange(const Options& options)
+    : config_(*options.config),
+      rank_(options.rank),
+      incarnation_(NewIncarnation()),
+      versions_(config_.plan().chunks().size()),
+      borrow_(std::make_shared<Borrow>()),
+      pending_(config_.plan().chunks().size()) {
+  for (int shard = 0; shard < config_.shards(); ++shard) {
+    auto link = std::make_unique<ShardLink>();
+    link->address =
+        options.addresses.empty() ? config_.address(shard) : options.addresses[shard];
+    link->control =
+        ParameterServer::NewStub(CreateChannel(link->address, config_.proto().limits()));
+    links_.push_back(std::move(link));
+  }
+}
+
+Exchange::~Exchange() {
+  if (!left_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
+  links_.clear();  // ends streams and connections, and with them what gRPC still holds
+  if (!borrow_->AwaitAll(absl::Now() + kControlTimeout)) {
+    spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
+                  absl::FormatDuration(kControlTimeout));
+  }
+}
+
+std::string Exchange::ShardName(int shard) const {
+  return absl::StrCat("shard ", shard, " (", links_[shard]->address, ")");
+}
+
+absl::Status Exchange::JoinAll() {
+  return ForEachShard(config_.shards(), [this](int shard) { return Join(shard); });
+}
+
+absl::Status Exchange::Join(int shard) {
+  JoinRequest request;
+  request.set_worker(rank_);
+  request.set_incarnation(incarnation_);
+  request.set_config_fingerprint(config_.fingerprint());
+  request.set_plan_fingerprint(config_.plan().fingerprint());
+  *request.mutable_config() = config_.Contract();
+
+  const double limit_seconds = config_.proto().limits().startup_seconds();
+  const absl::Time deadline = absl::Now() + absl::Seconds(limit_seconds);
+  JoinResponse response;
+  grpc::Status status;
+  for (bool first = true; first || absl::Now() < deadline; first = false) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(absl::ToChronoTime(
+        first ? std::min(deadline, absl::Now() + kQuietWait) : deadline));
+    status = links_[shard]->control->Join(&context, request, &response);
+    if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) break;
+    if (first) spdlog::info("waiting for {}", ShardName(shard));
+  }
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(absl::StrCat(ShardName(shard), " was not up within ",
+                                                    limit_seconds,
+                                                    " s (limits.startup_seconds)"));
+  }
+  if (!status.ok()) {
+    const absl::Status refused = FromGrpc(status);
+    return absl::Status(refused.code(), absl::StrCat(ShardName(shard), ": ", refused.message()));
+  }
+  if (response.shard() != static_cast<uint32_t>(shard)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(ShardName(shard), " says that it is shard ", response.shard(),
+                     ": the addresses are mixed up"));
+  }
+  links_[shard]->start_iteration = response.start_iteration();
+  links_[shard]->joined = true;
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::Pull(absl::Span<float> parameters) {
+  return ForEachShard(config_.shards(),
+                      [&](int shard) { return PullShard(shard, parameters); });
+}
+
+absl::Status Exchange::PullShard(int shard, absl::Span<float> parameters) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(
+      absl::Now() + absl::Seconds(config_.proto().limits().exchange_seconds())));
+  PullRequest request;
+  request.set_plan_fingerprint(config_.plan().fingerprint());
+  const auto reader = links_[shard]->control->Pull(&context, request);
+  const absl::Span<const uint32_t> expected = config_.plan().chunks_of_shard(shard);
+  size_t received = 0;
+  ParameterChunk message;
+  absl::Status problem;
+  while (problem.ok() && reader->Read(&message)) {
+    if (received == expected.size() || message.chunk() != expected[received]) {
+      problem = absl::InternalError(
+          absl::StrCat(ShardName(shard), " sent chunk ", message.chunk(), " out of turn"));
+      break;
+    }
+    const Chunk& chunk = config_.plan().chunks()[message.chunk()];
+    if (message.data().size() != chunk.size * sizeof(float)) {
+      problem = absl::InternalError(absl::StrCat(ShardName(shard), " sent ",
+                                                 message.data().size(), " bytes for chunk ",
+                                                 chunk.id));
+      break;
+    }
+    std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
+                message.data().size());
+    versions_[chunk.id] = message.version();
+    ++received;
+  }
+  if (!problem.ok()) {
+    context.TryCancel();
+    reader->Finish();
+    return problem;
+  }
+  const absl::Status status = FromGrpc(reader->Finish());
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(ShardName(shard), ": ", status.message()));
+  }
+  if (received != expected.size()) {
+    return absl::InternalError(absl::StrCat(ShardName(shard), " sent ", received, " of ",
+                                            expected.size(), " chunks"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
+                                absl::Span<float> parameters) {
+  const std::vector<Chunk>& chunks = config_.plan().chunks();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) return failure_;
+    iteration_ = iteration;
+    gradients_ = gradients;
+    parameters_ = parameters;
+    pending_.assign(chunks.size(), true);
+    pending_count_ = chunks.size();
+  }
+  for (const Chunk& chunk : chunks) {
+    auto& streams = links_[chunk.shard]->streams;
+    streams[chunk.id % streams.size()]->Push(chunk.id);
+    const uint64_t bytes = chunk.size * sizeof(float);
+    traffic_.bytes_in += bytes;
+    if (!gradients.empty()) traffic_.bytes_out += bytes;
+  }
+  traffic_.pushes += chunks.size();
+  return AwaitRound();
+}
+
+absl::Status Exchange::AwaitRound() {
+  // The shard gives up first and says for whom it waited; this is for a shard that hangs.
+  const absl::Duration limit =
+      1.1 * absl::Seconds(config_.proto().limits().exchange_seconds()) + absl::Seconds(1);
+  {
+    absl::MutexLock lock(&mutex_);
+    for (size_t before = pending_count_ + 1; pending_count_ > 0 && failure_.ok();) {
+      if (pending_count_ == before) {  // no answer during a whole limit
+        const size_t chunk =
+            std::find(pending_.begin(), pending_.end(), true) - pending_.begin();
+        failure_ = absl::DeadlineExceededError(absl::StrCat(
+            ShardName(config_.plan().chunks()[chunk].shard), " has not answered chunk ", chunk,
+            " of iteration ", iteration_, " for ", absl::FormatDuration(limit),
+            " (limits.exchange_seconds)"));
+        break;
+      }
+      before = pending_count_;
+      const auto moved = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return pending_count_ == 0 || !failure_.ok();
+      };
+      mutex_.AwaitWithTimeout(absl::Condition(&moved), limit);
+    }
+    if (!failure_.ok()) return failure_;
+  }
+  // Every chunk was answered, so gRPC gives its memory back at once.
+  if (!borrow_->AwaitAll(absl::Now() + limit)) {
+    return absl::InternalError("gRPC has not given back gradients that were answered");
+  }
+  return absl::OkStatus();
+}
+
+grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
+  const Chunk& chunk = config_.plan().chunks()[chunk_id];
+  GradientHeader header{.worker = static_cast<uint32_t>(rank_),
+                        .incarnation = incarnation_,
+                        .iteration = iteration_,
+                        .chunk = chunk_id,
+                        .base_version = versions_[chunk_id],
+                        .skip = gradients_.empty()};
+  const size_t bytes = header.skip ? 0 : chunk.size * sizeof(float);
+  const EncodedHeader encoded = EncodeHeader(header, bytes);
+  grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};
+  if (header.skip) return grpc::ByteBuffer(slices, 1);
+  slices[1] = borrow_->Lend(gradients_.subspan(chunk.model_offset, chunk.size));
+  return grpc::ByteBuffer(slices, 2);
+}
+
+absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
+  absl::StatusOr<Decoded<ParameterHeader>> decoded = DecodeParameterChunk(message);
+  if (!decoded.ok()) return decoded.status();
+  const ParameterHeader& header = decoded->header;
+  const std::vector<Chunk>& chunks = config_.plan().chunks();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (header.chunk >= chunks.size() || chunks[header.chunk].shard != shard ||
+        header.iteration != iteration_ || !pending_[header.chunk]) {
+      return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk,
+                                              " of iteration ", header.iteration,
+                                              ", which was not asked for"));
+    }
+    pending_[header.chunk] = false;
+  }
+  const Chunk& chunk = chunks[header.chunk];
+  if (SegmentsSize(decoded->data) != chunk.size * sizeof(float)) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ",
+                                            SegmentsSize(decoded->data), " bytes instead of ",
+                                            chunk.size * sizeof(float)));
+  }
+  char* out = reinterpret_cast<char*>(parameters_.data() + chunk.model_offset);
+  for (const auto& segment : decoded->data) {
+    std::memcpy(out, segment.data(), segment.size());
+    out += segment.size();
+  }
+  versions_[chunk.id] = header.version;
+  absl::MutexLock lock(&mutex_);
+  --pending_count_;
+  return absl::OkStatus();
+}
+
+void Exchange::StreamEnded(int shard, const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  // Without an error a stream ends only after Leave, when nobody waits any more.
+  const absl::Status ended = status.ok() ? absl::UnavailableError("ended the exchange") : status;
+  failure_.Update(
+      absl::Status(ended.code(), absl::StrCat(ShardName(shard), ": ", ended.message())));
+}
+
+void Exchange::Abort(const absl::Status& reason) {
+  absl::MutexLock lock(&mutex_);
+  failure_.Update(reason);
+}
+
+absl::Status Exchange::Leave(const absl::Status& outcome) {
+  left_ = true;
+  const absl::Status told = ForEachShard(config_.shards(), [&](int shard) -> absl::Status {
+    if (!links_[shard]->joined) return absl::OkStatus();
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kControlTimeout));
+    LeaveRequest request;
+    request.set_worker(rank_);
+    request.set_incarnation(incarnation_);
+    request.set_error(std::string(outcome.message()));
+    LeaveResponse response;
+    const absl::Status status =
+        FromGrpc(links_[shard]->control->Leave(&context, request, &response));
+    if (status.ok()) return status;
+    return absl::Status(status.code(), absl::StrCat(ShardName(shard), ": ", status.message()));
+  });
+  for (const auto& link : links_) {
+    if (outcome.ok()) {
+      for (const auto& stream : link->streams) stream->Close();
+    }
+    link->streams.clear();
+  }
+  return told;
+}
+
+}  // namespace ps

@@ -1,0 +1,118 @@
+#ifndef PS_WORKER_EXCHANGE_H_
+#define PS_WORKER_EXCHANGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/config.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "worker/shard_stream.h"
+
+namespace ps {
+
+// A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers
+// are laid out as Model says. Used by one thread, but
+// for Abort.
+class Exchange final : private ShardStream::Handler {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the exchange
+    int rank = 0;
+    // Of the shards, where they are not the config's (tests: ports of 0).
+    std::vector<std::string> addresses;
+  };
+
+  // What this worker has sent and received, of tensor data.
+  struct Traffic {
+    uint64_t pushes = 0;  // chunks
+    uint64_t bytes_out = 0;
+    uint64_t bytes_in = 0;
+  };
+
+  // Waits for every shard to be up, takes the rank at each and opens the streams.
+  // Errors: DEADLINE_EXCEEDED naming the shards that were not up within
+  // limits.startup_seconds; a shard's refusal (see Shard::Join), naming it.
+  static absl::StatusOr<std::unique_ptr<Exchange>> Connect(const Options& options);
+
+  // Gives the ranks up as failed where Leave was not called. Returns when no gRPC
+  // thread uses the caller's buffers any more.
+  ~Exchange() override;
+
+  // The first iteration to push: 0, or where a restarted worker goes on.
+  int64_t start_iteration() const { return start_iteration_; }
+
+  // Fetches all parameters. Blocks. Errors: naming the shard that failed.
+  absl::Status Pull(absl::Span<float> parameters);
+
+  // Pushes every chunk of `gradients`, front layers first, and receives the updated
+  // chunks into `parameters`, as the shards let them go. Empty `gradients` take part
+  // without contributing (`skip`). Blocks; afterwards both buffers are the caller's again.
+  //
+  // Errors, all final for this exchange: naming the shard whose stream ended, with its
+  // reason; DEADLINE_EXCEEDED naming one that has not answered for longer than
+  // limits.exchange_seconds.
+  absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
+                        absl::Span<float> parameters);
+
+  // Ends the streams and gives up the rank at every shard, as finished or, with an
+  // error, as failed. Errors: naming a shard that could not be told.
+  absl::Status Leave(const absl::Status& outcome);
+
+  // Makes the PushPull under way, and later ones, return `reason`. From any thread.
+  void Abort(const absl::Status& reason);
+
+  const Traffic& traffic() const { return traffic_; }
+
+ private:
+  struct ShardLink;
+  class Borrow;
+
+  explicit Exchange(const Options& options);
+
+  absl::Status JoinAll();
+  absl::Status Join(int shard);
+  absl::Status PullShard(int shard, absl::Span<float> parameters);
+  // Waits for the answers to all pushes and for the return of the borrowed gradients.
+  absl::Status AwaitRound();
+
+  // ShardStream::Handler, from gRPC's threads.
+  grpc::ByteBuffer GradientMessage(uint32_t chunk) override;
+  absl::Status TakeParameters(int shard, const Segments& message) override;
+  void StreamEnded(int shard, const absl::Status& status) override;
+
+  std::string ShardName(int shard) const;  // "shard 1 (10.0.0.2:50051)"
+
+  // Constant after Connect.
+  const Config& config_;
+  const int rank_;
+  const uint64_t incarnation_;
+  std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
+  int64_t start_iteration_ = 0;
+
+  // The push-pull under way: set by PushPull while no stream uses it.
+  uint64_t iteration_ = 0;
+  absl::Span<const float> gradients_;
+  absl::Span<float> parameters_;
+  std::vector<uint64_t> versions_;  // by chunk; each used by its one pending push
+  Traffic traffic_;
+  bool left_ = false;
+
+  const std::shared_ptr<Borrow> borrow_;
+
+  absl::Mutex mutex_;
+  std::vector<bool> pending_ ABSL_GUARDED_BY(mutex_);  // by chunk: pushed, not answered
+  size_t pending_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the first
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_EXCHANGE_H_

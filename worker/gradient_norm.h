@@ -1,0 +1,34 @@
+#ifndef PS_WORKER_GRADIENT_NORM_H_
+#define PS_WORKER_GRADIENT_NORM_H_
+
+#include <cmath>
+
+#include "absl/types/span.h"
+
+namespace ps {
+
+// The L2 norm over all elements, summed in double: finite exactly if every element is.
+inline double GlobalNorm(absl::Span<const float> gradient) {
+  // Several sums, so that one addition need not wait for the one before.
+  constexpr size_t kLanes = 8;
+  double sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= gradient.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const double x = gradient[i + lane];
+      sums[lane] += x * x;
+    }
+  }
+  for (; i < gradient.size(); ++i) sums[0] += static_cast<double>(gradient[i]) * gradient[i];
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return std::sqrt(sum);
+}
+
+inline void Scale(float factor, absl::Span<float> gradient) {
+  for (float& element : gradient) element *= factor;
+}
+
+}  // namespace ps
+
+#endif  // PS_WORKER_GRADIENT_NORM_H_

@@ -1,0 +1,91 @@
+#include "worker/shard_stream.h"
+
+#include "common/received_message.h"
+#include "common/status_conversion.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace ps {
+
+ShardStream::ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel,
+                         Handler* handler)
+    : shard_(shard), handler_(handler) {
+  // Generic, because the messages are encoded and decoded by chunk_codec.h.
+  grpc::GenericStub stub(channel);
+  stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
+  StartRead(&read_);
+  AddHold();  // writes start from outside of reactions: Push
+  StartCall();
+}
+
+ShardStream::~ShardStream() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!stopped_) context_.TryCancel();
+    StopWriting();
+  }
+  done_.WaitForNotification();
+}
+
+void ShardStream::Push(uint32_t chunk) {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return;
+  queue_.push_back(chunk);
+  if (!writing_) WriteNext();
+}
+
+void ShardStream::WriteNext() {
+  writing_ = !queue_.empty() && !stopped_;
+  if (!writing_) return;
+  write_ = handler_->GradientMessage(queue_.front());
+  queue_.pop_front();
+  StartWrite(&write_);
+}
+
+void ShardStream::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mutex_);
+  write_.Clear();
+  if (!ok) StopWriting();
+  WriteNext();
+}
+
+void ShardStream::OnReadDone(bool ok) {
+  absl::Status taken;
+  if (ok) {
+    const ReceivedMessage message(&read_);
+    taken = handler_->TakeParameters(shard_, message.segments());
+    if (taken.ok()) {
+      StartRead(&read_);
+      return;
+    }
+    context_.TryCancel();
+  }
+  absl::MutexLock lock(&mutex_);
+  rejected_ = taken;
+  StopWriting();
+}
+
+void ShardStream::Close() {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return;
+  StartWritesDone();
+  StopWriting();
+}
+
+void ShardStream::StopWriting() {
+  if (stopped_) return;
+  stopped_ = true;
+  queue_.clear();
+  RemoveHold();
+}
+
+void ShardStream::OnDone(const grpc::Status& status) {
+  absl::Status outcome = FromGrpc(status);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!rejected_.ok()) outcome = rejected_;
+  }
+  handler_->StreamEnded(shard_, outcome);
+  done_.Notify();
+}
+
+}  // namespace ps

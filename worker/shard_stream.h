@@ -1,0 +1,74 @@
+#ifndef PS_WORKER_SHARD_STREAM_H_
+#define PS_WORKER_SHARD_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "common/chunk_codec.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/client_callback.h"
+
+namespace ps {
+
+// One Exchange RPC to one shard, on a connection of its own: sends gradient chunks one
+// after another and passes on what comes back. Bytes in flight are bounded by HTTP/2 flow
+// control: a chunk is taken from the queue when the one before has passed it. Thread-safe.
+class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  // What the stream calls, from gRPC's threads. Must not block.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    // The GradientChunk message to send for `chunk`.
+    virtual grpc::ByteBuffer GradientMessage(uint32_t chunk) = 0;
+    // A ParameterChunk message has come. An error ends the stream with it.
+    virtual absl::Status TakeParameters(int shard, const Segments& message) = 0;
+    // The RPC has ended; after Close() with OK. Called once.
+    virtual void StreamEnded(int shard, const absl::Status& status) = 0;
+  };
+
+  // Starts the RPC. `handler` must outlive the stream.
+  ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, Handler* handler);
+  // Cancels what is not closed, and waits for the end of the RPC.
+  ~ShardStream() override;
+
+  // Queues a push. Ignored once the stream has ended.
+  void Push(uint32_t chunk);
+
+  // Ends the RPC in good order. REQUIRES: every push has been answered.
+  void Close();
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lets OnDone come once nothing is under way. Idempotent.
+  void StopWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int shard_;
+  Handler* const handler_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer read_;
+  grpc::ByteBuffer write_;
+
+  absl::Mutex mutex_;
+  std::deque<uint32_t> queue_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status rejected_ ABSL_GUARDED_BY(mutex_);  // of TakeParameters
+  absl::Notification done_;
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_SHARD_STREAM_H_

@@ -1,0 +1,232 @@
+// One iteration, step by step:
+//   1. load this worker's batch;
+//   2. forward and backward pass: the gradient of the batch's mean loss;
+//   3. clip, and look for values that are not finite, where the config asks for it;
+//   4. push the gradient and receive the updated parameters (worker/exchange.cc);
+//   5. rank 0, at the end of some epochs: evaluate.
+
+#include "worker/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "spdlog/spdlog.h"
+#include "worker/gradient_norm.h"
+
+namespace ps {
+namespace {
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + values.size() / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+}  // namespace
+
+std::string TrainingSummary::ToJson() const {
+  std::string json = absl::StrFormat(
+      "{\"iterations\": %d, \"skipped_iterations\": %d, \"median_iteration_seconds\": %.9g, "
+      "\"seconds\": %.9g, \"images_per_second\": %.9g, \"compute_seconds\": %.9g, "
+      "\"exchange_wait_seconds\": %.9g, \"final_loss\": %s, \"pushes\": %d, "
+      "\"bytes_out\": %d, \"bytes_in\": %d",
+      iterations, skipped_iterations, median_iteration_seconds, seconds, images_per_second,
+      compute_seconds, exchange_wait_seconds,
+      // JSON has no NaN.
+      std::isfinite(final_loss) ? absl::StrFormat("%.9g", final_loss) : "null", traffic.pushes, traffic.bytes_out,
+      traffic.bytes_in);
+  if (final_accuracy.has_value()) {
+    absl::StrAppendFormat(&json, ", \"final_accuracy\": %.9g", *final_accuracy);
+  }
+  return json + "}\n";
+}
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options) {
+  const Config& config = *options.config;
+  if (options.rank < 0 || options.rank >= config.workers()) {
+    return absl::OutOfRangeError(absl::StrCat("there is no worker ", options.rank,
+                                              ": the config has ", config.workers(),
+                                              " workers, ranks 0 to ", config.workers() - 1));
+  }
+  std::unique_ptr<Trainer> trainer(new Trainer(options));
+  const Training& training = config.proto().training();
+  if (config.proto().data().source_case() != Data::SOURCE_NOT_SET) {
+    absl::StatusOr<Datasets> data = OpenDatasets(config);
+    if (!data.ok()) return data.status();
+    trainer->data_ = *std::move(data);
+    trainer->loader_ = std::make_unique<BatchLoader>(
+        trainer->data_.train.get(), BatchLoader::Options{
+                                        .rank = options.rank,
+                                        .workers = config.workers(),
+                                        .batch_size = training.batch_size(),
+                                        .seed = training.seed(),
+                                        .augment = config.proto().data().has_augment(),
+                                    });
+    trainer->iterations_per_epoch_ = trainer->loader_->batches_per_epoch();
+  }
+  trainer->total_iterations_ = training.has_epochs()
+                                   ? training.epochs() * trainer->iterations_per_epoch_
+                                   : training.iterations();
+
+  absl::StatusOr<std::unique_ptr<ComputeBackend>> backend =
+      CreateComputeBackend(config, options.rank);
+  if (!backend.ok()) return backend.status();
+  trainer->backend_ = *std::move(backend);
+  for (FloatBuffer* buffer : {&trainer->parameters_, &trainer->gradients_}) {
+    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(config.model().buffer_size());
+    if (!allocated.ok()) return allocated.status();
+    *buffer = *std::move(allocated);
+  }
+  return trainer;
+}
+
+void Trainer::Stop(const absl::Status& reason) {
+  absl::MutexLock lock(&mutex_);
+  stop_reason_.Update(reason);
+  if (running_ != nullptr) running_->Abort(reason);
+}
+
+absl::StatusOr<TrainingSummary> Trainer::Run() {
+  absl::StatusOr<std::unique_ptr<Exchange>> connected = Exchange::Connect(
+      {.config = &config_, .rank = options_.rank, .addresses = options_.addresses});
+  if (!connected.ok()) return connected.status();
+  Exchange& exchange = **connected;
+  {
+    absl::MutexLock lock(&mutex_);
+    running_ = &exchange;
+    if (!stop_reason_.ok()) exchange.Abort(stop_reason_);
+  }
+  absl::Status outcome = Train(exchange);
+  {
+    absl::MutexLock lock(&mutex_);
+    running_ = nullptr;
+  }
+  const absl::Status left = exchange.Leave(outcome);
+  if (!outcome.ok()) return outcome;
+  if (!left.ok()) return left;
+  summary_.traffic = exchange.traffic();
+  summary_.median_iteration_seconds = Median(iteration_seconds_);
+  const int64_t images = summary_.iterations * config_.proto().training().batch_size();
+  summary_.images_per_second = summary_.seconds > 0 ? images / summary_.seconds : 0;
+  return summary_;
+}
+
+absl::Status Trainer::Train(Exchange& exchange) {
+  if (absl::Status pulled = exchange.Pull(parameters_.span()); !pulled.ok()) return pulled;
+  ProgressReporter::Options progress_options = options_.progress;
+  progress_options.total_iterations = total_iterations_;
+  progress_options.iterations_per_epoch = iterations_per_epoch_;
+  ProgressReporter progress(progress_options, options_.clock);
+
+  const bool evaluates = options_.rank == 0 && data_.test != nullptr;
+  const int64_t every =
+      config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
+  for (int64_t i = exchange.start_iteration(); i < total_iterations_; ++i) {
+    if (absl::Status status = Iterate(exchange, i, progress); !status.ok()) return status;
+    const int64_t done = i + 1;
+    const bool last = done == total_iterations_;
+    if (evaluates && (last || (every > 0 && done % every == 0))) {
+      progress.Flush();
+      if (absl::Status status = Evaluate(exchange, done); !status.ok()) return status;
+    }
+  }
+  const double required = config_.proto().training().required_accuracy();
+  if (evaluates && summary_.final_accuracy.value_or(0) < required) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the accuracy of %.4f is below training.required_accuracy, %.4f",
+                        summary_.final_accuracy.value_or(0), required));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Iterate(Exchange& exchange, int64_t iteration, ProgressReporter& progress) {
+  const absl::Time start = options_.clock->Now();
+  absl::StatusOr<Batch> batch = LoadBatch(iteration);
+  if (!batch.ok()) return batch.status();
+
+  const absl::Time loaded = options_.clock->Now();
+  absl::StatusOr<BatchResult> result =
+      backend_->ForwardBackward(*batch, parameters_.span(), iteration, gradients_.span());
+  if (!result.ok()) return result.status();
+  const bool contributes = PrepareGradient();
+  if (!contributes) ++summary_.skipped_iterations;
+
+  const absl::Time computed = options_.clock->Now();
+  absl::Status exchanged = exchange.PushPull(
+      iteration, contributes ? gradients_.span() : absl::Span<const float>(), parameters_.span());
+  if (!exchanged.ok()) return exchanged;
+
+  const absl::Time end = options_.clock->Now();
+  const double compute_seconds = absl::ToDoubleSeconds(computed - loaded);
+  const double wait_seconds = absl::ToDoubleSeconds(end - computed);
+  iteration_seconds_.push_back(absl::ToDoubleSeconds(end - start));
+  ++summary_.iterations;
+  summary_.seconds += iteration_seconds_.back();
+  summary_.compute_seconds += compute_seconds;
+  summary_.exchange_wait_seconds += wait_seconds;
+  summary_.final_loss = result->loss;
+  progress.Report({.iteration = iteration + 1,
+                   .loss = result->loss,
+                   .images = config_.proto().training().batch_size(),
+                   .compute_seconds = compute_seconds,
+                   .exchange_wait_seconds = wait_seconds});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Batch> Trainer::LoadBatch(int64_t iteration) {
+  if (loader_ == nullptr) return Batch();
+  return loader_->Load(iteration);
+}
+
+bool Trainer::PrepareGradient() {
+  const Update& update = config_.proto().update();
+  const bool may_skip = update.non_finite() == Update::SKIP;
+  const double limit = update.clip_global_norm();
+  if (!may_skip && limit == 0) return true;
+  const double norm = GlobalNorm(gradients_.span());
+  if (!std::isfinite(norm)) return !may_skip;  // otherwise the shard refuses it, and says why
+  if (limit > 0 && norm > limit) Scale(static_cast<float>(limit / norm), gradients_.span());
+  return true;
+}
+
+absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
+  // Under ASYNC others have updated the parameters since this worker's last reply.
+  if (config_.proto().update().policy() == Update::ASYNC) {
+    if (absl::Status pulled = exchange.Pull(parameters_.span()); !pulled.ok()) return pulled;
+  }
+  const Dataset& test = *data_.test;
+  const int64_t image_size = test.shape().size();
+  const int64_t batch_size = config_.proto().training().batch_size();
+  std::vector<float> images(batch_size * image_size);
+  std::vector<int32_t> labels(batch_size);
+  double loss = 0;
+  int64_t correct = 0;
+  for (int64_t first = 0; first < test.size(); first += batch_size) {
+    const int64_t count = std::min(batch_size, test.size() - first);
+    for (int64_t i = 0; i < count; ++i) {
+      absl::Status read =
+          test.Read(first + i, /*augment=*/nullptr,
+                    absl::MakeSpan(images).subspan(i * image_size, image_size), &labels[i]);
+      if (!read.ok()) return read;
+    }
+    absl::StatusOr<BatchResult> result = backend_->Evaluate(
+        {.size = count,
+         .images = absl::MakeConstSpan(images).first(count * image_size),
+         .labels = absl::MakeConstSpan(labels).first(count)},
+        parameters_.span());
+    if (!result.ok()) return result.status();
+    loss += result->loss * count;
+    correct += result->correct;
+  }
+  summary_.final_accuracy = static_cast<double>(correct) / test.size();
+  spdlog::info("iteration {}: accuracy {:.2f} % ({} of {} held-out images), loss {:.4f}", iteration,
+               *summary_.final_accuracy * 100, correct, test.size(), loss / test.size());
+  return absl::OkStatus();
+}
+
+}  // namespace ps

@@ -1,0 +1,97 @@
+#ifndef PS_WORKER_TRAINER_H_
+#define PS_WORKER_TRAINER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/config.h"
+#include "common/float_buffer.h"
+#include "worker/compute/backend.h"
+#include "worker/data/batch_loader.h"
+#include "worker/data/dataset.h"
+#include "worker/exchange.h"
+#include "worker/progress.h"
+
+namespace ps {
+
+// What a finished run was like, for one worker.
+struct TrainingSummary {
+  int64_t iterations = 0;          // trained by this process
+  int64_t skipped_iterations = 0;  // whose gradient was not finite and was left out
+  double median_iteration_seconds = 0;
+  double seconds = 0;  // of all iterations, evaluation not included
+  double images_per_second = 0;
+  double compute_seconds = 0;
+  double exchange_wait_seconds = 0;
+  double final_loss = 0;                // of the last batch
+  std::optional<double> final_accuracy;  // rank 0 with test data: of the last evaluation
+  Exchange::Traffic traffic;
+
+  std::string ToJson() const;
+};
+
+// A worker's run: joins, pulls, trains, pushes and pulls, evaluates, leaves. Each
+// iteration computes the whole gradient and then exchanges all of it.
+class Trainer {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the trainer
+    int rank = 0;
+    const Clock* clock = nullptr;        // must outlive the trainer
+    std::vector<std::string> addresses = {};  // see Exchange::Options
+    ProgressReporter::Options progress;  // its iteration counts are filled in here
+  };
+
+  // Opens the data and makes the backend. Errors: those of OpenDatasets and
+  // CreateComputeBackend; OUT_OF_RANGE for the rank; RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const Options& options);
+
+  // Runs to the end. Once only. Errors: those of Exchange; of reading data; FAILED_PRECONDITION
+  // where the accuracy stays below training.required_accuracy; what was given to Stop. The
+  // shards are told of any error before it is returned.
+  absl::StatusOr<TrainingSummary> Run();
+
+  // Makes Run end soon, with `reason` as its error. From any thread.
+  void Stop(const absl::Status& reason);
+
+ private:
+  explicit Trainer(const Options& options) : options_(options), config_(*options.config) {}
+
+  absl::Status Train(Exchange& exchange);
+  absl::Status Iterate(Exchange& exchange, int64_t iteration, ProgressReporter& progress);
+  // Loads the batch of an iteration; an empty one where the backend needs no data.
+  absl::StatusOr<Batch> LoadBatch(int64_t iteration);
+  // Whether the gradient may be pushed: clips it, and says no to one that is not
+  // finite where the config says SKIP.
+  bool PrepareGradient();
+  absl::Status Evaluate(Exchange& exchange, int64_t iteration);
+
+  const Options options_;
+  const Config& config_;
+  int64_t iterations_per_epoch_ = 1;
+  int64_t total_iterations_ = 0;
+  Datasets data_;
+  std::unique_ptr<BatchLoader> loader_;  // null where the backend needs no data
+  std::unique_ptr<ComputeBackend> backend_;
+  FloatBuffer parameters_;
+  FloatBuffer gradients_;
+
+  std::vector<double> iteration_seconds_;
+  TrainingSummary summary_;
+
+  absl::Mutex mutex_;
+  Exchange* running_ ABSL_GUARDED_BY(mutex_) = nullptr;  // during Run
+  absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_TRAINER_H_
