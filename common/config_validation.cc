@@ -1,0 +1,188 @@
+#include "common/config_validation.h"
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/config_address.h"
+#include "common/config_text.h"
+
+namespace ps {
+namespace {
+
+// A shard keeps a few words for every chunk and worker, and each worker opens
+// connections to every shard: beyond this, both would be spent on bookkeeping.
+constexpr int kMaxWorkers = 1024;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxConnections = 64;
+constexpr int64_t kMinChunkBytes = 64;
+constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
+// A week: longer is a slip of the pen.
+constexpr double kMaxSeconds = 7 * 24 * 3600;
+
+constexpr char kAtLeastZero[] = "a number of at least 0";
+constexpr char kAboveZero[] = "a number above 0";
+constexpr char kZeroToBelowOne[] = "at least 0 and below 1";
+
+bool IsAtLeastZero(double value) { return std::isfinite(value) && value >= 0; }
+bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
+bool IsFraction(double value) { return value >= 0 && value < 1; }
+
+std::string Missing(const google::protobuf::Message& message, const std::string& field) {
+  return absl::StrCat("is missing, allowed: ",
+                      AllowedValues(*message.GetDescriptor()->FindFieldByName(field)));
+}
+
+void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
+  if (config.shard().empty()) {
+    problems->Add("shard", "is missing, allowed: at least one shard { address: \"host:port\" }");
+  }
+  std::map<std::string, int> taken;
+  for (int i = 0; i < config.shard_size(); ++i) {
+    const std::string field = absl::StrCat("shard[", i, "].address");
+    const std::string& text = config.shard(i).address();
+    const absl::optional<Address> address = ParseAddress(text);
+    if (!address.has_value()) {
+      problems->Add(field,
+                    absl::StrCat("is \"", absl::CEscape(text), "\", allowed: ", kAllowedAddresses));
+      continue;
+    }
+    if (address->any_port) continue;
+    const auto [first, is_new] = taken.emplace(address->canonical, i);
+    if (!is_new) {
+      problems->Add(field,
+                    absl::StrCat("is \"", text, "\" as shard[", first->second,
+                                 "].address is, allowed: an address of its own for each shard"),
+                    {absl::StrCat("shard[", first->second, "].address")});
+    }
+  }
+}
+
+void ValidateUpdate(const Update& update, FieldProblems* problems) {
+  if (update.policy() == Update::POLICY_UNSPECIFIED) {
+    problems->Add("update.policy", Missing(update, "policy"));
+  }
+  if (update.deterministic() && update.policy() == Update::ASYNC) {
+    problems->Add("update.deterministic", "is true with policy ASYNC, allowed: only with SYNC",
+                  {"update.policy"});
+  }
+  problems->Require(IsAtLeastZero(update.clip_value()), "update.clip_value", update.clip_value(),
+                    kAtLeastZero);
+  problems->Require(IsAtLeastZero(update.clip_global_norm()), "update.clip_global_norm",
+                    update.clip_global_norm(), kAtLeastZero);
+}
+
+// A field that has no effect is refused: who sets it believes that it has one.
+void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::string_view kind_field,
+                 const std::string& kind, absl::string_view used_by, FieldProblems* problems) {
+  if (is_set && !is_used) {
+    problems->Add(field,
+                  absl::StrCat("has no effect with ", kind, ", allowed: only with ", used_by),
+                  {kind_field});
+  }
+}
+
+void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
+  const std::string kind = Schedule::Kind_Name(schedule.kind());
+  const bool step = schedule.kind() == Schedule::STEP;
+  const bool cosine = schedule.kind() == Schedule::COSINE;
+  const std::string prefix = "optimizer.schedule.";
+  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
+    ValidateUse(is_set, is_used, prefix + field, "optimizer.schedule.kind", kind, used_by,
+                problems);
+  };
+  validate_use(schedule.has_step_iterations(), step, "step_iterations", "STEP");
+  validate_use(schedule.has_gamma(), step, "gamma", "STEP");
+  validate_use(schedule.has_total_iterations(), cosine, "total_iterations", "COSINE");
+  validate_use(schedule.has_final_factor(), cosine, "final_factor", "COSINE");
+
+  const auto require = [&](bool ok, const char* field, const absl::AlphaNum& value,
+                           const char* allowed) {
+    problems->Require(ok, prefix + field, value, allowed, {"optimizer.schedule.kind"});
+  };
+  require(schedule.warmup_iterations() >= 0, "warmup_iterations", schedule.warmup_iterations(),
+          "at least 0");
+  if (step) {
+    require(schedule.step_iterations() >= 1, "step_iterations", schedule.step_iterations(),
+            "at least 1");
+    require(IsAboveZero(schedule.gamma()), "gamma", schedule.gamma(), kAboveZero);
+  }
+  if (cosine) {
+    require(schedule.total_iterations() >= 1, "total_iterations", schedule.total_iterations(),
+            "at least 1");
+    require(schedule.final_factor() >= 0 && schedule.final_factor() <= 1, "final_factor",
+            schedule.final_factor(), "0 to 1");
+  }
+}
+
+void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems) {
+  const std::string kind = OptimizerConfig::Kind_Name(optimizer.kind());
+  const bool adam = optimizer.kind() == OptimizerConfig::ADAM;
+  const bool adagrad = optimizer.kind() == OptimizerConfig::ADAGRAD;
+  const bool momentum = optimizer.kind() == OptimizerConfig::MOMENTUM ||
+                        optimizer.kind() == OptimizerConfig::NESTEROV;
+  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
+    ValidateUse(is_set, is_used, field, "optimizer.kind", kind, used_by, problems);
+  };
+  validate_use(optimizer.has_momentum(), momentum, "optimizer.momentum", "MOMENTUM, NESTEROV");
+  validate_use(optimizer.has_beta1(), adam, "optimizer.beta1", "ADAM");
+  validate_use(optimizer.has_beta2(), adam, "optimizer.beta2", "ADAM");
+  validate_use(optimizer.has_epsilon(), adam || adagrad, "optimizer.epsilon", "ADAM, ADAGRAD");
+
+  problems->Require(IsAboveZero(optimizer.learning_rate()), "optimizer.learning_rate",
+                    optimizer.learning_rate(), kAboveZero);
+  problems->Require(IsAtLeastZero(optimizer.weight_decay()), "optimizer.weight_decay",
+                    optimizer.weight_decay(), kAtLeastZero);
+  problems->Require(IsFraction(optimizer.momentum()), "optimizer.momentum", optimizer.momentum(),
+                    kZeroToBelowOne);
+  problems->Require(IsFraction(optimizer.beta1()), "optimizer.beta1", optimizer.beta1(),
+                    kZeroToBelowOne);
+  problems->Require(IsFraction(optimizer.beta2()), "optimizer.beta2", optimizer.beta2(),
+                    kZeroToBelowOne);
+  problems->Require(IsAboveZero(optimizer.epsilon()), "optimizer.epsilon", optimizer.epsilon(),
+                    kAboveZero);
+  ValidateSchedule(optimizer.schedule(), problems);
+}
+
+void ValidateLimits(const Limits& limits, FieldProblems* problems) {
+  const int64_t chunk_bytes = limits.chunk_bytes();
+  problems->Require(IsChunkBytes(chunk_bytes), "limits.chunk_bytes", chunk_bytes,
+                    absl::StrCat("a multiple of ", kMinChunkBytes, " from ", kMinChunkBytes, " to ",
+                                 kMaxChunkBytes));
+  problems->Require(limits.held_bytes() >= chunk_bytes, "limits.held_bytes", limits.held_bytes(),
+                    absl::StrCat("at least limits.chunk_bytes, ", chunk_bytes),
+                    {"limits.chunk_bytes"});
+  problems->RequireRange("limits.connections", limits.connections(), 1, kMaxConnections);
+  const auto require_time = [&](const char* field, double seconds) {
+    problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
+                      absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));
+  };
+  require_time("limits.startup_seconds", limits.startup_seconds());
+  require_time("limits.exchange_seconds", limits.exchange_seconds());
+  require_time("limits.shutdown_seconds", limits.shutdown_seconds());
+}
+
+}  // namespace
+
+bool IsChunkBytes(int64_t bytes) {
+  return bytes >= kMinChunkBytes && bytes <= kMaxChunkBytes && bytes % kMinChunkBytes == 0;
+}
+
+void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
+  if (config.partition().scheme() == Partition::SCHEME_UNSPECIFIED) {
+    problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
+  }
+  ValidateShards(config, problems);
+  problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
+  ValidateUpdate(config.update(), problems);
+  ValidateOptimizer(config.optimizer(), problems);
+  ValidateTraining(config, problems);
+  ValidateData(config, problems);
+  problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
+  ValidateLimits(config.limits(), problems);
+}
+
+}  // namespace ps

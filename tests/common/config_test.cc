@@ -1,0 +1,173 @@
+#include "common/config.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/common/config_fixture.h"
+
+namespace ps {
+namespace {
+
+std::string Directory() {
+  std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/config_test.XXXXXX");
+  REQUIRE(mkdtemp(path.data()) != nullptr);
+  return path;
+}
+
+void Write(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  REQUIRE(file.flush());
+}
+
+TEST_CASE("A valid config gives its model, its plan and its defaults") {
+  const Config config = Valid();
+  CHECK(config.model().parameter_count() == 64 * 32 + 32 + 32 * 10 + 10);
+  CHECK(config.plan().shards() == 2);
+  CHECK(config.shards() == 2);
+  CHECK(config.workers() == 2);
+  CHECK(config.address(1) == "localhost:50052");
+  CHECK(config.proto().limits().chunk_bytes() == 1 << 20);
+}
+
+TEST_CASE("Every example in configs/ loads") {
+  int loaded = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("configs")) {
+    if (entry.path().extension() != ".textproto") continue;
+    const absl::StatusOr<Config> config = Config::Load(entry.path());
+    INFO(entry.path());
+    if (!config.ok()) FAIL_CHECK(config.status());
+    ++loaded;
+  }
+  CHECK(loaded >= 10);
+}
+
+void RequireFieldsNamed(const google::protobuf::Descriptor& message, const std::string& text) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *message.field(i);
+    INFO(field.full_name());
+    CHECK(absl::StrContains(text, absl::StrCat("`", field.name(), "`")));
+    // A residual block holds layers again.
+    if (field.message_type() != nullptr && message.name() != "Residual") {
+      RequireFieldsNamed(*field.message_type(), text);
+    }
+  }
+}
+
+TEST_CASE("docs/configuration.md names every field") {
+  std::ifstream file("docs/configuration.md");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  REQUIRE(!text.empty());
+  RequireFieldsNamed(*ClusterConfig::descriptor(), text);
+}
+
+TEST_CASE("A config file that cannot be read is a clear error") {
+  const std::string directory = Directory();
+  absl::Status status = Config::Load(directory + "/none.textproto").status();
+  CHECK(absl::IsNotFound(status));
+  CHECK(absl::StrContains(status.message(), directory + "/none.textproto"));
+  status = Config::Load(directory).status();
+  CHECK(!status.ok());
+  CHECK(absl::StrContains(status.message(), "Is a directory"));
+  CHECK(absl::StrContains(Config::Load("/dev/zero").status().message(), "is too large"));
+  Write(directory + "/empty.textproto", "");
+  CHECK(Config::Load(directory + "/empty.textproto").status().message() ==
+        directory +
+            "/empty.textproto:1: is empty, allowed: a ClusterConfig as "
+            "docs/configuration.md describes it");
+}
+
+TEST_CASE("Relative paths become relative to the config file, absolute ones stay") {
+  const std::string directory = Directory();
+  const std::string path = directory + "/run.textproto";
+  Write(path, kConfig);
+  const absl::StatusOr<Config> config = Config::Load(path);
+  REQUIRE(config.ok());
+  CHECK(config->proto().data().idx().images() == directory + "/digits/images");
+  CHECK(config->proto().data().idx().labels() == "/abs/labels");
+  // A file named without a folder is in the current one.
+  CHECK(Valid().proto().data().idx().images() == "digits/images");
+}
+
+TEST_CASE("A field error carries the place where the field was set") {
+  const Config config = Valid(kConfig, {"data.idx.labels=other", "data.holdout=0"});
+  const absl::Status status = config.FieldError("data.idx.images", "digits/images: is truncated");
+  CHECK(absl::IsInvalidArgument(status));
+  CHECK(status.message() == "f:14: data.idx.images: digits/images: is truncated");
+  CHECK(config.FieldError("data.idx.labels", "x").message() ==
+        "--set data.idx.labels=other: data.idx.labels: x");
+  CHECK(config.FieldError("data.augment.flip", "x").message() == "f:13: data.augment.flip: x");
+  CHECK(config.FieldError("limits.connections", "x").message() == "f:1: limits.connections: x");
+}
+
+TEST_CASE("The fingerprint changes with all that shards and workers must agree on") {
+  const uint64_t fingerprint = Valid().fingerprint();
+  for (const std::string override :
+       {"workers=3", "update.policy=ASYNC", "update.clip_global_norm=1", "training.seed=2",
+        "training.batch_size=5", "training.epochs=4", "training.iterations=3",
+        "optimizer.learning_rate=0.02", "limits.chunk_bytes=64", "partition.scheme=LAYER_BASED",
+        "shard=[{address: 'a:1'}]", "model.layer[0].linear.bias=false", "data.holdout=0.1",
+        "data.synthetic={}", "data.augment.flip=true", "update.deterministic=true"}) {
+    INFO(override);
+    CHECK(Valid(kConfig, {override}).fingerprint() != fingerprint);
+  }
+}
+
+TEST_CASE("The fingerprint ignores what may differ between processes") {
+  const uint64_t fingerprint = Valid().fingerprint();
+  for (const std::string override :
+       {"shard[0].address=other:1", "data.idx.images=/elsewhere", "compute.threads=3",
+        "limits.connections=1", "limits.startup_seconds=1", "limits.exchange_seconds=1",
+        "limits.shutdown_seconds=1", "limits.held_bytes=2000000",
+        "training.evaluate_every_epochs=1", "training.required_accuracy=0.5"}) {
+    INFO(override);
+    CHECK(Valid(kConfig, {override}).fingerprint() == fingerprint);
+  }
+}
+
+TEST_CASE("Writing a default out loud does not change the fingerprint") {
+  const uint64_t fingerprint = Valid().fingerprint();
+  for (const std::string override :
+       {"optimizer={kind: SGD learning_rate: 0.01 weight_decay: 0 schedule {kind: CONSTANT "
+        "warmup_iterations: 0}}",
+        "optimizer={}", "compute={backend: CPU}", "limits={chunk_bytes: 1048576}",
+        "training={batch_size: 4 epochs: 3 seed: 1}", "model.layer[2].linear.bias=true",
+        // Not a default, but without effect: cuts do not follow layers.
+        "partition.placement=GREEDY"}) {
+    INFO(override);
+    CHECK(Valid(kConfig, {override}).fingerprint() == fingerprint);
+  }
+  CHECK(Valid(kConfig, {"data.synthetic={}"}).fingerprint() ==
+        Valid(kConfig, {"data.synthetic={classes: 10 images: 1024 shape {channels: 1 height: 8 "
+                        "width: 8}}"})
+            .fingerprint());
+  const auto fingerprint_with_pool = [](const std::string& pool) {
+    const std::string text = absl::StrReplaceAll(
+        kConfig, {{"layer { relu {} }", absl::StrCat("layer { max_pool { ", pool, " } }")},
+                  {"linear { out_features: 32 }", "conv { out_channels: 4 kernel: 1 }"}});
+    return Valid(text).fingerprint();
+  };
+  CHECK(fingerprint_with_pool("kernel: 2 stride: 2") == fingerprint_with_pool("kernel: 2"));
+  CHECK(fingerprint_with_pool("kernel: 2 stride: 1") != fingerprint_with_pool("kernel: 2"));
+}
+
+TEST_CASE("The contract names no machine") {
+  const ClusterConfig contract = Valid().Contract();
+  CHECK(contract.shard_size() == 2);
+  CHECK(!contract.shard(0).has_address());
+  CHECK(!contract.data().idx().has_images());
+  CHECK(contract.data().source_case() == Data::kIdx);
+  CHECK(!contract.has_limits());
+}
+
+}  // namespace
+}  // namespace ps
