@@ -1,0 +1,94 @@
+#include "worker/compute/backend.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace ps {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr char kDropoutModel[] = R"(
+    model {
+      input { channels: 1 height: 4 width: 4 }
+      layer { name: "fc1" linear { out_features: 100 } }
+      layer { dropout {} }
+      layer { name: "fc2" linear { out_features: 3 } }
+    })";
+
+Config MakeConfig(const std::string& model, const std::vector<std::string>& overrides) {
+  const std::string text = absl::StrCat(model, R"(
+      partition { scheme: MEMORY_BASED }
+      shard { address: "localhost:50051" }
+      update { policy: SYNC }
+      training { batch_size: 2 iterations: 1 }
+      data { synthetic {} })");
+  absl::StatusOr<Config> config = Config::Parse(text, "test", overrides);
+  if (!config.ok()) FAIL(config.status());
+  return *std::move(config);
+}
+
+struct Outcome {
+  BatchResult result;
+  std::vector<float> gradients;
+};
+
+// One step on images and parameters of ones.
+Outcome RunStep(const Config& config, int rank) {
+  auto backend = CreateComputeBackend(config, rank);
+  if (!backend.ok()) FAIL(backend.status());
+  const std::vector<float> images(2 * config.model().input().size(), 1.0f);
+  const std::vector<int32_t> labels = {0, 1};
+  const std::vector<float> parameters(config.model().buffer_size(), 1.0f);
+  Outcome outcome;
+  outcome.gradients.resize(config.model().buffer_size());
+  auto result = (*backend)->ForwardBackward({2, images, labels}, parameters, 0,
+                                            absl::MakeSpan(outcome.gradients));
+  if (!result.ok()) FAIL(result.status());
+  outcome.result = *result;
+  return outcome;
+}
+
+TEST_CASE("The CPU backend is made for the config's batch size") {
+  const Config config = MakeConfig(kDropoutModel, {});
+  auto backend = CreateComputeBackend(config, 0);
+  REQUIRE(backend.ok());
+  const std::vector<float> images(3 * 16);
+  const std::vector<int32_t> labels(3);
+  const std::vector<float> parameters(config.model().buffer_size());
+  const auto result = (*backend)->Evaluate({3, images, labels}, parameters);
+  CHECK_THAT(std::string(result.status().message()), Contains("made for 1 to 2"));
+}
+
+TEST_CASE("Dropout follows the config's seed and the worker's rank") {
+  const auto gradients = [](const std::string& seed, int rank) {
+    return RunStep(MakeConfig(kDropoutModel, {"training.seed=" + seed}), rank).gradients;
+  };
+  CHECK(gradients("1", 0) == gradients("1", 0));
+  CHECK(gradients("1", 0) != gradients("2", 0));
+  CHECK(gradients("1", 0) != gradients("1", 1));
+}
+
+TEST_CASE("A worker has at least one thread, however many workers share the processors") {
+  const Config config = MakeConfig(kDropoutModel, {"compute.threads=0", "workers=500"});
+  CHECK(RunStep(config, 499).result.loss > 0);
+}
+
+TEST_CASE("The CPU backend refuses resnet152 and the emulated backend takes it") {
+  const std::string model = "model { builtin: \"resnet152\" }";
+  const auto refused = CreateComputeBackend(MakeConfig(model, {}), 0);
+  CHECK(refused.status().code() == absl::StatusCode::kUnimplemented);
+  CHECK_THAT(std::string(refused.status().message()), Contains("bn1"));
+
+  const Outcome outcome = RunStep(MakeConfig(model, {"compute.backend=EMULATED"}), 0);
+  CHECK(outcome.result.loss == 0);
+  CHECK(outcome.gradients.front() != 0);
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,181 @@
+#include "worker/compute/cpu_backend.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/worker/compute/test_net.h"
+
+namespace ps {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// Every layer type, with channel counts that do not fill whole vectors.
+constexpr char kMixedNet[] = R"(
+    input { channels: 2 height: 9 width: 8 }
+    layer { name: "conv1" conv { out_channels: 5 kernel: 3 padding: 1 } }
+    layer { relu {} }
+    layer { max_pool { kernel: 3 stride: 2 } }
+    layer { name: "conv2" conv { out_channels: 18 kernel: 2 } }
+    layer { relu {} }
+    layer { dropout { p: 0.3 } }
+    layer { name: "fc1" linear { out_features: 7 } }
+    layer { relu {} }
+    layer { dropout { p: 0.5 } }
+    layer { name: "fc2" linear { out_features: 4 } })";
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+TEST_CASE("A model with layers for which there is no code yet is refused by the layer's name") {
+  const auto created = CpuBackend::Create(ParseModel("builtin: \"resnet152\""), {});
+  CHECK(created.status().code() == absl::StatusCode::kUnimplemented);
+  const std::string text = Message(created.status());
+  CHECK_THAT(text, Contains("resnet152") && Contains("bn1 is a batch_norm") &&
+                       Contains("conv, linear, max_pool, relu and dropout"));
+}
+
+TEST_CASE("A residual block of known layers is refused, not computed as if in line") {
+  const auto created = CpuBackend::Create(ParseModel(R"(
+      input { channels: 2 height: 3 width: 3 }
+      layer { name: "block" residual { body {
+          name: "conv" conv { out_channels: 2 kernel: 3 padding: 1 } } } }
+      layer { name: "fc" linear { out_features: 2 } })"),
+                                          {});
+  CHECK(created.status().code() == absl::StatusCode::kUnimplemented);
+  CHECK_THAT(Message(created.status()), Contains("residual"));
+}
+
+TEST_CASE("Where memory does not suffice the error names the layer") {
+  const auto created = CpuBackend::Create(ParseModel(R"(
+      input { channels: 1 height: 1 width: 1 }
+      layer { name: "wide" linear { out_features: 1000000000 } })"),
+                                          {.batch_size = 1 << 20});
+  CHECK(created.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(Message(created.status()), Contains("wide: ") && Contains("oneDNN"));
+}
+
+TEST_CASE("Bad input is refused with what was given and what is allowed") {
+  TestNet net(kMixedNet, 3);
+  const auto backend = MakeBackend(net.model, {.batch_size = 2});
+  std::vector<float> gradients(net.model.buffer_size(), 5.0f);
+  const std::vector<float> untouched = gradients;
+  const auto check = [&](const Batch& batch, absl::Span<const float> parameters,
+                         absl::Span<float> gradient, const std::string& part) {
+    const auto trained = backend->ForwardBackward(batch, parameters, 0, gradient);
+    CHECK(trained.status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK_THAT(Message(trained.status()), Contains(part));
+    CHECK(gradients == untouched);
+  };
+  const auto check_batch = [&](const Batch& batch, const std::string& part) {
+    check(batch, net.parameters, absl::MakeSpan(gradients), part);
+    const auto evaluated = backend->Evaluate(batch, net.parameters);
+    CHECK(evaluated.status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK_THAT(Message(evaluated.status()), Contains(part));
+  };
+
+  check_batch(net.All(), "a batch of 3 images: the backend was made for 1 to 2");
+  check_batch(Batch(), "a batch of 0 images");
+  Batch torn = net.FirstImages(2);
+  torn.images.remove_suffix(1);
+  check_batch(torn, "2 images of 2x9x8 comes with 287 floats and 2 labels");
+  torn = net.FirstImages(2);
+  torn.labels.remove_suffix(1);
+  check_batch(torn, "288 floats and 1 labels");
+  net.labels[1] = 4;
+  check_batch(net.FirstImages(2), "the label of image 1 in the batch is 4, allowed are 0 to 3");
+  net.labels[1] = -1;
+  check_batch(net.FirstImages(2), "is -1, allowed are 0 to 3");
+
+  const Batch good = net.FirstImages(1);
+  const auto short_parameters = absl::MakeConstSpan(net.parameters).subspan(1);
+  check(good, short_parameters, absl::MakeSpan(gradients), "the parameter buffer has");
+  check(good, net.parameters, absl::MakeSpan(gradients).subspan(1), "the gradient buffer has");
+}
+
+TEST_CASE("A batch smaller than the backend's gives what a backend of its size gives") {
+  const TestNet net(kMixedNet, 7);
+  const auto large = MakeBackend(net.model, {.batch_size = 7});
+  const int64_t size = GENERATE(1, 3, 6);
+  const auto fitting = MakeBackend(net.model, {.batch_size = size});
+  RunStep(*large, net, net.All(), 11);  // leaves old images behind
+  const Batch batch = net.FirstImages(size);
+  const Step actual = RunStep(*large, net, batch, 12);
+  const Step expected = RunStep(*fitting, net, batch, 12);
+  CHECK(actual.result.loss == Approx(expected.result.loss).epsilon(1e-6));
+  CHECK(actual.result.correct == expected.result.correct);
+  CHECK(RelativeError(actual.gradients, expected.gradients) < 1e-5);
+
+  const auto evaluated = large->Evaluate(batch, net.parameters);
+  const auto expected_evaluated = fitting->Evaluate(batch, net.parameters);
+  REQUIRE(evaluated.ok());
+  REQUIRE(expected_evaluated.ok());
+  CHECK(evaluated->loss == Approx(expected_evaluated->loss).epsilon(1e-6));
+  CHECK(evaluated->correct == expected_evaluated->correct);
+}
+
+TEST_CASE("Gradients are written whole, and the gaps between tensors are left alone") {
+  const TestNet net(kMixedNet, 2);
+  const auto backend = MakeBackend(net.model, {.batch_size = 2});
+  const Step step = RunStep(*backend, net, net.All());
+  std::vector<float> gradients(net.model.buffer_size(), NAN);
+  REQUIRE(backend->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients)).ok());
+  std::vector<bool> in_tensor(gradients.size());
+  for (const Tensor& tensor : net.model.tensors()) {
+    for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) in_tensor[i] = true;
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    CAPTURE(i);
+    if (in_tensor[i]) {
+      REQUIRE(gradients[i] == step.gradients[i]);  // the same bits as before, too
+    } else {
+      REQUIRE(std::isnan(gradients[i]));
+      REQUIRE(step.gradients[i] == 0);
+    }
+  }
+}
+
+TEST_CASE("A backend may be made in one thread and used in another") {
+  const TestNet net(kMixedNet, 2);
+  const auto here = MakeBackend(net.model, {.batch_size = 2, .threads = 2});
+  const Step expected = RunStep(*here, net, net.All());
+  const auto moved = MakeBackend(net.model, {.batch_size = 2, .threads = 2});
+  std::vector<float> gradients(net.model.buffer_size());
+  absl::StatusOr<BatchResult> result = absl::UnknownError("has not run");
+  std::thread([&] {
+    result = moved->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients));
+  }).join();
+  REQUIRE(result.ok());
+  CHECK(result->loss == expected.result.loss);
+  CHECK(gradients == expected.gradients);
+}
+
+TEST_CASE("The number of threads changes gradients by rounding only") {
+  const TestNet net(kMixedNet, 4);
+  const auto one = MakeBackend(net.model, {.batch_size = 4, .threads = 1});
+  const auto three = MakeBackend(net.model, {.batch_size = 4, .threads = 3});
+  const Step expected = RunStep(*one, net, net.All());
+  CHECK(RelativeError(RunStep(*three, net, net.All()).gradients, expected.gradients) < 1e-5);
+}
+
+TEST_CASE("Plain gradient descent fits a small batch") {
+  TestNet net(kMixedNet, 6);
+  const auto backend = MakeBackend(net.model, {.batch_size = 6});
+  const double before = backend->Evaluate(net.All(), net.parameters)->loss;
+  for (int iteration = 0; iteration < 1000; ++iteration) {
+    const Step step = RunStep(*backend, net, net.All(), iteration);
+    for (size_t i = 0; i < net.parameters.size(); ++i) {
+      net.parameters[i] -= 0.05f * step.gradients[i];
+    }
+  }
+  const auto after = backend->Evaluate(net.All(), net.parameters);
+  REQUIRE(after.ok());
+  CHECK(before > 0.5);
+  CHECK(after->loss < 0.1);
+  CHECK(after->correct == 6);
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,149 @@
+// The gradient of every layer type against central finite differences of the loss.
+//
+// The loss is summed in float64 from float32 scores: with a step of 1/256 the rounding
+// of the scores (about 1e-7) disturbs a difference by about 3e-5, the third derivative
+// by less than 1e-5. Networks are made so that no step crosses a kink of ReLU or of
+// max pooling.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+
+#include "tests/worker/compute/test_net.h"
+
+namespace ps {
+namespace {
+
+constexpr float kStep = 1.0f / 256;
+constexpr double kTolerance = 2e-4;
+
+// Compares the gradient by every parameter of `net`. Each tensor's gradient must be
+// well above the tolerance, or the comparison would prove nothing.
+void CheckGradients(TestNet net) {
+  const int64_t size = net.labels.size();
+  const auto backend = MakeBackend(net.model, {.batch_size = size});
+  const auto loss = [&] { return RunStep(*backend, net, net.All()).result.loss; };
+  const Step step = RunStep(*backend, net, net.All());
+  for (const Tensor& tensor : net.model.tensors()) {
+    CAPTURE(tensor.name);
+    double largest = 0;
+    for (int64_t i = 0; i < tensor.size; ++i) {
+      CAPTURE(i);
+      float& parameter = net.parameters[tensor.offset + i];
+      const float before = parameter;
+      const float high = parameter = before + kStep;
+      const double above = loss();
+      const float low = parameter = before - kStep;
+      const double below = loss();
+      parameter = before;
+      const double expected = (above - below) / (double{high} - low);
+      largest = std::max(largest, std::abs(expected));
+      CHECK(step.gradients[tensor.offset + i] == Approx(expected).margin(kTolerance).epsilon(0));
+    }
+    CHECK(largest > 100 * kTolerance);
+  }
+}
+
+TEST_CASE("The gradient of linear layers equals finite differences") {
+  CheckGradients(TestNet(R"(input { channels: 2 height: 2 width: 1 }
+                            layer { name: "a" linear { out_features: 5 } }
+                            layer { name: "b" linear { out_features: 4 bias: false } }
+                            layer { name: "c" linear { out_features: 3 } })",
+                         3));
+}
+
+TEST_CASE("The gradient of convolutions equals finite differences") {
+  CheckGradients(TestNet(R"(input { channels: 2 height: 7 width: 6 }
+                            layer { name: "a" conv { out_channels: 3 kernel: 3 padding: 1 } }
+                            layer { name: "b" conv { out_channels: 2 kernel: 3 stride: 2
+                                                     padding: 1 bias: false } }
+                            layer { name: "c" conv { out_channels: 3 kernel: 2 } }
+                            layer { name: "d" linear { out_features: 3 } })",
+                         2));
+}
+
+TEST_CASE("The gradient of a convolution of whole vectors of channels equals differences") {
+  CheckGradients(TestNet(R"(input { channels: 1 height: 4 width: 4 }
+                            layer { name: "a" conv { out_channels: 16 kernel: 2 } }
+                            layer { name: "b" conv { out_channels: 17 kernel: 2 } }
+                            layer { name: "c" conv { out_channels: 3 kernel: 2 } })",
+                         2));
+}
+
+// Half of the units are always on and half always off: what their weights add is small
+// beside their biases.
+TEST_CASE("The gradient of ReLU equals finite differences and is 0 where it is off") {
+  TestNet net(R"(input { channels: 2 height: 4 width: 4 }
+                 layer { name: "a" conv { out_channels: 4 kernel: 3 } }
+                 layer { relu {} }
+                 layer { name: "b" linear { out_features: 6 } }
+                 layer { relu {} }
+                 layer { name: "c" linear { out_features: 3 } })",
+              2);
+  for (const std::string name : {"a", "b"}) {
+    const Tensor& weight = net.tensor(name + "/weight");
+    for (int64_t i = 0; i < weight.size; ++i) net.parameters[weight.offset + i] *= 0.25f;
+    net.Set(name + "/bias", [](int64_t i) { return i % 2 == 0 ? 1.0f : -1.0f; });
+  }
+  const auto backend = MakeBackend(net.model, {.batch_size = 2});
+  const Step step = RunStep(*backend, net, net.All());
+  for (const std::string name : {"a/bias", "b/bias"}) {
+    const Tensor& bias = net.tensor(name);
+    for (int64_t i = 0; i < bias.size; ++i) {
+      CAPTURE(name, i);
+      CHECK((step.gradients[bias.offset + i] == 0) == (i % 2 == 1));
+    }
+  }
+  CheckGradients(net);
+}
+
+// The images hold distinct numbers and the convolution only scales and shifts them, so
+// a step never changes which is the largest.
+TEST_CASE("The gradient of max pooling equals finite differences") {
+  const std::string pool = GENERATE("kernel: 2", "kernel: 3 stride: 2", "kernel: 3 stride: 1",
+                                    "kernel: 3 stride: 2 padding: 1", "kernel: 4 stride: 3");
+  CAPTURE(pool);
+  const std::string channels = GENERATE("3", "16");
+  TestNet net(
+      "input { channels: 1 height: 7 width: 6 } "
+      "layer { name: \"a\" conv { out_channels: " +
+          channels +
+          " kernel: 1 } } "
+          "layer { max_pool { " +
+          pool +
+          " } } "
+          "layer { name: \"b\" linear { out_features: 4 } }",
+      2);
+  for (size_t i = 0; i < net.images.size(); ++i) net.images[i] = (i * 37 % 101) * 0.05f - 2.5f;
+  net.Set("a/weight", [](int64_t i) { return (i % 2 == 0 ? 0.5f : -0.5f) - 0.1f * (i % 3); });
+  CheckGradients(net);
+}
+
+// Every step of the comparison is of the same iteration, so of the same mask.
+TEST_CASE("The gradient of dropout equals finite differences") {
+  CheckGradients(TestNet(R"(input { channels: 2 height: 4 width: 4 }
+                            layer { name: "a" conv { out_channels: 18 kernel: 3 } }
+                            layer { dropout { p: 0.25 } }
+                            layer { name: "b" linear { out_features: 12 } }
+                            layer { dropout { p: 0.5 } }
+                            layer { name: "c" linear { out_features: 3 } })",
+                         2));
+}
+
+// ReLU and dropout both work in place, on the same memory.
+TEST_CASE("The gradient of ReLU followed by dropout equals finite differences") {
+  TestNet net(R"(input { channels: 4 height: 1 width: 1 }
+                 layer { name: "a" linear { out_features: 12 } }
+                 layer { relu {} }
+                 layer { dropout { p: 0.5 } }
+                 layer { name: "b" linear { out_features: 3 } })",
+              2);
+  const Tensor& weight = net.tensor("a/weight");
+  for (int64_t i = 0; i < weight.size; ++i) net.parameters[weight.offset + i] *= 0.25f;
+  net.Set("a/bias", [](int64_t i) { return i % 2 == 0 ? 1.0f : -1.0f; });
+  CheckGradients(net);
+}
+
+}  // namespace
+}  // namespace ps

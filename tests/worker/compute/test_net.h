@@ -1,0 +1,52 @@
+#ifndef PS_TESTS_WORKER_COMPUTE_TEST_NET_H_
+#define PS_TESTS_WORKER_COMPUTE_TEST_NET_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/model.h"
+#include "worker/compute/backend.h"
+#include "worker/compute/cpu_backend.h"
+
+namespace ps {
+
+// A model with parameters and one batch, all of random numbers that follow from the
+// text and the seed. Fails the test where the model is wrong.
+struct TestNet {
+  // `spec`: a ModelSpec in protobuf text format.
+  TestNet(const std::string& spec, int64_t images, uint64_t seed = 1);
+
+  Model model;
+  std::vector<float> parameters;
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+
+  // The first `size` images.
+  Batch FirstImages(int64_t size) const;
+  Batch All() const { return FirstImages(labels.size()); }
+  const Tensor& tensor(const std::string& name) const;
+  // Sets each element of a tensor to a function of its index.
+  void Set(const std::string& name, const std::function<float(int64_t)>& value);
+};
+
+Model ParseModel(const std::string& spec);
+
+// Each fails the test where the backend returns an error.
+std::unique_ptr<CpuBackend> MakeBackend(const Model& model, const CpuBackend::Options& options);
+struct Step {
+  BatchResult result;
+  std::vector<float> gradients;  // the whole buffer
+};
+Step RunStep(ComputeBackend& backend, const TestNet& net, const Batch& batch,
+             int64_t iteration = 0);
+
+// The largest difference of two elements over the largest element of `expected`.
+double RelativeError(absl::Span<const float> actual, absl::Span<const float> expected);
+
+}  // namespace ps
+
+#endif  // PS_TESTS_WORKER_COMPUTE_TEST_NET_H_

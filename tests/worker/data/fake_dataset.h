@@ -1,0 +1,40 @@
+#ifndef PS_TESTS_WORKER_DATA_FAKE_DATASET_H_
+#define PS_TESTS_WORKER_DATA_FAKE_DATASET_H_
+
+#include <cstdint>
+#include <string>
+
+#include "worker/data/dataset.h"
+
+namespace ps {
+
+// Image i has label i; its pixels are 1000 * i + 1, + 2, ... in the order of memory, plus
+// a first random number below 0.5 where reading augments and `shows_random` is set.
+class FakeDataset : public Dataset {
+ public:
+  FakeDataset(int64_t size, Shape3 shape, bool shows_random = false)
+      : size_(size), shape_(shape), shows_random_(shows_random) {}
+
+  int64_t size() const override { return size_; }
+  Shape3 shape() const override { return shape_; }
+  int64_t classes() const override { return size_; }
+  absl::Status Read(int64_t index, const CounterRandom* augment, absl::Span<float> image,
+                    int32_t* label) const override {
+    if (index == unreadable_) return absl::DataLossError("image 7 is damaged");
+    const float random = shows_random_ && augment != nullptr ? augment->Uniform(0) / 2 : 0;
+    for (size_t i = 0; i < image.size(); ++i) image[i] = 1000.0f * index + 1 + i + random;
+    *label = static_cast<int32_t>(index);
+    return absl::OkStatus();
+  }
+  void MakeUnreadable(int64_t index) { unreadable_ = index; }
+
+ private:
+  const int64_t size_;
+  const Shape3 shape_;
+  const bool shows_random_;
+  int64_t unreadable_ = -1;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_WORKER_DATA_FAKE_DATASET_H_

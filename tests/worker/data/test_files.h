@@ -1,0 +1,37 @@
+#ifndef PS_TESTS_WORKER_DATA_TEST_FILES_H_
+#define PS_TESTS_WORKER_DATA_TEST_FILES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ps {
+
+// An empty folder of its own for each object, removed with it.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::string Path(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+  // Writes a file, with the folders above it; returns its path.
+  std::string Write(const std::string& name, const std::string& bytes) const;
+  std::string WriteGzip(const std::string& name, const std::string& bytes) const;
+
+ private:
+  std::string path_;
+};
+
+// An IDX file: the magic number, the dimensions, then `elements` as they are.
+std::string IdxBytes(uint32_t magic, const std::vector<uint32_t>& dimensions,
+                     const std::string& elements);
+inline constexpr uint32_t kIdxImages = 0x00000803;
+inline constexpr uint32_t kIdxLabels = 0x00000801;
+
+}  // namespace ps
+
+#endif  // PS_TESTS_WORKER_DATA_TEST_FILES_H_

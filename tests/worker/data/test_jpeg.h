@@ -1,0 +1,17 @@
+#ifndef PS_TESTS_WORKER_DATA_TEST_JPEG_H_
+#define PS_TESTS_WORKER_DATA_TEST_JPEG_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace ps {
+
+// A JPEG image of the best quality, without chroma subsampling, of `components` values a
+// pixel: 1 (grey), 3 (RGB) or 4 (CMYK, inverted as Adobe writes it).
+std::string JpegBytes(int height, int width, int components,
+                      const std::function<uint8_t(int row, int column, int component)>& pixel);
+
+}  // namespace ps
+
+#endif  // PS_TESTS_WORKER_DATA_TEST_JPEG_H_

@@ -1,0 +1,31 @@
+#include "worker/compute/backend.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "worker/compute/cpu_backend.h"
+#include "worker/compute/emulated_backend.h"
+
+namespace ps {
+
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
+                                                                     int rank) {
+  const ClusterConfig& proto = config.proto();
+  if (proto.compute().backend() == Compute::EMULATED) {
+    return std::make_unique<EmulatedBackend>(config.model(), rank);
+  }
+  CpuBackend::Options options;
+  options.batch_size = proto.training().batch_size();
+  options.threads = proto.compute().threads();
+  if (options.threads == 0) {
+    const int processors = static_cast<int>(std::thread::hardware_concurrency());
+    options.threads = std::max(1, processors / config.workers());
+  }
+  options.seed = proto.training().seed();
+  options.rank = rank;
+  absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create(config.model(), options);
+  if (!backend.ok()) return backend.status();
+  return *std::move(backend);
+}
+
+}  // namespace ps

@@ -1,0 +1,57 @@
+#ifndef PS_WORKER_COMPUTE_BACKEND_H_
+#define PS_WORKER_COMPUTE_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/config.h"
+#include "worker/data/batch.h"
+
+namespace ps {
+
+// What one batch gave.
+struct BatchResult {
+  double loss = 0;      // mean softmax cross-entropy over the batch
+  int64_t correct = 0;  // images whose largest score is their label's alone
+};
+
+// Computes gradients of a model on one device. Parameters and gradients are one
+// buffer each, laid out as Model says (tensor.offset, buffer_size() floats).
+// Not thread-safe; used by the one thread that trains.
+class ComputeBackend {
+ public:
+  virtual ~ComputeBackend() = default;
+
+  // The forward and backward pass over `batch`: writes the gradient of the mean
+  // loss into `gradients`, every tensor whole. `iteration` selects the dropout mask.
+  // Blocks until done. `batch` may be smaller than the training batch size: the mean is
+  // over its images. The gaps between tensors in `gradients` are 0 after if they were
+  // 0 before. Errors: INVALID_ARGUMENT for a label out of range, an empty batch or one
+  // larger than the backend was made for, or a buffer of the wrong size; INTERNAL and
+  // RESOURCE_EXHAUSTED with the layer and the device library's message.
+  virtual absl::StatusOr<BatchResult> ForwardBackward(const Batch& batch,
+                                                      absl::Span<const float> parameters,
+                                                      int64_t iteration,
+                                                      absl::Span<float> gradients) = 0;
+
+  // The forward pass as in evaluation (no dropout). Errors: as above.
+  virtual absl::StatusOr<BatchResult> Evaluate(const Batch& batch,
+                                               absl::Span<const float> parameters) = 0;
+
+ protected:
+  ComputeBackend() = default;
+  ComputeBackend(const ComputeBackend&) = delete;
+  ComputeBackend& operator=(const ComputeBackend&) = delete;
+};
+
+// The backend that the config's `compute` asks for, for the worker of `rank`.
+// Errors: UNIMPLEMENTED where the backend cannot train the model (names the layer);
+// RESOURCE_EXHAUSTED where memory does not suffice for the batch size.
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
+                                                                     int rank);
+
+}  // namespace ps
+
+#endif  // PS_WORKER_COMPUTE_BACKEND_H_

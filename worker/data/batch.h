@@ -1,0 +1,19 @@
+#ifndef PS_WORKER_DATA_BATCH_H_
+#define PS_WORKER_DATA_BATCH_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace ps {
+
+// A view of some images and their labels; whoever filled them owns them.
+struct Batch {
+  int64_t size = 0;
+  absl::Span<const float> images;    // size x channels x height x width, normalised
+  absl::Span<const int32_t> labels;  // size, each in [0, classes)
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_DATA_BATCH_H_

@@ -1,0 +1,30 @@
+#ifndef PS_WORKER_DATA_CIFAR10_H_
+#define PS_WORKER_DATA_CIFAR10_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "worker/data/in_memory.h"
+
+namespace ps {
+
+// The CIFAR-10 binary version (Krizhevsky, "Learning Multiple Layers of Features from
+// Tiny Images", 2009): records of a label byte, then 32x32 pixels of red, green and
+// blue, plane by plane. Reads `files` of `folder` one after the other. Errors: as
+// ReadFile; DATA_LOSS where a file does not consist of whole records; INVALID_ARGUMENT
+// where a label is not below 10.
+absl::StatusOr<ByteImages> ReadCifar10(const std::string& folder,
+                                       absl::Span<const absl::string_view> files);
+
+// The published file names.
+inline constexpr absl::string_view kCifar10TrainFiles[] = {"data_batch_1.bin", "data_batch_2.bin",
+                                                           "data_batch_3.bin", "data_batch_4.bin",
+                                                           "data_batch_5.bin"};
+inline constexpr absl::string_view kCifar10TestFiles[] = {"test_batch.bin"};
+inline constexpr int kCifar10Classes = 10;
+
+}  // namespace ps
+
+#endif  // PS_WORKER_DATA_CIFAR10_H_

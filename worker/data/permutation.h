@@ -1,0 +1,17 @@
+#ifndef PS_WORKER_DATA_PERMUTATION_H_
+#define PS_WORKER_DATA_PERMUTATION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/random.h"
+
+namespace ps {
+
+// A permutation of 0 .. size - 1 by the shuffle of Fisher and Yates (Durstenfeld 1964,
+// algorithm 235): a pure function of (size, stream). size < 2^32.
+std::vector<uint32_t> Permutation(int64_t size, const CounterRandom& random);
+
+}  // namespace ps
+
+#endif  // PS_WORKER_DATA_PERMUTATION_H_

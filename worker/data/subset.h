@@ -1,0 +1,40 @@
+#ifndef PS_WORKER_DATA_SUBSET_H_
+#define PS_WORKER_DATA_SUBSET_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "worker/data/dataset.h"
+
+namespace ps {
+
+// Which images of a data set to train and to evaluate on; each in rising order.
+struct Split {
+  std::vector<uint32_t> train;
+  std::vector<uint32_t> test;
+};
+
+// Holds round(fraction * size) of `size` images out for the test, chosen by `seed`; at
+// least one where the fraction is above 0. Every image lands in one of the two.
+Split HoldOut(int64_t size, double fraction, uint64_t seed);
+
+// Some images of a data set, which it shares with other views of it.
+class SubsetDataset : public Dataset {
+ public:
+  SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint32_t> indices);
+
+  int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  Shape3 shape() const override { return base_->shape(); }
+  int64_t classes() const override { return base_->classes(); }
+  absl::Status Read(int64_t index, const CounterRandom* augment, absl::Span<float> image,
+                    int32_t* label) const override;
+
+ private:
+  const std::shared_ptr<const Dataset> base_;
+  const std::vector<uint32_t> indices_;
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_DATA_SUBSET_H_
