@@ -19,10 +19,18 @@
 namespace ps {
 
 std::shared_ptr<ExchangeStream> ExchangeStream::Start(
-    Shard* shard, std::function<void(ExchangeStream*)> on_done) {
-  std::shared_ptr<ExchangeStream> stream(new ExchangeStream(shard, std::move(on_done)));
+    Shard* shard, uint32_t worker, uint64_t incarnation,
+    std::function<void(ExchangeStream*)> on_done) {
+  std::shared_ptr<ExchangeStream> stream(
+      new ExchangeStream(shard, worker, incarnation, std::move(on_done)));
   stream->self_ = stream;
-  stream->StartRead(&stream->read_);
+  const absl::Status opened = shard->membership().StreamOpened(worker, incarnation);
+  stream->opened_ = opened.ok();
+  if (opened.ok()) {
+    stream->StartRead(&stream->read_);
+  } else {
+    stream->End(opened);
+  }
   return stream;
 }
 
@@ -50,7 +58,12 @@ absl::Status ExchangeStream::HandleGradient() {
   const auto message = std::make_shared<const ReceivedMessage>(&read_);
   absl::StatusOr<Decoded<GradientHeader>> decoded = DecodeGradientChunk(message->segments());
   if (!decoded.ok()) return decoded.status();
-  if (absl::Status status = CheckSender(decoded->header); !status.ok()) return status;
+  const GradientHeader& header = decoded->header;
+  if (header.worker != worker_ || header.incarnation != incarnation_) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker,
+                                                   " pushed on the stream of worker ", worker_,
+                                                   "; each incarnation opens its own"));
+  }
 
   const size_t bytes = SegmentsSize(decoded->data);
   {
@@ -63,21 +76,7 @@ absl::Status ExchangeStream::HandleGradient() {
         stream->Release(bytes);
       });
   return shard_->Push(
-      Gradient{decoded->header, std::move(decoded->data), std::move(owner)}, shared_from_this());
-}
-
-absl::Status ExchangeStream::CheckSender(const GradientHeader& header) {
-  if (!bound_) {
-    absl::Status opened = shard_->membership().StreamOpened(header.worker, header.incarnation);
-    if (!opened.ok()) return opened;
-    worker_ = header.worker;
-    incarnation_ = header.incarnation;
-    bound_ = true;
-  }
-  if (header.worker == worker_ && header.incarnation == incarnation_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker,
-                                                 " pushed on the stream of worker ", worker_,
-                                                 "; each worker opens its own"));
+      Gradient{header, std::move(decoded->data), std::move(owner)}, shared_from_this());
 }
 
 void ExchangeStream::Release(size_t bytes) {
@@ -151,7 +150,7 @@ void ExchangeStream::OnWriteDone(bool ok) {
 void ExchangeStream::OnCancel() { End(absl::CancelledError("the worker's connection ended")); }
 
 void ExchangeStream::OnDone() {
-  if (bound_ && shard_->membership().StreamClosed(worker_, incarnation_)) {
+  if (opened_ && shard_->membership().StreamClosed(worker_, incarnation_)) {
     shard_->WorkerLost(worker_);
   }
   on_done_(this);

@@ -16,8 +16,8 @@
 
 namespace ps {
 
-// One Exchange RPC: hands received gradient chunks to the shard and sends the parameter
-// chunks that come back. The first chunk binds the stream to its worker.
+// One Exchange RPC of one worker: hands received gradient chunks to the shard and sends
+// the parameter chunks that come back. The worker holds its rank while it lives.
 //
 // Bounds: it reads the next chunk only after the shard has dealt with the last one, and
 // not while the shard holds more than limits.held_bytes of this stream's gradients; a
@@ -28,8 +28,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
                              public ReplySink,
                              public std::enable_shared_from_this<ExchangeStream> {
  public:
-  // Starts reading. `shard` must outlive the RPC; `on_done` is called at its end.
-  static std::shared_ptr<ExchangeStream> Start(Shard* shard,
+  // Starts reading, or ends the RPC at once where this incarnation does not hold the rank.
+  // `shard` must outlive the RPC; `on_done` is called at its end.
+  static std::shared_ptr<ExchangeStream> Start(Shard* shard, uint32_t worker, uint64_t incarnation,
                                                std::function<void(ExchangeStream*)> on_done);
 
   // Ends the RPC with `status` after the write under way. Idempotent: the first one counts.
@@ -43,8 +44,11 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
     uint64_t iteration;
   };
 
-  ExchangeStream(Shard* shard, std::function<void(ExchangeStream*)> on_done)
+  ExchangeStream(Shard* shard, uint32_t worker, uint64_t incarnation,
+                 std::function<void(ExchangeStream*)> on_done)
       : shard_(shard),
+        worker_(worker),
+        incarnation_(incarnation),
         held_bytes_limit_(shard->config().proto().limits().held_bytes()),
         on_done_(std::move(on_done)) {}
 
@@ -55,8 +59,6 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   // Decodes `read_` and pushes it.
   absl::Status HandleGradient();
-  // Binds the stream at its first gradient; later ones must be of the same worker.
-  absl::Status CheckSender(const GradientHeader& header);
   // A gradient of this stream was dropped.
   void Release(size_t bytes);
   // Starts the next read unless it must wait.
@@ -66,16 +68,16 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void WriteNext();
 
   Shard* const shard_;
+  const uint32_t worker_;
+  const uint64_t incarnation_;
   const size_t held_bytes_limit_;
   const std::function<void(ExchangeStream*)> on_done_;
   std::shared_ptr<ExchangeStream> self_;  // until OnDone
+  bool opened_ = false;                   // counted by the membership; set by Start
 
   // Used by the one read, or the one write, that is under way.
   grpc::ByteBuffer read_;
   grpc::ByteBuffer write_;
-  bool bound_ = false;
-  uint32_t worker_ = 0;
-  uint64_t incarnation_ = 0;
 
   absl::Mutex mutex_;
   std::deque<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);  // at most one a chunk

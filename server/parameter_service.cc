@@ -2,11 +2,26 @@
 
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "common/exchange_metadata.h"
 #include "common/status_conversion.h"
 #include "server/pull_stream.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
+
+namespace {
+
+// A number from the call's metadata; 0, which is no incarnation, where there is none.
+uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* key) {
+  const auto found = context.client_metadata().find(key);
+  uint64_t number = 0;
+  if (found == context.client_metadata().end()) return number;
+  const absl::string_view text(found->second.data(), found->second.size());
+  return absl::SimpleAtoi(text, &number) ? number : 0;
+}
+
+}  // namespace
 
 ParameterService::ParameterService(Shard* shard) : shard_(shard) {
   shard->OnFailure([this](const absl::Status& failure) {
@@ -53,13 +68,15 @@ grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* c
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   // The first read cannot complete, nor OnDone come, before this has returned the reactor.
   std::shared_ptr<ExchangeStream> stream =
-      ExchangeStream::Start(shard_, [this](ExchangeStream* done) {
-        absl::MutexLock lock(&mutex_);
-        streams_.erase(done->shared_from_this());
-      });
+      ExchangeStream::Start(shard_, MetadataNumber(*context, kWorkerMetadata),
+                            MetadataNumber(*context, kIncarnationMetadata),
+                            [this](ExchangeStream* done) {
+                              absl::MutexLock lock(&mutex_);
+                              streams_.erase(done->shared_from_this());
+                            });
   absl::MutexLock lock(&mutex_);
   return streams_.insert(std::move(stream)).first->get();
 }

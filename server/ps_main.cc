@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/grpc_logging.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -75,6 +76,7 @@ int main(int argc, char** argv) {
       flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
   spdlog::set_default_logger(spdlog::stderr_color_mt(absl::StrCat("shard ", shard)));
+  ps::RouteGrpcLogs();
   spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %n: %v");
   return Run(config, overrides, shard);
 }

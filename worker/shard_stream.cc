@@ -1,14 +1,18 @@
 #include "worker/shard_stream.h"
 
+#include "absl/strings/str_cat.h"
+#include "common/exchange_metadata.h"
 #include "common/received_message.h"
 #include "common/status_conversion.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace ps {
 
-ShardStream::ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel,
-                         Handler* handler)
+ShardStream::ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, int worker,
+                         uint64_t incarnation, Handler* handler)
     : shard_(shard), handler_(handler) {
+  context_.AddMetadata(kWorkerMetadata, absl::StrCat(worker));
+  context_.AddMetadata(kIncarnationMetadata, absl::StrCat(incarnation));
   // Generic, because the messages are encoded and decoded by chunk_codec.h.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);

@@ -35,8 +35,9 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     virtual void StreamEnded(int shard, const absl::Status& status) = 0;
   };
 
-  // Starts the RPC. `handler` must outlive the stream.
-  ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, Handler* handler);
+  // Starts the RPC for a worker that has joined. `handler` must outlive the stream.
+  ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, int worker,
+              uint64_t incarnation, Handler* handler);
   // Cancels what is not closed, and waits for the end of the RPC.
   ~ShardStream() override;
 

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/grpc_logging.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/trainer.h"
@@ -131,6 +132,7 @@ int main(int argc, char** argv) {
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
   spdlog::set_default_logger(spdlog::stderr_color_mt(absl::StrCat("worker ", command.rank)));
+  ps::RouteGrpcLogs();
   spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %n: %v");
   return Run(command);
 }

@@ -1,0 +1,314 @@
+// What a shard and the other workers do when somebody misbehaves: over real gRPC
+// connections, with generated stubs where a well-behaved Exchange would not do it.
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/cluster.h"
+
+namespace ps {
+namespace {
+
+using Catch::Contains;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+// A hand-made worker with one Exchange stream to shard 0.
+class RawWorker {
+ public:
+  RawWorker(const TestCluster& cluster, int rank, bool joins = true)
+      : stub_(ParameterServer::NewStub(grpc::CreateChannel(
+            cluster.addresses()[0], grpc::InsecureChannelCredentials()))) {
+    chunk_.set_worker(rank);
+    chunk_.set_incarnation(4711 + rank);
+    chunk_.set_data(std::string(256 * sizeof(float), '\0'));
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    if (joins) {
+      JoinRequest request;
+      request.set_worker(rank);
+      request.set_incarnation(chunk_.incarnation());
+      request.set_config_fingerprint(cluster.config().fingerprint());
+      request.set_plan_fingerprint(cluster.config().plan().fingerprint());
+      grpc::ClientContext context;
+      JoinResponse response;
+      const grpc::Status status = stub_->Join(&context, request, &response);
+      INFO(status.error_message());
+      REQUIRE(status.ok());
+    }
+    context_.AddMetadata("ps-worker", std::to_string(rank));
+    context_.AddMetadata("ps-incarnation", std::to_string(chunk_.incarnation()));
+    stream_ = stub_->Exchange(&context_);
+  }
+
+  GradientChunk& chunk() { return chunk_; }  // chunk 0 of iteration 0, all zeros
+  void Send() { stream_->Write(chunk_); }
+  bool Receive(ParameterChunk* reply) { return stream_->Read(reply); }
+  void Vanish() { context_.TryCancel(); }
+
+  // The error with which the shard ends the stream.
+  grpc::Status Refused() {
+    ParameterChunk reply;
+    while (stream_->Read(&reply)) {
+    }
+    return stream_->Finish();
+  }
+
+ private:
+  std::unique_ptr<ParameterServer::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<GradientChunk, ParameterChunk>> stream_;
+  GradientChunk chunk_;
+};
+
+// Under ASYNC, what one worker does wrong must not stop another.
+Config AsyncConfig() { return MustParse(kSmallConfig, {"update.policy=ASYNC"}); }
+
+// Worker 1 trains on as if nothing had happened.
+void RequireOthersUnharmed(TestCluster& cluster, const std::vector<float>& before) {
+  REQUIRE(cluster.Parameters() == before);
+  absl::StatusOr<std::unique_ptr<Exchange>> exchange = cluster.Connect(1);
+  INFO(exchange.status().ToString());
+  REQUIRE(exchange.ok());
+  std::vector<float> parameters(cluster.config().model().buffer_size());
+  REQUIRE((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
+  REQUIRE((*exchange)
+              ->PushPull(0, TestGradient(cluster.config().model(), 1, 0),
+                         absl::MakeSpan(parameters))
+              .ok());
+  REQUIRE((*exchange)->Leave(absl::OkStatus()).ok());
+  REQUIRE(parameters == cluster.Parameters());
+}
+
+}  // namespace
+
+TEST_CASE("a stream of a worker that has not joined is refused") {
+  TestCluster cluster(AsyncConfig());
+  const std::vector<float> before = cluster.Parameters();
+  RawWorker worker(cluster, 0, /*joins=*/false);
+  const grpc::Status status = worker.Refused();
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK_THAT(status.error_message(), Contains("worker 0 has not joined"));
+  RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("a gradient of wrong length or unknown id ends the stream, and only that") {
+  TestCluster cluster(AsyncConfig());
+  const std::vector<float> before = cluster.Parameters();
+  {
+    RawWorker worker(cluster, 0);
+    worker.chunk().mutable_data()->resize(100);
+    worker.Send();
+    const grpc::Status status = worker.Refused();
+    CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    CHECK_THAT(status.error_message(), Contains("100 bytes for chunk 0, which takes 1024"));
+  }
+  {
+    RawWorker worker(cluster, 0);
+    worker.chunk().set_chunk(1'000'000);
+    worker.Send();
+    CHECK_THAT(worker.Refused().error_message(),
+               Contains("chunk 1000000, which shard 0 does not own"));
+  }
+  RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("a push in another worker's name is refused") {
+  TestCluster cluster(AsyncConfig());
+  RawWorker worker(cluster, 0);
+  worker.Send();
+  ParameterChunk reply;
+  REQUIRE(worker.Receive(&reply));
+  CHECK(reply.version() == 1);
+  worker.chunk().set_worker(1);
+  worker.Send();
+  CHECK_THAT(worker.Refused().error_message(), Contains("worker 1 pushed on the stream of worker 0"));
+}
+
+TEST_CASE("a message over the limit is refused") {
+  TestCluster cluster(AsyncConfig());
+  const std::vector<float> before = cluster.Parameters();
+  RawWorker worker(cluster, 0);
+  worker.chunk().mutable_data()->resize(8 << 20);
+  worker.Send();
+  CHECK(worker.Refused().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("bytes that are no message are refused") {
+  TestCluster cluster(AsyncConfig());
+  const std::vector<float> before = cluster.Parameters();
+  REQUIRE(cluster.server(0).shard().membership().Join(0, 4711, "test").ok());
+  grpc::ClientContext context;
+  context.AddMetadata("ps-worker", "0");
+  context.AddMetadata("ps-incarnation", "4711");
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(
+      grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
+  const auto stream = stub.PrepareCall(&context, "/ps.ParameterServer/Exchange", &queue);
+  const auto next_ok = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    REQUIRE(queue.Next(&tag, &ok));
+    return ok;
+  };
+  stream->StartCall(nullptr);
+  REQUIRE(next_ok());
+  const grpc::Slice garbage(std::string("\x7a\xff\xff\xff\xff\x0f", 6));
+  stream->Write(grpc::ByteBuffer(&garbage, 1), nullptr);
+  REQUIRE(next_ok());
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  REQUIRE(next_ok());
+  CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(status.error_message(), Contains("malformed chunk message"));
+  RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("a rank already taken is refused while its worker goes on") {
+  TestCluster cluster(MustParse(kSmallConfig, {"workers=1"}));
+  absl::StatusOr<std::unique_ptr<Exchange>> first = cluster.Connect(0);
+  REQUIRE(first.ok());
+  const absl::StatusOr<std::unique_ptr<Exchange>> second = cluster.Connect(0);
+  CHECK(absl::IsAlreadyExists(second.status()));
+  CHECK_THAT(Message(second.status()), Contains("shard 0 (127.0.0.1:") &&
+                                           Contains("rank 0 is taken by worker 0"));
+  std::vector<float> parameters(cluster.config().model().buffer_size());
+  REQUIRE((*first)->Pull(absl::MakeSpan(parameters)).ok());
+  REQUIRE((*first)
+              ->PushPull(0, TestGradient(cluster.config().model(), 0, 0),
+                         absl::MakeSpan(parameters))
+              .ok());
+  REQUIRE((*first)->Leave(absl::OkStatus()).ok());
+}
+
+TEST_CASE("an unknown rank and another model are refused at Join") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  const Config three_workers = MustParse(kSmallConfig, {"workers=3"});
+  const auto connect = [&](const Config& config, int rank) {
+    return Exchange::Connect(
+               {.config = &config, .rank = rank, .addresses = cluster.addresses()})
+        .status();
+  };
+  CHECK_THAT(Message(connect(three_workers, 2)), Contains("workers: 2 -> 3"));
+  CHECK(absl::IsOutOfRange(connect(cluster.config(), 7)));
+  const Config other_model =
+      MustParse(kSmallConfig, {"model={input {channels: 5 height: 1 width: 1} layer {name: \"a\" "
+                               "linear {out_features: 200}}}"});
+  const absl::Status status = connect(other_model, 0);
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK_THAT(Message(status), Contains("has another plan") && Contains("model."));
+}
+
+TEST_CASE("a pull with another plan is refused") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  const auto stub = ParameterServer::NewStub(
+      grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  PullRequest request;
+  request.set_plan_fingerprint(1);
+  const auto reader = stub->Pull(&context, request);
+  ParameterChunk chunk;
+  CHECK_FALSE(reader->Read(&chunk));
+  const grpc::Status status = reader->Finish();
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK_THAT(status.error_message(), Contains("another plan than shard 0"));
+}
+
+TEST_CASE("a gradient that is not finite ends the run for all, who hear of it") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  const std::vector<float> before = cluster.Parameters();
+  const std::vector<absl::Status> outcomes =
+      cluster.RunWorkers([&](int rank, Exchange& exchange) {
+        std::vector<float> parameters(cluster.config().model().buffer_size());
+        absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters));
+        if (!pulled.ok()) return pulled;
+        std::vector<float> gradient = TestGradient(cluster.config().model(), rank, 0);
+        if (rank == 1) std::fill(gradient.begin(), gradient.end(), std::nanf(""));
+        return exchange.PushPull(0, gradient, absl::MakeSpan(parameters));
+      });
+  for (const absl::Status& outcome : outcomes) {
+    CHECK_THAT(outcome.ToString(),
+               Contains("worker 1 pushed a gradient that is not finite at iteration 0: fc"));
+  }
+  CHECK(cluster.Parameters() == before);
+}
+
+TEST_CASE("under SYNC a worker that vanishes ends the run for the others, named") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  absl::StatusOr<std::unique_ptr<Exchange>> exchange = cluster.Connect(1);
+  REQUIRE(exchange.ok());
+  RawWorker vanishing(cluster, 0);
+  std::thread vanish([&] { vanishing.Vanish(); });
+  std::vector<float> parameters(cluster.config().model().buffer_size());
+  const absl::Status status = (*exchange)->PushPull(
+      0, TestGradient(cluster.config().model(), 1, 0), absl::MakeSpan(parameters));
+  vanish.join();
+  CHECK(absl::IsUnavailable(status));
+  CHECK_THAT(Message(status), Contains("shard 0 (") && Contains("worker 0 (") &&
+                                  Contains("its connection ended before it left"));
+}
+
+TEST_CASE("a shard that is not up is waited for, with a limit, and named") {
+  // A free port, closed again.
+  std::string address;
+  {
+    TestCluster cluster(MustParse(kSmallConfig));
+    address = cluster.addresses()[1];
+  }
+  TestCluster cluster(MustParse(kSmallConfig, {"limits.startup_seconds=0.5"}));
+  const absl::Status status =
+      Exchange::Connect({.config = &cluster.config(),
+                         .rank = 0,
+                         .addresses = {cluster.addresses()[0], address}})
+          .status();
+  CHECK(absl::IsDeadlineExceeded(status));
+  CHECK(Message(status) ==
+        "shard 1 (" + address + ") was not up within 0.5 s (limits.startup_seconds)");
+  // The shard that was up has its rank back: the error reached it.
+  CHECK(cluster.server(0).shard().Stats().worker(0).state() == WorkerStats::LOST);
+}
+
+TEST_CASE("shards in the wrong order are noticed") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  const absl::Status status =
+      Exchange::Connect({.config = &cluster.config(),
+                         .rank = 0,
+                         .addresses = {cluster.addresses()[1], cluster.addresses()[0]}})
+          .status();
+  CHECK_THAT(Message(status), Contains("says that it is shard 1: the addresses are mixed up"));
+}
+
+TEST_CASE("a shard that ends in the middle is named by the worker") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  absl::StatusOr<std::unique_ptr<Exchange>> exchange = cluster.Connect(0);
+  REQUIRE(exchange.ok());
+  std::thread shutdown([&] { cluster.server(1).Shutdown(); });
+  std::vector<float> parameters(cluster.config().model().buffer_size());
+  // Worker 1 never comes, so this waits until the shard is gone.
+  const absl::Status status = (*exchange)->PushPull(
+      0, TestGradient(cluster.config().model(), 0, 0), absl::MakeSpan(parameters));
+  shutdown.join();
+  CHECK_THAT(status.ToString(),
+             Contains("UNAVAILABLE: shard 1 (" + cluster.addresses()[1] + "): "));
+}
+
+TEST_CASE("two shards cannot listen on one port") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  const Config config =
+      MustParse(kSmallConfig, {"shard[0].address=" + cluster.addresses()[0]});
+  const RealClock clock;
+  const absl::Status status =
+      Server::Start({.config = &config, .shard = 0, .clock = &clock}).status();
+  CHECK(absl::IsUnavailable(status));
+  CHECK_THAT(Message(status), Contains("shard 0 cannot listen on " + cluster.addresses()[0]));
+}
+
+}  // namespace ps
