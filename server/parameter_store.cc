@@ -28,13 +28,13 @@ void StoredChunk::ApplySum(float scale, int64_t iteration) {
 
 void StoredChunk::ApplyGradient(const Segments& gradient, int64_t iteration) {
   CountedTime time(&counters_->apply_nanoseconds);
-  ++version_;
+  const uint64_t update = ++version_;
   ForEachFloatRun(gradient, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
     OptimizerSpan run{state_.parameters.subspan(first, count)};
     for (int slot = 0; slot < optimizer_->slots(); ++slot) {
       run.slots[slot] = state_.slots[slot] + first;
     }
-    optimizer_->Apply(run, floats, /*scale=*/1.0f, iteration, version_);
+    optimizer_->Apply(run, floats, /*scale=*/1.0f, iteration, update);
   });
   ++counters_->updates;
 }

@@ -32,7 +32,7 @@ class ProgressReporter {
   struct Options {
     std::FILE* output = stdout;
     bool terminal = false;
-    std::function<int()> columns;  // of the terminal, asked at each redraw
+    std::function<int()> columns = {};  // of the terminal, asked at each redraw
     int64_t total_iterations = 0;
     int64_t iterations_per_epoch = 1;
   };

@@ -47,7 +47,7 @@ class Trainer {
     int rank = 0;
     const Clock* clock = nullptr;        // must outlive the trainer
     std::vector<std::string> addresses = {};  // see Exchange::Options
-    ProgressReporter::Options progress;  // its iteration counts are filled in here
+    ProgressReporter::Options progress = {};  // its iteration counts are filled in here
   };
 
   // Opens the data and makes the backend. Errors: those of OpenDatasets and

@@ -1,0 +1,192 @@
+#include "worker/trainer.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/testing/cluster.h"
+#include "worker/gradient_norm.h"
+
+namespace ps {
+namespace {
+
+using Catch::Contains;
+
+// A small network on the shipped digits, with two shards.
+constexpr char kDigits[] = R"(
+  model {
+    input { channels: 1 height: 8 width: 8 }
+    layer { name: "fc1" linear { out_features: 20 } }
+    layer { relu {} }
+    layer { name: "fc2" linear { out_features: 10 } }
+  }
+  partition { scheme: MEMORY_BASED }
+  shard { address: "127.0.0.1:0" }
+  shard { address: "127.0.0.1:0" }
+  update { policy: SYNC }
+  optimizer { kind: SGD learning_rate: 0.1 }
+  training { batch_size: 8 iterations: 10 }
+  data {
+    idx { images: "data/digits/images.idx3-ubyte.gz" labels: "data/digits/labels.idx1-ubyte.gz" }
+    holdout: 0.2
+  }
+  compute { threads: 1 }
+  limits { chunk_bytes: 1024 startup_seconds: 20 exchange_seconds: 60 }
+)";
+
+using Result = absl::StatusOr<TrainingSummary>;
+
+std::unique_ptr<Trainer> MustCreate(const TestCluster& cluster, int rank, const Clock& clock) {
+  auto trainer = Trainer::Create({.config = &cluster.config(),
+                                  .rank = rank,
+                                  .clock = &clock,
+                                  .addresses = cluster.addresses(),
+                                  .progress = {.output = stderr}});
+  INFO(trainer.status().ToString());
+  REQUIRE(trainer.ok());
+  return *std::move(trainer);
+}
+
+// Runs every worker of the cluster on a thread.
+std::vector<Result> RunAll(const TestCluster& cluster) {
+  const RealClock clock;
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (int rank = 0; rank < cluster.config().workers(); ++rank) {
+    trainers.push_back(MustCreate(cluster, rank, clock));
+  }
+  std::vector<Result> results(trainers.size(), Result(absl::UnknownError("did not run")));
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < trainers.size(); ++rank) {
+    threads.emplace_back([&, rank] { results[rank] = trainers[rank]->Run(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+void RequireAllOk(const std::vector<Result>& results) {
+  for (const Result& result : results) {
+    INFO(result.status().ToString());
+    REQUIRE(result.ok());
+  }
+}
+
+std::string Message(const Result& result) { return std::string(result.status().message()); }
+
+}  // namespace
+
+TEST_CASE("SYNC with 4 workers trains as one process on the 4 batches together") {
+  TestCluster four(MustParse(kDigits, {"workers=4"}));
+  RequireAllOk(RunAll(four));
+  TestCluster one(MustParse(kDigits, {"workers=1", "training.batch_size=32"}));
+  RequireAllOk(RunAll(one));
+  const std::vector<float> actual = four.Parameters();
+  const std::vector<float> expected = one.Parameters();
+  double largest = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    largest = std::max<double>(largest, std::abs(actual[i] - expected[i]));
+  }
+  CHECK(largest < 1e-5);
+  const std::vector<float> start = TestCluster(MustParse(kDigits)).Parameters();
+  CHECK(start != actual);
+}
+
+TEST_CASE("rank 0 evaluates, and its summary tells of the run") {
+  TestCluster cluster(MustParse(kDigits, {"workers=2", "training={epochs: 8 batch_size: 16}",
+                                          "optimizer={kind: MOMENTUM learning_rate: 0.05}"}));
+  const std::vector<Result> results = RunAll(cluster);
+  RequireAllOk(results);
+  const TrainingSummary& summary = *results[0];
+  REQUIRE(summary.final_accuracy.has_value());
+  CHECK(*summary.final_accuracy > 0.9);
+  CHECK_FALSE(results[1]->final_accuracy.has_value());
+  const int64_t iterations = 8 * (1438 / 2 / 16);
+  CHECK(summary.iterations == iterations);
+  CHECK(summary.skipped_iterations == 0);
+  CHECK(summary.traffic.bytes_out ==
+        iterations * cluster.config().model().parameter_count() * sizeof(float));
+  CHECK(summary.images_per_second > 0);
+  CHECK(summary.compute_seconds + summary.exchange_wait_seconds <= summary.seconds);
+  CHECK_THAT(summary.ToJson(), Contains("\"iterations\": 352") && Contains("\"final_accuracy\": "));
+  CHECK_THAT(results[1]->ToJson(), !Contains("final_accuracy"));
+}
+
+TEST_CASE("an accuracy below the required one is an error") {
+  TestCluster cluster(
+      MustParse(kDigits, {"training.iterations=1", "training.required_accuracy=0.9"}));
+  const std::vector<Result> results = RunAll(cluster);
+  CHECK(absl::IsFailedPrecondition(results[0].status()));
+  CHECK_THAT(Message(results[0]), Contains("is below training.required_accuracy, 0.9000"));
+}
+
+TEST_CASE("REJECT: a gradient that is not finite ends the run and is named") {
+  TestCluster cluster(MustParse(kDigits, {"workers=2", "optimizer.learning_rate=1e30"}));
+  for (const Result& result : RunAll(cluster)) {
+    CHECK_THAT(Message(result), Contains("pushed a gradient that is not finite at iteration"));
+  }
+}
+
+TEST_CASE("SKIP: gradients that are not finite are left out and counted") {
+  TestCluster cluster(MustParse(
+      kDigits, {"workers=2", "optimizer.learning_rate=1e30", "update.non_finite=SKIP"}));
+  const std::vector<Result> results = RunAll(cluster);
+  RequireAllOk(results);
+  uint64_t skipped_by_workers = 0;
+  for (const Result& result : results) {
+    CHECK(result->iterations == 10);
+    skipped_by_workers += result->skipped_iterations;
+  }
+  CHECK(skipped_by_workers > 0);
+  for (int shard = 0; shard < 2; ++shard) {
+    const ShardStats stats = cluster.server(shard).shard().Stats();
+    CHECK(stats.skipped_pushes() == skipped_by_workers * stats.chunks());
+  }
+  for (const float parameter : cluster.Parameters()) REQUIRE_FALSE(std::isnan(parameter));
+}
+
+TEST_CASE("the gradient is clipped to its global norm before it is pushed") {
+  TestCluster cluster(MustParse(kDigits, {"workers=1", "training.iterations=1",
+                                          "optimizer.learning_rate=1",
+                                          "update.clip_global_norm=0.01"}));
+  std::vector<float> change = cluster.Parameters();
+  RequireAllOk(RunAll(cluster));
+  const std::vector<float> after = cluster.Parameters();
+  for (size_t i = 0; i < change.size(); ++i) change[i] -= after[i];
+  CHECK(GlobalNorm(change) == Approx(0.01).epsilon(1e-3));
+}
+
+TEST_CASE("a stopped worker leaves with the reason, and the others hear it") {
+  TestCluster cluster(MustParse(kDigits, {"workers=2"}));
+  const RealClock clock;
+  const auto stopped = MustCreate(cluster, 0, clock);
+  Result result = absl::UnknownError("did not run");
+  std::thread thread([&] { result = stopped->Run(); });  // waits for worker 1 for ever
+  stopped->Stop(absl::CancelledError("stopped by Terminated"));
+  thread.join();
+  CHECK(absl::IsCancelled(result.status()));
+  CHECK(Message(result) == "stopped by Terminated");
+  const auto other = MustCreate(cluster, 1, clock);
+  CHECK_THAT(Message(other->Run()), Contains("worker 0 gave up: stopped by Terminated"));
+}
+
+TEST_CASE("a rank that the config does not have is refused") {
+  const Config config = MustParse(kDigits, {"workers=2"});
+  const RealClock clock;
+  const auto trainer = Trainer::Create({.config = &config, .rank = 2, .clock = &clock});
+  CHECK(absl::IsOutOfRange(trainer.status()));
+}
+
+TEST_CASE("the global norm is finite exactly where every element is") {
+  std::vector<float> values(1001, 3e38f);
+  CHECK(GlobalNorm(values) == Approx(3e38 * std::sqrt(1001.0)));
+  for (const size_t place : {0u, 500u, 1000u}) {
+    for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+      std::vector<float> with_bad = values;
+      with_bad[place] = bad;
+      CHECK_FALSE(std::isfinite(GlobalNorm(with_bad)));
+    }
+  }
+}
+
+}  // namespace ps
