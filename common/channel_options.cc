@@ -33,6 +33,8 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const L
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // The retry filter keeps sent slices until the call ends.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // The traffic of a cluster must not go where an http_proxy variable points.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A shard that starts a little later is found soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);

@@ -91,8 +91,8 @@ class MessageReader {
     const absl::StatusOr<uint64_t> length = Varint();
     if (!length.ok()) return length.status();
     if (*length > left_) {
-      return Malformed(absl::StrCat("has a field of ", *length, " bytes where ", left_,
-                                    " bytes are left"));
+      return Malformed(
+          absl::StrCat("has a field of ", *length, " bytes where ", left_, " bytes are left"));
     }
     if (bytes != nullptr) bytes->clear();
     size_t wanted = *length;

@@ -9,8 +9,8 @@
 namespace ps {
 
 // Translates the Admin RPCs. Thread-safe.
-class AdminService final
-    : public Admin::WithCallbackMethod_GetStats<Admin::WithCallbackMethod_Shutdown<Admin::Service>> {
+class AdminService final : public Admin::WithCallbackMethod_GetStats<
+                               Admin::WithCallbackMethod_Shutdown<Admin::Service>> {
  public:
   // `shard` must outlive the service. `request_shutdown` must not block.
   AdminService(const Shard* shard, std::function<void()> request_shutdown)

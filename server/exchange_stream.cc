@@ -71,12 +71,10 @@ absl::Status ExchangeStream::HandleGradient() {
     held_bytes_ += bytes;
   }
   // Whoever drops the gradient last, wherever, gives its bytes back to this stream.
-  std::shared_ptr<const void> owner(
-      message.get(), [message, stream = shared_from_this(), bytes](const void*) {
-        stream->Release(bytes);
-      });
-  return shard_->Push(
-      Gradient{header, std::move(decoded->data), std::move(owner)}, shared_from_this());
+  std::shared_ptr<const void> owner(message.get(), [message, stream = shared_from_this(), bytes](
+                                                       const void*) { stream->Release(bytes); });
+  return shard_->Push(Gradient{header, std::move(decoded->data), std::move(owner)},
+                      shared_from_this());
 }
 
 void ExchangeStream::Release(size_t bytes) {

@@ -21,8 +21,7 @@ absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::st
     return absl::InvalidArgumentError("a worker's incarnation must not be 0");
   }
   Member& member = members_[rank];
-  const bool abandoned =
-      member.streams == 0 && clock_->Now() - member.last_seen > join_grace_;
+  const bool abandoned = member.streams == 0 && clock_->Now() - member.last_seen > join_grace_;
   if (member.state == WorkerStats::JOINED && member.incarnation != incarnation && !abandoned) {
     return absl::AlreadyExistsError(absl::StrCat("rank ", rank, " is taken by ",
                                                  DescribeLocked(rank),
@@ -103,8 +102,8 @@ std::string Membership::DescribeLocked(uint32_t rank) const {
   return absl::StrCat(
       "worker ", rank, " (", member.address, ", ",
       absl::AsciiStrToLower(WorkerStats::State_Name(member.state)), ", last seen ",
-      absl::FormatDuration(absl::Trunc(clock_->Now() - member.last_seen, absl::Seconds(1))),
-      " ago", member.pushed ? absl::StrCat(" at iteration ", member.iteration) : "", ")");
+      absl::FormatDuration(absl::Trunc(clock_->Now() - member.last_seen, absl::Seconds(1))), " ago",
+      member.pushed ? absl::StrCat(" at iteration ", member.iteration) : "", ")");
 }
 
 void Membership::Fill(ShardStats* stats) const {

@@ -70,19 +70,18 @@ grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* c
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
   // The first read cannot complete, nor OnDone come, before this has returned the reactor.
-  std::shared_ptr<ExchangeStream> stream =
-      ExchangeStream::Start(shard_, MetadataNumber(*context, kWorkerMetadata),
-                            MetadataNumber(*context, kIncarnationMetadata),
-                            [this](ExchangeStream* done) {
-                              absl::MutexLock lock(&mutex_);
-                              streams_.erase(done->shared_from_this());
-                            });
+  std::shared_ptr<ExchangeStream> stream = ExchangeStream::Start(
+      shard_, MetadataNumber(*context, kWorkerMetadata),
+      MetadataNumber(*context, kIncarnationMetadata), [this](ExchangeStream* done) {
+        absl::MutexLock lock(&mutex_);
+        streams_.erase(done->shared_from_this());
+      });
   absl::MutexLock lock(&mutex_);
   return streams_.insert(std::move(stream)).first->get();
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(grpc::CallbackServerContext*,
-                                                                   const grpc::ByteBuffer* request) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
+    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
   return new PullStream(shard_, *request);
 }
 

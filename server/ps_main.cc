@@ -62,11 +62,19 @@ int main(int argc, char** argv) {
   std::vector<std::string> overrides;
   int shard = -1;
   const std::vector<ps::Flag> flags = {
-      {.name = "config", .value = "FILE", .help = "the run's ClusterConfig, protobuf text format",
-       .target = &config, .required = true},
-      {.name = "shard", .value = "I", .help = "which shard of the config this process is, from 0",
-       .target = &shard, .required = true},
-      {.name = "set", .value = "FIELD=VALUE", .help = "overrides a field of the config; repeatable",
+      {.name = "config",
+       .value = "FILE",
+       .help = "the run's ClusterConfig, protobuf text format",
+       .target = &config,
+       .required = true},
+      {.name = "shard",
+       .value = "I",
+       .help = "which shard of the config this process is, from 0",
+       .target = &shard,
+       .required = true},
+      {.name = "set",
+       .value = "FIELD=VALUE",
+       .help = "overrides a field of the config; repeatable",
        .target = &overrides},
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(

@@ -10,8 +10,7 @@ namespace ps {
 PullStream::PullStream(Shard* shard, const grpc::ByteBuffer& request) : shard_(shard) {
   PullRequest parsed;
   grpc::ByteBuffer bytes(request);  // Deserialize empties what it reads
-  const grpc::Status status =
-      grpc::SerializationTraits<PullRequest>::Deserialize(&bytes, &parsed);
+  const grpc::Status status = grpc::SerializationTraits<PullRequest>::Deserialize(&bytes, &parsed);
   if (!status.ok()) {
     Finish({grpc::StatusCode::INVALID_ARGUMENT, "malformed PullRequest"});
   } else if (parsed.plan_fingerprint() != shard->config().plan().fingerprint()) {

@@ -41,8 +41,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(const Config* config, int i
       ParameterStore::Create(*config, index, &shard->counters_);
   if (!store.ok()) return store.status();
   shard->store_ = *std::move(store);
-  shard->policy_ =
-      UpdatePolicy::Create(*config, shard->store_.get(), &shard->counters_, clock);
+  shard->policy_ = UpdatePolicy::Create(*config, shard->store_.get(), &shard->counters_, clock);
   return shard;
 }
 
@@ -92,9 +91,9 @@ absl::Status Shard::Push(Gradient gradient, std::shared_ptr<ReplySink> sink) {
   const uint64_t bytes = SegmentsSize(gradient.data);
   const int index = store_->IndexOf(header.chunk);
   if (index < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed chunk ", header.chunk, ", which shard ",
-                     index_, " does not own"));
+    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
+                                                   header.chunk, ", which shard ", index_,
+                                                   " does not own"));
   }
   if (absl::Status status = failure(); !status.ok()) return status;
   absl::Status checked = CheckGradient(gradient, store_->chunks()[index].info());
@@ -121,10 +120,10 @@ absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) 
     if (found >= 0) bad = first + found;
   });
   if (bad < 0) return absl::OkStatus();
-  const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
-      "worker ", header.worker, " pushed a gradient that is not finite at iteration ",
-      header.iteration, ": ", config_.model().tensors()[chunk.tensor].name, " element ",
-      chunk.begin + bad, " (chunk ", chunk.id, ")"));
+  const absl::Status status = absl::InvalidArgumentError(
+      absl::StrCat("worker ", header.worker, " pushed a gradient that is not finite at iteration ",
+                   header.iteration, ": ", config_.model().tensors()[chunk.tensor].name,
+                   " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
   // Under SKIP a worker leaves such a gradient out itself, whole: one that does not is
   // refused, and others are not harmed.
   if (config_.proto().update().non_finite() == Update::REJECT) Fail(status);

@@ -17,8 +17,8 @@ std::string Summary(const ShardStats& stats) {
       "%d pushes (%d repeated, %d skipped) and %d pulls, %.1f MB in and %.1f MB out, %d chunk "
       "updates; %.1f s aggregating, %.1f s applying; up for %.1f s%s",
       stats.pushes(), stats.repeated_pushes(), stats.skipped_pushes(), stats.pulls(),
-      stats.bytes_in() * 1e-6, stats.bytes_out() * 1e-6, stats.updates(),
-      stats.aggregate_seconds(), stats.apply_seconds(), stats.uptime_seconds(),
+      stats.bytes_in() * 1e-6, stats.bytes_out() * 1e-6, stats.updates(), stats.aggregate_seconds(),
+      stats.apply_seconds(), stats.uptime_seconds(),
       stats.failure().empty() ? "" : absl::StrCat("; the run FAILED: ", stats.failure()));
 }
 

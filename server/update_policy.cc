@@ -22,10 +22,9 @@ absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& head
 absl::Status CountPush(const StoredChunk& chunk, const GradientHeader& header,
                        ShardCounters* counters) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) {
   if (header.base_version > chunk.version()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.info().id,
-                     " computed from version ", header.base_version, "; the shard is at version ",
-                     chunk.version()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", header.worker, " pushed chunk ", chunk.info().id, " computed from version ",
+        header.base_version, "; the shard is at version ", chunk.version()));
   }
   counters->CountStaleness(chunk.version() - header.base_version);
   ++(header.skip ? counters->skipped_pushes : counters->pushes);
@@ -187,8 +186,7 @@ class AsyncPolicy final : public UpdatePolicy {
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
 
-  absl::Status CheckOverdue(absl::Time,
-                            const std::function<std::string(int)>&) const override {
+  absl::Status CheckOverdue(absl::Time, const std::function<std::string(int)>&) const override {
     return absl::OkStatus();  // nobody waits for anybody
   }
 

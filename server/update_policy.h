@@ -46,8 +46,8 @@ class UpdatePolicy {
 
   // OK, or DEADLINE_EXCEEDED naming a chunk that began to wait for some worker before
   // `since`; `describe(rank)` says what is known of a worker.
-  virtual absl::Status CheckOverdue(
-      absl::Time since, const std::function<std::string(int)>& describe) const = 0;
+  virtual absl::Status CheckOverdue(absl::Time since,
+                                    const std::function<std::string(int)>& describe) const = 0;
 };
 
 }  // namespace ps

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/channel_options.h"
+#include "common/pull.h"
 #include "common/status_conversion.h"
 #include "spdlog/spdlog.h"
 
@@ -109,9 +110,9 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
     exchange->start_iteration_ =
         std::max<int64_t>(exchange->start_iteration_, link.start_iteration);
     for (int i = 0; i < limits.connections(); ++i) {
-      link.streams.push_back(std::make_unique<ShardStream>(
-          shard, CreateChannel(link.address, limits), exchange->rank_, exchange->incarnation_,
-          handler));
+      link.streams.push_back(
+          std::make_unique<ShardStream>(shard, CreateChannel(link.address, limits), exchange->rank_,
+                                        exchange->incarnation_, handler));
     }
   }
   return exchange;
@@ -126,8 +127,7 @@ Exchange::Exchange(const Options& options)
       pending_(config_.plan().chunks().size()) {
   for (int shard = 0; shard < config_.shards(); ++shard) {
     auto link = std::make_unique<ShardLink>();
-    link->address =
-        options.addresses.empty() ? config_.address(shard) : options.addresses[shard];
+    link->address = options.addresses.empty() ? config_.address(shard) : options.addresses[shard];
     link->control =
         ParameterServer::NewStub(CreateChannel(link->address, config_.proto().limits()));
     links_.push_back(std::move(link));
@@ -145,6 +145,11 @@ Exchange::~Exchange() {
 
 std::string Exchange::ShardName(int shard) const {
   return absl::StrCat("shard ", shard, " (", links_[shard]->address, ")");
+}
+
+absl::Status Exchange::OfShard(int shard, const absl::Status& status) const {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(ShardName(shard), ": ", status.message()));
 }
 
 absl::Status Exchange::JoinAll() {
@@ -166,25 +171,21 @@ absl::Status Exchange::Join(int shard) {
   for (bool first = true; first || absl::Now() < deadline; first = false) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    context.set_deadline(absl::ToChronoTime(
-        first ? std::min(deadline, absl::Now() + kQuietWait) : deadline));
+    context.set_deadline(
+        absl::ToChronoTime(first ? std::min(deadline, absl::Now() + kQuietWait) : deadline));
     status = links_[shard]->control->Join(&context, request, &response);
     if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) break;
     if (first) spdlog::info("waiting for {}", ShardName(shard));
   }
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(absl::StrCat(ShardName(shard), " was not up within ",
-                                                    limit_seconds,
-                                                    " s (limits.startup_seconds)"));
+                                                    limit_seconds, " s (limits.startup_seconds)"));
   }
-  if (!status.ok()) {
-    const absl::Status refused = FromGrpc(status);
-    return absl::Status(refused.code(), absl::StrCat(ShardName(shard), ": ", refused.message()));
-  }
+  if (!status.ok()) return OfShard(shard, FromGrpc(status));
   if (response.shard() != static_cast<uint32_t>(shard)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(ShardName(shard), " says that it is shard ", response.shard(),
-                     ": the addresses are mixed up"));
+    return absl::FailedPreconditionError(absl::StrCat(ShardName(shard), " says that it is shard ",
+                                                      response.shard(),
+                                                      ": the addresses are mixed up"));
   }
   links_[shard]->start_iteration = response.start_iteration();
   links_[shard]->joined = true;
@@ -192,53 +193,16 @@ absl::Status Exchange::Join(int shard) {
 }
 
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
-  return ForEachShard(config_.shards(),
-                      [&](int shard) { return PullShard(shard, parameters); });
-}
-
-absl::Status Exchange::PullShard(int shard, absl::Span<float> parameters) {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(
-      absl::Now() + absl::Seconds(config_.proto().limits().exchange_seconds())));
-  PullRequest request;
-  request.set_plan_fingerprint(config_.plan().fingerprint());
-  const auto reader = links_[shard]->control->Pull(&context, request);
-  const absl::Span<const uint32_t> expected = config_.plan().chunks_of_shard(shard);
-  size_t received = 0;
-  ParameterChunk message;
-  absl::Status problem;
-  while (problem.ok() && reader->Read(&message)) {
-    if (received == expected.size() || message.chunk() != expected[received]) {
-      problem = absl::InternalError(
-          absl::StrCat(ShardName(shard), " sent chunk ", message.chunk(), " out of turn"));
-      break;
-    }
-    const Chunk& chunk = config_.plan().chunks()[message.chunk()];
-    if (message.data().size() != chunk.size * sizeof(float)) {
-      problem = absl::InternalError(absl::StrCat(ShardName(shard), " sent ",
-                                                 message.data().size(), " bytes for chunk ",
-                                                 chunk.id));
-      break;
-    }
-    std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
-                message.data().size());
-    versions_[chunk.id] = message.version();
-    ++received;
-  }
-  if (!problem.ok()) {
-    context.TryCancel();
-    reader->Finish();
-    return problem;
-  }
-  const absl::Status status = FromGrpc(reader->Finish());
-  if (!status.ok()) {
-    return absl::Status(status.code(), absl::StrCat(ShardName(shard), ": ", status.message()));
-  }
-  if (received != expected.size()) {
-    return absl::InternalError(absl::StrCat(ShardName(shard), " sent ", received, " of ",
-                                            expected.size(), " chunks"));
-  }
-  return absl::OkStatus();
+  const absl::Duration timeout = absl::Seconds(config_.proto().limits().exchange_seconds());
+  return ForEachShard(config_.shards(), [&](int shard) {
+    return OfShard(shard, PullShard(links_[shard]->control.get(), config_.plan(), shard, timeout,
+                                    [&](const Chunk& chunk, const ParameterChunk& message) {
+                                      std::memcpy(parameters.data() + chunk.model_offset,
+                                                  message.data().data(), message.data().size());
+                                      versions_[chunk.id] = message.version();
+                                      return absl::OkStatus();
+                                    }));
+  });
 }
 
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
@@ -272,12 +236,11 @@ absl::Status Exchange::AwaitRound() {
     absl::MutexLock lock(&mutex_);
     for (size_t before = pending_count_ + 1; pending_count_ > 0 && failure_.ok();) {
       if (pending_count_ == before) {  // no answer during a whole limit
-        const size_t chunk =
-            std::find(pending_.begin(), pending_.end(), true) - pending_.begin();
-        failure_ = absl::DeadlineExceededError(absl::StrCat(
-            ShardName(config_.plan().chunks()[chunk].shard), " has not answered chunk ", chunk,
-            " of iteration ", iteration_, " for ", absl::FormatDuration(limit),
-            " (limits.exchange_seconds)"));
+        const size_t chunk = std::find(pending_.begin(), pending_.end(), true) - pending_.begin();
+        failure_ = absl::DeadlineExceededError(
+            absl::StrCat(ShardName(config_.plan().chunks()[chunk].shard),
+                         " has not answered chunk ", chunk, " of iteration ", iteration_, " for ",
+                         absl::FormatDuration(limit), " (limits.exchange_seconds)"));
         break;
       }
       before = pending_count_;
@@ -320,9 +283,8 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
     absl::MutexLock lock(&mutex_);
     if (header.chunk >= chunks.size() || chunks[header.chunk].shard != shard ||
         header.iteration != iteration_ || !pending_[header.chunk]) {
-      return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk,
-                                              " of iteration ", header.iteration,
-                                              ", which was not asked for"));
+      return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk, " of iteration ",
+                                              header.iteration, ", which was not asked for"));
     }
     pending_[header.chunk] = false;
   }
@@ -347,8 +309,7 @@ void Exchange::StreamEnded(int shard, const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
   // Without an error a stream ends only after Leave, when nobody waits any more.
   const absl::Status ended = status.ok() ? absl::UnavailableError("ended the exchange") : status;
-  failure_.Update(
-      absl::Status(ended.code(), absl::StrCat(ShardName(shard), ": ", ended.message())));
+  failure_.Update(OfShard(shard, ended));
 }
 
 void Exchange::Abort(const absl::Status& reason) {
@@ -367,10 +328,7 @@ absl::Status Exchange::Leave(const absl::Status& outcome) {
     request.set_incarnation(incarnation_);
     request.set_error(std::string(outcome.message()));
     LeaveResponse response;
-    const absl::Status status =
-        FromGrpc(links_[shard]->control->Leave(&context, request, &response));
-    if (status.ok()) return status;
-    return absl::Status(status.code(), absl::StrCat(ShardName(shard), ": ", status.message()));
+    return OfShard(shard, FromGrpc(links_[shard]->control->Leave(&context, request, &response)));
   });
   for (const auto& link : links_) {
     if (outcome.ok()) {

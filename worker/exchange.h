@@ -79,7 +79,6 @@ class Exchange final : private ShardStream::Handler {
 
   absl::Status JoinAll();
   absl::Status Join(int shard);
-  absl::Status PullShard(int shard, absl::Span<float> parameters);
   // Waits for the answers to all pushes and for the return of the borrowed gradients.
   absl::Status AwaitRound();
 
@@ -89,6 +88,8 @@ class Exchange final : private ShardStream::Handler {
   void StreamEnded(int shard, const absl::Status& status) override;
 
   std::string ShardName(int shard) const;  // "shard 1 (10.0.0.2:50051)"
+  // An error with the shard's name before it.
+  absl::Status OfShard(int shard, const absl::Status& status) const;
 
   // Constant after Connect.
   const Config& config_;

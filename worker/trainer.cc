@@ -38,8 +38,8 @@ std::string TrainingSummary::ToJson() const {
       iterations, skipped_iterations, median_iteration_seconds, seconds, images_per_second,
       compute_seconds, exchange_wait_seconds,
       // JSON has no NaN.
-      std::isfinite(final_loss) ? absl::StrFormat("%.9g", final_loss) : "null", traffic.pushes, traffic.bytes_out,
-      traffic.bytes_in);
+      std::isfinite(final_loss) ? absl::StrFormat("%.9g", final_loss) : "null", traffic.pushes,
+      traffic.bytes_out, traffic.bytes_in);
   if (final_accuracy.has_value()) {
     absl::StrAppendFormat(&json, ", \"final_accuracy\": %.9g", *final_accuracy);
   }
@@ -72,6 +72,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
   trainer->total_iterations_ = training.has_epochs()
                                    ? training.epochs() * trainer->iterations_per_epoch_
                                    : training.iterations();
+  // Without data there are no epochs: all is one.
+  if (trainer->loader_ == nullptr) trainer->iterations_per_epoch_ = trainer->total_iterations_;
 
   absl::StatusOr<std::unique_ptr<ComputeBackend>> backend =
       CreateComputeBackend(config, options.rank);
@@ -124,8 +126,7 @@ absl::Status Trainer::Train(Exchange& exchange) {
   ProgressReporter progress(progress_options, options_.clock);
 
   const bool evaluates = options_.rank == 0 && data_.test != nullptr;
-  const int64_t every =
-      config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
+  const int64_t every = config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
   for (int64_t i = exchange.start_iteration(); i < total_iterations_; ++i) {
     if (absl::Status status = Iterate(exchange, i, progress); !status.ok()) return status;
     const int64_t done = i + 1;
@@ -214,11 +215,11 @@ absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
                     absl::MakeSpan(images).subspan(i * image_size, image_size), &labels[i]);
       if (!read.ok()) return read;
     }
-    absl::StatusOr<BatchResult> result = backend_->Evaluate(
-        {.size = count,
-         .images = absl::MakeConstSpan(images).first(count * image_size),
-         .labels = absl::MakeConstSpan(labels).first(count)},
-        parameters_.span());
+    absl::StatusOr<BatchResult> result =
+        backend_->Evaluate({.size = count,
+                            .images = absl::MakeConstSpan(images).first(count * image_size),
+                            .labels = absl::MakeConstSpan(labels).first(count)},
+                           parameters_.span());
     if (!result.ok()) return result.status();
     loss += result->loss * count;
     correct += result->correct;

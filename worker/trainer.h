@@ -31,7 +31,7 @@ struct TrainingSummary {
   double images_per_second = 0;
   double compute_seconds = 0;
   double exchange_wait_seconds = 0;
-  double final_loss = 0;                // of the last batch
+  double final_loss = 0;                 // of the last batch
   std::optional<double> final_accuracy;  // rank 0 with test data: of the last evaluation
   Exchange::Traffic traffic;
 
@@ -45,7 +45,7 @@ class Trainer {
   struct Options {
     const Config* config = nullptr;  // must outlive the trainer
     int rank = 0;
-    const Clock* clock = nullptr;        // must outlive the trainer
+    const Clock* clock = nullptr;             // must outlive the trainer
     std::vector<std::string> addresses = {};  // see Exchange::Options
     ProgressReporter::Options progress = {};  // its iteration counts are filled in here
   };

@@ -92,8 +92,7 @@ int Run(const CommandLine& command) {
     spdlog::error("{}", std::string(trainer.status().message()));
     return 1;
   }
-  signals.Start(trainer->get(),
-                absl::Seconds(config->proto().limits().shutdown_seconds()));
+  signals.Start(trainer->get(), absl::Seconds(config->proto().limits().shutdown_seconds()));
   absl::StatusOr<ps::TrainingSummary> summary = (*trainer)->Run();
   if (!summary.ok()) {
     spdlog::error("{}", std::string(summary.status().message()));
@@ -120,13 +119,23 @@ int Run(const CommandLine& command) {
 int main(int argc, char** argv) {
   CommandLine command;
   const std::vector<ps::Flag> flags = {
-      {.name = "config", .value = "FILE", .help = "the run's ClusterConfig, protobuf text format",
-       .target = &command.config, .required = true},
-      {.name = "rank", .value = "I", .help = "which worker this process is, from 0",
-       .target = &command.rank, .required = true},
-      {.name = "set", .value = "FIELD=VALUE", .help = "overrides a field of the config; repeatable",
+      {.name = "config",
+       .value = "FILE",
+       .help = "the run's ClusterConfig, protobuf text format",
+       .target = &command.config,
+       .required = true},
+      {.name = "rank",
+       .value = "I",
+       .help = "which worker this process is, from 0",
+       .target = &command.rank,
+       .required = true},
+      {.name = "set",
+       .value = "FIELD=VALUE",
+       .help = "overrides a field of the config; repeatable",
        .target = &command.overrides},
-      {.name = "summary", .value = "FILE", .help = "writes the figures of the run there, as JSON",
+      {.name = "summary",
+       .value = "FILE",
+       .help = "writes the figures of the run there, as JSON",
        .target = &command.summary},
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);

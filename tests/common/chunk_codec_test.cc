@@ -172,7 +172,10 @@ TEST_CASE("what generated code refuses is refused, with the place") {
 }
 
 TEST_CASE("a field longer than the message says both lengths") {
-  const std::string bytes("\x7a\x05" "abc", 5);
+  const std::string bytes(
+      "\x7a\x05"
+      "abc",
+      5);
   const auto decoded = DecodeGradientChunk({absl::MakeConstSpan(bytes)});
   REQUIRE_FALSE(decoded.ok());
   CHECK_THAT(std::string(decoded.status().message()),

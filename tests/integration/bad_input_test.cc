@@ -25,8 +25,8 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 class RawWorker {
  public:
   RawWorker(const TestCluster& cluster, int rank, bool joins = true)
-      : stub_(ParameterServer::NewStub(grpc::CreateChannel(
-            cluster.addresses()[0], grpc::InsecureChannelCredentials()))) {
+      : stub_(ParameterServer::NewStub(
+            grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()))) {
     chunk_.set_worker(rank);
     chunk_.set_incarnation(4711 + rank);
     chunk_.set_data(std::string(256 * sizeof(float), '\0'));
@@ -79,10 +79,10 @@ void RequireOthersUnharmed(TestCluster& cluster, const std::vector<float>& befor
   REQUIRE(exchange.ok());
   std::vector<float> parameters(cluster.config().model().buffer_size());
   REQUIRE((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
-  REQUIRE((*exchange)
-              ->PushPull(0, TestGradient(cluster.config().model(), 1, 0),
-                         absl::MakeSpan(parameters))
-              .ok());
+  REQUIRE(
+      (*exchange)
+          ->PushPull(0, TestGradient(cluster.config().model(), 1, 0), absl::MakeSpan(parameters))
+          .ok());
   REQUIRE((*exchange)->Leave(absl::OkStatus()).ok());
   REQUIRE(parameters == cluster.Parameters());
 }
@@ -129,7 +129,8 @@ TEST_CASE("a push in another worker's name is refused") {
   CHECK(reply.version() == 1);
   worker.chunk().set_worker(1);
   worker.Send();
-  CHECK_THAT(worker.Refused().error_message(), Contains("worker 1 pushed on the stream of worker 0"));
+  CHECK_THAT(worker.Refused().error_message(),
+             Contains("worker 1 pushed on the stream of worker 0"));
 }
 
 TEST_CASE("a message over the limit is refused") {
@@ -178,14 +179,14 @@ TEST_CASE("a rank already taken is refused while its worker goes on") {
   REQUIRE(first.ok());
   const absl::StatusOr<std::unique_ptr<Exchange>> second = cluster.Connect(0);
   CHECK(absl::IsAlreadyExists(second.status()));
-  CHECK_THAT(Message(second.status()), Contains("shard 0 (127.0.0.1:") &&
-                                           Contains("rank 0 is taken by worker 0"));
+  CHECK_THAT(Message(second.status()),
+             Contains("shard 0 (127.0.0.1:") && Contains("rank 0 is taken by worker 0"));
   std::vector<float> parameters(cluster.config().model().buffer_size());
   REQUIRE((*first)->Pull(absl::MakeSpan(parameters)).ok());
-  REQUIRE((*first)
-              ->PushPull(0, TestGradient(cluster.config().model(), 0, 0),
-                         absl::MakeSpan(parameters))
-              .ok());
+  REQUIRE(
+      (*first)
+          ->PushPull(0, TestGradient(cluster.config().model(), 0, 0), absl::MakeSpan(parameters))
+          .ok());
   REQUIRE((*first)->Leave(absl::OkStatus()).ok());
 }
 
@@ -193,8 +194,7 @@ TEST_CASE("an unknown rank and another model are refused at Join") {
   TestCluster cluster(MustParse(kSmallConfig));
   const Config three_workers = MustParse(kSmallConfig, {"workers=3"});
   const auto connect = [&](const Config& config, int rank) {
-    return Exchange::Connect(
-               {.config = &config, .rank = rank, .addresses = cluster.addresses()})
+    return Exchange::Connect({.config = &config, .rank = rank, .addresses = cluster.addresses()})
         .status();
   };
   CHECK_THAT(Message(connect(three_workers, 2)), Contains("workers: 2 -> 3"));
@@ -225,15 +225,14 @@ TEST_CASE("a pull with another plan is refused") {
 TEST_CASE("a gradient that is not finite ends the run for all, who hear of it") {
   TestCluster cluster(MustParse(kSmallConfig));
   const std::vector<float> before = cluster.Parameters();
-  const std::vector<absl::Status> outcomes =
-      cluster.RunWorkers([&](int rank, Exchange& exchange) {
-        std::vector<float> parameters(cluster.config().model().buffer_size());
-        absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters));
-        if (!pulled.ok()) return pulled;
-        std::vector<float> gradient = TestGradient(cluster.config().model(), rank, 0);
-        if (rank == 1) std::fill(gradient.begin(), gradient.end(), std::nanf(""));
-        return exchange.PushPull(0, gradient, absl::MakeSpan(parameters));
-      });
+  const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
+    std::vector<float> parameters(cluster.config().model().buffer_size());
+    absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters));
+    if (!pulled.ok()) return pulled;
+    std::vector<float> gradient = TestGradient(cluster.config().model(), rank, 0);
+    if (rank == 1) std::fill(gradient.begin(), gradient.end(), std::nanf(""));
+    return exchange.PushPull(0, gradient, absl::MakeSpan(parameters));
+  });
   for (const absl::Status& outcome : outcomes) {
     CHECK_THAT(outcome.ToString(),
                Contains("worker 1 pushed a gradient that is not finite at iteration 0: fc"));
@@ -248,8 +247,8 @@ TEST_CASE("under SYNC a worker that vanishes ends the run for the others, named"
   RawWorker vanishing(cluster, 0);
   std::thread vanish([&] { vanishing.Vanish(); });
   std::vector<float> parameters(cluster.config().model().buffer_size());
-  const absl::Status status = (*exchange)->PushPull(
-      0, TestGradient(cluster.config().model(), 1, 0), absl::MakeSpan(parameters));
+  const absl::Status status = (*exchange)->PushPull(0, TestGradient(cluster.config().model(), 1, 0),
+                                                    absl::MakeSpan(parameters));
   vanish.join();
   CHECK(absl::IsUnavailable(status));
   CHECK_THAT(Message(status), Contains("shard 0 (") && Contains("worker 0 (") &&
@@ -265,9 +264,8 @@ TEST_CASE("a shard that is not up is waited for, with a limit, and named") {
   }
   TestCluster cluster(MustParse(kSmallConfig, {"limits.startup_seconds=0.5"}));
   const absl::Status status =
-      Exchange::Connect({.config = &cluster.config(),
-                         .rank = 0,
-                         .addresses = {cluster.addresses()[0], address}})
+      Exchange::Connect(
+          {.config = &cluster.config(), .rank = 0, .addresses = {cluster.addresses()[0], address}})
           .status();
   CHECK(absl::IsDeadlineExceeded(status));
   CHECK(Message(status) ==
@@ -293,8 +291,8 @@ TEST_CASE("a shard that ends in the middle is named by the worker") {
   std::thread shutdown([&] { cluster.server(1).Shutdown(); });
   std::vector<float> parameters(cluster.config().model().buffer_size());
   // Worker 1 never comes, so this waits until the shard is gone.
-  const absl::Status status = (*exchange)->PushPull(
-      0, TestGradient(cluster.config().model(), 0, 0), absl::MakeSpan(parameters));
+  const absl::Status status = (*exchange)->PushPull(0, TestGradient(cluster.config().model(), 0, 0),
+                                                    absl::MakeSpan(parameters));
   shutdown.join();
   CHECK_THAT(status.ToString(),
              Contains("UNAVAILABLE: shard 1 (" + cluster.addresses()[1] + "): "));
@@ -302,8 +300,7 @@ TEST_CASE("a shard that ends in the middle is named by the worker") {
 
 TEST_CASE("two shards cannot listen on one port") {
   TestCluster cluster(MustParse(kSmallConfig));
-  const Config config =
-      MustParse(kSmallConfig, {"shard[0].address=" + cluster.addresses()[0]});
+  const Config config = MustParse(kSmallConfig, {"shard[0].address=" + cluster.addresses()[0]});
   const RealClock clock;
   const absl::Status status =
       Server::Start({.config = &config, .shard = 0, .clock = &clock}).status();

@@ -19,19 +19,18 @@ constexpr int kIterations = 4;
 std::vector<float> TrainedParameters(const Config& config) {
   TestCluster cluster(config);
   const Model& model = config.model();
-  const std::vector<absl::Status> outcomes =
-      cluster.RunWorkers([&](int rank, Exchange& exchange) {
-        std::vector<float> parameters(model.buffer_size());
-        absl::Status status = exchange.Pull(absl::MakeSpan(parameters));
-        for (int i = 0; i < kIterations && status.ok(); ++i) {
-          status = exchange.PushPull(i, TestGradient(model, rank, i), absl::MakeSpan(parameters));
-        }
-        if (status.ok() && config.proto().update().policy() == Update::SYNC &&
-            parameters != cluster.Parameters()) {
-          return absl::InternalError("the worker's parameters are not the shards'");
-        }
-        return status;
-      });
+  const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
+    std::vector<float> parameters(model.buffer_size());
+    absl::Status status = exchange.Pull(absl::MakeSpan(parameters));
+    for (int i = 0; i < kIterations && status.ok(); ++i) {
+      status = exchange.PushPull(i, TestGradient(model, rank, i), absl::MakeSpan(parameters));
+    }
+    if (status.ok() && config.proto().update().policy() == Update::SYNC &&
+        parameters != cluster.Parameters()) {
+      return absl::InternalError("the worker's parameters are not the shards'");
+    }
+    return status;
+  });
   RequireAllOk(outcomes);
   return cluster.Parameters();
 }
@@ -81,16 +80,14 @@ TEST_CASE("SYNC with W workers equals one process that applies the mean gradient
 
 TEST_CASE("deterministic runs are bit-equal under every placement, chunk size and repetition") {
   std::vector<std::vector<float>> results;
-  for (const std::string partition :
-       {"{scheme: MEMORY_BASED}", "{scheme: LAYER_BASED}",
-        "{scheme: LAYER_BASED placement: GREEDY}",
-        "{scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN}"}) {
+  for (const std::string partition : {"{scheme: MEMORY_BASED}", "{scheme: LAYER_BASED}",
+                                      "{scheme: LAYER_BASED placement: GREEDY}",
+                                      "{scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN}"}) {
     for (const std::string chunk_bytes : {"256", "4096"}) {
-      results.push_back(TrainedParameters(
-          MustParse(kSmallConfig, {"workers=4", "update.deterministic=true",
-                                   "optimizer.kind=MOMENTUM", "partition=" + partition,
-                                   "limits.chunk_bytes=" + chunk_bytes,
-                                   "limits.held_bytes=4096"})));
+      results.push_back(TrainedParameters(MustParse(
+          kSmallConfig, {"workers=4", "update.deterministic=true", "optimizer.kind=MOMENTUM",
+                         "partition=" + partition, "limits.chunk_bytes=" + chunk_bytes,
+                         "limits.held_bytes=4096"})));
       REQUIRE(results.back() == results.front());
     }
   }

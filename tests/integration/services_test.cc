@@ -1,7 +1,7 @@
 // The services beside the exchange, as their usual clients see them.
 
-#include <catch2/catch.hpp>
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,10 +61,9 @@ TEST_CASE("a shard lists its services by reflection") {
   TestCluster cluster(MustParse(kSmallConfig));
   // ServerReflectionRequest{list_services: "*"}
   const std::string reply =
-      Call(cluster.addresses()[0],
-           "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*");
-  for (const std::string service :
-       {"ps.ParameterServer", "ps.Admin", "grpc.health.v1.Health"}) {
+      Call(cluster.addresses()[0], "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+           "\x3a\x01*");
+  for (const std::string service : {"ps.ParameterServer", "ps.Admin", "grpc.health.v1.Health"}) {
     CHECK_THAT(reply, Catch::Contains(service));
   }
 }
@@ -73,10 +72,8 @@ TEST_CASE("the Shutdown RPC asks for shutdown once and is answered") {
   const Config config = MustParse(kSmallConfig);
   const RealClock clock;
   std::atomic<int> requests{0};
-  auto server = Server::Start({.config = &config,
-                               .shard = 0,
-                               .clock = &clock,
-                               .request_shutdown = [&] { ++requests; }});
+  auto server = Server::Start(
+      {.config = &config, .shard = 0, .clock = &clock, .request_shutdown = [&] { ++requests; }});
   REQUIRE(server.ok());
   grpc::ClientContext context;
   ShutdownResponse response;

@@ -8,7 +8,7 @@
 namespace ps {
 namespace {
 
-constexpr uint64_t kFirst = 101;   // incarnations
+constexpr uint64_t kFirst = 101;  // incarnations
 constexpr uint64_t kSecond = 202;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
@@ -110,8 +110,7 @@ TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   CHECK(stats.bytes_out() == 7);
   CHECK(stats.last_seen_seconds_ago() == 3);
   CHECK(membership.NextIteration(2) == 6);
-  CHECK(membership.Describe(2) ==
-        "worker 2 (somewhere, joined, last seen 3s ago at iteration 5)");
+  CHECK(membership.Describe(2) == "worker 2 (somewhere, joined, last seen 3s ago at iteration 5)");
   CHECK(membership.Describe(1) == "worker 1 (never joined)");
   CHECK(StatsOf(membership, 1).state() == WorkerStats::NEVER_JOINED);
 }

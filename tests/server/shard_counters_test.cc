@@ -16,8 +16,7 @@ TEST_CASE("staleness falls into buckets 0, 1, 2, 3, 4-7, 8-15 and so on") {
   struct Expected {
     uint64_t from, to, pushes;
   };
-  const Expected expected[] = {{0, 0, 2}, {1, 1, 1},   {3, 3, 1},
-                               {4, 7, 2}, {8, 15, 2}, {16, 31, 1}};
+  const Expected expected[] = {{0, 0, 2}, {1, 1, 1}, {3, 3, 1}, {4, 7, 2}, {8, 15, 2}, {16, 31, 1}};
   REQUIRE(stats.staleness_size() == 7);
   for (int i = 0; i < 6; ++i) {
     CAPTURE(i);

@@ -41,7 +41,8 @@ class ShardFixture {
       training { iterations: 1 }
       compute { backend: EMULATED }
       limits { chunk_bytes: 64 exchange_seconds: 60 startup_seconds: 30 held_bytes: 64 }
-    )", "test.textproto", all);
+    )",
+                                                  "test.textproto", all);
     INFO(parsed.status().ToString());
     REQUIRE(parsed.ok());
     config = std::make_unique<Config>(*std::move(parsed));

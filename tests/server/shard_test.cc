@@ -71,8 +71,8 @@ TEST_CASE_METHOD(ShardFixture, "a gradient of wrong length is refused and change
   for (const std::vector<float>& values : {std::vector<float>{}, {1, 2, 3}, {1, 2, 3, 4, 5}}) {
     const absl::Status status = Push(0, 0, values);
     CHECK(absl::IsInvalidArgument(status));
-    CHECK_THAT(Message(status), Contains(std::to_string(values.size() * 4) +
-                                         " bytes for chunk 0, which takes 16"));
+    CHECK_THAT(Message(status),
+               Contains(std::to_string(values.size() * 4) + " bytes for chunk 0, which takes 16"));
   }
   GradientHeader skip = Header(0, 0);
   skip.skip = true;
@@ -111,7 +111,8 @@ TEST_CASE_METHOD(ShardFixture, "REJECT: a value that is not finite fails the run
   }
 }
 
-TEST_CASE_METHOD(ShardFixture, "SKIP: a value that is not finite is refused but harms nobody else") {
+TEST_CASE_METHOD(ShardFixture,
+                 "SKIP: a value that is not finite is refused but harms nobody else") {
   Start(2, {"update.policy=ASYNC", "update.non_finite=SKIP"});
   CHECK(absl::IsInvalidArgument(Push(1, 0, {0, 0, std::nanf(""), 0})));
   CHECK(failures.empty());
@@ -151,7 +152,8 @@ TEST_CASE_METHOD(ShardFixture, "only the first failure is told") {
   CHECK_THAT(Message(shard->failure()), Contains("worker 1"));
 }
 
-TEST_CASE_METHOD(ShardFixture, "a chunk that waits too long fails the run and names who is missing") {
+TEST_CASE_METHOD(ShardFixture,
+                 "a chunk that waits too long fails the run and names who is missing") {
   Start(3);
   REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());
   clock.Advance(absl::Seconds(60));

@@ -110,7 +110,8 @@ TEST_CASE_METHOD(ShardFixture, "deterministic order adds up by rank in any order
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST_CASE_METHOD(ShardFixture, "deterministic order holds an early gradient no longer than needed") {
+TEST_CASE_METHOD(ShardFixture,
+                 "deterministic order holds an early gradient no longer than needed") {
   Start(3, {"update.deterministic=true"});
   REQUIRE(Push(1, 0, {1, 0, 0, 0}).ok());
   const std::weak_ptr<const void> early = last_owner;

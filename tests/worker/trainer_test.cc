@@ -128,8 +128,8 @@ TEST_CASE("REJECT: a gradient that is not finite ends the run and is named") {
 }
 
 TEST_CASE("SKIP: gradients that are not finite are left out and counted") {
-  TestCluster cluster(MustParse(
-      kDigits, {"workers=2", "optimizer.learning_rate=1e30", "update.non_finite=SKIP"}));
+  TestCluster cluster(
+      MustParse(kDigits, {"workers=2", "optimizer.learning_rate=1e30", "update.non_finite=SKIP"}));
   const std::vector<Result> results = RunAll(cluster);
   RequireAllOk(results);
   uint64_t skipped_by_workers = 0;
@@ -146,9 +146,9 @@ TEST_CASE("SKIP: gradients that are not finite are left out and counted") {
 }
 
 TEST_CASE("the gradient is clipped to its global norm before it is pushed") {
-  TestCluster cluster(MustParse(kDigits, {"workers=1", "training.iterations=1",
-                                          "optimizer.learning_rate=1",
-                                          "update.clip_global_norm=0.01"}));
+  TestCluster cluster(
+      MustParse(kDigits, {"workers=1", "training.iterations=1", "optimizer.learning_rate=1",
+                          "update.clip_global_norm=0.01"}));
   std::vector<float> change = cluster.Parameters();
   RequireAllOk(RunAll(cluster));
   const std::vector<float> after = cluster.Parameters();

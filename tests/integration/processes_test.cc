@@ -1,0 +1,199 @@
+// The real programs as users start them: ps, worker, launch and psctl.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/testing/program.h"
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+namespace {
+
+using Catch::Contains;
+
+// Two shards on unix sockets in `folder`, so that tests never meet on a port.
+std::vector<std::string> Sockets(const ScratchFolder& folder) {
+  return {"--set", absl::StrCat("shard[0].address=unix:", folder.Path("0.sock")), "--set",
+          absl::StrCat("shard[1].address=unix:", folder.Path("1.sock"))};
+}
+
+std::vector<std::string> Command(std::vector<std::string> command,
+                                 const std::vector<std::string>& more) {
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+// A run that goes on until it is ended: two workers, a tiny model, no arithmetic.
+std::string EndlessConfig(const ScratchFolder& folder, const std::string& policy = "SYNC") {
+  return folder.Write("endless.textproto", absl::StrCat(R"(
+    model { builtin: "mnist_mlp" }
+    partition { scheme: MEMORY_BASED }
+    shard { address: "unix:)",
+                                                        folder.Path("0.sock"), R"(" }
+    shard { address: "unix:)",
+                                                        folder.Path("1.sock"), R"(" }
+    workers: 2
+    update { policy: )",
+                                                        policy, R"( }
+    training { iterations: 1000000000 }
+    compute { backend: EMULATED }
+    limits { shutdown_seconds: 20 }
+  )"));
+}
+
+// The processes that have all of `words` in their command lines.
+std::vector<pid_t> Find(const std::vector<std::string>& words) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    const bool has_all = std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+      return line.find(word) != std::string::npos;
+    });
+    if (!line.empty() && has_all) found.push_back(std::stoi(entry.path().filename()));
+  }
+  return found;
+}
+
+// Kills the one process of a run that has `flag` in its command line.
+void Kill(const ScratchFolder& folder, const std::string& flag) {
+  const std::vector<pid_t> pids = Find({flag, "--config=" + folder.Path("")});
+  REQUIRE(pids.size() == 1);
+  REQUIRE(kill(pids[0], SIGKILL) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("launch trains the digits to 95 %, memory-based, sync and async") {
+  for (const std::string config : {"digits_sync", "digits_async"}) {
+    CAPTURE(config);
+    const ScratchFolder folder;
+    Program launch(
+        Command({"tools/launch", absl::StrCat("--config=configs/", config, ".textproto"), "--set",
+                 "training.epochs=12", "--save=" + folder.Path("model"),
+                 "--stats=" + folder.Path("stats"), "--summary=" + folder.Path("summary")},
+                Sockets(folder)));
+    const int exit_code = launch.Wait();
+    INFO(launch.output());
+    CHECK(exit_code == 0);
+    std::smatch match;
+    const std::string summary = folder.Read("summary");
+    REQUIRE(std::regex_search(summary, match, std::regex("\"final_accuracy\": ([0-9.]+)")));
+    CHECK(std::stod(match[1]) >= 0.95);
+    CHECK_THAT(folder.Read("model"), Contains("conv1/weight"));
+    CHECK_THAT(folder.Read("stats"), Contains("\"updates\""));
+  }
+}
+
+TEST_CASE("when a shard is killed, launch and all others end and name it") {
+  const ScratchFolder folder;
+  Program launch({"tools/launch", "--config=" + EndlessConfig(folder)});
+  launch.WaitFor("iteration ");
+  Kill(folder, "--shard=1");
+  CHECK(launch.Wait() == 128 + SIGKILL);
+  CHECK_THAT(launch.output(), Contains("shard 1 (unix:" + folder.Path("1.sock") + ")"));
+  CHECK(Find({"--config=" + folder.Path("")}).empty());
+}
+
+TEST_CASE("when a worker is killed under SYNC, launch and all others end and name it") {
+  const ScratchFolder folder;
+  Program launch({"tools/launch", "--config=" + EndlessConfig(folder)});
+  launch.WaitFor("iteration ");
+  Kill(folder, "--rank=1");
+  CHECK(launch.Wait() == 128 + SIGKILL);
+  CHECK(Find({"--config=" + folder.Path("")}).empty());
+}
+
+TEST_CASE("under ASYNC the others go on when a worker is killed, and it may come back") {
+  const ScratchFolder folder;
+  const std::string config = EndlessConfig(folder, "ASYNC");
+  Program shard0({"server/ps", "--shard=0", "--config=" + config});
+  Program shard1({"server/ps", "--shard=1", "--config=" + config});
+  Program worker0({"worker/worker", "--rank=0", "--config=" + config});
+  {
+    Program worker1({"worker/worker", "--rank=1", "--config=" + config});
+    worker1.WaitFor("iteration ");
+  }  // killed
+  Program again({"worker/worker", "--rank=1", "--config=" + config});
+  again.WaitFor("iteration ");
+  worker0.WaitFor("iteration ");
+  Program stats({"tools/psctl", "stats", "--config=" + config, "--format=json"});
+  CHECK(stats.Wait() == 0);
+  CHECK_THAT(stats.output(), !Contains("LOST") && Contains("JOINED"));
+}
+
+TEST_CASE("a worker ended by SIGTERM leaves, and the others hear why") {
+  const ScratchFolder folder;
+  const std::string config = EndlessConfig(folder);
+  Program shard0({"server/ps", "--shard=0", "--config=" + config});
+  Program shard1({"server/ps", "--shard=1", "--config=" + config});
+  Program worker0({"worker/worker", "--rank=0", "--config=" + config});
+  Program worker1({"worker/worker", "--rank=1", "--config=" + config});
+  worker1.WaitFor("iteration ");
+  kill(worker1.pid(), SIGTERM);
+  CHECK(worker1.Wait() == 1);
+  CHECK_THAT(worker1.output(), Contains("stopped by Terminated"));
+  CHECK(worker0.Wait() == 1);
+  CHECK_THAT(worker0.output(), Contains("worker 1 gave up: stopped by Terminated"));
+
+  // The shards keep the parameters and say what happened.
+  Program stats({"tools/psctl", "stats", "--config=" + config});
+  stats.Wait();
+  CHECK_THAT(stats.output(), Contains("worker 1 gave up: stopped by Terminated"));
+  Program save({"tools/psctl", "save", "--config=" + config, "--out=" + folder.Path("model")});
+  CHECK(save.Wait() == 0);
+  Program shutdown({"tools/psctl", "shutdown", "--config=" + config});
+  CHECK(shutdown.Wait() == 0);
+  CHECK(shard0.Wait() == 1);
+  CHECK(shard1.Wait() == 1);
+  CHECK_THAT(shard0.output(), Contains("pushes (") && Contains("the run FAILED: worker 1 gave up"));
+}
+
+TEST_CASE("a shard ends cleanly on SIGTERM and SIGINT, with a summary") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const ScratchFolder folder;
+    Program shard({"server/ps", "--shard=0", "--config=" + EndlessConfig(folder)});
+    shard.WaitFor("listening on");
+    kill(shard.pid(), signal);
+    CHECK(shard.Wait() == 0);
+    CHECK_THAT(shard.output(), Contains("0 pushes (0 repeated, 0 skipped)"));
+  }
+}
+
+TEST_CASE("wrong command lines and configs are refused with exit code 2") {
+  const ScratchFolder folder;
+  const std::string config = EndlessConfig(folder);
+  const auto output_of = [](const std::vector<std::string>& command) {
+    Program program(command);
+    CHECK(program.Wait() == 2);
+    return program.output();
+  };
+  CHECK_THAT(output_of({"server/ps", "--config=" + config}), Contains("--shard"));
+  CHECK_THAT(output_of({"worker/worker", "--config=/nowhere", "--rank=0"}), Contains("/nowhere"));
+  CHECK_THAT(output_of({"server/ps", "--config=" + config, "--shard=0", "--set", "workers=0"}),
+             Contains("--set workers=0: workers: is 0, allowed: 1 to 1024"));
+  CHECK_THAT(output_of({"tools/launch", "--config=" + config, "--set", "worker=2"}),
+             Contains("worker"));
+}
+
+TEST_CASE("a rank or shard that the config does not have is refused") {
+  const ScratchFolder folder;
+  const std::string config = EndlessConfig(folder);
+  Program shard({"server/ps", "--config=" + config, "--shard=2"});
+  CHECK(shard.Wait() != 0);
+  CHECK_THAT(shard.output(), Contains("there is no shard 2: the config has 2 shards, 0 to 1"));
+  Program worker({"worker/worker", "--config=" + config, "--rank=5"});
+  CHECK(worker.Wait() != 0);
+  CHECK_THAT(worker.output(), Contains("there is no worker 5: the config has 2 workers"));
+}
+
+}  // namespace ps

@@ -1,0 +1,77 @@
+#ifndef PS_TESTS_TESTING_PROGRAM_H_
+#define PS_TESTS_TESTING_PROGRAM_H_
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/child_process.h"
+
+namespace ps {
+
+// A running program whose output the test collects. Killed in the end, if need be.
+class Program {
+ public:
+  explicit Program(const std::vector<std::string>& command, int terminal_columns = 0) {
+    auto started = StartChild(command, terminal_columns);
+    INFO(started.status().message());
+    REQUIRE(started.ok());
+    process_ = *started;
+  }
+  ~Program() {
+    if (process_.pid > 0) {
+      kill(process_.pid, SIGKILL);
+      waitpid(process_.pid, nullptr, 0);
+    }
+    close(process_.output);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  pid_t pid() const { return process_.pid; }
+  const std::string& output() const { return output_; }
+
+  // Collects output until it contains `text`.
+  void WaitFor(const std::string& text) {
+    while (output_.find(text) == std::string::npos) {
+      INFO("waits for \"" << text << "\" in:\n" << output_);
+      REQUIRE(Collect());
+    }
+  }
+
+  // Collects output to its end; the exit code, or 128 + n after signal n.
+  int Wait() {
+    while (Collect()) {
+    }
+    int status = 0;
+    REQUIRE(waitpid(std::exchange(process_.pid, -1), &status, 0) > 0);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+ private:
+  // Waits for output; false at its end.
+  bool Collect() {
+    constexpr int kPatienceMilliseconds = 60000;
+    pollfd fd = {process_.output, POLLIN, 0};
+    INFO("no output, and no end, for too long; so far:\n" << output_);
+    REQUIRE(poll(&fd, 1, kPatienceMilliseconds) == 1);
+    char buffer[4096];
+    const ssize_t size = read(process_.output, buffer, sizeof(buffer));
+    if (size > 0) output_.append(buffer, size);
+    return size > 0;
+  }
+
+  ChildProcess process_;
+  std::string output_;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_TESTING_PROGRAM_H_

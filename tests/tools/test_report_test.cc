@@ -1,0 +1,110 @@
+#include <catch2/catch.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/testing/program.h"
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+namespace {
+
+// What tools/test_report.py makes of some test targets.
+class Report {
+ public:
+  // A target //t:NAME with Bazel's status for it and what its log says.
+  void Add(const std::string& name, const std::string& status, const std::string& log) {
+    const std::string label = "//t:" + name;
+    absl::StrAppend(&targets_, label, "\n");
+    const std::string uri = "file://" + folder_.Write(name + ".log", log);
+    absl::StrAppend(&events_, R"({"id":{"testResult":{"label":")", label,
+                    R"(","run":1,"shard":1,"attempt":1}},"testResult":{"testActionOutput":[)",
+                    R"({"name":"test.xml","uri":"file:///none"},{"name":"test.log","uri":")", uri,
+                    "\"}]}}\n");
+    absl::StrAppend(&events_, R"({"id":{"testSummary":{"label":")", label,
+                    R"("}},"testSummary":{"overallStatus":")", status, "\"}}\n");
+  }
+
+  // A target of which Bazel says nothing: it was not built.
+  void AddUnbuilt(const std::string& name) { absl::StrAppend(&targets_, "//t:", name, "\n"); }
+
+  // The exit code; afterwards, output() has what was printed.
+  int Make(const std::string& build = "ok") {
+    Program program({"/usr/bin/env", "python3", "tools/test_report.py", "--build=" + build,
+                     "--events=" + folder_.Write("events", events_),
+                     "--targets=" + folder_.Write("targets", targets_)});
+    const int code = program.Wait();
+    output_ = program.output();
+    return code;
+  }
+
+  const std::string& output() const { return output_; }
+
+ private:
+  const ScratchFolder folder_;
+  std::string events_;
+  std::string targets_;
+  std::string output_;
+};
+
+constexpr char kOnePassed[] = "===\nAll tests passed (1 assertion in 1 test case)\n\n";
+constexpr char kFourPassed[] = "===\nAll tests passed (24 assertions in 4 test cases)\n\n";
+constexpr char kTwoOfFiveFailed[] =
+    "===\ntest cases:  5 |  3 passed | 2 failed\nassertions: 24 | 22 passed | 2 failed\n\n";
+
+TEST_CASE("Test cases are counted over all targets") {
+  Report report;
+  report.Add("one", "PASSED", kOnePassed);
+  report.Add("four", "PASSED", kFourPassed);
+  CHECK(report.Make() == 0);
+  CHECK(report.output() == "5 passed, 0 failed\n");
+}
+
+TEST_CASE("Failed test cases are counted and their target named") {
+  Report report;
+  report.Add("good", "PASSED", kFourPassed);
+  report.Add("bad", "FAILED", kTwoOfFiveFailed);
+  CHECK(report.Make() == 1);
+  CHECK(report.output() == "FAILED //t:bad: 2 failed\n7 passed, 2 failed\n");
+}
+
+TEST_CASE("A test case that fails as expected counts as passed") {
+  Report report;
+  report.Add("odd", "PASSED", "test cases: 2 | 1 passed | 1 failed as expected\n");
+  CHECK(report.Make() == 0);
+  CHECK(report.output() == "2 passed, 0 failed\n");
+}
+
+TEST_CASE("A target without a result counts as one failure, and is named") {
+  Report report;
+  report.Add("good", "PASSED", kOnePassed);
+  SECTION("it crashed") { report.Add("bad", "FAILED", "Segmentation fault\n"); }
+  SECTION("it ran out of time") { report.Add("bad", "TIMEOUT", "some output\n"); }
+  SECTION("it passed but ran no test case") { report.Add("bad", "PASSED", "No tests ran\n"); }
+  SECTION("it was not built") { report.AddUnbuilt("bad"); }
+  CHECK(report.Make() == 1);
+  CHECK(absl::StrContains(report.output(), "FAILED //t:bad: "));
+  CHECK(absl::EndsWith(report.output(), "\n1 passed, 1 failed\n"));
+}
+
+TEST_CASE("A target that fails after its test cases have passed is a failure") {
+  Report report;
+  report.Add("bad", "FAILED", kFourPassed);
+  CHECK(report.Make() == 1);
+  CHECK(report.output() == "FAILED //t:bad: FAILED\n4 passed, 1 failed\n");
+}
+
+TEST_CASE("A build that failed is a failure even when every test has passed") {
+  Report report;
+  report.Add("good", "PASSED", kOnePassed);
+  CHECK(report.Make("failed") == 1);
+  CHECK(report.output() == "FAILED the build failed\n1 passed, 1 failed\n");
+}
+
+TEST_CASE("No test at all is not a success") {
+  Report report;
+  CHECK(report.Make() == 1);
+  CHECK(absl::EndsWith(report.output(), "\n0 passed, 0 failed\n"));
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,21 @@
+#ifndef PS_TOOLS_FREE_PORT_H_
+#define PS_TOOLS_FREE_PORT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/config.h"
+
+namespace ps {
+
+// Overrides ("shard[1].address=host:4711") that give each shard whose address has the
+// port 0 a free port of this machine, so that other processes can find it. Another
+// process can take a port before the shard listens on it, which then says so.
+//
+// Errors: INVALID_ARGUMENT naming the shard whose host is not one of this machine.
+absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config);
+
+}  // namespace ps
+
+#endif  // PS_TOOLS_FREE_PORT_H_

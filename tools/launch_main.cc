@@ -1,0 +1,160 @@
+// launch: a whole run on this machine.
+//   1. Check the config, its data, and that the results can be written.
+//   2. Give shards with port 0 a free port.
+//   3. Start the shards and the workers and see them through (supervisor.h).
+//   4. With the workers done: psctl stats, psctl save, as asked for.
+//   5. End the shards.
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/command_line.h"
+#include "common/config.h"
+#include "tools/atomic_file.h"
+#include "tools/free_port.h"
+#include "tools/labelled_output.h"
+#include "tools/supervisor.h"
+#include "worker/data/dataset.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE] [--summary=FILE]\n\n"
+    "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
+    "ends the shards. All output, behind the name of the process, goes to standard output.\n"
+    "When a process fails, the others are ended; none outlives this one. A shard whose address\n"
+    "has port 0 gets a free one; in the moment until it listens, another program may take it.\n\n"
+    "Exit code: 0 all went well; 2 wrong usage or config; otherwise that of the process that\n"
+    "failed first, 128 + n if signal n killed it; 128 + n after signal n to launch itself; 1\n"
+    "where there is no other.";
+
+constexpr int kFailure = 1;
+constexpr int kUsageError = 2;
+
+// Beyond limits.shutdown_seconds, in which a process ends by itself.
+constexpr absl::Duration kGraceMargin = absl::Seconds(2);
+
+struct Options {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string save;
+  std::string stats;
+  std::string summary;
+  std::string ps;
+  std::string worker;
+  std::string psctl;
+};
+
+// The width of the terminal that standard output is; 0 where it is none.
+int TerminalColumns() {
+  winsize size = {};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+absl::Status CheckData(const ps::Config& config) {
+  if (config.proto().compute().backend() == ps::Compute::EMULATED) return absl::OkStatus();
+  return ps::OpenDatasets(config).status();
+}
+
+ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int columns) {
+  const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
+    std::vector<std::string> command = {program};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    command.push_back(absl::StrCat("--config=", options.config));
+    for (const std::string& override : options.overrides) {
+      command.push_back(absl::StrCat("--set=", override));
+    }
+    return command;
+  };
+
+  ps::SupervisedRun run;
+  run.grace = absl::Seconds(config.proto().limits().shutdown_seconds()) + kGraceMargin;
+  for (int shard = 0; shard < config.shards(); ++shard) {
+    run.services.push_back(
+        {absl::StrCat("ps ", shard), command(options.ps, {absl::StrCat("--shard=", shard)})});
+  }
+  std::vector<ps::ProcessSpec> workers;
+  for (int rank = 0; rank < config.workers(); ++rank) {
+    std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
+    if (rank == 0 && !options.summary.empty()) {
+      arguments.push_back(absl::StrCat("--summary=", options.summary));
+    }
+    workers.push_back({absl::StrCat("worker ", rank), command(options.worker, arguments)});
+  }
+  // One live line is enough. Rank 0 finds a terminal where launch has one, less the label.
+  workers[0].terminal_columns = std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
+  run.stages.push_back(std::move(workers));
+  if (!options.stats.empty()) {
+    run.stages.push_back(
+        {{"stats", command(options.psctl,
+                           {"stats", "--format=json", absl::StrCat("--out=", options.stats)})}});
+  }
+  if (!options.save.empty()) {
+    run.stages.push_back(
+        {{"save", command(options.psctl, {"save", absl::StrCat("--out=", options.save)})}});
+  }
+  return run;
+}
+
+int Launch(Options options) {
+  absl::StatusOr<ps::Config> config = ps::Config::Load(options.config, options.overrides);
+  absl::Status status = config.status();
+  if (status.ok()) status = CheckData(*config);
+  if (!status.ok()) {
+    std::cerr << status.message() << "\n";
+    return kUsageError;
+  }
+  for (const std::string& path : {options.save, options.stats}) {
+    if (status.ok() && !path.empty()) status = ps::CheckWritable(path);
+  }
+  const auto ports = ps::FreePortOverrides(*config);
+  if (status.ok()) status = ports.status();
+  if (!status.ok()) {
+    std::cerr << status.message() << "\n";
+    return kFailure;
+  }
+  options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
+
+  const int columns = TerminalColumns();
+  ps::LabelledOutput output(columns > 0, [](absl::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  });
+  return ps::Supervise(MakeRun(options, *config, columns), &output);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Built by Bazel, the programs lie beside this one.
+  const std::filesystem::path tools = std::filesystem::canonical("/proc/self/exe").parent_path();
+  Options options;
+  options.ps = tools.parent_path() / "server" / "ps";
+  options.worker = tools.parent_path() / "worker" / "worker";
+  options.psctl = tools / "psctl";
+  const ps::Flag flags[] = {
+      {"config", "FILE", "the run's config", &options.config, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
+       &options.overrides},
+      {"save", "FILE", "writes the trained model there, in the safetensors layout", &options.save},
+      {"stats", "FILE", "writes the shards' statistics at the end there, as psctl stats does",
+       &options.stats},
+      {"summary", "FILE", "has worker 0 write its summary of the run there, as JSON",
+       &options.summary},
+      {"ps", "FILE", "the program of a shard; default: as built beside launch", &options.ps},
+      {"worker", "FILE", "the program of a worker; likewise", &options.worker},
+      {"psctl", "FILE", "the program that --stats and --save run; likewise", &options.psctl},
+  };
+  if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  return Launch(std::move(options));
+}

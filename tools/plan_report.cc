@@ -1,0 +1,243 @@
+#include "tools/plan_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+#include "tools/text.h"
+
+namespace ps {
+namespace {
+
+constexpr size_t kHoldsWidth = 48;
+constexpr size_t kHoldsShown = 16;
+constexpr size_t kShortestRange = 3;
+
+int64_t Bytes(int64_t parameters) { return parameters * static_cast<int64_t>(sizeof(float)); }
+
+std::string SchemeName(const Partition& partition) {
+  if (partition.scheme() == Partition::MEMORY_BASED) return "memory-based";
+  return absl::StrCat("layer-based, ",
+                      absl::AsciiStrToLower(Partition::Placement_Name(partition.placement())));
+}
+
+std::string SliceName(const Tensor& tensor, const Slice& slice) {
+  if (slice.size == tensor.size) return tensor.name;
+  return absl::StrCat(tensor.name, "[", FormatCount(slice.begin), ":",
+                      FormatCount(slice.begin + slice.size), ")");
+}
+
+// ShardLoad::holds.
+std::vector<std::string> Holds(const Model& model, const Plan& plan, int shard) {
+  std::vector<std::string> holds;
+  std::vector<std::string> run;  // whole layers in a row
+  const auto end_run = [&] {
+    if (run.size() >= kShortestRange) {
+      holds.push_back(absl::StrCat(run.front(), " .. ", run.back()));
+    } else {
+      holds.insert(holds.end(), run.begin(), run.end());
+    }
+    run.clear();
+  };
+  for (const Layer& layer : model.layers()) {
+    if (layer.tensor_count == 0) continue;
+    int64_t owned = 0;
+    std::vector<std::string> parts;
+    for (const Slice& slice : plan.slices()) {
+      if (slice.shard != shard || slice.tensor < layer.first_tensor ||
+          slice.tensor >= layer.first_tensor + layer.tensor_count) {
+        continue;
+      }
+      owned += slice.size;
+      parts.push_back(SliceName(model.tensors()[slice.tensor], slice));
+    }
+    if (owned == layer.parameters) {
+      run.push_back(layer.name);
+    } else {
+      end_run();
+      holds.insert(holds.end(), parts.begin(), parts.end());
+    }
+  }
+  end_run();
+  return holds;
+}
+
+// The layer with the most parameters on the shard, and how many.
+std::pair<std::string, int64_t> LargestLayer(const Model& model, const Plan& plan, int shard) {
+  std::vector<int64_t> owned(model.tensors().size());
+  for (const Slice& slice : plan.slices()) {
+    if (slice.shard == shard) owned[slice.tensor] += slice.size;
+  }
+  std::pair<std::string, int64_t> largest;
+  for (const Layer& layer : model.layers()) {
+    int64_t sum = 0;
+    for (int i = 0; i < layer.tensor_count; ++i) sum += owned[layer.first_tensor + i];
+    if (sum > largest.second) largest = {layer.name, sum};
+  }
+  return largest;
+}
+
+double LeastSeconds(const PlanReport& report, double gbps) {
+  return 8.0 * static_cast<double>(report.busiest_link_bytes) / (gbps * 1e9);
+}
+
+std::string Plural(int64_t count, absl::string_view noun) {
+  return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
+}
+
+std::string Heading(const Config& config) {
+  return absl::StrCat(config.model().name(), " on ", Plural(config.shards(), "shard"), " for ",
+                      Plural(config.workers(), "worker"), "\n",
+                      FormatCount(config.model().parameter_count()), " parameters, ",
+                      FormatBytes(Bytes(config.model().parameter_count())), ", ",
+                      Plural(config.plan().chunks().size(), "chunk"), "\n");
+}
+
+std::string Prediction(const PlanReport& report, double gbps) {
+  const ShardLoad& busiest = report.shards[report.bottleneck];
+  return absl::StrFormat(
+      "bottleneck     shard %d, %.2f times its load in a balanced plan\n"
+      "               (%s is %s of it)\n"
+      "busiest link   %s each way per iteration\n"
+      "at %g Gb/s     %s per iteration or more\n",
+      report.bottleneck, report.ratio_to_balanced, busiest.largest_layer,
+      FormatPercent(busiest.largest_layer_share), FormatBytes(report.busiest_link_bytes), gbps,
+      FormatSeconds(LeastSeconds(report, gbps)));
+}
+
+}  // namespace
+
+PlanReport MakePlanReport(const Config& config) {
+  const Model& model = config.model();
+  const Plan& plan = config.plan();
+  PlanReport report;
+  report.scheme = SchemeName(config.proto().partition());
+  for (int shard = 0; shard < plan.shards(); ++shard) {
+    ShardLoad load;
+    load.parameters = plan.shard_parameters(shard);
+    load.bytes = Bytes(load.parameters);
+    load.share = static_cast<double>(load.parameters) / model.parameter_count();
+    load.bytes_each_way = config.workers() * load.bytes;
+    load.holds = Holds(model, plan, shard);
+    const auto [layer, parameters] = LargestLayer(model, plan, shard);
+    load.largest_layer = layer;
+    load.largest_layer_share = static_cast<double>(parameters) / load.parameters;
+    if (shard > 0 && load.parameters > report.shards[report.bottleneck].parameters) {
+      report.bottleneck = shard;
+    }
+    report.shards.push_back(std::move(load));
+  }
+  const ShardLoad& busiest = report.shards[report.bottleneck];
+  report.ratio_to_balanced = busiest.share * plan.shards();
+  report.busiest_link_bytes = std::max(Bytes(model.parameter_count()), busiest.bytes_each_way);
+  return report;
+}
+
+std::string PlanText(const std::string& name, const Config& config, double gbps) {
+  const PlanReport report = MakePlanReport(config);
+  Table table({">shard", "address", ">parameters", ">bytes", ">share", ">in/iteration",
+               ">out/iteration", "holds"});
+  int64_t each_way = 0;
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardLoad& load = report.shards[i];
+    std::vector<std::string> holds = load.holds;
+    if (holds.size() > kHoldsShown) {
+      const size_t more = holds.size() - kHoldsShown / 2;
+      holds.resize(kHoldsShown / 2);
+      holds.push_back(absl::StrCat(more, " more (all with --format=json)"));
+    }
+    each_way += load.bytes_each_way;
+    table.AddRow({absl::StrCat(i), config.address(i), FormatCount(load.parameters),
+                  FormatBytes(load.bytes), FormatPercent(load.share),
+                  FormatBytes(load.bytes_each_way), FormatBytes(load.bytes_each_way),
+                  WrapItems(holds, kHoldsWidth)});
+  }
+  const int64_t total = config.model().parameter_count();
+  table.AddRow({"total", "", FormatCount(total), FormatBytes(Bytes(total)), FormatPercent(1),
+                FormatBytes(each_way), FormatBytes(each_way), ""});
+  return absl::StrCat(name, ": ", report.scheme, "\n", Heading(config), "\n", table.ToString(),
+                      "\n", Prediction(report, gbps));
+}
+
+std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const Config> configs,
+                           double gbps) {
+  std::vector<std::string> blocks;
+  std::vector<PlanReport> reports;
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const PlanReport& report = reports.emplace_back(MakePlanReport(configs[i]));
+    Table table({">shard", ">parameters", ">share", ">each way/iter.", "mostly"});
+    for (size_t shard = 0; shard < report.shards.size(); ++shard) {
+      const ShardLoad& load = report.shards[shard];
+      table.AddRow(
+          {absl::StrCat(shard), FormatCount(load.parameters), FormatPercent(load.share),
+           FormatBytes(load.bytes_each_way),
+           absl::StrCat(load.largest_layer, " ", FormatPercent(load.largest_layer_share))});
+    }
+    blocks.push_back(absl::StrCat(absl::AsciiStrToUpper(report.scheme), "\n", names[i], "\n",
+                                  Heading(configs[i]), "\n", table.ToString(), "\n",
+                                  Prediction(report, gbps)));
+  }
+  std::string text = SideBySide(blocks);
+  if (reports.size() == 2) {
+    const auto [fast, slow] = std::minmax(reports[0], reports[1], [](const auto& a, const auto& b) {
+      return a.busiest_link_bytes < b.busiest_link_bytes;
+    });
+    absl::StrAppend(
+        &text, absl::StrFormat("\n%s exchanges at most %.2f times as fast as %s.\n", fast.scheme,
+                               static_cast<double>(slow.busiest_link_bytes) /
+                                   static_cast<double>(fast.busiest_link_bytes),
+                               slow.scheme));
+  }
+  return text;
+}
+
+std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Config> configs,
+                     double gbps) {
+  using Json = nlohmann::ordered_json;
+  Json plans = Json::array();
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const Config& config = configs[i];
+    const PlanReport report = MakePlanReport(config);
+    Json shards = Json::array();
+    for (int shard = 0; shard < config.shards(); ++shard) {
+      const ShardLoad& load = report.shards[shard];
+      Json slices = Json::array();
+      for (const Slice& slice : config.plan().slices()) {
+        if (slice.shard != shard) continue;
+        slices.push_back({{"tensor", config.model().tensors()[slice.tensor].name},
+                          {"begin", slice.begin},
+                          {"size", slice.size}});
+      }
+      shards.push_back({{"shard", shard},
+                        {"address", config.address(shard)},
+                        {"parameters", load.parameters},
+                        {"bytes", load.bytes},
+                        {"share", load.share},
+                        {"bytes_in_per_iteration", load.bytes_each_way},
+                        {"bytes_out_per_iteration", load.bytes_each_way},
+                        {"slices", std::move(slices)}});
+    }
+    plans.push_back({{"config", names[i]},
+                     {"model", config.model().name()},
+                     {"scheme", report.scheme},
+                     {"workers", config.workers()},
+                     {"parameters", config.model().parameter_count()},
+                     {"bytes", Bytes(config.model().parameter_count())},
+                     {"chunks", config.plan().chunks().size()},
+                     {"plan_fingerprint", absl::StrFormat("%016x", config.plan().fingerprint())},
+                     {"config_fingerprint", absl::StrFormat("%016x", config.fingerprint())},
+                     {"bottleneck_shard", report.bottleneck},
+                     {"ratio_to_balanced", report.ratio_to_balanced},
+                     {"busiest_link_bytes_each_way", report.busiest_link_bytes},
+                     {"link_gbps", gbps},
+                     {"least_seconds_per_iteration", LeastSeconds(report, gbps)},
+                     {"shards", std::move(shards)}});
+  }
+  // Names come from the config: bytes that are not UTF-8 are replaced, not thrown at.
+  return Json{{"plans", std::move(plans)}}.dump(2, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace ps

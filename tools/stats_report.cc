@@ -1,0 +1,216 @@
+#include "tools/stats_report.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+#include "tools/text.h"
+
+namespace ps {
+namespace {
+
+std::string ShardState(const ShardReport& shard) {
+  if (!shard.stats.ok()) return "unreachable";
+  return shard.stats->failure().empty() ? "up" : "failed";
+}
+
+std::string ShardTable(const ClusterReport& report) {
+  Table table({">shard", "address", "state", ">parameters", ">bytes", ">chunks", ">resident",
+               ">uptime", "incarnation", "plan"});
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    std::vector<std::string> row = {absl::StrCat(i), shard.address, ShardState(shard)};
+    if (shard.stats.ok()) {
+      const ShardStats& stats = *shard.stats;
+      row.insert(row.end(), {FormatCount(stats.parameters()), FormatBytes(stats.parameter_bytes()),
+                             FormatCount(stats.chunks()), FormatBytes(stats.resident_bytes()),
+                             FormatSeconds(stats.uptime_seconds()),
+                             absl::StrFormat("%016x", stats.incarnation()),
+                             absl::StrFormat("%016x", stats.plan_fingerprint())});
+    }
+    table.AddRow(std::move(row));
+  }
+  std::string text = table.ToString();
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    if (!shard.stats.ok()) {
+      absl::StrAppend(&text, "shard ", i, " (", shard.address,
+                      ") is unreachable: ", shard.stats.status().message(), "\n");
+    } else if (!shard.stats->failure().empty()) {
+      absl::StrAppend(&text, "shard ", i, " has given the run up: ", shard.stats->failure(), "\n");
+    }
+  }
+  return text;
+}
+
+// The shard's answer in `report`, if it is of the same start of the shard as `stats`.
+const ShardStats* Before(const ClusterReport* report, size_t shard, const ShardStats& stats) {
+  if (report == nullptr || !report->shards[shard].stats.ok() ||
+      report->shards[shard].stats->incarnation() != stats.incarnation()) {
+    return nullptr;
+  }
+  return &*report->shards[shard].stats;
+}
+
+std::string ExchangeTable(const ClusterReport& report, const ClusterReport* earlier) {
+  std::vector<std::string> headings = {">shard",   ">pushes", ">repeated", ">skipped",
+                                       ">updates", ">pulls",  ">in",       ">out"};
+  if (earlier != nullptr) headings.insert(headings.end(), {">updates/s", ">in/s", ">out/s"});
+  Table table(headings);
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok()) continue;
+    const ShardStats& stats = *report.shards[i].stats;
+    std::vector<std::string> row = {
+        absl::StrCat(i),
+        FormatCount(stats.pushes()),
+        FormatCount(stats.repeated_pushes()),
+        FormatCount(stats.skipped_pushes()),
+        FormatCount(stats.updates()),
+        FormatCount(stats.pulls()),
+        FormatBytes(stats.bytes_in()),
+        FormatBytes(stats.bytes_out()),
+    };
+    if (const ShardStats* before = Before(earlier, i, stats)) {
+      const double seconds = absl::ToDoubleSeconds(report.time - earlier->time);
+      row.insert(row.end(),
+                 {FormatCount((stats.updates() - before->updates()) / seconds),
+                  absl::StrCat(FormatBytes((stats.bytes_in() - before->bytes_in()) / seconds)),
+                  absl::StrCat(FormatBytes((stats.bytes_out() - before->bytes_out()) / seconds))});
+    }
+    table.AddRow(std::move(row));
+  }
+  return table.ToString();
+}
+
+// "0: 70.0%, 1-2: 30.0%"
+std::string StalenessText(const ShardStats& stats) {
+  uint64_t pushes = 0;
+  for (const StalenessBucket& bucket : stats.staleness()) pushes += bucket.pushes();
+  std::vector<std::string> parts;
+  for (const StalenessBucket& bucket : stats.staleness()) {
+    if (bucket.pushes() == 0) continue;
+    std::string range = absl::StrCat(bucket.from());
+    if (bucket.to() == std::numeric_limits<uint64_t>::max()) {
+      range += "+";
+    } else if (bucket.to() != bucket.from()) {
+      absl::StrAppend(&range, "-", bucket.to());
+    }
+    parts.push_back(
+        absl::StrCat(range, ": ", FormatPercent(static_cast<double>(bucket.pushes()) / pushes)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string TimeTable(const ClusterReport& report) {
+  Table table({">shard", ">aggregating", ">applying", ">waiting for the slowest worker",
+               "pushes by staleness"});
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok()) continue;
+    const ShardStats& stats = *report.shards[i].stats;
+    table.AddRow({absl::StrCat(i), FormatSeconds(stats.aggregate_seconds()),
+                  FormatSeconds(stats.apply_seconds()),
+                  FormatSeconds(stats.straggler_wait_seconds()), StalenessText(stats)});
+  }
+  return table.ToString();
+}
+
+std::string StateName(WorkerStats::State state) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(WorkerStats::State_Name(state)), {{"_", " "}});
+}
+
+// What all shards know of one worker.
+struct WorkerSummary {
+  std::set<std::string> states;
+  std::string address;  // as the first shard that knows it sees it
+  uint64_t first_iteration = std::numeric_limits<uint64_t>::max();
+  uint64_t last_iteration = 0;
+  double last_seen_seconds_ago = std::numeric_limits<double>::infinity();
+  uint64_t pushes = 0;
+  uint64_t bytes_in = 0;
+  uint64_t bytes_out = 0;
+};
+
+std::string WorkerTable(const ClusterReport& report) {
+  std::map<uint32_t, WorkerSummary> workers;
+  for (const ShardReport& shard : report.shards) {
+    if (!shard.stats.ok()) continue;
+    for (const WorkerStats& stats : shard.stats->worker()) {
+      WorkerSummary& worker = workers[stats.worker()];
+      worker.states.insert(StateName(stats.state()));
+      if (worker.address.empty()) worker.address = stats.address();
+      worker.first_iteration = std::min(worker.first_iteration, stats.iteration());
+      worker.last_iteration = std::max(worker.last_iteration, stats.iteration());
+      if (stats.state() != WorkerStats::NEVER_JOINED) {
+        worker.last_seen_seconds_ago =
+            std::min(worker.last_seen_seconds_ago, stats.last_seen_seconds_ago());
+      }
+      worker.pushes += stats.pushes();
+      worker.bytes_in += stats.bytes_in();
+      worker.bytes_out += stats.bytes_out();
+    }
+  }
+  // From the side of the shards, as above: a worker's pushes are their "in".
+  Table table(
+      {">worker", "state", "address", ">iteration", ">last seen", ">pushes", ">in", ">out"});
+  for (const auto& [rank, worker] : workers) {
+    std::string iteration = absl::StrCat(worker.first_iteration);
+    if (worker.last_iteration != worker.first_iteration) {
+      absl::StrAppend(&iteration, "-", worker.last_iteration);
+    }
+    const bool seen = worker.last_seen_seconds_ago < std::numeric_limits<double>::infinity();
+    table.AddRow({absl::StrCat(rank), absl::StrJoin(worker.states, ", "), worker.address, iteration,
+                  seen ? absl::StrCat(FormatSeconds(worker.last_seen_seconds_ago), " ago") : "",
+                  FormatCount(worker.pushes), FormatBytes(worker.bytes_in),
+                  FormatBytes(worker.bytes_out)});
+  }
+  return table.ToString();
+}
+
+}  // namespace
+
+bool ClusterReport::complete() const {
+  return std::all_of(shards.begin(), shards.end(),
+                     [](const ShardReport& shard) { return shard.stats.ok(); });
+}
+
+std::string StatsText(const ClusterReport& report, const ClusterReport* earlier) {
+  const bool any = std::any_of(report.shards.begin(), report.shards.end(),
+                               [](const ShardReport& shard) { return shard.stats.ok(); });
+  if (!any) return ShardTable(report);
+  return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
+                      TimeTable(report), "\n", WorkerTable(report));
+}
+
+std::string StatsJson(const ClusterReport& report) {
+  using Json = nlohmann::ordered_json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+
+  Json shards = Json::array();
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    Json entry = {{"shard", i}, {"address", shard.address}};
+    std::string stats;
+    if (!shard.stats.ok()) {
+      entry["error"] = std::string(shard.stats.status().message());
+    } else if (google::protobuf::util::MessageToJsonString(*shard.stats, &stats, options).ok()) {
+      entry["stats"] = Json::parse(stats, nullptr, /*allow_exceptions=*/false);
+    } else {
+      entry["error"] = "its answer cannot be written as JSON";
+    }
+    shards.push_back(std::move(entry));
+  }
+  return Json{{"shards", std::move(shards)}}.dump(2, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace ps

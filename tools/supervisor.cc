@@ -1,0 +1,236 @@
+// How a run goes:
+//   1. Supervise() routes signals, those of ended children included, to a file
+//      descriptor, and starts the services and the processes of the first stage.
+//   2. Wait() polls that descriptor and the children's output, up to the deadline of
+//      step 6.
+//   3. ReadOutput() passes on what the children wrote, line by line.
+//   4. Reap() takes note of each child that has ended. A failure begins the end.
+//   5. When a stage is done, the next one starts; after the last, the end begins.
+//   6. BeginEnd() signals all that still run and sets a deadline, after which those that
+//      are left get SIGKILL.
+//   7. The last child reaped, Supervise() returns the exit code.
+#include "tools/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tools/child_process.h"
+
+namespace ps {
+namespace {
+
+constexpr int kSignalExit = 128;
+
+class Supervisor {
+ public:
+  Supervisor(const SupervisedRun& run, LabelledOutput* output);
+  ~Supervisor() { close(signals_); }
+
+  int Run();
+
+ private:
+  struct Child {
+    std::string label;
+    bool service;
+    ChildProcess process;
+    int source;           // in output_
+    bool running = true;  // not reaped
+  };
+
+  void Start(const ProcessSpec& spec, bool service);
+  bool AnyRunning(bool services_too) const;
+  void StartNextStage();
+  void Wait();
+  void ReadSignals();
+  bool ReadOutput(Child* child);
+  void Reap(Child* child);
+  void Ended(const Child& child, const siginfo_t& info);
+  void BeginEnd(int signal);
+  void KillRest();
+  void Say(const std::string& message);
+
+  const SupervisedRun& run_;
+  LabelledOutput* const output_;
+  const int own_source_;
+  int signals_ = -1;
+  std::vector<Child> children_;
+  size_t next_stage_ = 0;
+  int exit_code_ = 0;
+  bool failed_ = false;  // or interrupted: exit_code_ is final
+  bool ending_ = false;
+  absl::Time deadline_ = absl::InfiniteFuture();
+};
+
+Supervisor::Supervisor(const SupervisedRun& run, LabelledOutput* output)
+    : run_(run), output_(output), own_source_(output->AddSource("launch")) {
+  // Where a parent left SIGCHLD ignored, children would vanish unreaped.
+  signal(SIGCHLD, SIG_DFL);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signals_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int Supervisor::Run() {
+  for (const ProcessSpec& spec : run_.services) Start(spec, /*service=*/true);
+  while (true) {
+    while (!ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
+    if (!AnyRunning(/*services_too=*/true)) return exit_code_;
+    Wait();
+    ReadSignals();
+    for (Child& child : children_) {
+      if (!child.running) continue;
+      ReadOutput(&child);
+      Reap(&child);
+    }
+    if (absl::Now() >= deadline_) KillRest();
+  }
+}
+
+void Supervisor::Start(const ProcessSpec& spec, bool service) {
+  if (ending_) return;
+  const absl::StatusOr<ChildProcess> process = StartChild(spec.command, spec.terminal_columns);
+  if (process.ok()) {
+    children_.push_back({spec.label, service, *process, output_->AddSource(spec.label)});
+    return;
+  }
+  Say(absl::StrCat(spec.label, ": ", process.status().message()));
+  failed_ = true;
+  exit_code_ = 1;
+  BeginEnd(SIGTERM);
+}
+
+bool Supervisor::AnyRunning(bool services_too) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.running && (services_too || !child.service);
+  });
+}
+
+void Supervisor::StartNextStage() {
+  if (next_stage_ == run_.stages.size()) {
+    BeginEnd(SIGTERM);
+    return;
+  }
+  for (const ProcessSpec& spec : run_.stages[next_stage_]) Start(spec, /*service=*/false);
+  ++next_stage_;
+}
+
+void Supervisor::Wait() {
+  std::vector<pollfd> fds = {{signals_, POLLIN, 0}};
+  for (const Child& child : children_) {
+    if (child.running) fds.push_back({child.process.output, POLLIN, 0});
+  }
+  int timeout = -1;
+  if (deadline_ != absl::InfiniteFuture()) {
+    const absl::Duration left = absl::Ceil(deadline_ - absl::Now(), absl::Milliseconds(1));
+    timeout = std::max<int>(0, absl::ToInt64Milliseconds(left));
+  }
+  // An interruption or error here only means an early look around.
+  poll(fds.data(), fds.size(), timeout);
+}
+
+void Supervisor::ReadSignals() {
+  signalfd_siginfo info;
+  while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;  // Reap() looks at every child anyway
+    if (failed_) {
+      KillRest();
+      continue;
+    }
+    Say(absl::StrCat("ending the run on SIG", sigabbrev_np(signal)));
+    failed_ = true;
+    exit_code_ = kSignalExit + signal;
+    BeginEnd(signal == SIGHUP ? SIGTERM : signal);
+  }
+}
+
+// Returns whether there may be more.
+bool Supervisor::ReadOutput(Child* child) {
+  char buffer[64 * 1024];
+  const ssize_t size = read(child->process.output, buffer, sizeof(buffer));
+  if (size > 0) output_->Feed(child->source, absl::string_view(buffer, size));
+  if (size == 0 || (size < 0 && errno == EIO)) {
+    close(child->process.output);
+    child->process.output = -1;  // which poll() passes over
+  }
+  return size > 0;
+}
+
+void Supervisor::Reap(Child* child) {
+  const pid_t pid = child->process.pid;
+  siginfo_t info = {};
+  // While the child is a zombie its number is its own: the moment to end what it leaves
+  // in its process group.
+  if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid) return;
+  kill(-pid, SIGKILL);
+  waitid(P_PID, pid, &info, WEXITED);
+  child->running = false;
+
+  while (ReadOutput(child)) {
+  }
+  output_->Close(child->source);
+  if (child->process.output >= 0) close(child->process.output);
+  Ended(*child, info);
+}
+
+void Supervisor::Ended(const Child& child, const siginfo_t& info) {
+  const bool exited = info.si_code == CLD_EXITED;
+  const bool too_early = child.service && !ending_;
+  if (failed_ || (exited && info.si_status == 0 && !too_early)) return;
+  failed_ = true;
+  std::string how;
+  if (!exited) {
+    exit_code_ = kSignalExit + info.si_status;
+    how = absl::StrCat("was killed by SIG", sigabbrev_np(info.si_status));
+  } else if (info.si_status != 0) {
+    exit_code_ = info.si_status;
+    how = absl::StrCat("failed with exit code ", info.si_status);
+  } else {
+    exit_code_ = 1;
+    how = "ended before the workers were done";
+  }
+  const bool others = AnyRunning(/*services_too=*/true);
+  Say(absl::StrCat(child.label, " ", how, others ? "; ending the others" : ""));
+  BeginEnd(SIGTERM);
+}
+
+void Supervisor::BeginEnd(int signal) {
+  if (ending_) return;
+  ending_ = true;
+  deadline_ = absl::Now() + run_.grace;
+  for (const Child& child : children_) {
+    if (child.running) kill(-child.process.pid, signal);
+  }
+}
+
+void Supervisor::KillRest() {
+  deadline_ = absl::InfiniteFuture();
+  for (const Child& child : children_) {
+    if (!child.running) continue;
+    Say(absl::StrCat("killing ", child.label, ", which did not end"));
+    kill(-child.process.pid, SIGKILL);
+  }
+}
+
+void Supervisor::Say(const std::string& message) {
+  output_->Feed(own_source_, absl::StrCat(message, "\n"));
+}
+
+}  // namespace
+
+int Supervise(const SupervisedRun& run, LabelledOutput* output) {
+  return Supervisor(run, output).Run();
+}
+
+}  // namespace ps

@@ -1,0 +1,44 @@
+#ifndef PS_TOOLS_SUPERVISOR_H_
+#define PS_TOOLS_SUPERVISOR_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "tools/labelled_output.h"
+
+namespace ps {
+
+struct ProcessSpec {
+  std::string label;                 // "worker 3"
+  std::vector<std::string> command;  // the program and its arguments
+  int terminal_columns = 0;          // above 0: it writes to a terminal of that width
+};
+
+// What to run. A service runs until all stages are done and then ends on SIGTERM. A
+// stage is over when all its processes have ended with exit code 0; then the next starts.
+struct SupervisedRun {
+  std::vector<ProcessSpec> services;
+  std::vector<std::vector<ProcessSpec>> stages;
+  // From SIGTERM, or the forwarded signal, to SIGKILL.
+  absl::Duration grace;
+};
+
+// Runs it to the end, with all output and its own messages on `output`. When a process
+// fails, or a service ends before its time, the others are ended. SIGINT, SIGTERM and
+// SIGHUP of this process are passed on and end the run; a second one ends it with
+// SIGKILL. When it returns, every process has ended and is reaped; when this process is
+// killed, the kernel kills them.
+//
+// Returns 0 when all went well; otherwise the exit code of the process that failed
+// first (128 + n where signal n killed it, 1 for a service that ended too early without
+// an error or a program that cannot be started), or 128 + n after signal n to this
+// process.
+//
+// Once in a process, and from its only thread: it takes over the signals named above and
+// SIGCHLD for good.
+int Supervise(const SupervisedRun& run, LabelledOutput* output);
+
+}  // namespace ps
+
+#endif  // PS_TOOLS_SUPERVISOR_H_

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Counts Catch2's test cases over all test targets of a `bazel test`.
+
+Reads Bazel's build event file, and from each target's log the summary that Catch2
+prints in the end. A target without one (it crashed, ran out of time, was not built
+or did not run) and a failed build count as one failure each, and are named.
+The last line is "N passed, M failed"; the exit code is 0 only for M = 0 and N > 0.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+import urllib.parse
+
+ALL_PASSED = re.compile(r"^All tests passed \(.* in (\d+) test cases?\)$", re.MULTILINE)
+SOME_FAILED = re.compile(r"^test cases: +\d+((?: \| +\d+ [a-z ]+)+)$", re.MULTILINE)
+COUNT = re.compile(r"(\d+) (passed|failed as expected|failed)")
+
+
+def read_summary(log):
+    """Returns the numbers of test cases that passed and failed, or None."""
+    if matches := ALL_PASSED.findall(log):
+        return int(matches[-1]), 0
+    if matches := SOME_FAILED.findall(log):
+        counts = {kind: int(count) for count, kind in COUNT.findall(matches[-1])}
+        return (
+            counts.get("passed", 0) + counts.get("failed as expected", 0),
+            counts.get("failed", 0),
+        )
+    return None
+
+
+def read_events(path):
+    """Returns each target's overall status and the paths of its logs."""
+    statuses, logs = {}, {}
+    lines = path.read_text().splitlines() if path.exists() else []
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # the last line, where Bazel itself was ended
+        if summary := event["id"].get("testSummary"):
+            statuses[summary["label"]] = event.get("testSummary", {}).get(
+                "overallStatus", "NO_STATUS"
+            )
+        if result := event["id"].get("testResult"):
+            for output in event.get("testResult", {}).get("testActionOutput", []):
+                if output["name"] == "test.log":
+                    part = (result["label"], result.get("run"), result.get("shard"))
+                    uri = urllib.parse.urlparse(output["uri"])
+                    # A later attempt replaces an earlier one.
+                    logs[part] = pathlib.Path(urllib.parse.unquote(uri.path))
+    return statuses, logs
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", choices=["ok", "failed"], required=True)
+    parser.add_argument("--events", type=pathlib.Path, required=True)
+    parser.add_argument("--targets", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+
+    passed = 0
+    failures = []  # what to say of each, and how many it counts for
+    if arguments.build == "failed":
+        failures.append(("the build failed", 1))
+    statuses, logs = read_events(arguments.events)
+    for target in sorted(arguments.targets.read_text().split()):
+        status = statuses.get(target, "NO_STATUS")
+        parts = [path for (label, _, _), path in sorted(logs.items()) if label == target]
+        summaries = [
+            read_summary(path.read_text(errors="replace")) if path.exists() else None
+            for path in parts
+        ]
+        target_failed = sum(failed for _, failed in filter(None, summaries))
+        passed += sum(count for count, _ in filter(None, summaries))
+        if target_failed > 0:
+            failures.append((f"{target}: {target_failed} failed", target_failed))
+        elif status != "PASSED":
+            failures.append((f"{target}: {status}", 1))
+        elif None in summaries or not summaries:
+            failures.append((f"{target}: no summary of Catch2 in its log", 1))
+
+    failed = sum(count for _, count in failures)
+    if passed + failed == 0:
+        failures.append(("no test ran", 0))
+    for what, _ in failures:
+        print("FAILED", what)
+    print(f"{passed} passed, {failed} failed")
+    return 0 if failed == 0 and passed > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+#ifndef PS_TOOLS_TEXT_H_
+#define PS_TOOLS_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace ps {
+
+std::string FormatCount(uint64_t count);     // "138,357,544"
+std::string FormatBytes(double bytes);       // "553.4 MB"; 1 MB = 1,000,000 bytes
+std::string FormatSeconds(double seconds);   // "1.52s", "2h3m4s"
+std::string FormatPercent(double fraction);  // "74.3%"
+
+// A text table: a line of headings, then rows; columns two spaces apart.
+class Table {
+ public:
+  // A heading that begins with '>' stands, without it, over a right-aligned column.
+  explicit Table(std::vector<std::string> headings);
+
+  // One cell a column; a cell may have several lines.
+  void AddRow(std::vector<std::string> cells);
+
+  std::string ToString() const;
+
+ private:
+  std::vector<bool> right_;
+  std::vector<std::vector<std::string>> rows_;  // the headings first
+};
+
+// The items separated by ", ", broken into lines of at most `width` where they fit.
+std::string WrapItems(absl::Span<const std::string> items, size_t width);
+
+// The blocks next to each other, line by line, with a bar between them.
+std::string SideBySide(absl::Span<const std::string> blocks);
+
+}  // namespace ps
+
+#endif  // PS_TOOLS_TEXT_H_
