@@ -8,7 +8,15 @@
 namespace ps {
 
 Membership::Membership(int workers, absl::Duration join_grace, const Clock* clock)
-    : join_grace_(join_grace), clock_(clock), members_(workers) {}
+    : join_grace_(join_grace), clock_(clock), activities_(workers), members_(workers) {}
+
+void Membership::Seen(uint32_t rank) {
+  activities_[rank].last_seen = absl::ToUnixNanos(clock_->Now());
+}
+
+absl::Duration Membership::SinceLastSeen(uint32_t rank) const {
+  return clock_->Now() - absl::FromUnixNanos(activities_[rank].last_seen);
+}
 
 absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::string& address) {
   absl::MutexLock lock(&mutex_);
@@ -21,7 +29,7 @@ absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::st
     return absl::InvalidArgumentError("a worker's incarnation must not be 0");
   }
   Member& member = members_[rank];
-  const bool abandoned = member.streams == 0 && clock_->Now() - member.last_seen > join_grace_;
+  const bool abandoned = member.streams == 0 && SinceLastSeen(rank) > join_grace_;
   if (member.state == WorkerStats::JOINED && member.incarnation != incarnation && !abandoned) {
     return absl::AlreadyExistsError(absl::StrCat("rank ", rank, " is taken by ",
                                                  DescribeLocked(rank),
@@ -31,7 +39,7 @@ absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::st
   member.state = WorkerStats::JOINED;
   member.incarnation = incarnation;
   member.address = address;
-  member.last_seen = clock_->Now();
+  Seen(rank);
   return absl::OkStatus();
 }
 
@@ -48,7 +56,7 @@ absl::Status Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed)
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
   members_[rank].state = failed ? WorkerStats::LOST : WorkerStats::LEFT;
-  members_[rank].last_seen = clock_->Now();
+  Seen(rank);
   return absl::OkStatus();
 }
 
@@ -56,7 +64,7 @@ absl::Status Membership::StreamOpened(uint32_t rank, uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
   ++members_[rank].streams;
-  members_[rank].last_seen = clock_->Now();
+  Seen(rank);
   return absl::OkStatus();
 }
 
@@ -70,24 +78,19 @@ bool Membership::StreamClosed(uint32_t rank, uint64_t incarnation) {
 }
 
 void Membership::CountPush(uint32_t rank, uint64_t iteration, uint64_t bytes) {
-  absl::MutexLock lock(&mutex_);
-  Member& member = members_[rank];
-  member.last_seen = clock_->Now();
-  member.pushed = true;
-  member.iteration = std::max(member.iteration, iteration);
-  ++member.pushes;
-  member.bytes_in += bytes;
+  Seen(rank);
+  Activity& activity = activities_[rank];
+  ++activity.pushes;
+  activity.bytes_in += bytes;
+  uint64_t next = activity.next_iteration;
+  while (next < iteration + 1 &&
+         !activity.next_iteration.compare_exchange_weak(next, iteration + 1)) {
+  }
 }
 
-void Membership::CountReply(uint32_t rank, uint64_t bytes) {
-  absl::MutexLock lock(&mutex_);
-  members_[rank].bytes_out += bytes;
-}
+void Membership::CountReply(uint32_t rank, uint64_t bytes) { activities_[rank].bytes_out += bytes; }
 
-uint64_t Membership::NextIteration(uint32_t rank) const {
-  absl::MutexLock lock(&mutex_);
-  return members_[rank].pushed ? members_[rank].iteration + 1 : 0;
-}
+uint64_t Membership::NextIteration(uint32_t rank) const { return activities_[rank].next_iteration; }
 
 std::string Membership::Describe(uint32_t rank) const {
   absl::MutexLock lock(&mutex_);
@@ -99,34 +102,30 @@ std::string Membership::DescribeLocked(uint32_t rank) const {
   if (member.state == WorkerStats::NEVER_JOINED) {
     return absl::StrCat("worker ", rank, " (never joined)");
   }
-  return absl::StrCat(
-      "worker ", rank, " (", member.address, ", ",
-      absl::AsciiStrToLower(WorkerStats::State_Name(member.state)), ", last seen ",
-      absl::FormatDuration(absl::Trunc(clock_->Now() - member.last_seen, absl::Seconds(1))), " ago",
-      member.pushed ? absl::StrCat(" at iteration ", member.iteration) : "", ")");
+  const uint64_t next = activities_[rank].next_iteration;
+  return absl::StrCat("worker ", rank, " (", member.address, ", ",
+                      absl::AsciiStrToLower(WorkerStats::State_Name(member.state)), ", last seen ",
+                      absl::FormatDuration(absl::Trunc(SinceLastSeen(rank), absl::Seconds(1))),
+                      " ago", next > 0 ? absl::StrCat(" at iteration ", next - 1) : "", ")");
 }
 
 void Membership::Fill(ShardStats* stats) const {
   absl::MutexLock lock(&mutex_);
   for (size_t rank = 0; rank < members_.size(); ++rank) {
     const Member& member = members_[rank];
+    const Activity& activity = activities_[rank];
     WorkerStats* out = stats->add_worker();
     out->set_worker(rank);
     out->set_state(member.state);
     if (member.state == WorkerStats::NEVER_JOINED) continue;
     out->set_address(member.address);
-    out->set_iteration(member.iteration);
-    out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(clock_->Now() - member.last_seen));
-    out->set_pushes(member.pushes);
-    out->set_bytes_in(member.bytes_in);
-    out->set_bytes_out(member.bytes_out);
+    const uint64_t next = activity.next_iteration;
+    out->set_iteration(next > 0 ? next - 1 : 0);
+    out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(SinceLastSeen(rank)));
+    out->set_pushes(activity.pushes);
+    out->set_bytes_in(activity.bytes_in);
+    out->set_bytes_out(activity.bytes_out);
   }
-}
-
-int Membership::CountInState(WorkerStats::State state) const {
-  absl::MutexLock lock(&mutex_);
-  return std::count_if(members_.begin(), members_.end(),
-                       [&](const Member& member) { return member.state == state; });
 }
 
 }  // namespace ps

@@ -1,7 +1,9 @@
 #ifndef PS_SERVER_MEMBERSHIP_H_
 #define PS_SERVER_MEMBERSHIP_H_
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,6 @@ class Membership {
   std::string Describe(uint32_t rank) const;
   // Appends a WorkerStats for each rank.
   void Fill(ShardStats* stats) const;
-  int CountInState(WorkerStats::State state) const;
 
  private:
   struct Member {
@@ -58,21 +59,28 @@ class Membership {
     uint64_t incarnation = 0;
     std::string address;
     int streams = 0;  // open ones of this incarnation
-    absl::Time last_seen = absl::InfinitePast();
-    bool pushed = false;
-    uint64_t iteration = 0;
-    uint64_t pushes = 0;
-    uint64_t bytes_in = 0;
-    uint64_t bytes_out = 0;
+  };
+
+  // What the exchange writes for every chunk, without a lock.
+  struct Activity {
+    std::atomic<int64_t> last_seen{std::numeric_limits<int64_t>::min()};  // Unix nanoseconds
+    std::atomic<uint64_t> next_iteration{0};
+    std::atomic<uint64_t> pushes{0};
+    std::atomic<uint64_t> bytes_in{0};
+    std::atomic<uint64_t> bytes_out{0};
   };
 
   absl::Status CheckHolder(uint32_t rank, uint64_t incarnation) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string DescribeLocked(uint32_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Seen(uint32_t rank);
+  absl::Duration SinceLastSeen(uint32_t rank) const;
 
   const absl::Duration join_grace_;
   const Clock* const clock_;
-  mutable absl::Mutex mutex_;  // held for a few instructions; no other lock is taken under it
+  std::vector<Activity> activities_;  // by rank
+
+  mutable absl::Mutex mutex_;  // not on the way of a chunk; no other lock is taken under it
   std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);  // by rank
 };
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
@@ -83,8 +82,8 @@ int main(int argc, char** argv) {
       "well, 1 after a failure, 2 for a wrong command line or config.",
       flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  spdlog::set_default_logger(spdlog::stderr_color_mt(absl::StrCat("shard ", shard)));
+  spdlog::set_default_logger(spdlog::stderr_color_mt("ps"));
   ps::RouteGrpcLogs();
-  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %n: %v");
+  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %v");
   return Run(config, overrides, shard);
 }

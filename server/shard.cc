@@ -2,21 +2,16 @@
 
 #include <utility>
 
-#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/incarnation.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/aggregate.h"
 #include "server/resident_memory.h"
 
 namespace ps {
 namespace {
-
-uint64_t NewIncarnation() {
-  absl::BitGen random;
-  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
-}
 
 // "optimizer.learning_rate: 0.1 -> 0.2" for each field that differs.
 std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
@@ -145,6 +140,7 @@ void Shard::CheckOverdue() {
 }
 
 absl::Status Shard::failure() const {
+  if (!failed_) return absl::OkStatus();
   absl::MutexLock lock(&failure_mutex_);
   return failure_;
 }
@@ -158,6 +154,7 @@ void Shard::Fail(const absl::Status& failure) {
     absl::MutexLock lock(&failure_mutex_);
     if (!failure_.ok()) return;  // what follows from the first failure is not news
     failure_ = failure;
+    failed_ = true;
   }
   if (on_failure_) on_failure_(failure);
 }

@@ -1,6 +1,7 @@
 #ifndef PS_SERVER_SHARD_H_
 #define PS_SERVER_SHARD_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -95,6 +96,7 @@ class Shard {
   std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<UpdatePolicy> policy_;
 
+  std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
   mutable absl::Mutex failure_mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
 };

@@ -14,10 +14,10 @@
 #include <thread>
 #include <utility>
 
-#include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/channel_options.h"
+#include "common/incarnation.h"
 #include "common/pull.h"
 #include "common/status_conversion.h"
 #include "spdlog/spdlog.h"
@@ -29,11 +29,6 @@ namespace {
 constexpr absl::Duration kControlTimeout = absl::Seconds(5);
 // A wait for a shard that takes longer than this is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
-
-uint64_t NewIncarnation() {
-  absl::BitGen random;
-  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
-}
 
 // Runs `call(shard)` for every shard at once; the errors in one line.
 absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {

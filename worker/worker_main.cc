@@ -140,8 +140,8 @@ int main(int argc, char** argv) {
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  spdlog::set_default_logger(spdlog::stderr_color_mt(absl::StrCat("worker ", command.rank)));
+  spdlog::set_default_logger(spdlog::stderr_color_mt("worker"));
   ps::RouteGrpcLogs();
-  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %n: %v");
+  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %v");
   return Run(command);
 }
