@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/status_conversion.h"
 
 namespace ps {
@@ -30,13 +29,11 @@ absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& messa
 }  // namespace
 
 absl::Status PullShard(
-    ParameterServer::StubInterface* stub, const Plan& plan, int shard, absl::Duration timeout,
+    ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
     const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   PullRequest request;
   request.set_plan_fingerprint(plan.fingerprint());
-  const auto reader = stub->Pull(&context, request);
+  const auto reader = stub->Pull(context, request);
 
   std::vector<bool> received(plan.chunks().size());
   ParameterChunk message;
@@ -44,7 +41,7 @@ absl::Status PullShard(
     absl::Status status = CheckChunk(plan, shard, message, &received);
     if (status.ok()) status = take(plan.chunks()[message.chunk()], message);
     if (!status.ok()) {
-      context.TryCancel();
+      context->TryCancel();
       reader->Finish();
       return status;
     }

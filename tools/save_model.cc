@@ -1,6 +1,7 @@
 #include "tools/save_model.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/channel_options.h"
 #include "common/pull.h"
@@ -18,12 +19,15 @@ absl::Status SaveModel(const Config& config, const std::string& path) {
   for (int shard = 0; status.ok() && shard < config.shards(); ++shard) {
     const auto stub =
         ParameterServer::NewStub(CreateChannel(config.address(shard), config.proto().limits()));
-    status = PullShard(
-        stub.get(), config.plan(), shard, absl::Seconds(config.proto().limits().exchange_seconds()),
-        [&](const Chunk& chunk, const ParameterChunk& message) {
-          const int64_t begin = chunk.begin * static_cast<int64_t>(sizeof(float));
-          return (*file)->WriteAt(layout.tensor_offsets[chunk.tensor] + begin, message.data());
-        });
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(
+        absl::Now() + absl::Seconds(config.proto().limits().exchange_seconds())));
+    status = PullShard(stub.get(), &context, config.plan(), shard,
+                       [&](const Chunk& chunk, const ParameterChunk& message) {
+                         const int64_t begin = chunk.begin * static_cast<int64_t>(sizeof(float));
+                         return (*file)->WriteAt(layout.tensor_offsets[chunk.tensor] + begin,
+                                                 message.data());
+                       });
     if (!status.ok()) {
       status = absl::Status(
           status.code(),

@@ -82,6 +82,18 @@ class Exchange::Borrow : public std::enable_shared_from_this<Borrow> {
   int64_t lent_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// The context of a blocking call on a control connection: has a deadline, and is
+// cancelled when the exchange is told to stop.
+struct Exchange::ControlCall {
+  ControlCall(const std::stop_token& stop, absl::Time deadline)
+      : on_stop(stop, [this] { context.TryCancel(); }) {
+    context.set_deadline(absl::ToChronoTime(deadline));
+  }
+
+  grpc::ClientContext context;
+  const std::stop_callback<std::function<void()>> on_stop;
+};
+
 // The connections to one shard.
 struct Exchange::ShardLink {
   std::string address;
@@ -116,10 +128,15 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
 Exchange::Exchange(const Options& options)
     : config_(*options.config),
       rank_(options.rank),
+      stop_(options.stop),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
       borrow_(std::make_shared<Borrow>()),
-      pending_(config_.plan().chunks().size()) {
+      pending_(config_.plan().chunks().size()),
+      on_stop_(stop_, [this] {
+        absl::MutexLock lock(&mutex_);
+        failure_.Update(absl::CancelledError("the exchange was told to stop"));
+      }) {
   for (int shard = 0; shard < config_.shards(); ++shard) {
     auto link = std::make_unique<ShardLink>();
     link->address = options.addresses.empty() ? config_.address(shard) : options.addresses[shard];
@@ -164,11 +181,9 @@ absl::Status Exchange::Join(int shard) {
   JoinResponse response;
   grpc::Status status;
   for (bool first = true; first || absl::Now() < deadline; first = false) {
-    grpc::ClientContext context;
-    context.set_wait_for_ready(true);
-    context.set_deadline(
-        absl::ToChronoTime(first ? std::min(deadline, absl::Now() + kQuietWait) : deadline));
-    status = links_[shard]->control->Join(&context, request, &response);
+    ControlCall call(stop_, first ? std::min(deadline, absl::Now() + kQuietWait) : deadline);
+    call.context.set_wait_for_ready(true);
+    status = links_[shard]->control->Join(&call.context, request, &response);
     if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) break;
     if (first) spdlog::info("waiting for {}", ShardName(shard));
   }
@@ -188,10 +203,12 @@ absl::Status Exchange::Join(int shard) {
 }
 
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
-  const absl::Duration timeout = absl::Seconds(config_.proto().limits().exchange_seconds());
+  const absl::Time deadline =
+      absl::Now() + absl::Seconds(config_.proto().limits().exchange_seconds());
   return ForEachShard(config_.shards(), [&](int shard) {
-    return OfShard(shard, PullShard(links_[shard]->control.get(), config_.plan(), shard, timeout,
-                                    [&](const Chunk& chunk, const ParameterChunk& message) {
+    ControlCall call(stop_, deadline);
+    return OfShard(shard, PullShard(links_[shard]->control.get(), &call.context, config_.plan(),
+                                    shard, [&](const Chunk& chunk, const ParameterChunk& message) {
                                       std::memcpy(parameters.data() + chunk.model_offset,
                                                   message.data().data(), message.data().size());
                                       versions_[chunk.id] = message.version();
@@ -301,15 +318,11 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
 }
 
 void Exchange::StreamEnded(int shard, const absl::Status& status) {
+  // Before Leave a stream ends without an error of its own only where the shard goes away.
+  const bool silent = status.ok() || absl::IsCancelled(status);
   absl::MutexLock lock(&mutex_);
-  // Without an error a stream ends only after Leave, when nobody waits any more.
-  const absl::Status ended = status.ok() ? absl::UnavailableError("ended the exchange") : status;
-  failure_.Update(OfShard(shard, ended));
-}
-
-void Exchange::Abort(const absl::Status& reason) {
-  absl::MutexLock lock(&mutex_);
-  failure_.Update(reason);
+  failure_.Update(OfShard(
+      shard, silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
 }
 
 absl::Status Exchange::Leave(const absl::Status& outcome) {

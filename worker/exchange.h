@@ -1,9 +1,10 @@
 #ifndef PS_WORKER_EXCHANGE_H_
 #define PS_WORKER_EXCHANGE_H_
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -19,15 +20,16 @@
 namespace ps {
 
 // A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers
-// are laid out as Model says. Used by one thread, but
-// for Abort.
+// are laid out as Model says. Used by one thread.
 class Exchange final : private ShardStream::Handler {
  public:
   struct Options {
     const Config* config = nullptr;  // must outlive the exchange
     int rank = 0;
     // Of the shards, where they are not the config's (tests: ports of 0).
-    std::vector<std::string> addresses;
+    std::vector<std::string> addresses = {};
+    // Makes whatever blocks, and what is called later, return CANCELLED soon.
+    std::stop_token stop = {};
   };
 
   // What this worker has sent and received, of tensor data.
@@ -66,14 +68,12 @@ class Exchange final : private ShardStream::Handler {
   // error, as failed. Errors: naming a shard that could not be told.
   absl::Status Leave(const absl::Status& outcome);
 
-  // Makes the PushPull under way, and later ones, return `reason`. From any thread.
-  void Abort(const absl::Status& reason);
-
   const Traffic& traffic() const { return traffic_; }
 
  private:
   struct ShardLink;
   class Borrow;
+  struct ControlCall;
 
   explicit Exchange(const Options& options);
 
@@ -94,6 +94,7 @@ class Exchange final : private ShardStream::Handler {
   // Constant after Connect.
   const Config& config_;
   const int rank_;
+  const std::stop_token stop_;
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;
@@ -112,6 +113,9 @@ class Exchange final : private ShardStream::Handler {
   std::vector<bool> pending_ ABSL_GUARDED_BY(mutex_);  // by chunk: pushed, not answered
   size_t pending_count_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the first
+
+  // Last: it must go before what it uses.
+  const std::stop_callback<std::function<void()>> on_stop_;  // ends a PushPull
 };
 
 }  // namespace ps

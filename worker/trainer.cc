@@ -88,34 +88,43 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
 }
 
 void Trainer::Stop(const absl::Status& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_reason_.Update(reason);
+  }
+  stop_.request_stop();
+}
+
+absl::Status Trainer::StopReason() {
   absl::MutexLock lock(&mutex_);
-  stop_reason_.Update(reason);
-  if (running_ != nullptr) running_->Abort(reason);
+  return stop_reason_;
 }
 
 absl::StatusOr<TrainingSummary> Trainer::Run() {
-  absl::StatusOr<std::unique_ptr<Exchange>> connected = Exchange::Connect(
-      {.config = &config_, .rank = options_.rank, .addresses = options_.addresses});
-  if (!connected.ok()) return connected.status();
-  Exchange& exchange = **connected;
-  {
-    absl::MutexLock lock(&mutex_);
-    running_ = &exchange;
-    if (!stop_reason_.ok()) exchange.Abort(stop_reason_);
-  }
-  absl::Status outcome = Train(exchange);
-  {
-    absl::MutexLock lock(&mutex_);
-    running_ = nullptr;
-  }
-  const absl::Status left = exchange.Leave(outcome);
-  if (!outcome.ok()) return outcome;
-  if (!left.ok()) return left;
-  summary_.traffic = exchange.traffic();
+  const absl::Status trained = JoinAndTrain();
+  if (!trained.ok()) return trained;
   summary_.median_iteration_seconds = Median(iteration_seconds_);
   const int64_t images = summary_.iterations * config_.proto().training().batch_size();
   summary_.images_per_second = summary_.seconds > 0 ? images / summary_.seconds : 0;
   return summary_;
+}
+
+absl::Status Trainer::JoinAndTrain() {
+  absl::StatusOr<std::unique_ptr<Exchange>> exchange =
+      Exchange::Connect({.config = &config_,
+                         .rank = options_.rank,
+                         .addresses = options_.addresses,
+                         .stop = stop_.get_token()});
+  absl::Status outcome = exchange.ok() ? Train(**exchange) : exchange.status();
+  if (!outcome.ok()) {
+    // What the exchange says of being stopped is not the reason.
+    const absl::Status stopped = StopReason();
+    if (!stopped.ok()) outcome = stopped;
+  }
+  if (!exchange.ok()) return outcome;
+  const absl::Status left = (*exchange)->Leave(outcome);
+  summary_.traffic = (*exchange)->traffic();
+  return outcome.ok() ? left : outcome;
 }
 
 absl::Status Trainer::Train(Exchange& exchange) {

@@ -1,10 +1,10 @@
 #ifndef PS_WORKER_TRAINER_H_
 #define PS_WORKER_TRAINER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -65,7 +65,10 @@ class Trainer {
  private:
   explicit Trainer(const Options& options) : options_(options), config_(*options.config) {}
 
+  // Joins, trains and leaves.
+  absl::Status JoinAndTrain();
   absl::Status Train(Exchange& exchange);
+  absl::Status StopReason();
   absl::Status Iterate(Exchange& exchange, int64_t iteration, ProgressReporter& progress);
   // Loads the batch of an iteration; an empty one where the backend needs no data.
   absl::StatusOr<Batch> LoadBatch(int64_t iteration);
@@ -87,8 +90,8 @@ class Trainer {
   std::vector<double> iteration_seconds_;
   TrainingSummary summary_;
 
+  std::stop_source stop_;
   absl::Mutex mutex_;
-  Exchange* running_ ABSL_GUARDED_BY(mutex_) = nullptr;  // during Run
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
 };
 

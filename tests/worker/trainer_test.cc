@@ -162,12 +162,33 @@ TEST_CASE("a stopped worker leaves with the reason, and the others hear it") {
   const auto stopped = MustCreate(cluster, 0, clock);
   Result result = absl::UnknownError("did not run");
   std::thread thread([&] { result = stopped->Run(); });  // waits for worker 1 for ever
+  while (cluster.server(0).shard().Stats().worker(0).pushes() == 0) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
   stopped->Stop(absl::CancelledError("stopped by Terminated"));
   thread.join();
   CHECK(absl::IsCancelled(result.status()));
   CHECK(Message(result) == "stopped by Terminated");
   const auto other = MustCreate(cluster, 1, clock);
   CHECK_THAT(Message(other->Run()), Contains("worker 0 gave up: stopped by Terminated"));
+}
+
+TEST_CASE("a worker that waits for a shard can be stopped") {
+  std::string address;
+  {
+    TestCluster gone(MustParse(kDigits, {"workers=1"}));
+    address = gone.addresses()[1];
+  }
+  const Config config = MustParse(kDigits, {"workers=1", "limits.startup_seconds=3600"});
+  const RealClock clock;
+  const auto trainer = Trainer::Create(
+      {.config = &config, .rank = 0, .clock = &clock, .addresses = {address, address}});
+  REQUIRE(trainer.ok());
+  Result result = absl::UnknownError("did not run");
+  std::thread thread([&] { result = (*trainer)->Run(); });
+  (*trainer)->Stop(absl::CancelledError("stopped by Interrupt"));
+  thread.join();
+  CHECK(Message(result) == "stopped by Interrupt");
 }
 
 TEST_CASE("a rank that the config does not have is refused") {
