@@ -1,7 +1,6 @@
 #include "common/channel_options.h"
 
 #include "grpcpp/create_channel.h"
-#include "grpcpp/resource_quota.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 
@@ -29,6 +28,8 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const L
   arguments.SetInt(kReadChunkSize, kReadChunkBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
+  // A worker that waits for others sends no data and must notice a dead shard all the same.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // Channels to the same address would otherwise share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // The retry filter keeps sent slices until the call ends.
@@ -37,7 +38,8 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const L
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A shard that starts a little later is found soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  // This one is the time that an attempt to connect may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }

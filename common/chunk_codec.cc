@@ -15,6 +15,9 @@ enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 }
 
 constexpr uint32_t kDataField = 15;
 
+// Bytes that generated code reads for them at most, though numbers may have 10.
+constexpr int kLongestTagOrLength = 5;
+
 constexpr uint32_t Tag(uint32_t field, WireType type) { return field << 3 | type; }
 
 }  // namespace
@@ -60,23 +63,25 @@ class MessageReader {
 
   bool AtEnd() const { return left_ == 0; }
 
-  absl::StatusOr<uint64_t> Varint() {
+  // A number of at most `longest` bytes, 7 bits in each.
+  absl::StatusOr<uint64_t> Varint(int longest = 10) {
     uint64_t value = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
+    for (int i = 0; i < longest; ++i) {
       if (AtEnd()) return Malformed("ends inside a number");
       const uint64_t byte = Byte();
       // Generated code drops the bits beyond the 64th too.
-      if (shift < 64) value |= (byte & 0x7f) << shift;
+      value |= (byte & 0x7f) << (7 * i);
       if (byte < 0x80) return value;
     }
-    return Malformed("has a number of more than 10 bytes");
+    return Malformed(absl::StrCat("has a number of more than ", longest, " bytes"));
   }
 
   absl::StatusOr<uint32_t> FieldTag() {
-    const absl::StatusOr<uint64_t> tag = Varint();
-    if (!tag.ok()) return tag.status();
-    if (*tag > UINT32_MAX || *tag >> 3 == 0) return Malformed("has an impossible field number");
-    return static_cast<uint32_t>(*tag);
+    const absl::StatusOr<uint64_t> number = Varint(kLongestTagOrLength);
+    if (!number.ok()) return number.status();
+    const uint32_t tag = static_cast<uint32_t>(*number);  // as generated code cuts it
+    if (tag >> 3 == 0) return Malformed("has an impossible field number");
+    return tag;
   }
 
   absl::StatusOr<uint64_t> Fixed(int bytes) {
@@ -88,7 +93,7 @@ class MessageReader {
 
   // The bytes of a length-delimited field; `bytes` may be null to skip them.
   absl::Status Bytes(Segments* bytes) {
-    const absl::StatusOr<uint64_t> length = Varint();
+    const absl::StatusOr<uint64_t> length = Varint(kLongestTagOrLength);
     if (!length.ok()) return length.status();
     if (*length > left_) {
       return Malformed(

@@ -4,10 +4,22 @@
 
 namespace ps {
 
+namespace {
+
+// A message travels in the trailing metadata, of which a peer takes 8 KiB; escaped, a byte
+// may become three.
+constexpr size_t kMaxMessageBytes = 2000;
+
+}  // namespace
+
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
-                      std::string(status.message()));
+  std::string message(status.message());
+  if (message.size() > kMaxMessageBytes) {
+    message.resize(kMaxMessageBytes);
+    message += "...";
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message);
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {

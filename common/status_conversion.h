@@ -6,7 +6,8 @@
 
 namespace ps {
 
-// gRPC and Abseil number their codes alike; only here is that relied on.
+// gRPC and Abseil number their codes alike; only here is that relied on. A message too long
+// for gRPC's metadata is cut.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 

@@ -1,7 +1,8 @@
 // The way of a push through this file:
 //   1. OnReadDone has a GradientChunk message, as gRPC's slices.
 //   2. HandleGradient decodes its header and passes the data on where it lies (Shard::Push).
-//   3. The next read starts; under `deterministic` perhaps only in Release.
+//   3. The next read starts; under `deterministic` perhaps only in Release, and for a worker
+//      that does not take its replies only in WriteNext.
 //   4. Reply, from this or another worker's push, queues the answer.
 //   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,
 //      and starts the write; OnWriteDone goes on to the next.
@@ -15,6 +16,7 @@
 #include "common/received_message.h"
 #include "common/status_conversion.h"
 #include "server/chunk_message.h"
+#include "spdlog/spdlog.h"
 
 namespace ps {
 
@@ -50,6 +52,7 @@ void ExchangeStream::OnReadDone(bool ok) {
 
 void ExchangeStream::ResumeRead() {
   if (!read_paused_ || ending_ || held_bytes_ > held_bytes_limit_) return;
+  if (replies_.size() > replies_limit_) return;
   read_paused_ = false;
   StartRead(&read_);
 }
@@ -120,6 +123,7 @@ void ExchangeStream::WriteNext() {
     } else {
       next = replies_.front();
       replies_.pop_front();
+      ResumeRead();
     }
   }
   if (finish) {
@@ -149,6 +153,7 @@ void ExchangeStream::OnCancel() { End(absl::CancelledError("the worker's connect
 
 void ExchangeStream::OnDone() {
   if (opened_ && shard_->membership().StreamClosed(worker_, incarnation_)) {
+    if (shard_->failure().ok()) spdlog::warn("lost {}", shard_->membership().Describe(worker_));
     shard_->WorkerLost(worker_);
   }
   on_done_(this);

@@ -20,8 +20,9 @@ namespace ps {
 // the parameter chunks that come back. The worker holds its rank while it lives.
 //
 // Bounds: it reads the next chunk only after the shard has dealt with the last one, and
-// not while the shard holds more than limits.held_bytes of this stream's gradients; a
-// reply takes memory of its own only while it is being written, one at a time.
+// not while the shard holds more than limits.held_bytes of this stream's gradients, nor
+// while more replies than the shard has chunks wait for a worker that does not read them;
+// a reply takes memory of its own only while it is being written, one at a time.
 //
 // Lives, by shared_ptr, until the RPC is done and no chunk waits for it any more.
 class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
@@ -50,6 +51,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
         worker_(worker),
         incarnation_(incarnation),
         held_bytes_limit_(shard->config().proto().limits().held_bytes()),
+        replies_limit_(shard->store().chunks().size()),
         on_done_(std::move(on_done)) {}
 
   void OnReadDone(bool ok) override;
@@ -71,6 +73,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   const uint32_t worker_;
   const uint64_t incarnation_;
   const size_t held_bytes_limit_;
+  const size_t replies_limit_;
   const std::function<void(ExchangeStream*)> on_done_;
   std::shared_ptr<ExchangeStream> self_;  // until OnDone
   bool opened_ = false;                   // counted by the membership; set by Start
@@ -80,7 +83,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
-  std::deque<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);  // at most one a chunk
+  std::deque<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);

@@ -35,7 +35,10 @@ absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::st
                                                  DescribeLocked(rank),
                                                  "; start this worker with a free rank"));
   }
-  if (member.incarnation != incarnation) member.streams = 0;
+  if (member.incarnation != incarnation) {
+    member.streams = 0;
+    member.took_part = false;
+  }
   member.state = WorkerStats::JOINED;
   member.incarnation = incarnation;
   member.address = address;
@@ -52,18 +55,19 @@ absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const 
       absl::StrCat("worker ", rank, " has not joined with this incarnation"));
 }
 
-absl::Status Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed) {
+absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed) {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
   members_[rank].state = failed ? WorkerStats::LOST : WorkerStats::LEFT;
   Seen(rank);
-  return absl::OkStatus();
+  return members_[rank].took_part;
 }
 
 absl::Status Membership::StreamOpened(uint32_t rank, uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
   ++members_[rank].streams;
+  members_[rank].took_part = true;
   Seen(rank);
   return absl::OkStatus();
 }
@@ -91,6 +95,11 @@ void Membership::CountPush(uint32_t rank, uint64_t iteration, uint64_t bytes) {
 void Membership::CountReply(uint32_t rank, uint64_t bytes) { activities_[rank].bytes_out += bytes; }
 
 uint64_t Membership::NextIteration(uint32_t rank) const { return activities_[rank].next_iteration; }
+
+bool Membership::HasLeft(uint32_t rank) const {
+  absl::MutexLock lock(&mutex_);
+  return members_[rank].state == WorkerStats::LEFT;
+}
 
 std::string Membership::Describe(uint32_t rank) const {
   absl::MutexLock lock(&mutex_);

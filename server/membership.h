@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -33,9 +34,10 @@ class Membership {
   // ALREADY_EXISTS while another incarnation holds the rank.
   absl::Status Join(uint32_t rank, uint64_t incarnation, const std::string& address);
 
-  // Errors: FAILED_PRECONDITION (here and below) where that incarnation does not hold
-  // the rank. `failed`: the worker gives up, so it counts as LOST.
-  absl::Status Leave(uint32_t rank, uint64_t incarnation, bool failed);
+  // Returns whether the worker had opened a stream. `failed`: it gives up, so it counts as
+  // LOST. Errors: FAILED_PRECONDITION (here and below) where that incarnation does not
+  // hold the rank.
+  absl::StatusOr<bool> Leave(uint32_t rank, uint64_t incarnation, bool failed);
 
   absl::Status StreamOpened(uint32_t rank, uint64_t incarnation);
   // Returns whether the worker is lost by this: it was its last stream and it never left.
@@ -50,6 +52,8 @@ class Membership {
 
   // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)"
   std::string Describe(uint32_t rank) const;
+  // Whether the worker has finished.
+  bool HasLeft(uint32_t rank) const;
   // Appends a WorkerStats for each rank.
   void Fill(ShardStats* stats) const;
 
@@ -58,7 +62,8 @@ class Membership {
     WorkerStats::State state = WorkerStats::NEVER_JOINED;
     uint64_t incarnation = 0;
     std::string address;
-    int streams = 0;  // open ones of this incarnation
+    int streams = 0;         // open ones of this incarnation
+    bool took_part = false;  // this incarnation has opened a stream
   };
 
   // What the exchange writes for every chunk, without a lock.

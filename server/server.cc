@@ -53,8 +53,10 @@ void Server::Shutdown() {
   stopping_.Notify();
   if (watcher_.joinable()) watcher_.join();
   if (grpc_server_ == nullptr) return;
-  parameter_service_->EndStreams(
-      absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down")));
+  const absl::Status reason =
+      absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down"));
+  shard_->Close(reason);
+  parameter_service_->EndStreams(reason);
   // A second less than allowed: what does not end by itself is cut off, and that takes a moment.
   const double seconds = std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1);
   grpc_server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(seconds)));

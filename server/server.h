@@ -20,7 +20,7 @@ namespace ps {
 
 // A running parameter-server shard: owns the shard, its services (exchange, statistics,
 // grpc.health.v1, reflection) on one port, and the thread that watches for chunks that
-// wait too long. Thread-safe.
+// wait too long. Thread-safe but for Shutdown, which one thread calls.
 class Server {
  public:
   struct Options {

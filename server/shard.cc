@@ -13,6 +13,8 @@
 namespace ps {
 namespace {
 
+constexpr uint64_t kMaxIteration = uint64_t{1} << 53;
+
 // "optimizer.learning_rate: 0.1 -> 0.2" for each field that differs.
 std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   std::string report;
@@ -50,7 +52,11 @@ Shard::Shard(const Config* config, int index, const Clock* clock)
                   clock) {}
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
-  if (absl::Status status = failure(); !status.ok()) return status;
+  if (absl::Status status = failure(); !status.ok()) {
+    // With a code of its own: the worker must not take it for its own time limit.
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run has failed, start the shards again: ", status.message()));
+  }
   if (request.config_fingerprint() != config_.fingerprint() ||
       request.plan_fingerprint() != config_.plan().fingerprint()) {
     const std::string differences =
@@ -72,9 +78,11 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
 
 absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
-  absl::Status left = membership_.Leave(request.worker(), request.incarnation(), failed);
-  if (!left.ok()) return left;
-  if (failed && config_.proto().update().policy() == Update::SYNC) {
+  const absl::StatusOr<bool> took_part =
+      membership_.Leave(request.worker(), request.incarnation(), failed);
+  if (!took_part.ok()) return took_part.status();
+  // Who has not taken part yet can be started again without harm.
+  if (failed && *took_part && config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
         absl::StrCat("worker ", request.worker(), " gave up: ", request.error())));
   }
@@ -89,6 +97,11 @@ absl::Status Shard::Push(Gradient gradient, std::shared_ptr<ReplySink> sink) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
                                                    header.chunk, ", which shard ", index_,
                                                    " does not own"));
+  }
+  if (header.iteration > kMaxIteration) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " is at iteration ",
+                                                   header.iteration, "; the largest is ",
+                                                   kMaxIteration));
   }
   if (absl::Status status = failure(); !status.ok()) return status;
   absl::Status checked = CheckGradient(gradient, store_->chunks()[index].info());
@@ -134,8 +147,7 @@ void Shard::WorkerLost(uint32_t rank) {
 
 void Shard::CheckOverdue() {
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
-  const absl::Status overdue = policy_->CheckOverdue(
-      clock_->Now() - limit, [this](int rank) { return membership_.Describe(rank); });
+  const absl::Status overdue = policy_->CheckOverdue(clock_->Now() - limit, membership_);
   if (!overdue.ok()) Fail(overdue);
 }
 
@@ -150,13 +162,15 @@ void Shard::OnFailure(std::function<void(const absl::Status&)> listener) {
 }
 
 void Shard::Fail(const absl::Status& failure) {
-  {
-    absl::MutexLock lock(&failure_mutex_);
-    if (!failure_.ok()) return;  // what follows from the first failure is not news
-    failure_ = failure;
-    failed_ = true;
-  }
-  if (on_failure_) on_failure_(failure);
+  if (Close(failure) && on_failure_) on_failure_(failure);
+}
+
+bool Shard::Close(const absl::Status& reason) {
+  absl::MutexLock lock(&failure_mutex_);
+  if (failed_) return false;  // what follows from the first failure is not news
+  failure_ = reason;
+  failed_ = true;
+  return true;
 }
 
 ShardStats Shard::Stats() const {

@@ -50,11 +50,12 @@ class Shard {
 
   // Takes a rank; the answer has the iteration to start from. Errors: those of
   // Membership::Join; FAILED_PRECONDITION where the worker's config or plan is another
-  // (names the fields that differ, where the request has its config); the failure of
-  // the run.
+  // (names the fields that differ, where the request has its config) or the run has
+  // failed.
   absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
 
-  // Gives the rank up. Under SYNC a request with an error fails the run for the others.
+  // Gives the rank up. Under SYNC a request with an error fails the run for the others,
+  // if its sender has taken part.
   absl::Status Leave(const LeaveRequest& request);
 
   // Counts one gradient chunk; its sender must be bound to the rank in the header.
@@ -68,6 +69,11 @@ class Shard {
 
   // Fails the run when a chunk has waited for more than limits.exchange_seconds.
   void CheckOverdue();
+
+  // Takes no part in the run any more, without calling it a failure to anybody: what
+  // ends because of this shutdown is nobody's fault. Returns false where the run had
+  // ended already.
+  bool Close(const absl::Status& reason);
 
   // The first failure of the run, or OK. A failed shard keeps its parameters, answers
   // Pull and GetStats, and refuses Join and Push.

@@ -1,12 +1,13 @@
 #include "server/update_policy.h"
 
+#include <algorithm>
 #include <deque>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace ps {
 namespace {
@@ -73,20 +74,27 @@ class SyncPolicy final : public UpdatePolicy {
   // next update needs the next gradient of every worker.
   bool RepliesMayBorrow() const override { return true; }
 
-  absl::Status CheckOverdue(absl::Time since,
-                            const std::function<std::string(int)>& describe) const override {
+  absl::Status CheckOverdue(absl::Time since, const Membership& membership) const override {
     for (const Gather& gather : gathers_) {
       absl::MutexLock lock(&gather.chunk->mutex);
-      if (gather.arrived == 0 || gather.first_arrival >= since) continue;
-      std::string missing;
+      if (gather.arrived == 0) continue;
+      std::vector<std::string> missing;
+      bool in_vain = false;
       for (int worker = 0; worker < workers_; ++worker) {
         if (gather.pushed[worker].sink != nullptr) continue;
-        absl::StrAppend(&missing, missing.empty() ? "" : ", ", describe(worker));
+        missing.push_back(membership.Describe(worker));
+        in_vain |= membership.HasLeft(worker);
       }
+      if (!in_vain && gather.first_arrival >= since) continue;
+      const size_t listed = std::min<size_t>(missing.size(), 10);
+      const size_t more = missing.size() - listed;
+      missing.resize(listed);
       return absl::DeadlineExceededError(absl::StrCat(
-          "chunk ", gather.chunk->info().id, " of iteration ", gather.iteration, " has waited ",
+          "chunk ", gather.chunk->info().id, " of iteration ", gather.iteration,
+          in_vain ? " waits in vain" : " has waited longer than limits.exchange_seconds", " (",
           absl::FormatDuration(absl::Trunc(clock_->Now() - gather.first_arrival, absl::Seconds(1))),
-          " (limits.exchange_seconds) for ", missing));
+          ") for ", absl::StrJoin(missing, ", "),
+          more > 0 ? absl::StrCat(" and ", more, " more") : ""));
     }
     return absl::OkStatus();
   }
@@ -186,7 +194,7 @@ class AsyncPolicy final : public UpdatePolicy {
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
 
-  absl::Status CheckOverdue(absl::Time, const std::function<std::string(int)>&) const override {
+  absl::Status CheckOverdue(absl::Time, const Membership&) const override {
     return absl::OkStatus();  // nobody waits for anybody
   }
 

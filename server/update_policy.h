@@ -1,15 +1,14 @@
 #ifndef PS_SERVER_UPDATE_POLICY_H_
 #define PS_SERVER_UPDATE_POLICY_H_
 
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/config.h"
 #include "server/gradient.h"
+#include "server/membership.h"
 #include "server/parameter_store.h"
 #include "server/shard_counters.h"
 
@@ -45,9 +44,8 @@ class UpdatePolicy {
   virtual bool RepliesMayBorrow() const = 0;
 
   // OK, or DEADLINE_EXCEEDED naming a chunk that began to wait for some worker before
-  // `since`; `describe(rank)` says what is known of a worker.
-  virtual absl::Status CheckOverdue(absl::Time since,
-                                    const std::function<std::string(int)>& describe) const = 0;
+  // `since`, or that waits for one that has left, and the workers that it waits for.
+  virtual absl::Status CheckOverdue(absl::Time since, const Membership& membership) const = 0;
 };
 
 }  // namespace ps

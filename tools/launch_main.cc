@@ -114,7 +114,7 @@ int Launch(Options options) {
     std::cerr << status.message() << "\n";
     return kUsageError;
   }
-  for (const std::string& path : {options.save, options.stats}) {
+  for (const std::string& path : {options.save, options.stats, options.summary}) {
     if (status.ok() && !path.empty()) status = ps::CheckWritable(path);
   }
   const auto ports = ps::FreePortOverrides(*config);

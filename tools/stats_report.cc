@@ -110,14 +110,16 @@ std::string StalenessText(const ShardStats& stats) {
 }
 
 std::string TimeTable(const ClusterReport& report) {
-  Table table({">shard", ">aggregating", ">applying", ">waiting for the slowest worker",
+  Table table({">shard", ">aggregating", ">applying", ">mean wait for the slowest worker",
                "pushes by staleness"});
   for (size_t i = 0; i < report.shards.size(); ++i) {
     if (!report.shards[i].stats.ok()) continue;
     const ShardStats& stats = *report.shards[i].stats;
-    table.AddRow({absl::StrCat(i), FormatSeconds(stats.aggregate_seconds()),
-                  FormatSeconds(stats.apply_seconds()),
-                  FormatSeconds(stats.straggler_wait_seconds()), StalenessText(stats)});
+    table.AddRow(
+        {absl::StrCat(i), FormatSeconds(stats.aggregate_seconds()),
+         FormatSeconds(stats.apply_seconds()),
+         FormatSeconds(stats.straggler_wait_seconds() / std::max<uint64_t>(stats.updates(), 1)),
+         StalenessText(stats)});
   }
   return table.ToString();
 }

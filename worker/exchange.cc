@@ -9,6 +9,7 @@
 #include "worker/exchange.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -101,7 +102,8 @@ struct Exchange::ShardLink {
   std::unique_ptr<ParameterServer::Stub> control;
   std::vector<std::unique_ptr<ShardStream>> streams;
   uint64_t start_iteration = 0;
-  bool joined = false;
+  bool asked = false;             // to Join: it may have taken us though its answer was lost
+  std::atomic<bool> told{false};  // that we leave, and has answered
 };
 
 absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
@@ -165,7 +167,23 @@ absl::Status Exchange::OfShard(int shard, const absl::Status& status) const {
 }
 
 absl::Status Exchange::JoinAll() {
-  return ForEachShard(config_.shards(), [this](int shard) { return Join(shard); });
+  // The first shard decides between workers that want the same rank at the same time.
+  if (absl::Status first = Join(0); !first.ok()) return first;
+  absl::Status others = ForEachShard(
+      config_.shards(), [this](int shard) { return shard == 0 ? absl::OkStatus() : Join(shard); });
+  if (!others.ok()) return others;
+  const auto [least, most] = std::minmax_element(
+      links_.begin(), links_.end(),
+      [](const auto& a, const auto& b) { return a->start_iteration < b->start_iteration; });
+  // A worker that was lost in the middle of an iteration has pushed it to some shards only.
+  if ((*most)->start_iteration > (*least)->start_iteration + 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the shards are not of one run: ", ShardName(most - links_.begin()),
+                     " has taken this worker's iterations before ", (*most)->start_iteration, ", ",
+                     ShardName(least - links_.begin()), " those before ", (*least)->start_iteration,
+                     "; start all shards again"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Exchange::Join(int shard) {
@@ -176,6 +194,7 @@ absl::Status Exchange::Join(int shard) {
   request.set_plan_fingerprint(config_.plan().fingerprint());
   *request.mutable_config() = config_.Contract();
 
+  links_[shard]->asked = true;
   const double limit_seconds = config_.proto().limits().startup_seconds();
   const absl::Time deadline = absl::Now() + absl::Seconds(limit_seconds);
   JoinResponse response;
@@ -198,7 +217,7 @@ absl::Status Exchange::Join(int shard) {
                                                       ": the addresses are mixed up"));
   }
   links_[shard]->start_iteration = response.start_iteration();
-  links_[shard]->joined = true;
+
   return absl::OkStatus();
 }
 
@@ -229,9 +248,10 @@ absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradi
     pending_.assign(chunks.size(), true);
     pending_count_ = chunks.size();
   }
+  std::vector<size_t> next_stream(links_.size());
   for (const Chunk& chunk : chunks) {
     auto& streams = links_[chunk.shard]->streams;
-    streams[chunk.id % streams.size()]->Push(chunk.id);
+    streams[next_stream[chunk.shard]++ % streams.size()]->Push(chunk.id);
     const uint64_t bytes = chunk.size * sizeof(float);
     traffic_.bytes_in += bytes;
     if (!gradients.empty()) traffic_.bytes_out += bytes;
@@ -298,7 +318,6 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
       return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk, " of iteration ",
                                               header.iteration, ", which was not asked for"));
     }
-    pending_[header.chunk] = false;
   }
   const Chunk& chunk = chunks[header.chunk];
   if (SegmentsSize(decoded->data) != chunk.size * sizeof(float)) {
@@ -313,6 +332,7 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
   }
   versions_[chunk.id] = header.version;
   absl::MutexLock lock(&mutex_);
+  pending_[header.chunk] = false;
   --pending_count_;
   return absl::OkStatus();
 }
@@ -325,21 +345,31 @@ void Exchange::StreamEnded(int shard, const absl::Status& status) {
       shard, silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
 }
 
-absl::Status Exchange::Leave(const absl::Status& outcome) {
-  left_ = true;
-  const absl::Status told = ForEachShard(config_.shards(), [&](int shard) -> absl::Status {
-    if (!links_[shard]->joined) return absl::OkStatus();
+absl::Status Exchange::TellLeft(const absl::Status& outcome, absl::Duration timeout) {
+  return ForEachShard(config_.shards(), [&](int shard) -> absl::Status {
+    if (!links_[shard]->asked) return absl::OkStatus();
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kControlTimeout));
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     LeaveRequest request;
     request.set_worker(rank_);
     request.set_incarnation(incarnation_);
     request.set_error(std::string(outcome.message()));
     LeaveResponse response;
-    return OfShard(shard, FromGrpc(links_[shard]->control->Leave(&context, request, &response)));
+    const grpc::Status status = links_[shard]->control->Leave(&context, request, &response);
+    links_[shard]->told = status.ok();
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          ShardName(shard), " has not answered Leave for ", absl::FormatDuration(timeout)));
+    }
+    return OfShard(shard, FromGrpc(status));
   });
+}
+
+absl::Status Exchange::Leave(const absl::Status& outcome) {
+  left_ = true;
+  const absl::Status told = TellLeft(outcome, kControlTimeout);
   for (const auto& link : links_) {
-    if (outcome.ok()) {
+    if (outcome.ok() && link->told) {
       for (const auto& stream : link->streams) stream->Close();
     }
     link->streams.clear();

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/config.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -56,7 +57,8 @@ class Exchange final : private ShardStream::Handler {
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated
   // chunks into `parameters`, as the shards let them go. Empty `gradients` take part
-  // without contributing (`skip`). Blocks; afterwards both buffers are the caller's again.
+  // without contributing (`skip`). Blocks; afterwards both buffers are the caller's again (after
+  // an error, once Leave has returned).
   //
   // Errors, all final for this exchange: naming the shard whose stream ended, with its
   // reason; DEADLINE_EXCEEDED naming one that has not answered for longer than
@@ -67,6 +69,9 @@ class Exchange final : private ShardStream::Handler {
   // Ends the streams and gives up the rank at every shard, as finished or, with an
   // error, as failed. Errors: naming a shard that could not be told.
   absl::Status Leave(const absl::Status& outcome);
+
+  // Only the message of Leave, for a process that must end at once. From any thread.
+  absl::Status TellLeft(const absl::Status& outcome, absl::Duration timeout);
 
   const Traffic& traffic() const { return traffic_; }
 

@@ -8,9 +8,17 @@
 
 namespace ps {
 
+namespace {
+
+constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+
+}  // namespace
+
 ShardStream::ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, int worker,
                          uint64_t incarnation, Handler* handler)
     : shard_(shard), handler_(handler) {
+  // Joined a moment ago, it is up; a connection may take a while all the same.
+  context_.set_wait_for_ready(true);
   context_.AddMetadata(kWorkerMetadata, absl::StrCat(worker));
   context_.AddMetadata(kIncarnationMetadata, absl::StrCat(incarnation));
   // Generic, because the messages are encoded and decoded by chunk_codec.h.
@@ -27,6 +35,8 @@ ShardStream::~ShardStream() {
     if (!stopped_) context_.TryCancel();
     StopWriting();
   }
+  if (done_.WaitForNotificationWithTimeout(kCloseTimeout)) return;
+  context_.TryCancel();  // the shard does not end a closed stream
   done_.WaitForNotification();
 }
 

@@ -95,9 +95,19 @@ void Trainer::Stop(const absl::Status& reason) {
   stop_.request_stop();
 }
 
+void Trainer::Abandon(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  if (exchange_ != nullptr) exchange_->TellLeft(stop_reason_, timeout).IgnoreError();
+}
+
 absl::Status Trainer::StopReason() {
   absl::MutexLock lock(&mutex_);
   return stop_reason_;
+}
+
+void Trainer::SetExchange(Exchange* exchange) {
+  absl::MutexLock lock(&mutex_);
+  exchange_ = exchange;
 }
 
 absl::StatusOr<TrainingSummary> Trainer::Run() {
@@ -115,7 +125,12 @@ absl::Status Trainer::JoinAndTrain() {
                          .rank = options_.rank,
                          .addresses = options_.addresses,
                          .stop = stop_.get_token()});
-  absl::Status outcome = exchange.ok() ? Train(**exchange) : exchange.status();
+  absl::Status outcome = exchange.status();
+  if (exchange.ok()) {
+    SetExchange(exchange->get());
+    outcome = Train(**exchange);
+    SetExchange(nullptr);
+  }
   if (!outcome.ok()) {
     // What the exchange says of being stopped is not the reason.
     const absl::Status stopped = StopReason();
@@ -136,20 +151,24 @@ absl::Status Trainer::Train(Exchange& exchange) {
 
   const bool evaluates = options_.rank == 0 && data_.test != nullptr;
   const int64_t every = config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
-  for (int64_t i = exchange.start_iteration(); i < total_iterations_; ++i) {
+  const int64_t start = exchange.start_iteration();
+  if (start > 0) spdlog::info("goes on at iteration {} of {}", start, total_iterations_);
+  for (int64_t i = start; i < total_iterations_; ++i) {
     if (absl::Status status = Iterate(exchange, i, progress); !status.ok()) return status;
     const int64_t done = i + 1;
-    const bool last = done == total_iterations_;
-    if (evaluates && (last || (every > 0 && done % every == 0))) {
+    if (evaluates && every > 0 && done % every == 0 && done < total_iterations_) {
       progress.Flush();
       if (absl::Status status = Evaluate(exchange, done); !status.ok()) return status;
     }
   }
+  progress.Flush();
+  if (!evaluates) return absl::OkStatus();
+  if (absl::Status status = Evaluate(exchange, total_iterations_); !status.ok()) return status;
   const double required = config_.proto().training().required_accuracy();
-  if (evaluates && summary_.final_accuracy.value_or(0) < required) {
+  if (*summary_.final_accuracy < required) {
     return absl::FailedPreconditionError(
         absl::StrFormat("the accuracy of %.4f is below training.required_accuracy, %.4f",
-                        summary_.final_accuracy.value_or(0), required));
+                        *summary_.final_accuracy, required));
   }
   return absl::OkStatus();
 }
@@ -217,6 +236,7 @@ absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
   double loss = 0;
   int64_t correct = 0;
   for (int64_t first = 0; first < test.size(); first += batch_size) {
+    if (absl::Status stopped = StopReason(); !stopped.ok()) return stopped;
     const int64_t count = std::min(batch_size, test.size() - first);
     for (int64_t i = 0; i < count; ++i) {
       absl::Status read =

@@ -61,6 +61,9 @@ class Trainer {
 
   // Makes Run end soon, with `reason` as its error. From any thread.
   void Stop(const absl::Status& reason);
+  // After Stop, where Run has not ended in time: tells the shards the reason, for a process
+  // that ends now. From any thread.
+  void Abandon(absl::Duration timeout);
 
  private:
   explicit Trainer(const Options& options) : options_(options), config_(*options.config) {}
@@ -69,6 +72,7 @@ class Trainer {
   absl::Status JoinAndTrain();
   absl::Status Train(Exchange& exchange);
   absl::Status StopReason();
+  void SetExchange(Exchange* exchange);
   absl::Status Iterate(Exchange& exchange, int64_t iteration, ProgressReporter& progress);
   // Loads the batch of an iteration; an empty one where the backend needs no data.
   absl::StatusOr<Batch> LoadBatch(int64_t iteration);
@@ -93,6 +97,7 @@ class Trainer {
   std::stop_source stop_;
   absl::Mutex mutex_;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
+  Exchange* exchange_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while there is one
 };
 
 }  // namespace ps

@@ -3,6 +3,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +17,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
@@ -36,46 +42,88 @@ struct CommandLine {
   std::string summary;
 };
 
-// Turns SIGTERM and SIGINT into Trainer::Stop. Must be made before any other thread, so
-// that all of them leave the signals to this one.
+// Turns SIGTERM and SIGINT into Trainer::Stop, and ends the process where that takes too
+// long. Must be made before any other thread, so that all of them leave the signals to it.
 class SignalWatch {
  public:
   SignalWatch() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGUSR1);  // from the destructor: stop watching
+    sigaddset(&signals_, SIGUSR1);  // from the destructor
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  }
-
-  void Start(ps::Trainer* trainer, absl::Duration limit) {
-    thread_ = std::thread([this, trainer, limit] {
-      int signal = 0;
-      sigwait(&signals_, &signal);
-      if (signal == SIGUSR1) return;
-      trainer->Stop(absl::CancelledError(absl::StrCat("stopped by ", strsignal(signal))));
-      const timespec timeout = absl::ToTimespec(limit);
-      if (sigtimedwait(&signals_, nullptr, &timeout) != SIGUSR1) {
-        spdlog::error("ended the hard way: still busy after {} or another signal",
-                      absl::FormatDuration(limit));
-        _exit(1);
-      }
-    });
+    thread_ = std::thread([this] { Watch(); });
   }
 
   ~SignalWatch() {
-    if (!thread_.joinable()) return;
+    ending_ = true;
     pthread_kill(thread_.native_handle(), SIGUSR1);
     thread_.join();
   }
 
+  // From now on a signal stops `trainer`; null: it ends the process, which holds nothing.
+  void Guard(ps::Trainer* trainer, absl::Duration limit) {
+    absl::MutexLock lock(&mutex_);
+    trainer_ = trainer;
+    limit_ = limit;
+  }
+
  private:
+  // Waits until `deadline` for a signal; 0 where none came, or the program ends.
+  int Await(absl::Time deadline) {
+    while (!ending_) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) break;
+      const timespec timeout = absl::ToTimespec(std::min(left, absl::Hours(1)));
+      const int signal = sigtimedwait(&signals_, nullptr, &timeout);
+      if (signal > 0 && signal != SIGUSR1) return signal;
+    }
+    return 0;
+  }
+
+  void Watch() {
+    const int signal = Await(absl::InfiniteFuture());
+    if (signal == 0) return;
+    const std::string name = strsignal(signal);
+    const absl::Time start = absl::Now();
+    absl::Duration limit;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (trainer_ == nullptr) {
+        spdlog::error("stopped by {}", name);
+        _exit(1);
+      }
+      trainer_->Stop(absl::CancelledError(absl::StrCat("stopped by ", name)));
+      limit = limit_;
+    }
+    // A second signal ends the waiting, but for those that come with the first: a shell and
+    // a supervisor may both pass it on.
+    constexpr absl::Duration kTelling = absl::Seconds(1);
+    constexpr absl::Duration kTogether = absl::Seconds(1);
+    while (Await(start + limit - kTelling) != 0 && absl::Now() - start < kTogether) {
+    }
+    if (ending_) return;
+    absl::MutexLock lock(&mutex_);
+    if (trainer_ != nullptr) trainer_->Abandon(kTelling);
+    spdlog::error("stopped by {}, in the middle of an iteration", name);
+    _exit(1);
+  }
+
   sigset_t signals_;
+  std::atomic<bool> ending_{false};
+  absl::Mutex mutex_;
+  ps::Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  absl::Duration limit_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
 int Run(const CommandLine& command) {
   SignalWatch signals;
+  // Found out now, not after hours of training.
+  if (!command.summary.empty() && !std::ofstream(command.summary, std::ios::app)) {
+    spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
+    return 2;
+  }
   absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
   if (!config.ok()) {
     spdlog::error("{}", std::string(config.status().message()));
@@ -92,8 +140,10 @@ int Run(const CommandLine& command) {
     spdlog::error("{}", std::string(trainer.status().message()));
     return 1;
   }
-  signals.Start(trainer->get(), absl::Seconds(config->proto().limits().shutdown_seconds()));
+  const absl::Duration limit = absl::Seconds(config->proto().limits().shutdown_seconds());
+  signals.Guard(trainer->get(), limit);
   absl::StatusOr<ps::TrainingSummary> summary = (*trainer)->Run();
+  signals.Guard(nullptr, limit);
   if (!summary.ok()) {
     spdlog::error("{}", std::string(summary.status().message()));
     return 1;

@@ -1,6 +1,7 @@
 #include "common/status_conversion.h"
 
 #include <catch2/catch.hpp>
+#include <string>
 
 namespace ps {
 
@@ -9,6 +10,12 @@ TEST_CASE("every status code and its message survive the way through gRPC") {
     const absl::Status status(static_cast<absl::StatusCode>(code), "the message");
     CHECK(FromGrpc(ToGrpc(status)) == status);
   }
+}
+
+TEST_CASE("a message too long for gRPC's metadata is cut") {
+  const std::string message = ToGrpc(absl::UnknownError(std::string(100'000, 'x'))).error_message();
+  CHECK(message.size() < 2500);
+  CHECK(message.substr(message.size() - 4) == "x...");
 }
 
 TEST_CASE("codes keep their meaning") {

@@ -106,7 +106,10 @@ TEST_CASE_METHOD(ShardFixture, "REJECT: a value that is not finite fails the run
     CHECK(fixture.failures[0] == status);
     CHECK(fixture.Parameters() == fixture.start);
     CHECK(fixture.Push(0, 0, {1, 1, 1, 1}) == status);  // others hear why
-    CHECK(fixture.shard->Join(RequestFor(*fixture.config, 0), "test").status() == status);
+    const absl::Status refused =
+        fixture.shard->Join(RequestFor(*fixture.config, 0), "test").status();
+    CHECK(absl::IsFailedPrecondition(refused));
+    CHECK_THAT(Message(refused), Contains("the run has failed") && Contains(Message(status)));
     CHECK(fixture.shard->Stats().failure() == Message(status));
   }
 }
@@ -134,6 +137,7 @@ TEST_CASE_METHOD(ShardFixture, "under SYNC a lost worker fails the run, under AS
 
 TEST_CASE_METHOD(ShardFixture, "under SYNC a worker's reason for giving up reaches the others") {
   Start(2);
+  REQUIRE(shard->membership().StreamOpened(1, Incarnation(1)).ok());
   LeaveRequest leave;
   leave.set_worker(1);
   leave.set_incarnation(Incarnation(1));
@@ -163,9 +167,49 @@ TEST_CASE_METHOD(ShardFixture,
   shard->CheckOverdue();
   REQUIRE(failures.size() == 1);
   CHECK(absl::IsDeadlineExceeded(failures[0]));
-  CHECK_THAT(Message(failures[0]),
-             Contains("chunk 0 of iteration 0 has waited 1m1s (limits.exchange_seconds) for "
-                      "worker 0 (test, joined, last seen 1m1s ago), worker 2 (test"));
+  CHECK_THAT(
+      Message(failures[0]),
+      Contains("chunk 0 of iteration 0 has waited longer than limits.exchange_seconds (1m1s) for "
+               "worker 0 (test, joined, last seen 1m1s ago), worker 2 (test"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "under SYNC a worker that never took part may fail and come back") {
+  Start(2);
+  LeaveRequest leave;
+  leave.set_worker(1);
+  leave.set_incarnation(Incarnation(1));
+  leave.set_error("another shard was not up");
+  REQUIRE(shard->Leave(leave).ok());
+  CHECK(failures.empty());
+  CHECK(shard->Join(RequestFor(*config, 1), "test").ok());
+}
+
+TEST_CASE_METHOD(ShardFixture,
+                 "a chunk that waits for a worker that has left fails the run at once") {
+  Start(2);
+  REQUIRE(shard->membership().StreamOpened(0, Incarnation(0)).ok());
+  LeaveRequest leave;
+  leave.set_worker(0);
+  leave.set_incarnation(Incarnation(0));
+  REQUIRE(shard->Leave(leave).ok());
+  REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());
+  shard->CheckOverdue();
+  REQUIRE(failures.size() == 1);
+  CHECK_THAT(Message(failures[0]), Contains("waits in vain (0) for worker 0 (test, left"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "what ends because a shard closes is not called a failure") {
+  Start(2);
+  CHECK(shard->Close(absl::UnavailableError("shutting down")));
+  shard->WorkerLost(1);
+  CHECK(failures.empty());
+  CHECK(absl::IsUnavailable(Push(0, 0, {1, 1, 1, 1})));
+}
+
+TEST_CASE_METHOD(ShardFixture, "an iteration that no run can reach is refused") {
+  Start(1);
+  CHECK_THAT(Message(Push(0, UINT64_MAX, {1, 1, 1, 1})),
+             Contains("the largest is 9007199254740992"));
 }
 
 TEST_CASE_METHOD(ShardFixture, "statistics describe what the shard owns") {

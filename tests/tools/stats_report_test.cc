@@ -67,8 +67,8 @@ shard 1 (127.0.0.1:7002) is unreachable: connection refused
 shard  pushes  repeated  skipped  updates  pulls       in      out
     0   1,200         7        3      300  1,300  4.80 MB  5.20 MB
 
-shard  aggregating  applying  waiting for the slowest worker  pushes by staleness
-    0        250ms      1.5s                          12.25s  0: 75.0%, 3+: 25.0%
+shard  aggregating  applying  mean wait for the slowest worker  pushes by staleness
+    0        250ms      1.5s                              41ms  0: 75.0%, 3+: 25.0%
 
 worker  state         address               iteration  last seen  pushes       in      out
      0  joined        ipv4:127.0.0.1:40000         99  500ms ago   1,200  4.80 MB  5.20 MB
