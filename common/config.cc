@@ -116,6 +116,7 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
     AddModelProblem(model.status().message(), &problems);
     return problems.status();
   }
+  ValidateComputeAgainstModel(proto, *model, &problems);
   ValidateDataAgainstModel(proto, *model, &problems);
   // Where its other arguments were refused above, a plan's error would only repeat it.
   absl::StatusOr<Plan> plan = absl::UnknownError("not made");

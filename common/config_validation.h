@@ -21,6 +21,8 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 bool IsChunkBytes(int64_t bytes);
 
 // Checks that the images and classes of the data fit the model.
+void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
+                                 FieldProblems* problems);
 void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
                               FieldProblems* problems);
 

@@ -135,6 +135,23 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems) {
                     data.augment().crop_padding(), "at least 0");
 }
 
+void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
+                                 FieldProblems* problems) {
+  if (IsEmulated(config)) return;
+  const auto untrainable = [&](absl::string_view what) {
+    problems->Add("compute.backend",
+                  absl::StrCat("is CPU, which cannot train ", what, " of the model ", model.name(),
+                               ", allowed: EMULATED"),
+                  {"model"});
+  };
+  for (const Layer& layer : model.layers()) {
+    if (layer.spec.has_batch_norm() || layer.spec.has_global_avg_pool()) {
+      return untrainable(absl::StrCat("the layer ", layer.name));
+    }
+  }
+  if (!model.sequential()) untrainable("the residual blocks");
+}
+
 void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
                               FieldProblems* problems) {
   const Data& data = config.data();

@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
-#include "common/grpc_logging.h"
+#include "common/grpc_process.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -26,6 +26,7 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ps::SetUpGrpc();
 
   absl::StatusOr<ps::Config> config = ps::Config::Load(config_path, overrides);
   if (!config.ok()) {
@@ -83,7 +84,6 @@ int main(int argc, char** argv) {
       flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
   spdlog::set_default_logger(spdlog::stderr_color_mt("ps"));
-  ps::RouteGrpcLogs();
   spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %v");
   return Run(config, overrides, shard);
 }

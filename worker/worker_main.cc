@@ -23,7 +23,7 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
-#include "common/grpc_logging.h"
+#include "common/grpc_process.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/trainer.h"
@@ -119,6 +119,7 @@ class SignalWatch {
 
 int Run(const CommandLine& command) {
   SignalWatch signals;
+  ps::SetUpGrpc();
   // Found out now, not after hours of training.
   if (!command.summary.empty() && !std::ofstream(command.summary, std::ios::app)) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
@@ -191,7 +192,6 @@ int main(int argc, char** argv) {
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
   spdlog::set_default_logger(spdlog::stderr_color_mt("worker"));
-  ps::RouteGrpcLogs();
   spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %v");
   return Run(command);
 }

@@ -306,5 +306,18 @@ TEST_CASE("Errors of the model and of the plan have a place in the config") {
                          "f:8: shard: "));
 }
 
+TEST_CASE("A model that the CPU backend cannot train is refused with it") {
+  const std::string error = ErrorOf(R"(
+    model { builtin: "resnet152" }
+    partition { scheme: MEMORY_BASED }
+    shard { address: "a:1" }
+    update { policy: SYNC }
+    training { iterations: 3 }
+    data { synthetic {} })");
+  CHECK(error ==
+        "f:1: compute.backend: is CPU, which cannot train the layer bn1 of the model resnet152, "
+        "allowed: EMULATED");
+}
+
 }  // namespace
 }  // namespace ps

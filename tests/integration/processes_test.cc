@@ -1,6 +1,7 @@
 // The real programs as users start them: ps, worker, launch and psctl.
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
@@ -63,6 +65,17 @@ std::vector<pid_t> Find(const std::vector<std::string>& words) {
     if (!line.empty() && has_all) found.push_back(std::stoi(entry.path().filename()));
   }
   return found;
+}
+
+// Whether a process blocks SIGTERM, so that it has come to wait for it.
+bool BlocksSigterm(pid_t pid) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind("SigBlk:", 0) != 0) continue;
+    return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+  }
+  return false;
 }
 
 // Kills the one process of a run that has `flag` in its command line.
@@ -202,6 +215,37 @@ TEST_CASE("a shard ends cleanly on SIGTERM and SIGINT, with a summary") {
     kill(shard.pid(), signal);
     CHECK(shard.Wait() == 0);
     CHECK_THAT(shard.output(), Contains("0 pushes (0 repeated, 0 skipped)"));
+  }
+}
+
+TEST_CASE("a worker ends on SIGTERM while it still opens its data") {
+  const ScratchFolder folder;
+  const std::string pipe = folder.Path("pipe");  // opening it blocks
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  Program worker({"worker/worker", "--rank=0", "--config=configs/digits_sync.textproto", "--set",
+                  "data.idx.images=" + pipe});
+  // Signals are blocked before anything else is done, so none is lost or kills it.
+  while (!BlocksSigterm(worker.pid())) absl::SleepFor(absl::Milliseconds(1));
+  kill(worker.pid(), SIGTERM);
+  CHECK(worker.Wait() == 1);
+  CHECK_THAT(worker.output(), Contains("stopped by Terminated"));
+}
+
+TEST_CASE("a finished run can be evaluated again by a restarted worker") {
+  const ScratchFolder folder;
+  std::vector<std::string> sets = Sockets(folder);
+  for (const char* set : {"workers=1", "training.batch_size=32", "training.epochs=12"}) {
+    sets.push_back("--set");
+    sets.push_back(set);
+  }
+  const std::string config = "--config=configs/digits_sync.textproto";
+  Program shard0(Command({"server/ps", "--shard=0", config}, sets));
+  Program shard1(Command({"server/ps", "--shard=1", config}, sets));
+  for (int start = 0; start < 2; ++start) {
+    Program worker(Command({"worker/worker", "--rank=0", config}, sets));
+    CHECK(worker.Wait() == 0);
+    CHECK_THAT(worker.output(), Contains("accuracy 9"));
+    if (start == 1) CHECK_THAT(worker.output(), Contains("goes on at iteration"));
   }
 }
 

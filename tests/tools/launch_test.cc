@@ -1,6 +1,10 @@
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -13,6 +17,36 @@
 
 namespace ps {
 namespace {
+
+// Somebody who listens on an address.
+class Listener {
+ public:
+  explicit Listener(int family, const std::string& path = "")
+      : fd_(socket(family, SOCK_STREAM, 0)) {
+    sockaddr_storage storage = {};
+    socklen_t size = sizeof(sockaddr_in);
+    storage.ss_family = family;
+    if (family == AF_UNIX) {
+      path.copy(reinterpret_cast<sockaddr_un&>(storage).sun_path, path.size());
+      size = sizeof(sockaddr_un);
+    } else {
+      reinterpret_cast<sockaddr_in&>(storage).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    }
+    REQUIRE(bind(fd_, reinterpret_cast<sockaddr*>(&storage), size) == 0);
+    REQUIRE(listen(fd_, 1) == 0);
+    REQUIRE(getsockname(fd_, reinterpret_cast<sockaddr*>(&storage), &size) == 0);
+    address_ =
+        family == AF_UNIX
+            ? "unix:" + path
+            : absl::StrCat("127.0.0.1:", ntohs(reinterpret_cast<sockaddr_in&>(storage).sin_port));
+  }
+  ~Listener() { close(fd_); }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  std::string address_;
+};
 
 // A run of 2 shards and 3 workers by launch, with scripts in place of the programs.
 class Run {
@@ -303,7 +337,19 @@ TEST_CASE("Nothing starts with a wrong config, missing data, or results that hav
   SECTION("a host of another machine") {
     run.flags = {"--set=shard[1].address=192.0.2.1:0"};
     code = 1;
-    message = "no free port for \"192.0.2.1:0\" on this machine";
+    message = "is \"192.0.2.1:0\", where this machine cannot listen";
+  }
+  const Listener tcp(AF_INET);
+  SECTION("a port that another run listens on") {
+    run.flags = {"--set=shard[1].address=" + tcp.address()};
+    code = 1;
+    message = "where this machine cannot listen: Address already in use";
+  }
+  const Listener unix_socket(AF_UNIX, run.folder.Path("socket"));
+  SECTION("a socket that another run listens on") {
+    run.flags = {"--set=shard[1].address=" + unix_socket.address()};
+    code = 1;
+    message = "where this machine cannot listen: Address already in use";
   }
   Program& launch = run.Start();
   CHECK(launch.Wait() == code);

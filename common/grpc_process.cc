@@ -1,12 +1,14 @@
-#include "common/grpc_logging.h"
+#include "common/grpc_process.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 
 #include "spdlog/spdlog.h"
 
 namespace ps {
 
-void RouteGrpcLogs() {
+void SetUpGrpc() {
+  grpc_init();  // starts threads; never matched by grpc_shutdown
   gpr_set_log_function([](gpr_log_func_args* line) {
     spdlog::debug("gRPC: {} ({}:{})", line->message, line->file, line->line);
   });

@@ -1,0 +1,212 @@
+// bench:optimizer: what a shard's arithmetic makes of the memory bandwidth. Each optimizer and
+// each pass over a gradient is timed in turn with a plain copy (memcpy) of the gradient to the
+// parameters, one thread, so that both meet the same machine in the same moment.
+//
+// Counters: GB/s of bytes read and written, of the kernel and of the copy, and their ratio.
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "benchmark/benchmark.h"
+#include "common/float_buffer.h"
+#include "common/unaligned.h"
+#include "server/aggregate.h"
+#include "server/optimizer.h"
+
+namespace ps {
+namespace {
+
+constexpr int64_t kChunkFloats = (1 << 20) / sizeof(float);
+constexpr int64_t kMemoryFloats = 64 << 20;  // far more than any cache
+constexpr int64_t kCheckedFloats = 1003;     // no multiple of any vector's length
+// Where received data begins: after a header of odd length, or as one would like it.
+constexpr int64_t kUnalignedOffset = 13;
+
+// The memory that all benchmarks share, laid out as a shard has it.
+struct Memory {
+  FloatBuffer parameters, slots[2], received;
+
+  OptimizerSpan Span(int64_t begin, int64_t n) {
+    return {parameters.span().subspan(begin, n),
+            {slots[0].data() + begin, slots[1].data() + begin}};
+  }
+  char* Gradient(int64_t offset) { return reinterpret_cast<char*>(received.data()) + offset; }
+};
+
+absl::StatusOr<Memory> Allocate() {
+  Memory memory;
+  for (FloatBuffer* buffer :
+       {&memory.parameters, &memory.slots[0], &memory.slots[1], &memory.received}) {
+    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(kMemoryFloats + 16);
+    if (!allocated.ok()) return allocated.status();
+    *buffer = *std::move(allocated);
+  }
+  return memory;
+}
+
+// Small values of both signs; no slot is negative, as a sum of squares is not.
+void Fill(Memory& memory, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    memory.parameters.data()[i] = static_cast<float>(i % 101 - 50) * 1e-2f;
+    memory.slots[0].data()[i] = static_cast<float>(i % 7) * 1e-3f;
+    memory.slots[1].data()[i] = static_cast<float>(i % 11) * 1e-3f;
+  }
+}
+
+const UnalignedFloat* Floats(const char* received) {
+  return reinterpret_cast<const UnalignedFloat*>(received);
+}
+
+void FillGradient(char* gradient, int64_t n) {
+  auto* floats = reinterpret_cast<UnalignedFloat*>(gradient);
+  for (int64_t i = 0; i < n; ++i) floats[i] = static_cast<float>(i % 17 - 8) * 1e-3f;
+}
+
+struct Kernel {
+  std::string name;
+  int read, written;  // floats for each element
+  // On `n` elements from element `begin` on; false where the result is wrong.
+  std::function<bool(Memory& memory, int64_t begin, const char* gradient, int64_t n)> run;
+};
+
+std::vector<Kernel> Kernels() {
+  std::vector<Kernel> kernels = {
+      {"CopyGradient", 1, 1,
+       [](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
+         CopyGradient(memory.parameters.data() + begin, Floats(gradient), n);
+         return true;
+       }},
+      {"AddGradient", 2, 1,
+       [](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
+         AddGradient(memory.parameters.data() + begin, Floats(gradient), n);
+         return true;
+       }},
+      {"FindNonFinite", 1, 0,
+       [](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
+         return FindNonFinite(Floats(gradient), n) == -1;
+       }},
+  };
+  for (int kind = OptimizerConfig::Kind_MIN; kind <= OptimizerConfig::Kind_MAX; ++kind) {
+    OptimizerConfig config;
+    config.set_kind(static_cast<OptimizerConfig::Kind>(kind));
+    config.set_weight_decay(1e-4f);
+    const std::shared_ptr<const Optimizer> optimizer =
+        Optimizer::Create(config, /*clip_value=*/1.0f);
+    kernels.push_back({OptimizerConfig::Kind_Name(config.kind()), 2 + optimizer->slots(),
+                       1 + optimizer->slots(),
+                       [optimizer](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
+                         optimizer->Apply(memory.Span(begin, n), Floats(gradient), /*scale=*/0.5f,
+                                          /*iteration=*/0, /*update=*/10);
+                         return true;
+                       }});
+  }
+  return kernels;
+}
+
+// The first elements of everything that a kernel may change, as bits.
+std::string State(Memory& memory) {
+  std::string bits;
+  for (FloatBuffer* buffer : {&memory.parameters, &memory.slots[0], &memory.slots[1]}) {
+    bits.append(reinterpret_cast<const char*>(buffer->data()), kCheckedFloats * sizeof(float));
+  }
+  return bits;
+}
+
+// Whether a kernel gives the same bits in one go as element by element, and does something.
+bool Verify(const Kernel& kernel, Memory& memory, int64_t offset) {
+  char* const gradient = memory.Gradient(offset);
+  FillGradient(gradient, kCheckedFloats);
+  Fill(memory, kCheckedFloats);
+  const std::string before = State(memory);
+  if (!kernel.run(memory, 0, gradient, kCheckedFloats)) return false;
+  const std::string whole = State(memory);
+  Fill(memory, kCheckedFloats);
+  for (int64_t i = 0; i < kCheckedFloats; ++i) {
+    if (!kernel.run(memory, i, gradient + i * sizeof(float), 1)) return false;
+  }
+  return State(memory) == whole && (kernel.written == 0 || whole != before);
+}
+
+template <typename Run>
+double Seconds(Run run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Measure(benchmark::State& state, const Kernel& kernel, Memory& memory, int64_t n,
+             int64_t offset) {
+  char* const gradient = memory.Gradient(offset);
+  FillGradient(gradient, n);
+  Fill(memory, n);
+  double kernel_seconds = 0, copy_seconds = 0;
+  for (auto _ : state) {
+    copy_seconds += Seconds([&] {
+      std::memcpy(memory.parameters.data(), gradient, n * sizeof(float));
+      benchmark::ClobberMemory();
+    });
+    const double seconds = Seconds([&] {
+      benchmark::DoNotOptimize(kernel.run(memory, 0, gradient, n));
+      benchmark::ClobberMemory();
+    });
+    state.SetIterationTime(seconds);
+    kernel_seconds += seconds;
+  }
+  const double copied_gb = 1e-9 * 2 * sizeof(float) * n * state.iterations();
+  const double moved_gb = copied_gb * (kernel.read + kernel.written) / 2;
+  state.counters["GB_per_s"] = moved_gb / kernel_seconds;
+  state.counters["copy_GB_per_s"] = copied_gb / copy_seconds;
+  state.counters["of_copy"] = moved_gb / kernel_seconds / (copied_gb / copy_seconds);
+}
+
+int Main(int argc, char** argv) {
+  // Before the caller's flags, which so override them.
+  std::vector<std::string> defaults = {"--benchmark_min_time=0.05", "--benchmark_repetitions=5",
+                                       "--benchmark_report_aggregates_only=true"};
+  std::vector<char*> arguments = {argv[0]};
+  for (std::string& flag : defaults) arguments.push_back(flag.data());
+  arguments.insert(arguments.end(), argv + 1, argv + argc);
+  argc = static_cast<int>(arguments.size());
+  benchmark::Initialize(&argc, arguments.data());
+  if (benchmark::ReportUnrecognizedArguments(argc, arguments.data())) return 2;
+  absl::StatusOr<Memory> memory = Allocate();
+  if (!memory.ok()) {
+    std::cerr << memory.status().message() << "\n";
+    return 1;
+  }
+  const std::vector<Kernel> kernels = Kernels();
+  for (const Kernel& kernel : kernels) {
+    for (const int64_t offset : {int64_t{0}, kUnalignedOffset}) {
+      if (!Verify(kernel, *memory, offset)) {
+        std::cerr << kernel.name << " gives a wrong result; nothing was measured\n";
+        return 1;
+      }
+      for (const auto& [size, n] :
+           {std::pair("chunk_1MiB", kChunkFloats), std::pair("memory_256MiB", kMemoryFloats)}) {
+        benchmark::RegisterBenchmark(
+            absl::StrCat(kernel.name, "/", size, "/", offset == 0 ? "aligned" : "unaligned")
+                .c_str(),
+            [&kernel, &memory, n = n, offset](benchmark::State& state) {
+              Measure(state, kernel, *memory, n, offset);
+            })
+            ->UseManualTime();
+      }
+    }
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace ps
+
+int main(int argc, char** argv) { return ps::Main(argc, argv); }

@@ -1,0 +1,40 @@
+#ifndef PS_BENCH_RAW_SOCKET_WORKER_H_
+#define PS_BENCH_RAW_SOCKET_WORKER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "bench/raw_socket.h"
+#include "common/config.h"
+
+namespace ps {
+
+// The baseline's worker: what Exchange does, with one blocking connection to each shard, a
+// thread that sends and one that receives on each. Used by one thread.
+class RawWorker {
+ public:
+  // `config` must outlive the worker. Errors: those of RawSocket::Connect.
+  static absl::StatusOr<std::unique_ptr<RawWorker>> Connect(
+      const Config* config, const std::vector<std::string>& addresses, int socket_buffer_bytes);
+
+  // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks
+  // straight into `parameters`. Blocks. Errors: the first of a connection.
+  absl::Status PushPull(absl::Span<const float> gradients, absl::Span<float> parameters);
+
+ private:
+  explicit RawWorker(const Config* config) : config_(*config) {}
+
+  absl::Status PushTo(int shard, absl::Span<const float> gradients) const;
+  absl::Status PullFrom(int shard, absl::Span<float> parameters) const;
+
+  const Config& config_;
+  std::vector<RawSocket> sockets_;  // by shard
+};
+
+}  // namespace ps
+
+#endif  // PS_BENCH_RAW_SOCKET_WORKER_H_

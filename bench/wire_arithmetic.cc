@@ -1,0 +1,58 @@
+#include "bench/wire_arithmetic.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "common/initializer.h"
+
+namespace ps {
+namespace {
+
+// The element at `index` of a worker's buffer, for rank 0; rank r has r + 1 times as much.
+float BaseGradient(uint32_t index) {
+  const uint32_t mixed = (index * 2654435761u) >> 24;  // 0 to 255
+  return static_cast<float>(static_cast<int>(mixed) - 128) * (1.0f / 4096);
+}
+
+}  // namespace
+
+void FillWireGradient(int rank, absl::Span<float> gradient) {
+  const float factor = static_cast<float>(rank + 1);
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] = factor * BaseGradient(static_cast<uint32_t>(i));
+  }
+}
+
+absl::Status VerifyParameters(const Config& config, int64_t iterations,
+                              absl::Span<const float> parameters) {
+  const int workers = config.workers();
+  const float factor = static_cast<float>(workers * (workers + 1) / 2);  // 1 + 2 + ... + W
+  const float scale = 1.0f / static_cast<float>(workers);
+  const float learning_rate = config.proto().optimizer().learning_rate();
+  constexpr int64_t kBlock = 16384;
+  std::vector<float> expected(kBlock);
+  for (const Tensor& tensor : config.model().tensors()) {
+    for (int64_t begin = 0; begin < tensor.size; begin += kBlock) {
+      const int64_t size = std::min(kBlock, tensor.size - begin);
+      const int64_t offset = tensor.offset + begin;
+      InitializeParameters(config.proto().training().seed(), tensor, begin,
+                           absl::MakeSpan(expected).subspan(0, size));
+      for (int64_t k = 0; k < iterations; ++k) {
+        for (int64_t i = 0; i < size; ++i) {
+          const float sum = factor * BaseGradient(static_cast<uint32_t>(offset + i));
+          expected[i] -= learning_rate * (scale * sum);
+        }
+      }
+      for (int64_t i = 0; i < size; ++i) {
+        if (parameters[offset + i] == expected[i]) continue;
+        return absl::DataLossError(absl::StrFormat(
+            "%s element %d is %.9g after %d iterations, and must be %.9g", tensor.name, begin + i,
+            parameters[offset + i], iterations, expected[i]));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ps

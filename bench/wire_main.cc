@@ -1,0 +1,175 @@
+// wire: how fast gradients and parameters travel, beside raw sockets that do the same work.
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "bench/wire_measure.h"
+#include "bench/wire_report.h"
+#include "bench/wire_role.h"
+#include "common/command_line.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "wire: push-pull of a whole model between real processes, this system and raw sockets in\n"
+    "turn. Verifies what both compute, then measures goodput, CPU time, latency and memory.\n"
+    "Lists are separated by commas. Exit code: 0, 1 after a failure, 2 for a wrong command line.";
+
+struct CommandLine {
+  bool quick = false;
+  std::string format = "table";
+  std::string workers;
+  std::string shards;
+  std::string transports;
+  int repeat = 0;
+  std::string model = "vgg16";
+  std::vector<std::string> limits;
+  ps::WireRole role;
+};
+
+// A folder for sockets, removed in the end.
+class SocketFolder {
+ public:
+  SocketFolder() {
+    std::string path = std::filesystem::temp_directory_path() / "wire.XXXXXX";
+    if (mkdtemp(path.data()) != nullptr) path_ = path;
+  }
+  ~SocketFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  // Empty where there is none.
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// "1,2,4"; empty: `otherwise`.
+absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text,
+                                        const std::vector<int>& otherwise) {
+  if (text.empty()) return otherwise;
+  std::vector<int> counts;
+  for (const absl::string_view item : absl::StrSplit(text, ',')) {
+    int count = 0;
+    if (!absl::SimpleAtoi(item, &count) || count < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, ": \"", item, "\" is not a whole number above 0"));
+    }
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
+  ps::WireOptions options;
+  options.model = command.model;
+  options.limits = command.limits;
+  const absl::StatusOr<std::vector<int>> workers =
+      Counts("workers", command.workers,
+             command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4, 8});
+  if (!workers.ok()) return workers.status();
+  options.workers = *workers;
+  const absl::StatusOr<std::vector<int>> shards = Counts(
+      "shards", command.shards, command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4});
+  if (!shards.ok()) return shards.status();
+  options.shards = *shards;
+  options.transports = {"tcp", "unix"};
+  if (!command.transports.empty()) options.transports = absl::StrSplit(command.transports, ',');
+  for (const std::string& transport : options.transports) {
+    if (transport != "tcp" && transport != "unix") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--transports: \"", transport, "\" is not tcp or unix"));
+    }
+  }
+  if (command.format != "table" && command.format != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format: \"", command.format, "\" is not table or json"));
+  }
+  if (command.repeat < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--repeat=", command.repeat, " is not above 0"));
+  }
+  if (command.quick) {
+    options.repeat = 3;
+    options.latency_count = 500;
+    options.raw_chunk_bytes = {256 << 10, 1 << 20};
+    options.raw_socket_buffer_bytes = {0};
+  }
+  if (command.repeat > 0) options.repeat = command.repeat;
+  return options;
+}
+
+int Run(const CommandLine& command, int argc, char** argv) {
+  absl::StatusOr<ps::WireOptions> options = Options(command);
+  if (!options.ok()) {
+    std::cerr << options.status().message() << "\n";
+    return 2;
+  }
+  const ps::WireOrigin origin = ps::DescribeOrigin(argc, argv);
+  const ps::Interrupts interrupts;
+  const SocketFolder folder;
+  absl::StatusOr<ps::WireResults> results =
+      folder.path().empty() ? absl::ErrnoToStatus(errno, "no folder for sockets")
+                            : ps::MeasureWire(*options, folder.path(), &interrupts);
+  if (!results.ok()) {
+    std::cerr << results.status().message() << "\n";
+    return 1;
+  }
+  std::cout << (command.format == "json" ? ps::WireJson(origin, *results)
+                                         : ps::WireTable(origin, *results));
+  return std::cout.flush() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine command;
+  ps::WireRole& role = command.role;
+  const std::vector<ps::Flag> flags = {
+      {.name = "quick",
+       .value = "",
+       .help = "in less than 50 s: 1 worker, 1 shard",
+       .target = &command.quick},
+      {.name = "format", .value = "FORMAT", .help = "table or json", .target = &command.format},
+      {.name = "workers", .value = "LIST", .help = "default 1,2,4,8", .target = &command.workers},
+      {.name = "shards", .value = "LIST", .help = "default 1,2,4", .target = &command.shards},
+      {.name = "transports",
+       .value = "LIST",
+       .help = "tcp, unix or both, which is the default",
+       .target = &command.transports},
+      {.name = "repeat",
+       .value = "N",
+       .help = "windows of each system; default 5",
+       .target = &command.repeat},
+      {.name = "model",
+       .value = "NAME",
+       .help = "a built-in model; default vgg16",
+       .target = &command.model},
+      {.name = "limit",
+       .value = "\"FIELD: VALUE\"",
+       .help = "sets a field of this system's `limits`, as \"connections: 4\"; repeatable",
+       .target = &command.limits},
+      {.name = "role",
+       .value = "ROLE",
+       .help = "what the program gives itself: it is one process of a system; and so the others",
+       .target = &role.role},
+      {.name = "system", .value = "SYSTEM", .help = "ps or raw", .target = &role.system},
+      {.name = "index", .value = "I", .help = "shard or rank", .target = &role.index},
+      {.name = "config", .value = "TEXT", .help = "of the cluster", .target = &role.config},
+      {.name = "addresses", .value = "LIST", .help = "of shards", .target = &role.addresses},
+      {.name = "socket-buffer",
+       .value = "BYTES",
+       .help = "of raw sockets",
+       .target = &role.socket_buffer_bytes},
+  };
+  const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
+  if (exit_code.has_value()) return *exit_code;
+  return role.role.empty() ? Run(command, argc, argv) : ps::RunWireRole(role);
+}

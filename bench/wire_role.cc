@@ -1,0 +1,183 @@
+#include "bench/wire_role.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "bench/empty_call.h"
+#include "bench/quantile.h"
+#include "bench/raw_socket_shard.h"
+#include "bench/raw_socket_worker.h"
+#include "bench/wire_arithmetic.h"
+#include "bench/wire_cluster.h"
+#include "bench/wire_process.h"
+#include "common/channel_options.h"
+#include "common/clock.h"
+#include "common/config.h"
+#include "common/float_buffer.h"
+#include "common/grpc_process.h"
+#include "server/server.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+#include "worker/exchange.h"
+
+namespace ps {
+namespace {
+
+// Serves until the control socket ends; `shard` is a running Server or RawShard.
+absl::Status Serve(const std::string& address) {
+  WireControl control;
+  control.Answer(absl::StrCat("listening ", address));
+  while (!control.NextCommand().empty()) {
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunShard(const WireRole& role, const Config& config) {
+  if (role.system == kRawSystem) {
+    auto shard = RawShard::Start(&config, role.index, role.socket_buffer_bytes);
+    return shard.ok() ? Serve((*shard)->address()) : shard.status();
+  }
+  const RealClock clock;
+  auto server = Server::Start({.config = &config, .shard = role.index, .clock = &clock});
+  return server.ok() ? Serve((*server)->address()) : server.status();
+}
+
+// A worker of either system, with its buffers.
+class Worker {
+ public:
+  Worker(const WireRole& role, const Config& config)
+      : role_(role), config_(config), addresses_(absl::StrSplit(role.addresses, ',')) {}
+
+  absl::Status Run() {
+    if (absl::Status status = Start(); !status.ok()) return status;
+    while (true) {
+      const std::vector<std::string> command = control_.NextCommand();
+      if (command.empty()) return Leave();
+      absl::StatusOr<std::string> answer = Obey(command);
+      if (!answer.ok()) return answer.status();
+      control_.Answer(*answer);
+    }
+  }
+
+ private:
+  absl::Status Start() {
+    for (FloatBuffer* buffer : {&gradients_, &parameters_}) {
+      absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(config_.model().buffer_size());
+      if (!allocated.ok()) return allocated.status();
+      *buffer = *std::move(allocated);
+    }
+    FillWireGradient(role_.index, gradients_.span());
+    const absl::Span<float> parameters = parameters_.span();
+    std::fill(parameters.begin(), parameters.end(), 0.0f);
+    const absl::StatusOr<int64_t> resident = ResidentBytes(getpid());
+    if (!resident.ok()) return resident.status();
+    if (absl::Status status = Connect(); !status.ok()) return status;
+    control_.Answer(absl::StrCat("ready ", *resident));
+    return absl::OkStatus();
+  }
+
+  absl::Status Connect() {
+    if (role_.system == kRawSystem) {
+      auto raw = RawWorker::Connect(&config_, addresses_, role_.socket_buffer_bytes);
+      if (raw.ok()) raw_ = *std::move(raw);
+      return raw.status();
+    }
+    auto exchange =
+        Exchange::Connect({.config = &config_, .rank = role_.index, .addresses = addresses_});
+    if (exchange.ok()) exchange_ = *std::move(exchange);
+    return exchange.status();
+  }
+
+  absl::Status Leave() {
+    return exchange_ == nullptr ? absl::OkStatus() : exchange_->Leave(absl::OkStatus());
+  }
+
+  absl::StatusOr<std::string> Obey(const std::vector<std::string>& command) {
+    if (command[0] == "verify") {
+      absl::Status status = VerifyParameters(config_, iteration_, parameters_.span());
+      if (!status.ok()) return status;
+      return std::string("verified");
+    }
+    int count = 0;
+    if (command.size() == 2 && absl::SimpleAtoi(command[1], &count)) {
+      if (command[0] == "run") return RunIterations(count);
+      if (command[0] == "latency") return MeasureLatency(count);
+    }
+    return absl::InvalidArgumentError(absl::StrCat("no such command: ", command[0]));
+  }
+
+  absl::Status PushPull() {
+    const int64_t iteration = iteration_++;
+    if (raw_ != nullptr) return raw_->PushPull(gradients_.span(), parameters_.span());
+    return exchange_->PushPull(iteration, gradients_.span(), parameters_.span());
+  }
+
+  absl::StatusOr<std::string> RunIterations(int count) {
+    const int64_t start = MonotonicNanoseconds();
+    for (int i = 0; i < count; ++i) {
+      if (absl::Status status = PushPull(); !status.ok()) return status;
+    }
+    return absl::StrCat("ran ", start, " ", MonotonicNanoseconds());
+  }
+
+  absl::StatusOr<std::string> MeasureLatency(int count) {
+    EmptyCall call(CreateChannel(addresses_[0], config_.proto().limits()));
+    std::vector<double> push_pulls;
+    std::vector<double> calls;
+    constexpr int kWarmUp = 20;
+    for (int i = -kWarmUp; i < count; ++i) {
+      const int64_t start = MonotonicNanoseconds();
+      if (absl::Status status = PushPull(); !status.ok()) return status;
+      const int64_t between = MonotonicNanoseconds();
+      if (absl::Status status = call.Run(); !status.ok()) return status;
+      const int64_t end = MonotonicNanoseconds();
+      if (i < 0) continue;
+      push_pulls.push_back(static_cast<double>(between - start));
+      calls.push_back(static_cast<double>(end - between));
+    }
+    return absl::StrCat("latency ", Quantile(push_pulls, 0.5), " ", Quantile(push_pulls, 0.99), " ",
+                        Quantile(calls, 0.5), " ", Quantile(calls, 0.99));
+  }
+
+  static int64_t MonotonicNanoseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return absl::ToInt64Nanoseconds(absl::DurationFromTimespec(now));
+  }
+
+  const WireRole& role_;
+  const Config& config_;
+  const std::vector<std::string> addresses_;
+  WireControl control_;
+  FloatBuffer gradients_;
+  FloatBuffer parameters_;
+  int64_t iteration_ = 0;
+  // One of the two. Declared after the buffers, which it uses to its end.
+  std::unique_ptr<RawWorker> raw_;
+  std::unique_ptr<Exchange> exchange_;
+};
+
+}  // namespace
+
+int RunWireRole(const WireRole& role) {
+  spdlog::set_default_logger(
+      spdlog::stderr_color_mt(absl::StrCat(role.role, " ", role.index, " of ", role.system)));
+  spdlog::set_level(spdlog::level::warn);
+  SetUpGrpc();
+  absl::StatusOr<Config> config = Config::Parse(role.config, "bench");
+  absl::Status status = config.status();
+  if (status.ok()) {
+    status = role.role == "shard" ? RunShard(role, *config) : Worker(role, *config).Run();
+  }
+  if (!status.ok()) spdlog::error("{}", status.ToString());
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace ps

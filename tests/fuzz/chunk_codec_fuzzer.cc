@@ -1,0 +1,104 @@
+// libFuzzer target: the chunk decoder against the code that protoc generates. Both must
+// accept the same bytes with the same result, in whatever pieces the decoder receives them.
+//
+// The first byte of the input, n modulo 8, says how many bytes with the lengths of pieces
+// follow it (taken in turn, again and again); the rest is the message.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/chunk_codec.h"
+#include "proto/parameter_server.pb.h"
+
+namespace ps {
+namespace {
+
+void Require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "the decoder and the generated code differ: %s\n", what);
+  std::abort();
+}
+
+// Pieces of a message, each in memory of its own, so that AddressSanitizer sees a read
+// beyond any of them.
+class Pieces {
+ public:
+  Pieces(const std::string& message, const std::vector<uint8_t>& lengths) {
+    size_t turn = 0;
+    for (size_t begin = 0; begin < message.size();) {
+      const size_t length = lengths.empty() ? message.size() : lengths[turn++ % lengths.size()];
+      const std::string piece = message.substr(begin, length);
+      memory_.emplace_back(piece.begin(), piece.end());
+      memory_.back().shrink_to_fit();
+      begin += piece.size();
+    }
+    for (const std::vector<char>& piece : memory_) segments_.push_back(piece);
+  }
+  const Segments& segments() const { return segments_; }
+
+ private:
+  std::vector<std::vector<char>> memory_;
+  Segments segments_;
+};
+
+std::string Join(const Segments& segments) {
+  std::string bytes;
+  for (const auto& segment : segments) bytes.append(segment.data(), segment.size());
+  return bytes;
+}
+
+void CheckFloats(const Segments& data, const std::string& expected) {
+  std::string floats(expected.size(), '\0');
+  size_t next = 0;
+  ForEachFloatRun(data, [&](int64_t first, const UnalignedFloat* run, int64_t count) {
+    Require(first * sizeof(float) == next, "a run of floats begins elsewhere");
+    std::memcpy(floats.data() + next, run, count * sizeof(float));
+    next += count * sizeof(float);
+  });
+  Require(next == expected.size() && floats == expected, "the floats");
+}
+
+template <typename Message, typename Decode>
+void Check(const std::string& bytes, const Pieces& pieces, Decode decode) {
+  Message expected;
+  const bool accepted = expected.ParseFromString(bytes);
+  const auto decoded = decode(pieces.segments());
+  if (!decoded.ok()) {
+    const std::string error(decoded.status().message());
+    // Groups, which only proto2 writes, are the one thing that is refused here alone.
+    Require(!accepted || error.find("which proto3 does not have") != std::string::npos,
+            error.c_str());
+    return;
+  }
+  Require(accepted, "accepted here alone");
+  expected.DiscardUnknownFields();
+  const std::string data = Join(decoded->data);
+  const EncodedHeader header = EncodeHeader(decoded->header, data.size());
+  Require(std::string(header.data(), header.size()) + data == expected.SerializeAsString(),
+          "the fields");
+  if (data.size() % sizeof(float) == 0) CheckFloats(decoded->data, data);
+}
+
+}  // namespace
+}  // namespace ps
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
+  if (size == 0) return 0;
+  const size_t lengths = input[0] % 8;
+  if (size < 1 + lengths) return 0;
+  std::vector<uint8_t> cuts(input + 1, input + 1 + lengths);
+  // Pieces of length 0 alone would never end.
+  bool advances = cuts.empty();
+  for (const uint8_t length : cuts) advances |= length > 0;
+  if (!advances) return 0;
+  const std::string message(input + 1 + lengths, input + size);
+  const ps::Pieces pieces(message, cuts);
+  ps::Check<ps::GradientChunk>(message, pieces, ps::DecodeGradientChunk);
+  ps::Check<ps::ParameterChunk>(message, pieces, ps::DecodeParameterChunk);
+  return 0;
+}
