@@ -217,7 +217,6 @@ absl::Status Exchange::Join(int shard) {
                                                       ": the addresses are mixed up"));
   }
   links_[shard]->start_iteration = response.start_iteration();
-
   return absl::OkStatus();
 }
 

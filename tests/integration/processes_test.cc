@@ -49,7 +49,7 @@ std::string EndlessConfig(const ScratchFolder& folder, const std::string& policy
                                                         policy, R"( }
     training { iterations: 1000000000 }
     compute { backend: EMULATED }
-    limits { shutdown_seconds: 20 }
+    limits { shutdown_seconds: 5 }
   )"));
 }
 
@@ -115,6 +115,8 @@ TEST_CASE("when a shard is killed, launch ends all others and names it") {
   Kill(folder, "--shard=1");
   CHECK(launch.Wait() == 128 + SIGKILL);
   CHECK_THAT(launch.output(), Contains("[launch] ps 1 was killed by SIGKILL; ending the others"));
+  // All ended within limits.shutdown_seconds, after which launch kills, and says so.
+  CHECK_THAT(launch.output(), !Contains("which did not end"));
   CHECK(Find({"--config=" + folder.Path("")}).empty());
 }
 
@@ -158,7 +160,7 @@ TEST_CASE("when a worker is killed, launch ends all others and names it") {
   Kill(folder, "--rank=1");
   // Whichever of the two is noticed first: the kill, or what it did to the others.
   CHECK(launch.Wait() != 0);
-  CHECK_THAT(launch.output(), Contains("worker 1"));
+  CHECK_THAT(launch.output(), Contains("worker 1") && !Contains("which did not end"));
   CHECK(Find({"--config=" + folder.Path("")}).empty());
 }
 
