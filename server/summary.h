@@ -8,7 +8,7 @@
 
 namespace ps {
 
-// "owns 69,178,772 parameters in 275 chunks (276.7 MB)": what a shard says when it starts.
+// "owns 69,178,772 parameters (276.7 MB) in chunks: 275": what a shard says when it starts.
 std::string Ownership(const Config& config, int shard);
 
 // What a shard has done, in one line, for the log at its end.

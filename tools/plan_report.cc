@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
-#include "tools/text.h"
+#include "common/text.h"
 
 namespace ps {
 namespace {

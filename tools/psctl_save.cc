@@ -6,7 +6,7 @@
 #include "common/config.h"
 #include "tools/psctl.h"
 #include "tools/save_model.h"
-#include "tools/text.h"
+#include "common/text.h"
 
 namespace ps {
 namespace {

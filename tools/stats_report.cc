@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
-#include "tools/text.h"
+#include "common/text.h"
 
 namespace ps {
 namespace {

@@ -24,6 +24,7 @@
 #include "common/command_line.h"
 #include "common/config.h"
 #include "common/grpc_process.h"
+#include "common/text.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/trainer.h"
@@ -150,11 +151,13 @@ int Run(const CommandLine& command) {
     return 1;
   }
   spdlog::info(
-      "done: {} iterations ({} skipped) of {:.4g} s (median), {:.1f} images/s; {:.1f} s computing, "
-      "{:.1f} s waiting on exchange; pushed {:.1f} MB, received {:.1f} MB",
-      summary->iterations, summary->skipped_iterations, summary->median_iteration_seconds,
-      summary->images_per_second, summary->compute_seconds, summary->exchange_wait_seconds,
-      summary->traffic.bytes_out * 1e-6, summary->traffic.bytes_in * 1e-6);
+      "done: {} iterations ({} skipped) of {} (median), {:.1f} images/s; {} computing, {} waiting "
+      "on exchange; pushed {}, received {}",
+      ps::FormatCount(summary->iterations), summary->skipped_iterations,
+      ps::FormatSeconds(summary->median_iteration_seconds), summary->images_per_second,
+      ps::FormatSeconds(summary->compute_seconds),
+      ps::FormatSeconds(summary->exchange_wait_seconds),
+      ps::FormatBytes(summary->traffic.bytes_out), ps::FormatBytes(summary->traffic.bytes_in));
   if (command.summary.empty()) return 0;
   std::ofstream file(command.summary);
   file << summary->ToJson();

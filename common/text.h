@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_TEXT_H_
-#define PS_TOOLS_TEXT_H_
+#ifndef PS_COMMON_TEXT_H_
+#define PS_COMMON_TEXT_H_
 
 #include <cstdint>
 #include <string>
@@ -39,4 +39,4 @@ std::string SideBySide(absl::Span<const std::string> blocks);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_TEXT_H_
+#endif  // PS_COMMON_TEXT_H_

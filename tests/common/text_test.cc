@@ -1,4 +1,4 @@
-#include "tools/text.h"
+#include "common/text.h"
 
 #include <catch2/catch.hpp>
 
