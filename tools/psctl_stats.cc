@@ -39,7 +39,8 @@ ClusterReport Ask(const Config& config, absl::Duration timeout) {
   return report;
 }
 
-// Prints a report every `period` until SIGINT or SIGTERM; each from the second on has rates.
+// Prints a report every `period` until SIGINT or SIGTERM; each text from the second on
+// has rates, each JSON object is a line.
 int Watch(const Config& config, absl::Duration timeout, absl::Duration period, bool json) {
   // Blocked, and so in the threads started from here on too: sigtimedwait() takes them.
   sigset_t signals;
@@ -53,11 +54,14 @@ int Watch(const Config& config, absl::Duration timeout, absl::Duration period, b
   std::optional<ClusterReport> earlier;
   while (true) {
     ClusterReport report = Ask(config, timeout);
-    const std::string text =
-        json ? StatsJson(report) : StatsText(report, earlier ? &*earlier : nullptr);
-    std::cout << (terminal ? kClearTerminal : "") << absl::FormatTime(report.time) << "\n"
-              << text << "\n"
-              << std::flush;
+    if (json) {
+      std::cout << StatsJson(report, /*one_line=*/true) << std::flush;
+    } else {
+      std::cout << (terminal ? kClearTerminal : "")
+                << absl::FormatTime(absl::RFC3339_sec, report.time, absl::LocalTimeZone()) << "\n"
+                << StatsText(report, earlier ? &*earlier : nullptr) << "\n"
+                << std::flush;
+    }
     earlier = std::move(report);
     if (sigtimedwait(&signals, nullptr, &wait) > 0) {
       return earlier->complete() ? kPsctlOk : kPsctlFailure;

@@ -10,9 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/text.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
-#include "common/text.h"
 
 namespace ps {
 namespace {
@@ -191,7 +191,7 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier)
                       TimeTable(report), "\n", WorkerTable(report));
 }
 
-std::string StatsJson(const ClusterReport& report) {
+std::string StatsJson(const ClusterReport& report, bool one_line) {
   using Json = nlohmann::ordered_json;
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
@@ -211,8 +211,10 @@ std::string StatsJson(const ClusterReport& report) {
     }
     shards.push_back(std::move(entry));
   }
-  return Json{{"shards", std::move(shards)}}.dump(2, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  const Json json = {
+      {"time", absl::FormatTime(absl::RFC3339_sec, report.time, absl::UTCTimeZone())},
+      {"shards", std::move(shards)}};
+  return json.dump(one_line ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace ps

@@ -30,9 +30,9 @@ struct ClusterReport {
 // cluster, rates over the time between the two as well.
 std::string StatsText(const ClusterReport& report, const ClusterReport* earlier = nullptr);
 
-// {"shards": [{"shard", "address", "stats": {...}} or {"shard", "address", "error"}]};
+// {"time", "shards": [{"shard", "address", "stats": {...}} or {"shard", "address", "error"}]};
 // "stats" is ShardStats in protobuf's JSON mapping, 64-bit integers as strings.
-std::string StatsJson(const ClusterReport& report);
+std::string StatsJson(const ClusterReport& report, bool one_line = false);
 
 }  // namespace ps
 

@@ -3,9 +3,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "tests/tools/fake_shard.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
+#include "tests/tools/fake_shard.h"
 
 namespace ps {
 namespace {
@@ -100,6 +100,13 @@ TEST_CASE("psctl stats --watch reports again and again, with rates, until SIGINT
     kill(watch.pid(), SIGINT);
     CHECK(watch.Wait() == 0);
     CHECK_FALSE(absl::StrContains(watch.output(), "\033"));
+  }
+  SECTION("as a line of JSON each time") {
+    Program watch({kPsctl, "stats", config, "--watch=0.01", "--format=json"});
+    watch.WaitFor("\n{\"time\":");
+    kill(watch.pid(), SIGINT);
+    CHECK(watch.Wait() == 0);
+    CHECK(absl::StartsWith(watch.output(), "{\"time\":"));
   }
   SECTION("redrawn on a terminal") {
     Program watch({kPsctl, "stats", config, "--watch=0.01"}, /*terminal_columns=*/120);
