@@ -1,0 +1,68 @@
+// The wire benchmark itself, on a small model: it verifies before it measures, and ends clean.
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/testing/program.h"
+
+namespace ps {
+namespace {
+
+// How many processes of the benchmark that serve as shards or workers are alive.
+int RolesAlive() {
+  int alive = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    alive +=
+        line.find("bench/wire") != std::string::npos && line.find("--role=") != std::string::npos;
+  }
+  return alive;
+}
+
+}  // namespace
+
+TEST_CASE("the wire benchmark verifies, measures and reports both systems") {
+  Program wire({"bench/wire", "--quick", "--model=mnist_mlp", "--workers=1,2", "--shards=1",
+                "--transports=tcp", "--repeat=1", "--format=json"});
+  const int exit_code = wire.Wait();
+  INFO(wire.output());
+  REQUIRE(exit_code == 0);
+  const size_t begin = wire.output().find("{\n");
+  REQUIRE(begin != std::string::npos);
+  const auto json =
+      nlohmann::json::parse(wire.output().substr(begin), nullptr, /*allow_exceptions=*/false);
+  REQUIRE(json.is_object());
+  CHECK(json["headline"]["goodput_over_raw_socket"].get<double>() > 0);
+  CHECK(RolesAlive() == 0);
+}
+
+TEST_CASE("the wire benchmark leaves no process behind when it is interrupted or killed") {
+  for (const int signal : {SIGINT, SIGKILL}) {
+    {
+      Program wire({"bench/wire", "--model=mnist_mlp", "--transports=unix"});
+      wire.WaitFor("unix");  // the first line of its progress
+      kill(wire.pid(), signal);
+      CHECK(wire.Wait() != 0);
+    }
+    // The output has ended, so nobody holds it open any more.
+    CHECK(RolesAlive() == 0);
+  }
+}
+
+TEST_CASE("a wrong command line of the wire benchmark is refused") {
+  for (const char* wrong : {"--workers=0", "--transports=udp", "--format=xml", "--model=vgg61"}) {
+    CAPTURE(wrong);
+    Program wire({"bench/wire", wrong});
+    CHECK(wire.Wait() != 0);
+    CHECK_FALSE(wire.output().empty());
+  }
+}
+
+}  // namespace ps
