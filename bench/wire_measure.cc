@@ -15,8 +15,9 @@
 namespace ps {
 namespace {
 
-// The kernel's and the program's share of a process, for the estimate of memory.
-constexpr int64_t kProcessBytes = 64 << 20;
+// The kernel's and the program's share of a process, for the estimate of memory: what was
+// seen at most, and room for socket buffers.
+constexpr int64_t kProcessBytes = 256 << 20;
 
 // MemAvailable, of /proc/meminfo.
 int64_t AvailableBytes() {
