@@ -17,8 +17,8 @@ constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 ShardStream::ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, int worker,
                          uint64_t incarnation, Handler* handler)
     : shard_(shard), handler_(handler) {
-  // Joined a moment ago, it is up; a connection may take a while all the same.
-  context_.set_wait_for_ready(true);
+  // Not wait_for_ready: a shard that has gone since Join must be an error, not a wait. While the
+  // connection is being made the call waits for it all the same.
   context_.AddMetadata(kWorkerMetadata, absl::StrCat(worker));
   context_.AddMetadata(kIncarnationMetadata, absl::StrCat(incarnation));
   // Generic, because the messages are encoded and decoded by chunk_codec.h.
