@@ -4,7 +4,8 @@
 //   2. Wait() polls that descriptor and the children's output, up to the deadline of
 //      step 6.
 //   3. ReadOutput() passes on what the children wrote, line by line.
-//   4. Reap() takes note of each child that has ended. A failure begins the end.
+//   4. Reap() takes note of each child that has ended. A failure begins the end, a moment
+//      later, in which its cause may still come to light: see kSettling.
 //   5. When a stage is done, the next one starts; after the last, the end begins.
 //   6. BeginEnd() signals all that still run and sets a deadline, after which those that
 //      are left get SIGKILL.
@@ -30,6 +31,10 @@ namespace {
 
 constexpr int kSignalExit = 128;
 
+// A process that was killed drops its connections before its end can be seen here: its peers may
+// fail and end first. For so long after such a failure one that a signal has killed is the cause.
+constexpr absl::Duration kSettling = absl::Milliseconds(300);
+
 class Supervisor {
  public:
   Supervisor(const SupervisedRun& run, LabelledOutput* output);
@@ -54,6 +59,7 @@ class Supervisor {
   bool ReadOutput(Child* child);
   void Reap(Child* child);
   void Ended(const Child& child, const siginfo_t& info);
+  void Settle();
   void BeginEnd(int signal);
   void KillRest();
   void Say(const std::string& message);
@@ -66,6 +72,8 @@ class Supervisor {
   size_t next_stage_ = 0;
   int exit_code_ = 0;
   bool failed_ = false;  // or interrupted: exit_code_ is final
+  std::string failure_;  // while it settles: what is to be said of it
+  absl::Time settled_ = absl::InfiniteFuture();
   bool ending_ = false;
   absl::Time deadline_ = absl::InfiniteFuture();
 };
@@ -84,7 +92,7 @@ Supervisor::Supervisor(const SupervisedRun& run, LabelledOutput* output)
 int Supervisor::Run() {
   for (const ProcessSpec& spec : run_.services) Start(spec, /*service=*/true);
   while (true) {
-    while (!ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
+    while (!failed_ && !ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
     if (!AnyRunning(/*services_too=*/true)) return exit_code_;
     Wait();
     ReadSignals();
@@ -93,6 +101,7 @@ int Supervisor::Run() {
       ReadOutput(&child);
       Reap(&child);
     }
+    if (absl::Now() >= settled_ || !AnyRunning(/*services_too=*/true)) Settle();
     if (absl::Now() >= deadline_) KillRest();
   }
 }
@@ -131,8 +140,8 @@ void Supervisor::Wait() {
     if (child.running) fds.push_back({child.process.output, POLLIN, 0});
   }
   int timeout = -1;
-  if (deadline_ != absl::InfiniteFuture()) {
-    const absl::Duration left = absl::Ceil(deadline_ - absl::Now(), absl::Milliseconds(1));
+  if (const absl::Time next = std::min(settled_, deadline_); next != absl::InfiniteFuture()) {
+    const absl::Duration left = absl::Ceil(next - absl::Now(), absl::Milliseconds(1));
     timeout = std::max<int>(0, absl::ToInt64Milliseconds(left));
   }
   // An interruption or error here only means an early look around.
@@ -144,8 +153,12 @@ void Supervisor::ReadSignals() {
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;  // Reap() looks at every child anyway
-    if (failed_) {
+    if (failed_ && ending_) {
       KillRest();
+      continue;
+    }
+    if (failed_) {
+      Settle();
       continue;
     }
     Say(absl::StrCat("ending the run on SIG", sigabbrev_np(signal)));
@@ -187,21 +200,28 @@ void Supervisor::Reap(Child* child) {
 void Supervisor::Ended(const Child& child, const siginfo_t& info) {
   const bool exited = info.si_code == CLD_EXITED;
   const bool too_early = child.service && !ending_;
-  if (failed_ || (exited && info.si_status == 0 && !too_early)) return;
+  const bool settling = settled_ != absl::InfiniteFuture();
+  if (failed_ && (!settling || exited)) return;
+  if (exited && info.si_status == 0 && !too_early) return;
   failed_ = true;
-  std::string how;
   if (!exited) {
     exit_code_ = kSignalExit + info.si_status;
-    how = absl::StrCat("was killed by SIG", sigabbrev_np(info.si_status));
+    failure_ = absl::StrCat(child.label, " was killed by SIG", sigabbrev_np(info.si_status));
   } else if (info.si_status != 0) {
     exit_code_ = info.si_status;
-    how = absl::StrCat("failed with exit code ", info.si_status);
+    failure_ = absl::StrCat(child.label, " failed with exit code ", info.si_status);
   } else {
     exit_code_ = 1;
-    how = "ended before the workers were done";
+    failure_ = absl::StrCat(child.label, " ended before the workers were done");
   }
+  settled_ = exited ? absl::Now() + kSettling : absl::InfinitePast();
+}
+
+void Supervisor::Settle() {
+  if (settled_ == absl::InfiniteFuture()) return;
+  settled_ = absl::InfiniteFuture();
   const bool others = AnyRunning(/*services_too=*/true);
-  Say(absl::StrCat(child.label, " ", how, others ? "; ending the others" : ""));
+  Say(absl::StrCat(failure_, others ? "; ending the others" : ""));
   BeginEnd(SIGTERM);
 }
 

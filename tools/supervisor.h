@@ -33,7 +33,7 @@ struct SupervisedRun {
 // Returns 0 when all went well; otherwise the exit code of the process that failed
 // first (128 + n where signal n killed it, 1 for a service that ended too early without
 // an error or a program that cannot be started), or 128 + n after signal n to this
-// process.
+// process. Of failures close together one that was killed counts as the first.
 //
 // Once in a process, and from its only thread: it takes over the signals named above and
 // SIGCHLD for good.
