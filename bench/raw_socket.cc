@@ -61,7 +61,7 @@ absl::StatusOr<RawSocket> RawSocket::Listen(const std::string& address, int buff
   const absl::StatusOr<SocketAddress> parsed = ParseAddress(address);
   if (!parsed.ok()) return parsed.status();
   const int family = parsed->any.sa_family;
-  RawSocket listener(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  RawSocket listener(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), buffer_bytes);
   SetOptions(listener.fd_, family, buffer_bytes);
   // What an earlier listener has left behind.
   if (family == AF_UNIX) unlink(parsed->local.sun_path);
@@ -76,7 +76,7 @@ absl::StatusOr<RawSocket> RawSocket::Connect(const std::string& address, int buf
   const absl::StatusOr<SocketAddress> parsed = ParseAddress(address);
   if (!parsed.ok()) return parsed.status();
   const int family = parsed->any.sa_family;
-  RawSocket connection(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  RawSocket connection(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), buffer_bytes);
   SetOptions(connection.fd_, family, buffer_bytes);
   if (connect(connection.fd_, &parsed->any, SizeOf(*parsed)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot connect to ", address));
@@ -89,9 +89,12 @@ RawSocket::~RawSocket() {
 }
 
 absl::StatusOr<RawSocket> RawSocket::Accept() const {
-  // The connection inherits the listener's options.
-  RawSocket connection(accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC));
+  sockaddr_storage peer = {};
+  socklen_t size = sizeof(peer);
+  RawSocket connection(accept4(fd_, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC),
+                       buffer_bytes_);
   if (connection.fd_ < 0) return absl::ErrnoToStatus(errno, "accept");
+  SetOptions(connection.fd_, peer.ss_family, buffer_bytes_);  // unix ones do not inherit them
   return connection;
 }
 

@@ -31,9 +31,11 @@ class RawSocket {
   static absl::StatusOr<RawSocket> Connect(const std::string& address, int buffer_bytes);
 
   RawSocket() = default;
-  RawSocket(RawSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RawSocket(RawSocket&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), buffer_bytes_(other.buffer_bytes_) {}
   RawSocket& operator=(RawSocket&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(buffer_bytes_, other.buffer_bytes_);
     return *this;
   }
   ~RawSocket();
@@ -52,9 +54,10 @@ class RawSocket {
   void Shutdown() const;
 
  private:
-  explicit RawSocket(int fd) : fd_(fd) {}
+  RawSocket(int fd, int buffer_bytes) : fd_(fd), buffer_bytes_(buffer_bytes) {}
 
   int fd_ = -1;
+  int buffer_bytes_ = 0;
 };
 
 }  // namespace ps

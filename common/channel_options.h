@@ -12,9 +12,12 @@
 
 namespace ps {
 
-// A channel with a connection of its own, for bulk data or for control calls, which
-// must not queue behind it. Connects lazily.
+// A channel for control calls, with a connection of its own, so that they never queue behind
+// bulk data. Connects lazily, and again where the connection was lost.
 std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const Limits& limits);
+
+// A channel for one stream of bulk data to a shard that is up.
+std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits);
 
 // Message size, keepalive, and no second listener on a port in use.
 void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder);

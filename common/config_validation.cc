@@ -20,6 +20,8 @@ constexpr int kMaxThreads = 1024;
 constexpr int kMaxConnections = 64;
 constexpr int64_t kMinChunkBytes = 64;
 constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
+constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
+constexpr int64_t kMaxWindowBytes = int64_t{1} << 30;
 // A week: longer is a slip of the pen.
 constexpr double kMaxSeconds = 7 * 24 * 3600;
 
@@ -156,6 +158,8 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
                     absl::StrCat("at least limits.chunk_bytes, ", chunk_bytes),
                     {"limits.chunk_bytes"});
   problems->RequireRange("limits.connections", limits.connections(), 1, kMaxConnections);
+  problems->RequireRange("limits.window_bytes", limits.window_bytes(), kMinWindowBytes,
+                         kMaxWindowBytes);
   const auto require_time = [&](const char* field, double seconds) {
     problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
                       absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));

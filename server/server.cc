@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/channel_options.h"
+#include "common/unix_socket.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
@@ -26,7 +26,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   grpc::ServerBuilder builder;
   SetServerOptions(options.config->proto().limits(), &builder);
   const std::string& address = options.config->address(options.shard);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &server->port_);
+  const absl::optional<std::string> unix_path = UnixPath(address);
+  std::unique_ptr<UnixListener::Acceptor> unix_acceptor;
+  if (unix_path.has_value()) {
+    unix_acceptor = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
+  } else {
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &server->port_);
+  }
   builder.RegisterService(server->parameter_service_.get());
   builder.RegisterService(server->admin_service_.get());
   server->grpc_server_ = builder.BuildAndStart();
@@ -35,7 +43,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
                                                address,
                                                ": is it in use, or not an address of this host?"));
   }
-  if (absl::StartsWith(address, "unix:")) server->port_ = 0;
+  if (unix_path.has_value()) {
+    absl::StatusOr<std::unique_ptr<UnixListener>> listener =
+        UnixListener::Start(*unix_path, std::move(unix_acceptor));
+    if (!listener.ok()) {
+      return absl::UnavailableError(absl::StrCat("shard ", options.shard, " cannot listen on ",
+                                                 address, ": ", listener.status().message()));
+    }
+    server->unix_listener_ = *std::move(listener);
+  }
   server->watcher_ = std::thread([s = server.get()] { s->Watch(); });
   return server;
 }
@@ -52,6 +68,7 @@ void Server::Shutdown() {
   if (stopping_.HasBeenNotified()) return;
   stopping_.Notify();
   if (watcher_.joinable()) watcher_.join();
+  unix_listener_.reset();
   if (grpc_server_ == nullptr) return;
   const absl::Status reason =
       absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down"));

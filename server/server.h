@@ -15,6 +15,7 @@
 #include "server/admin_service.h"
 #include "server/parameter_service.h"
 #include "server/shard.h"
+#include "server/unix_listener.h"
 
 namespace ps {
 
@@ -58,6 +59,7 @@ class Server {
   std::unique_ptr<ParameterService> parameter_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<grpc::Server> grpc_server_;
+  std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;
   absl::Notification stopping_;
   std::thread watcher_;

@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
         std::max<int64_t>(exchange->start_iteration_, link.start_iteration);
     for (int i = 0; i < limits.connections(); ++i) {
       link.streams.push_back(
-          std::make_unique<ShardStream>(shard, CreateChannel(link.address, limits), exchange->rank_,
+          std::make_unique<ShardStream>(shard, CreateBulkChannel(link.address, limits), exchange->rank_,
                                         exchange->incarnation_, handler));
     }
   }

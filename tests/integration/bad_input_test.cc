@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/scratch_folder.h"
 
 namespace ps {
 namespace {
@@ -307,6 +309,22 @@ TEST_CASE("two shards cannot listen on one port") {
       Server::Start({.config = &config, .shard = 0, .clock = &clock}).status();
   CHECK(absl::IsUnavailable(status));
   CHECK_THAT(Message(status), Contains("shard 0 cannot listen on " + cluster.addresses()[0]));
+}
+
+TEST_CASE("two shards cannot listen on one unix socket, and one that ends leaves no file") {
+  const ScratchFolder folder;
+  const std::string address = "unix:" + folder.Path("0.sock");
+  const Config config = MustParse(kSmallConfig, {"shard[0].address=" + address});
+  const RealClock clock;
+  const Server::Options options = {.config = &config, .shard = 0, .clock = &clock};
+  absl::StatusOr<std::unique_ptr<Server>> first = Server::Start(options);
+  REQUIRE(first.ok());
+  const absl::Status status = Server::Start(options).status();
+  CHECK(absl::IsUnavailable(status));
+  CHECK(Message(status) == "shard 0 cannot listen on " + address + ": another process listens on " +
+                               folder.Path("0.sock"));
+  (*first)->Shutdown();
+  CHECK(!std::filesystem::exists(folder.Path("0.sock")));
 }
 
 }  // namespace ps
