@@ -21,7 +21,7 @@
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/float_buffer.h"
-#include "common/grpc_process.h"
+#include "common/process_setup.h"
 #include "server/server.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
@@ -170,7 +170,7 @@ int RunWireRole(const WireRole& role) {
   spdlog::set_default_logger(
       spdlog::stderr_color_mt(absl::StrCat(role.role, " ", role.index, " of ", role.system)));
   spdlog::set_level(spdlog::level::warn);
-  SetUpGrpc();
+  SetUpProcess();
   absl::StatusOr<Config> config = Config::Parse(role.config, "bench");
   absl::Status status = config.status();
   if (status.ok()) {

@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
-#include "common/grpc_process.h"
+#include "common/process_setup.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -26,7 +26,7 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ps::SetUpGrpc();
+  ps::SetUpProcess();
 
   absl::StatusOr<ps::Config> config = ps::Config::Load(config_path, overrides);
   if (!config.ok()) {

@@ -23,7 +23,7 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
-#include "common/grpc_process.h"
+#include "common/process_setup.h"
 #include "common/text.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
@@ -120,7 +120,7 @@ class SignalWatch {
 
 int Run(const CommandLine& command) {
   SignalWatch signals;
-  ps::SetUpGrpc();
+  ps::SetUpProcess();
   // Found out now, not after hours of training.
   if (!command.summary.empty() && !std::ofstream(command.summary, std::ios::app)) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
