@@ -33,7 +33,7 @@ constexpr int64_t kUnalignedOffset = 13;
 
 // The memory that all benchmarks share, laid out as a shard has it.
 struct Memory {
-  FloatBuffer parameters, slots[2], received;
+  FloatBuffer parameters, slots[2], sum, received;
 
   OptimizerSpan Span(int64_t begin, int64_t n) {
     return {parameters.span().subspan(begin, n),
@@ -45,7 +45,7 @@ struct Memory {
 absl::StatusOr<Memory> Allocate() {
   Memory memory;
   for (FloatBuffer* buffer :
-       {&memory.parameters, &memory.slots[0], &memory.slots[1], &memory.received}) {
+       {&memory.parameters, &memory.slots[0], &memory.slots[1], &memory.sum, &memory.received}) {
     absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(kMemoryFloats + 16);
     if (!allocated.ok()) return allocated.status();
     *buffer = *std::move(allocated);
@@ -59,6 +59,7 @@ void Fill(Memory& memory, int64_t n) {
     memory.parameters.data()[i] = static_cast<float>(i % 101 - 50) * 1e-2f;
     memory.slots[0].data()[i] = static_cast<float>(i % 7) * 1e-3f;
     memory.slots[1].data()[i] = static_cast<float>(i % 11) * 1e-3f;
+    memory.sum.data()[i] = static_cast<float>(i % 13 - 6) * 1e-3f;
   }
 }
 
@@ -101,13 +102,18 @@ std::vector<Kernel> Kernels() {
     config.set_weight_decay(1e-4f);
     const std::shared_ptr<const Optimizer> optimizer =
         Optimizer::Create(config, /*clip_value=*/1.0f);
-    kernels.push_back({OptimizerConfig::Kind_Name(config.kind()), 2 + optimizer->slots(),
-                       1 + optimizer->slots(),
-                       [optimizer](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
-                         optimizer->Apply(memory.Span(begin, n), Floats(gradient), /*scale=*/0.5f,
-                                          /*iteration=*/0, /*update=*/10);
-                         return true;
-                       }});
+    for (const bool has_sum : {false, true}) {
+      kernels.push_back(
+          {absl::StrCat(OptimizerConfig::Kind_Name(config.kind()), has_sum ? "+sum" : ""),
+           2 + optimizer->slots() + has_sum, 1 + optimizer->slots(),
+           [optimizer, has_sum](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
+             OptimizerSpan span = memory.Span(begin, n);
+             if (has_sum) span.sum = memory.sum.data() + begin;
+             optimizer->Apply(span, Floats(gradient), /*scale=*/0.5f, /*iteration=*/0,
+                              /*update=*/10);
+             return true;
+           }});
+    }
   }
   return kernels;
 }

@@ -78,14 +78,14 @@ struct Preparation {
   float scale, clip_value, weight_decay;
 };
 
-template <typename Rule>
+template <typename Rule, bool kHasSum>
 PS_VECTORIZED void Update(const Rule rule, const Preparation preparation,
                           float* __restrict parameters, float* __restrict slot0,
-                          float* __restrict slot1, const UnalignedFloat* __restrict gradient,
-                          int64_t n) {
+                          float* __restrict slot1, const float* __restrict sum,
+                          const UnalignedFloat* __restrict gradient, int64_t n) {
   const float limit = preparation.clip_value;
   for (int64_t i = 0; i < n; ++i) {
-    float g = preparation.scale * gradient[i];
+    float g = preparation.scale * (kHasSum ? sum[i] + gradient[i] : gradient[i]);
     g = g < -limit ? -limit : g;
     g = g > limit ? limit : g;
     g += preparation.weight_decay * parameters[i];
@@ -109,9 +109,10 @@ class ElementwiseOptimizer final : public Optimizer {
 
   void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
              int64_t iteration, int64_t update) const override {
-    Update(Rule(config_, LearningRate(iteration), update),
-           {scale, clip_value_, config_.weight_decay()}, span.parameters.data(), span.slots[0],
-           span.slots[1], gradient, static_cast<int64_t>(span.parameters.size()));
+    const auto update_all = span.sum == nullptr ? &Update<Rule, false> : &Update<Rule, true>;
+    update_all(Rule(config_, LearningRate(iteration), update),
+               {scale, clip_value_, config_.weight_decay()}, span.parameters.data(), span.slots[0],
+               span.slots[1], span.sum, gradient, static_cast<int64_t>(span.parameters.size()));
   }
 };
 

@@ -10,19 +10,20 @@
 
 namespace ps {
 
-// The parameters of some elements and the optimizer's state beside them. All have
-// the same number of elements.
+// The parameters of some elements, and what an update needs beside them. All have the same
+// number of elements.
 struct OptimizerSpan {
   absl::Span<float> parameters;
-  float* slots[2] = {nullptr, nullptr};  // the first Optimizer::slots() are used
+  float* slots[2] = {nullptr, nullptr};  // state: the first Optimizer::slots() are used
+  const float* sum = nullptr;            // of other gradients, added to the update's own
 };
 
 // The rule that turns a gradient into an update, element by element: applying it to
 // a range in pieces gives the same bits as in one go. Immutable and thread-safe; the
 // state lives with the caller, zero at the start.
 //
-// With g = clip(scale * gradient) + weight_decay * w and the learning rate lr of the
-// schedule at the iteration:
+// With g = clip(scale * (sum + gradient)) + weight_decay * w and the learning rate lr of the
+// schedule at the iteration, all in one pass over memory:
 //   SGD       w -= lr * g
 //   MOMENTUM  v = momentum * v + g;  w -= lr * v                (Polyak 1964)
 //   NESTEROV  v = momentum * v + g;  w -= lr * (g + momentum * v)

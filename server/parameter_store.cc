@@ -27,6 +27,15 @@ void StoredChunk::ApplySum(float scale, int64_t iteration) {
 }
 
 void StoredChunk::ApplyGradient(const Segments& gradient, int64_t iteration) {
+  Apply(/*sum=*/nullptr, gradient, /*scale=*/1.0f, iteration);
+}
+
+void StoredChunk::ApplySumAndGradient(const Segments& gradient, float scale, int64_t iteration) {
+  Apply(sum_, gradient, scale, iteration);
+}
+
+void StoredChunk::Apply(const float* sum, const Segments& gradient, float scale,
+                        int64_t iteration) {
   CountedTime time(&counters_->apply_nanoseconds);
   const uint64_t update = ++version_;
   ForEachFloatRun(gradient, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
@@ -34,7 +43,8 @@ void StoredChunk::ApplyGradient(const Segments& gradient, int64_t iteration) {
     for (int slot = 0; slot < optimizer_->slots(); ++slot) {
       run.slots[slot] = state_.slots[slot] + first;
     }
-    optimizer_->Apply(run, floats, /*scale=*/1.0f, iteration, update);
+    if (sum != nullptr) run.sum = sum + first;
+    optimizer_->Apply(run, floats, scale, iteration, update);
   });
   ++counters_->updates;
 }

@@ -41,12 +41,18 @@ class StoredChunk {
   void StartSum(const Segments& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // sum += gradient
   void AddToSum(const Segments& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // One update with `scale` times the sum, or with a gradient as received.
+  // One update with `scale` times the sum, or with a gradient as received, or with both: the last
+  // gradient of an update need not pass through the sum.
   void ApplySum(float scale, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void ApplyGradient(const Segments& gradient, int64_t iteration)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void ApplySumAndGradient(const Segments& gradient, float scale, int64_t iteration)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
+  void Apply(const float* sum, const Segments& gradient, float scale, int64_t iteration)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
   const Chunk& info_;
   const OptimizerSpan state_;
   float* const sum_;

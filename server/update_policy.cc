@@ -113,8 +113,8 @@ class SyncPolicy final : public UpdatePolicy {
     uint64_t iteration ABSL_GUARDED_BY(chunk->mutex) = 0;
     std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
     int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;
-    int taken ABSL_GUARDED_BY(chunk->mutex) = 0;   // deterministic: ranks added up so far
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;  // gradients in the sum
+    int taken ABSL_GUARDED_BY(chunk->mutex) = 0;   // of them; deterministic: in order of ranks
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;  // of those: not skipped
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
   };
 
@@ -126,28 +126,34 @@ class SyncPolicy final : public UpdatePolicy {
     }
     gather.pushed[gradient.header.worker].held = std::move(gradient);
     while (gather.taken < workers_ && gather.pushed[gather.taken].sink != nullptr) {
-      Add(gather, std::exchange(gather.pushed[gather.taken++].held, Gradient()));
+      Add(gather, std::exchange(gather.pushed[gather.taken].held, Gradient()));
     }
   }
 
+  // Takes the next gradient into the sum; the last one makes the update, with the mean.
   void Add(Gather& gather, const Gradient& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-    if (gradient.header.skip) return;
-    if (gather.summed++ > 0) {
-      gather.chunk->AddToSum(gradient.data);
-    } else if (workers_ > 1) {
-      gather.chunk->StartSum(gradient.data);
-    } else {
+    const bool first = gather.summed == 0;
+    const bool last = ++gather.taken == workers_;
+    if (gradient.header.skip) {
+      if (last && !first) gather.chunk->ApplySum(1.0f / gather.summed, gather.iteration);
+      return;
+    }
+    ++gather.summed;
+    if (first && last) {
       gather.chunk->ApplyGradient(gradient.data, gather.iteration);
+    } else if (first) {
+      gather.chunk->StartSum(gradient.data);
+    } else if (last) {
+      gather.chunk->ApplySumAndGradient(gradient.data, 1.0f / gather.summed, gather.iteration);
+    } else {
+      gather.chunk->AddToSum(gradient.data);
     }
   }
 
-  // Applies the mean and begins the next iteration; returns whom to answer.
+  // Begins the next iteration; returns whom to answer.
   std::vector<std::shared_ptr<ReplySink>> Complete(Gather& gather)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-    if (workers_ > 1 && gather.summed > 0) {
-      gather.chunk->ApplySum(1.0f / gather.summed, gather.iteration);
-    }
     counters_->straggler_wait_nanoseconds +=
         absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
     std::vector<std::shared_ptr<ReplySink>> released;

@@ -153,6 +153,31 @@ TEST_CASE("an optimizer uses as many slots as it says") {
   }
 }
 
+TEST_CASE("a sum beside the gradient gives the bits of their sum as the gradient") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const size_t n = 1000;
+  for (const OptimizerConfig::Kind kind : kKinds) {
+    CAPTURE(OptimizerConfig::Kind_Name(kind));
+    OptimizerConfig config;
+    config.set_kind(kind);
+    config.set_weight_decay(0.01f);
+    const auto optimizer = Optimizer::Create(config, /*clip_value=*/0.5f);
+    State together(RandomFloats(random, n));
+    State apart = together;
+    const std::vector<float> sum = RandomFloats(random, n);
+    const std::vector<float> gradient = RandomFloats(random, n);
+    std::vector<float> total = sum;
+    for (size_t i = 0; i < n; ++i) total[i] += gradient[i];
+    OptimizerSpan span = together.Whole();
+    span.sum = sum.data();
+    optimizer->Apply(span, Unaligned(gradient.data()), 0.25f, 0, 1);
+    optimizer->Apply(apart.Whole(), Unaligned(total.data()), 0.25f, 0, 1);
+    CHECK(together == apart);
+  }
+}
+
 TEST_CASE("an update in random pieces gives the bits of one in one go") {
   const auto seed = std::random_device()();
   CAPTURE(seed);

@@ -74,15 +74,17 @@ TEST_CASE_METHOD(ShardFixture, "SYNC refuses an iteration that the chunk cannot 
 }
 
 TEST_CASE_METHOD(ShardFixture, "a skipping worker counts as arrived but not in the mean") {
-  Start(2);
-  GradientHeader skip = Header(0, 0);
-  skip.skip = true;
-  REQUIRE(Push(skip, {}).ok());
-  REQUIRE(Push(1, 0, {4, 0, 0, 0}).ok());
-  RequireNear(Applied(), {4, 0, 0, 0});
+  const int skipping = GENERATE(0, 1, 2);  // the first, between, the last
+  Start(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    GradientHeader skip = Header(rank, 0);
+    skip.skip = true;
+    REQUIRE((rank == skipping ? Push(skip, {}) : Push(rank, 0, {4, 0, 0, 2})).ok());
+  }
+  RequireNear(Applied(), {4, 0, 0, 2});
   CHECK(Replies(0) == 1);
   CHECK(shard->Stats().skipped_pushes() == 1);
-  CHECK(shard->Stats().pushes() == 1);
+  CHECK(shard->Stats().pushes() == 2);
 }
 
 TEST_CASE_METHOD(ShardFixture, "no update is made when every worker skips") {
