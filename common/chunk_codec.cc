@@ -30,6 +30,8 @@ class HeaderWriter {
     RawVarint(Tag(field, kVarint));
     RawVarint(value);
   }
+  // A negative number is written with 64 bits.
+  void Enum(uint32_t field, int32_t value) { Varint(field, static_cast<uint64_t>(int64_t{value})); }
   void Fixed64(uint32_t field, uint64_t value) {
     if (value == 0) return;
     RawVarint(Tag(field, kFixed64));
@@ -196,6 +198,7 @@ EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
   writer.Varint(4, header.chunk);
   writer.Varint(5, header.base_version);
   writer.Varint(6, header.skip);
+  writer.Enum(7, header.encoding);
   return writer.Data(data_bytes);
 }
 
@@ -204,6 +207,7 @@ EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes) {
   writer.Varint(1, header.iteration);
   writer.Varint(2, header.chunk);
   writer.Varint(3, header.version);
+  writer.Enum(4, header.encoding);
   return writer.Data(data_bytes);
 }
 
@@ -225,6 +229,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
             return Store(reader.Varint(), &header.base_version);
           case Tag(6, kVarint):
             return Store(reader.Varint(), &header.skip);
+          case Tag(7, kVarint):
+            return Store(reader.Varint(), &header.encoding);
           case Tag(kDataField, kBytes):
             return StoreBytes(reader, &out.data);
           default:
@@ -247,6 +253,8 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
             return Store(reader.Varint(), &header.chunk);
           case Tag(3, kVarint):
             return Store(reader.Varint(), &header.version);
+          case Tag(4, kVarint):
+            return Store(reader.Varint(), &header.encoding);
           case Tag(kDataField, kBytes):
             return StoreBytes(reader, &out.data);
           default:

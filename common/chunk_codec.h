@@ -31,6 +31,7 @@ struct GradientHeader {
   uint32_t chunk = 0;
   uint64_t base_version = 0;
   bool skip = false;
+  int32_t encoding = 0;  // an Encoding, or whatever number was received
 };
 
 // The fields of ParameterChunk other than `data`.
@@ -38,9 +39,11 @@ struct ParameterHeader {
   uint64_t iteration = 0;
   uint32_t chunk = 0;
   uint64_t version = 0;
+  int32_t encoding = 0;  // as GradientHeader's
 };
 
-// The encoded fields and the tag and length of `data`: at most 5 fields, 11 bytes each.
+// The encoded fields and the tag and length of `data`: at most 67 bytes, of a GradientHeader
+// whose numbers are all as long as can be.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data(); }
@@ -52,7 +55,7 @@ class EncodedHeader {
   size_t size_ = 0;
 };
 
-// To be followed by exactly `data_bytes` bytes of float32, little-endian.
+// To be followed by exactly `data_bytes` bytes of elements, little-endian.
 EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes);
 EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes);
 
@@ -69,35 +72,43 @@ struct Decoded {
 absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& message);
 absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& message);
 
-// Calls `run(first, floats, count)` for the float32 elements in `segments`, in order:
-// `count` of them from element `first` on, at an address of any alignment. An element
-// that straddles a border between pieces is put together and passed alone.
-// REQUIRES: SegmentsSize(segments) is a multiple of 4.
-template <typename Run>
-void ForEachFloatRun(const Segments& segments, Run run) {
+// Calls `run(first, bytes, count)` for the elements of `kBytes` bytes in `segments`, in order:
+// `count` of them from element `first` on, at an address of any alignment. An element that
+// straddles a border between pieces is put together and passed alone.
+// REQUIRES: SegmentsSize(segments) is a multiple of `kBytes`.
+template <size_t kBytes, typename Run>
+void ForEachElementRun(const Segments& segments, Run run) {
   int64_t element = 0;
-  char straddling[sizeof(float)];
+  char straddling[kBytes];
   size_t carried = 0;
   for (const absl::Span<const char> segment : segments) {
     const char* bytes = segment.data();
     size_t left = segment.size();
     if (carried > 0) {
-      const size_t missing = sizeof(float) - carried;
+      const size_t missing = kBytes - carried;
       const size_t taken = left < missing ? left : missing;
       std::memcpy(straddling + carried, bytes, taken);
       carried += taken;
       bytes += taken;
       left -= taken;
-      if (carried < sizeof(float)) continue;
-      run(element++, reinterpret_cast<const UnalignedFloat*>(straddling), int64_t{1});
+      if (carried < kBytes) continue;
+      run(element++, static_cast<const char*>(straddling), int64_t{1});
       carried = 0;
     }
-    const int64_t whole = static_cast<int64_t>(left / sizeof(float));
-    if (whole > 0) run(element, reinterpret_cast<const UnalignedFloat*>(bytes), whole);
+    const int64_t whole = static_cast<int64_t>(left / kBytes);
+    if (whole > 0) run(element, bytes, whole);
     element += whole;
-    carried = left % sizeof(float);
-    std::memcpy(straddling, bytes + whole * sizeof(float), carried);
+    carried = left % kBytes;
+    std::memcpy(straddling, bytes + whole * kBytes, carried);
   }
+}
+
+// The same for float32, as `run(first, floats, count)`.
+template <typename Run>
+void ForEachFloatRun(const Segments& segments, Run run) {
+  ForEachElementRun<sizeof(float)>(segments, [&](int64_t first, const char* bytes, int64_t count) {
+    run(first, reinterpret_cast<const UnalignedFloat*>(bytes), count);
+  });
 }
 
 }  // namespace ps

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/encoding.h"
 #include "common/status_conversion.h"
 
 namespace ps {
@@ -13,6 +14,11 @@ absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& messa
   if (message.chunk() >= plan.chunks().size() || plan.chunks()[message.chunk()].shard != shard) {
     return absl::DataLossError(
         absl::StrCat("sent chunk ", message.chunk(), ", which the plan does not give to it"));
+  }
+  if (message.encoding() != FLOAT32) {
+    return absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " as ",
+                                            EncodingName(message.encoding()),
+                                            " where FLOAT32 was asked for"));
   }
   const size_t expected = plan.chunks()[message.chunk()].size * sizeof(float);
   if (message.data().size() != expected) {

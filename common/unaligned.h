@@ -1,10 +1,13 @@
 #ifndef PS_COMMON_UNALIGNED_H_
 #define PS_COMMON_UNALIGNED_H_
 
+#include <cstdint>
+
 namespace ps {
 
-// A float at any address: received data starts where the message header ends.
+// Elements at any address: received data starts where the message header ends.
 typedef float UnalignedFloat __attribute__((aligned(1), may_alias));
+typedef uint16_t UnalignedHalf __attribute__((aligned(1), may_alias));  // any 16-bit format
 
 }  // namespace ps
 

@@ -7,17 +7,9 @@
 
 namespace ps {
 
-// What is done to the `n` elements of a received gradient at `gradient`, in one pass over the
-// memory. `sum` does not overlap it. Thread-safe on disjoint sums.
-
-// sum = gradient.
-void CopyGradient(float* sum, const UnalignedFloat* gradient, int64_t n);
-
-// sum += gradient.
+// sum += gradient, `n` elements in one pass over the memory. `sum` does not overlap the
+// gradient. Thread-safe on disjoint sums.
 void AddGradient(float* sum, const UnalignedFloat* gradient, int64_t n);
-
-// The index of the first NaN or infinity, or -1.
-int64_t FindNonFinite(const UnalignedFloat* gradient, int64_t n);
 
 }  // namespace ps
 

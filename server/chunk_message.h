@@ -13,8 +13,10 @@ enum class ChunkData {
   kCopy,
 };
 
-// A ParameterChunk message with the present parameters of `chunk`.
-grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, ChunkData data);
+// A ParameterChunk message with the present parameters of `chunk`. Only FLOAT32 can borrow:
+// in another encoding they are always a copy.
+grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
+                                       ChunkData data);
 
 }  // namespace ps
 

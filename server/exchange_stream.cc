@@ -31,7 +31,9 @@ std::shared_ptr<ExchangeStream> ExchangeStream::Start(
   if (opened.ok()) {
     stream->StartRead(&stream->read_);
   } else {
-    stream->End(opened);
+    // A run that fails while a worker opens its streams costs it its rank: it shall hear why.
+    const absl::Status failure = shard->failure();
+    stream->End(failure.ok() ? opened : failure);
   }
   return stream;
 }
@@ -131,9 +133,11 @@ void ExchangeStream::WriteNext() {
     return;
   }
   StoredChunk& chunk = shard_->store().chunks()[shard_->store().IndexOf(next.chunk)];
-  const uint64_t bytes = chunk.info().size * sizeof(float);
-  write_ = ParameterChunkMessage(
-      chunk, next.iteration, shard_->RepliesMayBorrow() ? ChunkData::kBorrow : ChunkData::kCopy);
+  const Encoding encoding = shard_->config().proto().exchange().parameter_encoding();
+  const uint64_t bytes = EncodedBytes(encoding, chunk.info().size);
+  write_ =
+      ParameterChunkMessage(chunk, next.iteration, encoding,
+                            shard_->RepliesMayBorrow() ? ChunkData::kBorrow : ChunkData::kCopy);
   ++shard_->counters().pulls;
   shard_->counters().bytes_out += bytes;
   shard_->membership().CountReply(worker_, bytes);

@@ -12,7 +12,7 @@ namespace ps {
 // as long as `owner`.
 struct Gradient {
   GradientHeader header;
-  Segments data;  // float32, in pieces of any alignment
+  Segments data;  // in pieces of any alignment
   std::shared_ptr<const void> owner;
 };
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include "server/vectorized.h"
+#include "common/vectorized.h"
 
 namespace ps {
 namespace {

@@ -7,16 +7,15 @@ namespace ps {
 
 void StoredChunk::StartSum(const Segments& gradient) {
   CountedTime time(&counters_->aggregate_nanoseconds);
-  ForEachFloatRun(gradient, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
-    CopyGradient(sum_ + first, floats, count);
-  });
+  Decode(gradient_encoding_, gradient, sum_);
 }
 
 void StoredChunk::AddToSum(const Segments& gradient) {
   CountedTime time(&counters_->aggregate_nanoseconds);
-  ForEachFloatRun(gradient, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
-    AddGradient(sum_ + first, floats, count);
-  });
+  ForEachDecodedRun(gradient_encoding_, gradient,
+                    [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+                      AddGradient(sum_ + first, floats, count);
+                    });
 }
 
 void StoredChunk::ApplySum(float scale, int64_t iteration) {
@@ -38,14 +37,15 @@ void StoredChunk::Apply(const float* sum, const Segments& gradient, float scale,
                         int64_t iteration) {
   CountedTime time(&counters_->apply_nanoseconds);
   const uint64_t update = ++version_;
-  ForEachFloatRun(gradient, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+  const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
     OptimizerSpan run{state_.parameters.subspan(first, count)};
     for (int slot = 0; slot < optimizer_->slots(); ++slot) {
       run.slots[slot] = state_.slots[slot] + first;
     }
     if (sum != nullptr) run.sum = sum + first;
     optimizer_->Apply(run, floats, scale, iteration, update);
-  });
+  };
+  ForEachDecodedRun(gradient_encoding_, gradient, apply);
   ++counters_->updates;
 }
 
@@ -84,7 +84,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
-    store->chunks_.emplace_back(chunk, state, sum, store->optimizer_.get(), counters);
+    store->chunks_.emplace_back(chunk, config.proto().exchange().gradient_encoding(), state, sum,
+                                store->optimizer_.get(), counters);
   }
   return store;
 }

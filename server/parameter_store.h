@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "common/chunk_codec.h"
 #include "common/config.h"
+#include "common/encoding.h"
 #include "common/float_buffer.h"
 #include "server/optimizer.h"
 #include "server/shard_counters.h"
@@ -18,13 +19,18 @@
 namespace ps {
 
 // One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients
-// of the update being gathered, and the arithmetic on them. Gradients are read where
-// they were received. A view: ParameterStore owns the memory.
+// of the update being gathered, and the arithmetic on them. Gradients come in the encoding
+// of the config and are read where they were received. A view: ParameterStore owns the memory.
 class StoredChunk {
  public:
-  StoredChunk(const Chunk& info, OptimizerSpan state, float* sum, const Optimizer* optimizer,
-              ShardCounters* counters)
-      : info_(info), state_(state), sum_(sum), optimizer_(optimizer), counters_(counters) {}
+  StoredChunk(const Chunk& info, Encoding gradient_encoding, OptimizerSpan state, float* sum,
+              const Optimizer* optimizer, ShardCounters* counters)
+      : info_(info),
+        gradient_encoding_(gradient_encoding),
+        state_(state),
+        sum_(sum),
+        optimizer_(optimizer),
+        counters_(counters) {}
 
   // Guards everything below; taken before any other lock of the server.
   absl::Mutex mutex;
@@ -54,6 +60,7 @@ class StoredChunk {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const Chunk& info_;
+  const Encoding gradient_encoding_;
   const OptimizerSpan state_;
   float* const sum_;
   const Optimizer* const optimizer_;

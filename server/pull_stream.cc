@@ -1,6 +1,7 @@
 #include "server/pull_stream.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/encoding.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "proto/parameter_server.pb.h"
 #include "server/chunk_message.h"
@@ -17,7 +18,13 @@ PullStream::PullStream(Shard* shard, const grpc::ByteBuffer& request) : shard_(s
     Finish({grpc::StatusCode::FAILED_PRECONDITION,
             absl::StrCat("the puller has another plan than shard ", shard->index(),
                          "; give both the same config file")});
+  } else if (!Encoding_IsValid(parsed.encoding())) {
+    Finish(
+        {grpc::StatusCode::INVALID_ARGUMENT,
+         absl::StrCat("the puller asks for ", EncodingName(parsed.encoding()), "; shard ",
+                      shard->index(), " speaks ", EncodingNames([](Encoding) { return true; }))});
   } else {
+    encoding_ = parsed.encoding();
     WriteNext();
   }
 }
@@ -36,9 +43,9 @@ void PullStream::WriteNext() {
     return;
   }
   StoredChunk& chunk = shard_->store().chunks()[next_++];
-  write_ = ParameterChunkMessage(chunk, /*iteration=*/0, ChunkData::kCopy);
+  write_ = ParameterChunkMessage(chunk, /*iteration=*/0, encoding_, ChunkData::kCopy);
   ++shard_->counters().pulls;
-  shard_->counters().bytes_out += chunk.info().size * sizeof(float);
+  shard_->counters().bytes_out += EncodedBytes(encoding_, chunk.info().size);
   StartWrite(&write_);
 }
 

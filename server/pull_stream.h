@@ -8,7 +8,7 @@
 namespace ps {
 
 // One Pull RPC: sends every chunk of the shard, each a copy of its parameters at the
-// moment of sending. Deletes itself when the RPC is done.
+// moment of sending, in the encoding that was asked for. Deletes itself when the RPC is done.
 class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // `request`: a serialised PullRequest. `shard` must outlive the RPC.
@@ -20,6 +20,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void WriteNext();
 
   Shard* const shard_;
+  Encoding encoding_ = FLOAT32;
   size_t next_ = 0;  // index of the next chunk to send
   grpc::ByteBuffer write_;
 };

@@ -1,13 +1,14 @@
 #include "server/shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/encoding.h"
 #include "common/incarnation.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "server/aggregate.h"
 #include "server/resident_memory.h"
 
 namespace ps {
@@ -22,6 +23,23 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   differencer.ReportDifferencesToString(&report);
   differencer.Compare(own, theirs);
   return absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}});
+}
+
+// OK where the worker speaks the encodings of the exchange.
+absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& request) {
+  const auto speaks = [&](int encoding) {
+    const auto& listed = request.encodings();
+    return encoding == FLOAT32 || std::find(listed.begin(), listed.end(), encoding) != listed.end();
+  };
+  for (const auto& [field, encoding] :
+       {std::pair("gradient_encoding", exchange.gradient_encoding()),
+        std::pair("parameter_encoding", exchange.parameter_encoding())}) {
+    if (speaks(encoding)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", request.worker(), " does not speak ", EncodingName(encoding),
+                     ", which is the run's exchange.", field, ", but ", EncodingNames(speaks)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -67,6 +85,8 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
         " than shard ", index_, "; give both the same config file",
         differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
   }
+  absl::Status speaks = CheckEncodings(config_.proto().exchange(), request);
+  if (!speaks.ok()) return speaks;
   absl::Status joined = membership_.Join(request.worker(), request.incarnation(), address);
   if (!joined.ok()) return joined;
   JoinResponse response;
@@ -114,24 +134,25 @@ absl::Status Shard::Push(Gradient gradient, std::shared_ptr<ReplySink> sink) {
 
 absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) {
   const GradientHeader& header = gradient.header;
+  const Encoding encoding = config_.proto().exchange().gradient_encoding();
+  if (header.encoding != encoding) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
+        "; the run's exchange.gradient_encoding is ", EncodingName(encoding)));
+  }
   const size_t bytes = SegmentsSize(gradient.data);
-  const size_t expected = header.skip ? 0 : chunk.size * sizeof(float);
+  const size_t expected = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
   if (bytes != expected) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", header.worker, " pushed ", bytes, " bytes for chunk ", chunk.id,
                      header.skip ? " with `skip`" : "", ", which takes ", expected));
   }
-  int64_t bad = -1;
-  ForEachFloatRun(gradient.data, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
-    if (bad >= 0) return;
-    const int64_t found = FindNonFinite(floats, count);
-    if (found >= 0) bad = first + found;
-  });
+  const int64_t bad = FindNonFinite(encoding, gradient.data);
   if (bad < 0) return absl::OkStatus();
-  const absl::Status status = absl::InvalidArgumentError(
-      absl::StrCat("worker ", header.worker, " pushed a gradient that is not finite at iteration ",
-                   header.iteration, ": ", config_.model().tensors()[chunk.tensor].name,
-                   " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
+  const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+      "worker ", header.worker, " pushed a gradient that is not finite", RangeOf(encoding),
+      " at iteration ", header.iteration, ": ", config_.model().tensors()[chunk.tensor].name,
+      " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
   // Under SKIP a worker leaves such a gradient out itself, whole: one that does not is
   // refused, and others are not harmed.
   if (config_.proto().update().non_finite() == Update::REJECT) Fail(status);

@@ -50,8 +50,8 @@ class Shard {
 
   // Takes a rank; the answer has the iteration to start from. Errors: those of
   // Membership::Join; FAILED_PRECONDITION where the worker's config or plan is another
-  // (names the fields that differ, where the request has its config) or the run has
-  // failed.
+  // (names the fields that differ, where the request has its config), the worker does not
+  // speak an encoding of the exchange, or the run has failed.
   absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
 
   // Gives the rank up. Under SYNC a request with an error fails the run for the others,
@@ -59,9 +59,9 @@ class Shard {
   absl::Status Leave(const LeaveRequest& request);
 
   // Counts one gradient chunk; its sender must be bound to the rank in the header.
-  // Errors: INVALID_ARGUMENT for an unknown chunk, a length that is not the chunk's, a
-  // non-finite value (which under REJECT also fails the run); FAILED_PRECONDITION for a
-  // wrong iteration; the failure of the run.
+  // Errors: INVALID_ARGUMENT for an unknown chunk, an encoding that is not the config's, a
+  // length that is not the chunk's, a non-finite value (which under REJECT also fails the run);
+  // FAILED_PRECONDITION for a wrong iteration; the failure of the run.
   absl::Status Push(Gradient gradient, std::shared_ptr<ReplySink> sink);
 
   // The last stream of a worker ended without a Leave. Under SYNC that fails the run.

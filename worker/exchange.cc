@@ -1,9 +1,9 @@
 // A push-pull, step by step:
 //   1. PushPull marks every chunk pending and queues it on one of its shard's streams.
 //   2. ShardStream asks for the message when the one before has passed flow control;
-//      GradientMessage lends it the gradient's own memory (Borrow).
-//   3. The shard answers (server/exchange_stream.cc); TakeParameters copies the received
-//      pieces to their final place and takes the chunk off the pending ones.
+//      GradientMessage lends it the gradient's own memory (Borrow), or encodes it.
+//   3. The shard answers (server/exchange_stream.cc); TakeParameters copies or decodes the
+//      received pieces to their final place and takes the chunk off the pending ones.
 //   4. AwaitRound returns when nothing is pending and gRPC has given all memory back.
 
 #include "worker/exchange.h"
@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/channel_options.h"
+#include "common/encoded_slice.h"
+#include "common/encoding.h"
 #include "common/incarnation.h"
 #include "common/pull.h"
 #include "common/status_conversion.h"
@@ -193,6 +195,7 @@ absl::Status Exchange::Join(int shard) {
   request.set_config_fingerprint(config_.fingerprint());
   request.set_plan_fingerprint(config_.plan().fingerprint());
   *request.mutable_config() = config_.Contract();
+  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) request.add_encodings(encoding);
 
   links_[shard]->asked = true;
   const double limit_seconds = config_.proto().limits().startup_seconds();
@@ -247,13 +250,15 @@ absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradi
     pending_.assign(chunks.size(), true);
     pending_count_ = chunks.size();
   }
+  const ExchangeConfig& exchange = config_.proto().exchange();
   std::vector<size_t> next_stream(links_.size());
   for (const Chunk& chunk : chunks) {
     auto& streams = links_[chunk.shard]->streams;
     streams[next_stream[chunk.shard]++ % streams.size()]->Push(chunk.id);
-    const uint64_t bytes = chunk.size * sizeof(float);
-    traffic_.bytes_in += bytes;
-    if (!gradients.empty()) traffic_.bytes_out += bytes;
+    traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), chunk.size);
+    if (!gradients.empty()) {
+      traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), chunk.size);
+    }
   }
   traffic_.pushes += chunks.size();
   return AwaitRound();
@@ -291,18 +296,45 @@ absl::Status Exchange::AwaitRound() {
 
 grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
   const Chunk& chunk = config_.plan().chunks()[chunk_id];
+  const Encoding encoding = config_.proto().exchange().gradient_encoding();
   GradientHeader header{.worker = static_cast<uint32_t>(rank_),
                         .incarnation = incarnation_,
                         .iteration = iteration_,
                         .chunk = chunk_id,
                         .base_version = versions_[chunk_id],
-                        .skip = gradients_.empty()};
-  const size_t bytes = header.skip ? 0 : chunk.size * sizeof(float);
+                        .skip = gradients_.empty(),
+                        .encoding = encoding};
+  const size_t bytes = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
   const EncodedHeader encoded = EncodeHeader(header, bytes);
   grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};
   if (header.skip) return grpc::ByteBuffer(slices, 1);
-  slices[1] = borrow_->Lend(gradients_.subspan(chunk.model_offset, chunk.size));
+  const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
+  slices[1] = encoding == FLOAT32 ? borrow_->Lend(gradient) : EncodedSlice(encoding, gradient);
   return grpc::ByteBuffer(slices, 2);
+}
+
+absl::Status Exchange::CheckParameters(const Chunk& chunk,
+                                       const Decoded<ParameterHeader>& answer) const {
+  const Encoding encoding = config_.proto().exchange().parameter_encoding();
+  if (answer.header.encoding != encoding) {
+    return absl::InternalError(
+        absl::StrCat("it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
+                     "; the run's exchange.parameter_encoding is ", EncodingName(encoding)));
+  }
+  const size_t bytes = SegmentsSize(answer.data);
+  const size_t expected = EncodedBytes(encoding, chunk.size);
+  if (bytes != expected) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
+                                            " bytes instead of ", expected));
+  }
+  if (encoding == FLOAT32) return absl::OkStatus();
+  // The shard encodes what it has; a parameter that does not fit must not go unnoticed.
+  const int64_t bad = FindNonFinite(encoding, answer.data);
+  if (bad < 0) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("it answered with a parameter that is not finite", RangeOf(encoding), ": ",
+                   config_.model().tensors()[chunk.tensor].name, " element ", chunk.begin + bad,
+                   " (chunk ", chunk.id, ")"));
 }
 
 absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
@@ -319,16 +351,9 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
     }
   }
   const Chunk& chunk = chunks[header.chunk];
-  if (SegmentsSize(decoded->data) != chunk.size * sizeof(float)) {
-    return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ",
-                                            SegmentsSize(decoded->data), " bytes instead of ",
-                                            chunk.size * sizeof(float)));
-  }
-  char* out = reinterpret_cast<char*>(parameters_.data() + chunk.model_offset);
-  for (const auto& segment : decoded->data) {
-    std::memcpy(out, segment.data(), segment.size());
-    out += segment.size();
-  }
+  if (absl::Status wrong = CheckParameters(chunk, *decoded); !wrong.ok()) return wrong;
+  Decode(config_.proto().exchange().parameter_encoding(), decoded->data,
+         parameters_.data() + chunk.model_offset);
   versions_[chunk.id] = header.version;
   absl::MutexLock lock(&mutex_);
   pending_[header.chunk] = false;

@@ -33,7 +33,7 @@ class Exchange final : private ShardStream::Handler {
     std::stop_token stop = {};
   };
 
-  // What this worker has sent and received, of tensor data.
+  // What this worker has sent and received, of tensor data as encoded.
   struct Traffic {
     uint64_t pushes = 0;  // chunks
     uint64_t bytes_out = 0;
@@ -62,7 +62,8 @@ class Exchange final : private ShardStream::Handler {
   //
   // Errors, all final for this exchange: naming the shard whose stream ended, with its
   // reason; DEADLINE_EXCEEDED naming one that has not answered for longer than
-  // limits.exchange_seconds.
+  // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding
+  // does not hold.
   absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
                         absl::Span<float> parameters);
 
@@ -91,6 +92,10 @@ class Exchange final : private ShardStream::Handler {
   grpc::ByteBuffer GradientMessage(uint32_t chunk) override;
   absl::Status TakeParameters(int shard, const Segments& message) override;
   void StreamEnded(int shard, const absl::Status& status) override;
+
+  // Whether an answer to a push of `chunk` has the encoding and length of the run, and, in
+  // 16 bits, only finite values.
+  absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
 
   std::string ShardName(int shard) const;  // "shard 1 (10.0.0.2:50051)"
   // An error with the shard's name before it.

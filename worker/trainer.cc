@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/encoding.h"
 #include "spdlog/spdlog.h"
 #include "worker/gradient_norm.h"
 
@@ -220,7 +221,9 @@ bool Trainer::PrepareGradient() {
   const double norm = GlobalNorm(gradients_.span());
   if (!std::isfinite(norm)) return !may_skip;  // otherwise the shard refuses it, and says why
   if (limit > 0 && norm > limit) Scale(static_cast<float>(limit / norm), gradients_.span());
-  return true;
+  // What the encoding makes an infinity of is left out as an infinity is.
+  return !may_skip ||
+         FitsEncoding(config_.proto().exchange().gradient_encoding(), gradients_.span());
 }
 
 absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {

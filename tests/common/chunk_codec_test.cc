@@ -47,6 +47,13 @@ std::string Encoded(const Header& header, const std::string& data) {
   return std::string(encoded.data(), encoded.size()) + data;
 }
 
+// An open enum: any int32, negative ones too, but mostly those that there are.
+Encoding RandomEncoding(std::mt19937_64& random) {
+  const uint64_t number = random();
+  return static_cast<Encoding>(random() % 4 == 0 ? static_cast<int32_t>(number)
+                                                 : static_cast<int32_t>(number % 3));
+}
+
 GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   GradientChunk message;
   message.set_worker(RandomNumber(random));
@@ -55,6 +62,7 @@ GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   message.set_chunk(RandomNumber(random));
   message.set_base_version(RandomNumber(random));
   message.set_skip(random() % 2 == 0);
+  message.set_encoding(RandomEncoding(random));
   message.set_data(RandomBytes(random() % 300, random));
   return message;
 }
@@ -66,6 +74,7 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
   REQUIRE(decoded.header.chunk == message.chunk());
   REQUIRE(decoded.header.base_version == message.base_version());
   REQUIRE(decoded.header.skip == message.skip());
+  REQUIRE(decoded.header.encoding == message.encoding());
   REQUIRE(Join(decoded.data) == message.data());
 }
 
@@ -77,8 +86,9 @@ TEST_CASE("an encoded gradient chunk has the bytes of the generated code") {
   std::mt19937_64 random(seed);
   for (int i = 0; i < 1000; ++i) {
     const GradientChunk message = RandomGradientChunk(random);
-    const GradientHeader header{message.worker(), message.incarnation(),  message.iteration(),
-                                message.chunk(),  message.base_version(), message.skip()};
+    const GradientHeader header{message.worker(),  message.incarnation(),  message.iteration(),
+                                message.chunk(),   message.base_version(), message.skip(),
+                                message.encoding()};
     REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
   }
 }
@@ -92,8 +102,10 @@ TEST_CASE("an encoded parameter chunk has the bytes of the generated code") {
     message.set_iteration(RandomNumber(random));
     message.set_chunk(RandomNumber(random));
     message.set_version(RandomNumber(random));
+    message.set_encoding(RandomEncoding(random));
     message.set_data(RandomBytes(random() % 300, random));
-    const ParameterHeader header{message.iteration(), message.chunk(), message.version()};
+    const ParameterHeader header{message.iteration(), message.chunk(), message.version(),
+                                 message.encoding()};
     REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
 
     const std::string bytes = message.SerializeAsString();
@@ -102,8 +114,18 @@ TEST_CASE("an encoded parameter chunk has the bytes of the generated code") {
     REQUIRE(decoded->header.iteration == message.iteration());
     REQUIRE(decoded->header.chunk == message.chunk());
     REQUIRE(decoded->header.version == message.version());
+    REQUIRE(decoded->header.encoding == message.encoding());
     REQUIRE(Join(decoded->data) == message.data());
   }
+}
+
+TEST_CASE("FLOAT32 is not on the wire, and the longest header fits") {
+  GradientHeader header{1, 2, 3, 4, 5, true, FLOAT32};
+  const std::string without = Encoded(header, "data");
+  header.encoding = BFLOAT16;
+  CHECK(Encoded(header, "data").size() == without.size() + 2);
+  header = {UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT64_MAX, true, -1};
+  CHECK(EncodeHeader(header, SIZE_MAX).size() == 67);
 }
 
 TEST_CASE("a gradient chunk is decoded from pieces of any length") {

@@ -52,15 +52,17 @@ std::string Join(const Segments& segments) {
   return bytes;
 }
 
-void CheckFloats(const Segments& data, const std::string& expected) {
-  std::string floats(expected.size(), '\0');
+template <size_t kBytes>
+void CheckElements(const Segments& data, const std::string& expected) {
+  if (expected.size() % kBytes != 0) return;
+  std::string elements(expected.size(), '\0');
   size_t next = 0;
-  ForEachFloatRun(data, [&](int64_t first, const UnalignedFloat* run, int64_t count) {
-    Require(first * sizeof(float) == next, "a run of floats begins elsewhere");
-    std::memcpy(floats.data() + next, run, count * sizeof(float));
-    next += count * sizeof(float);
+  ForEachElementRun<kBytes>(data, [&](int64_t first, const char* run, int64_t count) {
+    Require(first * kBytes == next, "a run of elements begins elsewhere");
+    std::memcpy(elements.data() + next, run, count * kBytes);
+    next += count * kBytes;
   });
-  Require(next == expected.size() && floats == expected, "the floats");
+  Require(next == expected.size() && elements == expected, "the elements");
 }
 
 template <typename Message, typename Decode>
@@ -81,7 +83,8 @@ void Check(const std::string& bytes, const Pieces& pieces, Decode decode) {
   const EncodedHeader header = EncodeHeader(decoded->header, data.size());
   Require(std::string(header.data(), header.size()) + data == expected.SerializeAsString(),
           "the fields");
-  if (data.size() % sizeof(float) == 0) CheckFloats(decoded->data, data);
+  CheckElements<sizeof(float)>(decoded->data, data);
+  CheckElements<sizeof(uint16_t)>(decoded->data, data);
 }
 
 }  // namespace

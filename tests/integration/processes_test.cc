@@ -108,6 +108,23 @@ TEST_CASE("launch trains the digits to 95 %, memory-based, sync and async") {
   }
 }
 
+TEST_CASE("half-width exchanges train the digits as well") {
+  for (const std::string encoding : {"FLOAT16", "BFLOAT16"}) {
+    for (const std::string config : {"digits_sync", "digits_async"}) {
+      CAPTURE(encoding, config);
+      const ScratchFolder folder;
+      Program launch(
+          Command({"tools/launch", absl::StrCat("--config=configs/", config, ".textproto"), "--set",
+                   "training.epochs=12", "--set", "exchange.gradient_encoding=" + encoding, "--set",
+                   "exchange.parameter_encoding=" + encoding},
+                  Sockets(folder)));
+      const int exit_code = launch.Wait();
+      INFO(launch.output());
+      CHECK(exit_code == 0);  // the configs require 95 %
+    }
+  }
+}
+
 TEST_CASE("when a shard is killed, launch ends all others and names it") {
   const ScratchFolder folder;
   Program launch({"tools/launch", "--config=" + EndlessConfig(folder)});

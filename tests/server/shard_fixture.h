@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/encoding.h"
 #include "server/shard.h"
 #include "tests/testing/fake_clock.h"
 
@@ -77,22 +78,24 @@ class ShardFixture {
             .incarnation = Incarnation(rank),
             .iteration = iteration,
             .chunk = 0,
-            .base_version = base_version};
+            .base_version = base_version,
+            .encoding = config->proto().exchange().gradient_encoding()};
   }
 
-  absl::Status Push(const GradientHeader& header, std::vector<float> values) {
-    auto owner = std::make_shared<const std::vector<float>>(std::move(values));
+  // In the encoding of the config, whatever the header says.
+  absl::Status Push(const GradientHeader& header, const std::vector<float>& values) {
+    const Encoding encoding = config->proto().exchange().gradient_encoding();
+    auto owner = std::make_shared<std::string>(EncodedBytes(encoding, values.size()), '\0');
+    Encode(encoding, values, owner->data());
     Segments data;
-    if (!owner->empty()) {
-      data.emplace_back(reinterpret_cast<const char*>(owner->data()), owner->size() * 4);
-    }
+    if (!owner->empty()) data.emplace_back(*owner);
     last_owner = owner;
     return shard->Push(Gradient{header, std::move(data), owner}, sinks[header.worker]);
   }
 
-  absl::Status Push(int rank, uint64_t iteration, std::vector<float> values,
+  absl::Status Push(int rank, uint64_t iteration, const std::vector<float>& values,
                     uint64_t base_version = 0) {
-    return Push(Header(rank, iteration, base_version), std::move(values));
+    return Push(Header(rank, iteration, base_version), values);
   }
 
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }

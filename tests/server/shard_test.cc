@@ -55,6 +55,91 @@ TEST_CASE_METHOD(ShardFixture, "a worker with another plan is refused") {
   CHECK_THAT(Message(shard->Join(request, "test").status()), Contains("has another plan"));
 }
 
+TEST_CASE_METHOD(ShardFixture, "a worker that does not speak the run's encodings is refused") {
+  Start(1, {"exchange={gradient_encoding: BFLOAT16 parameter_encoding: FLOAT16}"});
+  JoinRequest request = RequestFor(*config, 0);
+  request.set_incarnation(Incarnation(0));
+  // A client that knows nothing of encodings.
+  absl::Status status = shard->Join(request, "test").status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(Message(status) ==
+        "worker 0 does not speak BFLOAT16, which is the run's exchange.gradient_encoding, but "
+        "FLOAT32");
+  request.add_encodings(BFLOAT16);
+  request.add_encodings(static_cast<Encoding>(17));  // of a later version
+  status = shard->Join(request, "test").status();
+  CHECK_THAT(Message(status), Contains("does not speak FLOAT16, which is the run's "
+                                       "exchange.parameter_encoding, but FLOAT32, BFLOAT16"));
+  request.add_encodings(FLOAT16);
+  CHECK(shard->Join(request, "test").ok());
+
+  ShardFixture full_width;  // needs nothing but what everybody speaks
+  full_width.Start(1);
+  request = RequestFor(*full_width.config, 0);
+  request.set_incarnation(Incarnation(0));
+  CHECK(full_width.shard->Join(request, "test").ok());
+}
+
+TEST_CASE_METHOD(ShardFixture, "a worker whose config has another encoding is refused") {
+  Start(2, {"exchange.gradient_encoding=FLOAT16"});
+  ShardFixture other;
+  other.Start(2);
+  JoinRequest request = RequestFor(*other.config, 0);
+  *request.mutable_config() = other.config->Contract();
+  CHECK_THAT(Message(shard->Join(request, "test").status()),
+             Contains("exchange: { gradient_encoding: FLOAT16 }"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "a gradient in another encoding is refused and changes nothing") {
+  Start(1, {"exchange.gradient_encoding=FLOAT16"});
+  GradientHeader header = Header(0, 0);
+  for (const auto& [encoding, name] : {std::pair<int, std::string>(FLOAT32, "FLOAT32"),
+                                       {BFLOAT16, "BFLOAT16"},
+                                       {17, "encoding 17"},
+                                       {-1, "encoding -1"}}) {
+    header.encoding = encoding;
+    const absl::Status status = Push(header, {1, 2, 3, 4});
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK(Message(status) == "worker 0 pushed chunk 0 as " + name +
+                                 "; the run's exchange.gradient_encoding is FLOAT16");
+  }
+  CHECK(Parameters() == start);
+  CHECK(Push(0, 0, {1, 2, 3, 4}).ok());
+}
+
+TEST_CASE_METHOD(ShardFixture, "half-width gradients are applied in float32 and counted as sent") {
+  for (const std::string encoding : {"FLOAT16", "BFLOAT16"}) {
+    for (const std::string policy : {"SYNC", "ASYNC"}) {
+      CAPTURE(encoding, policy);
+      ShardFixture fixture;
+      fixture.Start(2, {"exchange.gradient_encoding=" + encoding, "update.policy=" + policy});
+      REQUIRE(fixture.Push(0, 0, {1, -2, 0.5, 0}).ok());
+      REQUIRE(fixture.Push(1, 0, {3, -2, 0.25, 96}).ok());
+      const float share = policy == "SYNC" ? 0.5 : 1;
+      const std::vector<float> expected = {4 * share, -4 * share, 0.75f * share, 96 * share};
+      const std::vector<float> applied = fixture.Applied();
+      for (size_t i = 0; i < 4; ++i) CHECK(applied[i] == Approx(expected[i]).margin(1e-5));
+      CHECK(fixture.shard->Stats().bytes_in() == 2 * 4 * 2);
+      CHECK(fixture.shard->Stats().worker(1).bytes_in() == 4 * 2);
+
+      const absl::Status wrong = fixture.Push(0, 1, {1, 2, 3});
+      CHECK_THAT(Message(wrong), Contains("6 bytes for chunk 0, which takes 8"));
+    }
+  }
+}
+
+TEST_CASE_METHOD(ShardFixture, "REJECT: a gradient beyond the range of float16 fails the run") {
+  Start(2, {"exchange.gradient_encoding=FLOAT16"});
+  REQUIRE(Push(0, 0, {65504, 65519, -65519, 1e-8f}).ok());  // the largest; 0
+  const absl::Status status = Push(1, 0, {0, 65520, 0, 0});
+  CHECK(absl::IsInvalidArgument(status));
+  CHECK(Message(status) ==
+        "worker 1 pushed a gradient that is not finite (or beyond 65504, the largest FLOAT16) at "
+        "iteration 0: fc/weight element 1 (chunk 0)");
+  REQUIRE(failures.size() == 1);
+  CHECK(Parameters() == start);
+}
+
 TEST_CASE_METHOD(ShardFixture, "a restarted worker goes on after its latest iteration") {
   Start(2, {"update.policy=ASYNC"});
   REQUIRE(Push(1, 0, {0, 0, 0, 0}).ok());

@@ -1,5 +1,5 @@
-#ifndef PS_SERVER_VECTORIZED_H_
-#define PS_SERVER_VECTORIZED_H_
+#ifndef PS_COMMON_VECTORIZED_H_
+#define PS_COMMON_VECTORIZED_H_
 
 // Compiles a function once for each instruction set; the processor's best is chosen at the
 // start of the program. The targets that use it are built without contraction (fused
@@ -11,4 +11,4 @@
 #define PS_VECTORIZED
 #endif
 
-#endif  // PS_SERVER_VECTORIZED_H_
+#endif  // PS_COMMON_VECTORIZED_H_

@@ -1,0 +1,17 @@
+#ifndef PS_COMMON_NON_FINITE_H_
+#define PS_COMMON_NON_FINITE_H_
+
+#include <cstdint>
+
+#include "common/unaligned.h"
+
+namespace ps {
+
+// The index of the first NaN or infinity among `n` elements, or -1; in one pass over the
+// memory. The second is for a 16-bit format in which those have all of `exponent_bits` set.
+int64_t FindNonFinite(const UnalignedFloat* values, int64_t n);
+int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_bits);
+
+}  // namespace ps
+
+#endif  // PS_COMMON_NON_FINITE_H_
