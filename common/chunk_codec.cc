@@ -199,6 +199,7 @@ EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
   writer.Varint(5, header.base_version);
   writer.Varint(6, header.skip);
   writer.Enum(7, header.encoding);
+  writer.Varint(8, header.hold);
   return writer.Data(data_bytes);
 }
 
@@ -231,6 +232,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
             return Store(reader.Varint(), &header.skip);
           case Tag(7, kVarint):
             return Store(reader.Varint(), &header.encoding);
+          case Tag(8, kVarint):
+            return Store(reader.Varint(), &header.hold);
           case Tag(kDataField, kBytes):
             return StoreBytes(reader, &out.data);
           default:

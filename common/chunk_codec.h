@@ -32,6 +32,7 @@ struct GradientHeader {
   uint64_t base_version = 0;
   bool skip = false;
   int32_t encoding = 0;  // an Encoding, or whatever number was received
+  bool hold = false;
 };
 
 // The fields of ParameterChunk other than `data`.
@@ -42,7 +43,7 @@ struct ParameterHeader {
   int32_t encoding = 0;  // as GradientHeader's
 };
 
-// The encoded fields and the tag and length of `data`: at most 67 bytes, of a GradientHeader
+// The encoded fields and the tag and length of `data`: at most 69 bytes, of a GradientHeader
 // whose numbers are all as long as can be.
 class EncodedHeader {
  public:
