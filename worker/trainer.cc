@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "spdlog/spdlog.h"
 #include "worker/gradient_norm.h"
 
@@ -43,7 +44,11 @@ std::string TrainingSummary::ToJson() const {
   if (final_accuracy.has_value()) {
     absl::StrAppendFormat(&json, ", \"final_accuracy\": %.9g", *final_accuracy);
   }
-  return json + "}\n";
+  const auto format = [](std::string* out, double seconds) {
+    absl::StrAppendFormat(out, "%.9g", seconds);
+  };
+  return absl::StrCat(json, ", \"iteration_seconds\": [",
+                      absl::StrJoin(iteration_seconds, ", ", format), "]}\n");
 }
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options) {
@@ -113,7 +118,7 @@ void Trainer::SetExchange(Exchange* exchange) {
 absl::StatusOr<TrainingSummary> Trainer::Run() {
   const absl::Status trained = JoinAndTrain();
   if (!trained.ok()) return trained;
-  summary_.median_iteration_seconds = Median(iteration_seconds_);
+  summary_.median_iteration_seconds = Median(summary_.iteration_seconds);
   const int64_t images = summary_.iterations * config_.proto().training().batch_size();
   summary_.images_per_second = summary_.seconds > 0 ? images / summary_.seconds : 0;
   return summary_;
@@ -193,9 +198,9 @@ absl::Status Trainer::Iterate(Exchange& exchange, int64_t iteration, ProgressRep
   const absl::Time end = options_.clock->Now();
   const double compute_seconds = absl::ToDoubleSeconds(computed - loaded);
   const double wait_seconds = absl::ToDoubleSeconds(end - computed);
-  iteration_seconds_.push_back(absl::ToDoubleSeconds(end - start));
+  summary_.iteration_seconds.push_back(absl::ToDoubleSeconds(end - start));
   ++summary_.iterations;
-  summary_.seconds += iteration_seconds_.back();
+  summary_.seconds += summary_.iteration_seconds.back();
   summary_.compute_seconds += compute_seconds;
   summary_.exchange_wait_seconds += wait_seconds;
   summary_.final_loss = result->loss;

@@ -27,6 +27,7 @@ struct TrainingSummary {
   int64_t iterations = 0;          // trained by this process
   int64_t skipped_iterations = 0;  // whose gradient was not finite and was left out
   double median_iteration_seconds = 0;
+  std::vector<double> iteration_seconds;
   double seconds = 0;  // of all iterations, evaluation not included
   double images_per_second = 0;
   double compute_seconds = 0;
@@ -91,7 +92,6 @@ class Trainer {
   FloatBuffer parameters_;
   FloatBuffer gradients_;
 
-  std::vector<double> iteration_seconds_;
   TrainingSummary summary_;
 
   std::stop_source stop_;
