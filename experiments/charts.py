@@ -1,5 +1,6 @@
 """The charts of a report, each as SVG and PNG."""
 
+import math
 import os
 
 import matplotlib
@@ -25,7 +26,7 @@ _STYLE = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "savefig.bbox": "tight",
-    "svg.hashsalt": "charts",  # equal charts are equal files
+    "svg.hashsalt": "charts",
 }
 _BOUND = {"linestyle": "--", "linewidth": 1.2, "alpha": 0.8}
 
@@ -52,7 +53,9 @@ def _plain(name):
 
 def _save(figure, folder, name):
     for ending in ("svg", "png"):
-        figure.savefig(os.path.join(folder, f"{name}.{ending}"), dpi=160)
+        # Without its date, so that equal charts are equal files.
+        metadata = {"Date": None} if ending == "svg" else None
+        figure.savefig(os.path.join(folder, f"{name}.{ending}"), dpi=160, metadata=metadata)
     plt.close(figure)
     return name
 
@@ -77,9 +80,11 @@ def _speedup(results, device):
     """A panel for each schedule, and one of memory-based over layer-based."""
     schedules = _ordered(results, "schedule")
     styles = _scheme_styles(results)
-    figure, panels = plt.subplots(
-        1, len(schedules) + 1, figsize=(3.3 * (len(schedules) + 1), 3.6), layout="constrained"
-    )
+    rows = math.ceil((len(schedules) + 1) / 2)
+    figure, grid = plt.subplots(rows, 2, figsize=(8, 3.2 * rows + 0.4), layout="constrained")
+    panels = grid.flat[: len(schedules) + 1]
+    for unused in grid.flat[len(panels) :]:
+        unused.set_axis_off()
     figure.suptitle(
         f"{_model(results)}, {matrix.device_name(device)}, links of"
         f" {results.experiment.proto.link_gbps:g} Gb/s"
@@ -129,6 +134,7 @@ def _ratio_panel(axes, results, device, schedules):
         if pairs and all(m.bound for m, _ in pairs):
             bounds = [layer.bound / m.bound for m, layer in pairs]
             axes.plot(workers, bounds, color=color, **_BOUND)
+    axes.plot([], [], color=_GREY, label="bound", **_BOUND)
     axes.plot(
         list(paper.RATIOS), list(paper.RATIOS.values()), "k*", markersize=11, label="the paper"
     )
@@ -183,7 +189,7 @@ def _iteration_time(results):
     """Of the largest cluster: what a worker does in an iteration."""
     largest = max((cell.workers, cell.shards) for cell in results.cells)
     cells = results.find(workers=largest[0], shards=largest[1])
-    figure, axes = plt.subplots(figsize=(7.5, 1.4 + 0.36 * len(cells)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.32 * len(cells)), layout="constrained")
     at = range(len(cells))
     parts = [
         ("computing", [m.compute for m in cells], _COLORS[2]),
@@ -206,7 +212,6 @@ def _iteration_time(results):
         f"{m.run.scheme_name}, {m.run.schedule.lower()}, {matrix.device_name(m.run.device)}"
         for m in cells
     ])
-    axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("seconds per iteration")
     axes.set_title(
@@ -215,6 +220,7 @@ def _iteration_time(results):
         fontsize=10,
     )
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    axes.set_ylim(len(cells) - 0.4, -0.6)
     return figure
 
 

@@ -86,6 +86,12 @@ def runs(experiment):
     return result
 
 
+def iterations(experiment):
+    """Of each run. The last is not measured: where schedules overlap iterations, it alone
+    waits for two exchanges."""
+    return experiment.proto.warmup_iterations + experiment.proto.iterations + 1
+
+
 def cluster_config(experiment, run, addresses):
     """The ClusterConfig of a run, as text. `addresses` are those of the shards."""
     proto = experiment.proto
@@ -100,7 +106,7 @@ def cluster_config(experiment, run, addresses):
         if run.scheme == AUTO:
             shard.link_gbps = experiment.shard_link_gbps(index) / proto.time_dilation
     cluster.exchange.schedule = config_pb2.ExchangeConfig.Schedule.Value(run.schedule)
-    cluster.training.iterations = proto.warmup_iterations + proto.iterations
+    cluster.training.iterations = iterations(experiment)
     if experiment.emulated:
         cluster.compute.emulated.device = run.device
         cluster.compute.emulated.time_dilation = proto.time_dilation

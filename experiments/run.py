@@ -172,7 +172,7 @@ def _psctl(host, psctl, verb, *arguments):
 def _result(experiment, summaries, stats):
     """Seconds are as measured, of this machine's clock; bytes are of one iteration."""
     warmup = experiment.proto.warmup_iterations
-    iterations = warmup + experiment.proto.iterations
+    iterations = matrix.iterations(experiment)
     times = [summary["iteration_seconds"] for summary in summaries]
     if any(len(seconds) != iterations for seconds in times):
         raise RunError(f"a worker did not do {iterations} iterations")
@@ -187,7 +187,7 @@ def _result(experiment, summaries, stats):
 
     return {
         # Workers wait for each other: what one gains in an iteration it loses in another.
-        "iteration_seconds": [statistics.fmean(all_of) for all_of in zip(*times)][warmup:],
+        "iteration_seconds": [statistics.fmean(all_of) for all_of in zip(*times)][warmup:-1],
         # Of all iterations: a schedule that overlaps them ends some in the next.
         "mean_seconds": mean("seconds"),
         "compute_seconds": mean("compute_seconds"),

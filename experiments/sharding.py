@@ -77,8 +77,8 @@ def _network_kind(experiment, asked):
 def _weight(kind, experiment, one, plan):
     """What a run is expected to take: seconds where the links' rate is known."""
     seconds = iteration_bound(kind, experiment, one, plan, compute_seconds=0)
-    iterations = experiment.proto.warmup_iterations + experiment.proto.iterations
-    return iterations * (seconds * experiment.proto.time_dilation if seconds else sum(plan.bytes_in))
+    wall = seconds * experiment.proto.time_dilation if seconds else sum(plan.bytes_in)
+    return wall * matrix.iterations(experiment)
 
 
 def _measure(kind, experiment, all_runs, predicted, programs, folder):
