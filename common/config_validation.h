@@ -20,7 +20,8 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 // Whether limits.chunk_bytes may have this value.
 bool IsChunkBytes(int64_t bytes);
 
-// Checks that the images and classes of the data fit the model.
+// Checks that the backend can train the model, and that the images and classes of the data
+// fit it.
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
                                  FieldProblems* problems);
 void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,

@@ -79,7 +79,7 @@ std::string Shape3::ToString() const { return absl::StrCat(channels, "x", height
 // Adds the layers of a spec to a model, one after the other, checking each.
 class ModelBuilder {
  public:
-  absl::StatusOr<Model> Build(const ModelSpec& spec, std::string name) {
+  absl::StatusOr<Model> Build(const ModelSpec& spec, int64_t shrink, std::string name) {
     model_.name_ = std::move(name);
     if (absl::Status status = SetInput(spec.input()); !status.ok()) return status;
     if (spec.layer().empty()) {
@@ -97,10 +97,41 @@ class ModelBuilder {
       return absl::InvalidArgumentError(
           "layer: the model has no parameters, it needs a layer that has some");
     }
+    if (absl::Status status = Shrink(shrink); !status.ok()) return status;
     return std::move(model_);
   }
 
  private:
+  // Lays the tensors out anew, each by `factor` smaller.
+  absl::Status Shrink(int64_t factor) {
+    const Tensor& smallest =
+        *std::min_element(model_.tensors_.begin(), model_.tensors_.end(),
+                          [](const Tensor& a, const Tensor& b) { return a.size < b.size; });
+    if (factor < 1 || factor > smallest.size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shrink: is ", factor, ", allowed: 1 to ", smallest.size,
+                       ", the elements of the smallest tensor, ", smallest.name));
+    }
+    if (factor == 1) return absl::OkStatus();
+    const std::vector<Tensor> full = std::exchange(model_.tensors_, {});
+    model_.parameter_count_ = 0;
+    model_.buffer_size_ = 0;
+    for (const Tensor& tensor : full) {
+      absl::Status added =
+          AddTensor(tensor.name, {tensor.size / factor}, tensor.fan_in, tensor.initializer);
+      if (!added.ok()) return added;
+    }
+    for (Layer& layer : model_.layers_) CountParameters(&layer);
+    return absl::OkStatus();
+  }
+
+  void CountParameters(Layer* layer) const {
+    layer->parameters = 0;
+    for (int i = 0; i < layer->tensor_count; ++i) {
+      layer->parameters += model_.tensors_[layer->first_tensor + i].size;
+    }
+  }
+
   absl::Status SetInput(const ImageShape& input) {
     absl::Status status = CheckPositive({{"input.channels", input.channels()},
                                          {"input.height", input.height()},
@@ -220,9 +251,7 @@ class ModelBuilder {
     }
     layer.output = *output;
     layer.tensor_count = static_cast<int>(model_.tensors_.size()) - layer.first_tensor;
-    for (int i = 0; i < layer.tensor_count; ++i) {
-      layer.parameters += model_.tensors_[layer.first_tensor + i].size;
-    }
+    CountParameters(&layer);
     model_.layers_.push_back(std::move(layer));
     return output;
   }
@@ -329,7 +358,7 @@ class ModelBuilder {
 };
 
 absl::StatusOr<Model> Model::Create(const ModelSpec& spec) {
-  if (!spec.has_builtin()) return ModelBuilder().Build(spec, "custom");
+  if (!spec.has_builtin()) return ModelBuilder().Build(spec, spec.shrink(), "custom");
   if (spec.has_input() || spec.layer_size() > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("builtin: \"", spec.builtin(),
@@ -338,7 +367,7 @@ absl::StatusOr<Model> Model::Create(const ModelSpec& spec) {
   }
   absl::StatusOr<ModelSpec> builtin = BuiltinModel(spec.builtin());
   if (!builtin.ok()) return builtin.status();
-  return ModelBuilder().Build(*builtin, spec.builtin());
+  return ModelBuilder().Build(*builtin, spec.shrink(), spec.builtin());
 }
 
 }  // namespace ps

@@ -42,7 +42,8 @@ struct Tensor {
   Initializer initializer = Initializer::kZeros;
 };
 
-// One layer, with the tensors [first_tensor, first_tensor + tensor_count) of the model.
+// One layer, with the tensors [first_tensor, first_tensor + tensor_count) of the model. Its
+// shapes are those of the full layer, also where ModelSpec.shrink makes the tensors smaller.
 struct Layer {
   std::string name;
   LayerSpec spec;
@@ -62,7 +63,8 @@ struct Layer {
 class Model {
  public:
   // Errors: INVALID_ARGUMENT when the layers do not fit one another, a size is
-  // not positive or too large, names repeat, or the built-in name is unknown. The
+  // not positive or too large, names repeat, the built-in name is unknown, or `shrink`
+  // would leave a tensor without elements. The
   // message names the field of the ModelSpec: layer[2] "fc1": linear.out_features ...
   static absl::StatusOr<Model> Create(const ModelSpec& spec);
 

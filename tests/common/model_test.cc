@@ -53,6 +53,37 @@ TEST_CASE("the built-in models have their published parameter counts") {
   CHECK(model.input() == (name == "mnist_mlp" ? Shape3{1, 28, 28} : Shape3{3, 224, 224}));
 }
 
+TEST_CASE("shrink divides every tensor's size alike and leaves the layers' shapes") {
+  const Model full = Builtin("vgg16");
+  const absl::StatusOr<Model> shrunk = Model::Create(Spec("builtin: 'vgg16' shrink: 60"));
+  REQUIRE(shrunk.status().ToString() == "OK");
+  REQUIRE(shrunk->tensors().size() == full.tensors().size());
+  int64_t parameters = 0, end = 0;
+  for (size_t i = 0; i < full.tensors().size(); ++i) {
+    const Tensor& tensor = shrunk->tensors()[i];
+    CHECK(tensor.name == full.tensors()[i].name);
+    CHECK(tensor.size == full.tensors()[i].size / 60);
+    CHECK(tensor.shape == std::vector<int64_t>{tensor.size});
+    CHECK(tensor.offset % kAlignment == 0);
+    CHECK(tensor.offset >= end);
+    end = tensor.offset + tensor.size;
+    parameters += tensor.size;
+  }
+  CHECK(shrunk->parameter_count() == parameters);
+  CHECK(shrunk->buffer_size() >= end);
+  CHECK(LayerNamed(*shrunk, "fc6").parameters == 102'760'448 / 60 + 4096 / 60);
+  CHECK(LayerNamed(*shrunk, "fc6").input == LayerNamed(full, "fc6").input);
+  CHECK(shrunk->classes() == 1000);
+}
+
+TEST_CASE("a shrink that leaves a tensor without elements is refused with the tensor's name") {
+  const std::string factor = GENERATE("0", "-3", "65");
+  CHECK(Model::Create(Spec("builtin: 'vgg16' shrink: " + factor)).status() ==
+        absl::InvalidArgumentError("shrink: is " + factor +
+                                   ", allowed: 1 to 64, the elements of the smallest tensor, "
+                                   "conv1_1/bias"));
+}
+
 TEST_CASE("the layers of a sequential built-in model fit one another") {
   const Model model = Builtin(GENERATE("mnist_mlp", "alexnet", "vgg16"));
   Shape3 shape = model.input();
