@@ -135,6 +135,17 @@ class Results:
             return None
         return layer.median / measured.median
 
+    def headlines(self):
+        """A sentence for each comparison with layer-based in the largest cluster."""
+        largest = max((cell.workers, cell.shards) for cell in self.cells)
+        for measured in self.find(workers=largest[0], shards=largest[1]):
+            ratio = self.over_layer_based(measured)
+            if ratio is None:
+                continue
+            layer = self.layer_based(measured)
+            ceiling = f" (the bound: {layer.bound / measured.bound:.2f})" if measured.bound else ""
+            yield f"{measured.run}: {ratio:.2f} times as fast as {layer.run.scheme_name}{ceiling}"
+
     def rows(self):
         for run, result in self._stored.items():
             measured = Measured(

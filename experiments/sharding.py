@@ -3,7 +3,8 @@
     bazel run -c opt //experiments:sharding -- --config=FILE --out=DIR
 
 An experiment that was interrupted goes on where it was. Exit code: 0 when all runs are done;
-1 after a failure; 2 for a wrong command line or config; 130 after Ctrl-C.
+1 after a failure; 2 for a wrong command line or config; 3 where this machine allows no emulated
+network; 130 after Ctrl-C.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from experiments.results import Results, iteration_bound
 
 _FAILURE = 1
 _USAGE = 2
+_NO_NETWORK = 3
 _INTERRUPTED = 130
 
 
@@ -124,6 +126,7 @@ def _report(results, programs, folder, simulate):
     command = "bazel run -c opt //experiments:sharding -- " + shlex.join(sys.argv[1:])
     drawn = charts.draw(results, folder.path)
     folder.write("report.md", report.write(results, drawn, explained, simulated, command))
+    print("", *results.headlines(), "", sep="\n")
     print(f"report: {folder.file('report.md')}")
     print("charts: " + ", ".join(folder.file(f"{name}.svg") for name in drawn))
 
@@ -151,7 +154,10 @@ def main():
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return _INTERRUPTED
-    except (HostError, network.NetworkError, run.RunError, simulator.SimulatorError) as error:
+    except network.NetworkError as error:
+        print(error, file=sys.stderr)
+        return _NO_NETWORK
+    except (HostError, run.RunError, simulator.SimulatorError) as error:
         print(f"{error}\nwhat is done is kept; the same command goes on", file=sys.stderr)
         return _FAILURE
     return 0
