@@ -1,0 +1,66 @@
+"""Plans, and configs that psctl refuses."""
+
+import unittest
+
+from experiments import experiment_config, matrix, plans
+
+_PSCTL = "tools/psctl"
+_CLUSTER = """\
+cluster {
+  model {
+    builtin: "mnist_mlp"
+  }
+  update { policy: SYNC }
+  compute { backend: EMULATED }
+}
+"""
+_REST = """\
+workers: [2, 4]
+partition { scheme: MEMORY_BASED }
+schedule: FULL
+"""
+
+
+def _load(text):
+    experiment = experiment_config.parse(text, "e.textproto")
+    return plans.load(experiment, matrix.runs(experiment), _PSCTL)
+
+
+class PlansTest(unittest.TestCase):
+    def refused(self, text):
+        with self.assertRaises(experiment_config.ConfigError) as refusal:
+            _load(text)
+        return str(refusal.exception)
+
+    def test_bytes_are_those_of_all_workers_in_an_iteration(self):
+        loaded = {cell.workers: plan for cell, plan in _load(_CLUSTER + _REST).items()}
+        self.assertEqual(loaded[2].bytes_in, [2 * 4 * 13002])
+        self.assertEqual(sum(loaded[4].bytes_out), 4 * 4 * 13002)
+        self.assertEqual(len(loaded[4].bytes_out), 2)
+        self.assertEqual(loaded[4].model, "mnist_mlp")
+
+    def test_a_wrong_field_of_the_cluster_is_named_at_its_line(self):
+        text = _CLUSTER.replace("  update", "  limits { chunk_bytes: 7 }\n  update") + _REST
+        self.assertRegex(
+            self.refused(text), r"e\.textproto:5: cluster\.limits\.chunk_bytes: is 7, allowed: "
+        )
+
+    def test_a_missing_field_of_the_cluster_is_named_at_the_message(self):
+        text = _CLUSTER.replace("{ policy: SYNC }", "{ }") + _REST
+        self.assertIn("e.textproto:5: cluster.update.policy: is missing", self.refused(text))
+
+    def test_more_shards_than_there_is_to_share_are_the_experiments_fault(self):
+        text = _CLUSTER + _REST + "shards: [1, 1000]\n"
+        self.assertIn("e.textproto:11: shards: ", self.refused(text))
+
+    def test_a_model_shrunk_to_less_than_an_element_is_refused(self):
+        text = _CLUSTER.replace('"mnist_mlp"', '"mnist_mlp"\n    shrink: 20') + _REST
+        self.assertRegex(self.refused(text), r"e\.textproto:4: cluster\.model\.shrink: .*20")
+
+    def test_an_unknown_device_is_refused(self):
+        text = _CLUSTER + _REST + 'device: "abacus"\n'
+        self.assertRegex(self.refused(text), r'e\.textproto:11: device: .*abacus.*allowed: ')
+
+
+if __name__ == "__main__":
+    unittest.main()
