@@ -20,6 +20,9 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 // Whether limits.chunk_bytes may have this value.
 bool IsChunkBytes(int64_t bytes);
 
+// Whether the shards' rates are in range, and given for all of them or for none.
+bool AreShardRates(const ClusterConfig& config);
+
 // Checks that the images and classes of the data fit the model.
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
                                  FieldProblems* problems);

@@ -57,15 +57,16 @@ TEST_CASE("All unknown fields are reported together, at any depth and in lists")
   CHECK(ErrorOf("wrkers: 2\nupdate { polcy: SYNC }\nshard: [{ address: \"a:1\" },\n{ adress: "
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
-        "optimizer, training, data, compute, limits\n"
+        "optimizer, training, data, compute, limits, exchange\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm\n"
-        "f:4: shard[1].adress: unknown field, allowed: address");
+        "f:4: shard[1].adress: unknown field, allowed: address, "
+        "link_gbps, server_gbps");
 }
 
 TEST_CASE("Everything that is missing is reported together, at the enclosing message") {
   CHECK(ErrorOf("# nothing\n\npartition { placement: GREEDY }\ncompute {}") ==
-        "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED\n"
+        "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO\n"
         "f:1: shard: is missing, allowed: at least one shard { address: \"host:port\" }\n"
         "f:1: update.policy: is missing, allowed: SYNC, ASYNC\n"
         "f:1: training: has neither epochs nor iterations, allowed: one of the two\n"
@@ -304,6 +305,22 @@ TEST_CASE("Errors of the model and of the plan have a place in the config") {
                          "--set partition.scheme=LAYER_BASED: shard: "));
   CHECK(absl::StartsWith(ErrorOf(absl::StrReplaceAll(three, {{"MEMORY_BASED", "LAYER_BASED"}})),
                          "f:8: shard: "));
+}
+
+TEST_CASE("Rates of shards are numbers of at least 0, for all shards or for none") {
+  CHECK(ErrorOfOverride("shard[1].link_gbps=-1") ==
+        "shard[1].link_gbps: is -1, allowed: a number of at least 0");
+  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=10", "shard[1].server_gbps=inf"}) ==
+        "--set shard[1].server_gbps=inf: shard[1].server_gbps: is inf, allowed: a number of at "
+        "least 0");
+  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=nan", "shard[1].server_gbps=1"}) ==
+        "--set shard[0].link_gbps=nan: shard[0].link_gbps: is nan, allowed: a number of at least "
+        "0\n"
+        "--set shard[1].server_gbps=1: shard[0]: has no rate and shard[1] has one, allowed: "
+        "link_gbps or server_gbps for every shard, or for none");
+  CHECK(ErrorOfOverride("shard[1].link_gbps=10") ==
+        "shard[0]: has no rate and shard[1] has one, allowed: link_gbps or server_gbps for every "
+        "shard, or for none");
 }
 
 TEST_CASE("A model that the CPU backend cannot train is refused with it") {
