@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+#include "common/encoding.h"
 #include "common/text.h"
 
 namespace ps {
@@ -16,6 +17,14 @@ constexpr size_t kHoldsShown = 16;
 constexpr size_t kShortestRange = 3;
 
 int64_t Bytes(int64_t parameters) { return parameters * static_cast<int64_t>(sizeof(float)); }
+
+int64_t GradientBytes(const Config& config, int64_t parameters) {
+  return EncodedBytes(config.proto().exchange().gradient_encoding(), parameters);
+}
+
+int64_t ParameterBytes(const Config& config, int64_t parameters) {
+  return EncodedBytes(config.proto().exchange().parameter_encoding(), parameters);
+}
 
 std::string SchemeName(const Partition& partition) {
   if (partition.scheme() == Partition::MEMORY_BASED) return "memory-based";
@@ -119,7 +128,9 @@ PlanReport MakePlanReport(const Config& config) {
     load.parameters = plan.shard_parameters(shard);
     load.bytes = Bytes(load.parameters);
     load.share = static_cast<double>(load.parameters) / model.parameter_count();
-    load.bytes_each_way = config.workers() * load.bytes;
+    load.bytes_in = config.workers() * GradientBytes(config, load.parameters);
+    load.bytes_out = config.workers() * ParameterBytes(config, load.parameters);
+    load.bytes_each_way = std::max(load.bytes_in, load.bytes_out);
     load.holds = Holds(model, plan, shard);
     const auto [layer, parameters] = LargestLayer(model, plan, shard);
     load.largest_layer = layer;
@@ -131,7 +142,9 @@ PlanReport MakePlanReport(const Config& config) {
   }
   const ShardLoad& busiest = report.shards[report.bottleneck];
   report.ratio_to_balanced = busiest.share * plan.shards();
-  report.busiest_link_bytes = std::max(Bytes(model.parameter_count()), busiest.bytes_each_way);
+  report.busiest_link_bytes =
+      std::max({GradientBytes(config, model.parameter_count()),
+                ParameterBytes(config, model.parameter_count()), busiest.bytes_each_way});
   return report;
 }
 
@@ -139,7 +152,7 @@ std::string PlanText(const std::string& name, const Config& config, double gbps)
   const PlanReport report = MakePlanReport(config);
   Table table({">shard", "address", ">parameters", ">bytes", ">share", ">in/iteration",
                ">out/iteration", "holds"});
-  int64_t each_way = 0;
+  int64_t in = 0, out = 0;
   for (size_t i = 0; i < report.shards.size(); ++i) {
     const ShardLoad& load = report.shards[i];
     std::vector<std::string> holds = load.holds;
@@ -148,15 +161,15 @@ std::string PlanText(const std::string& name, const Config& config, double gbps)
       holds.resize(kHoldsShown / 2);
       holds.push_back(absl::StrCat(more, " more (all with --format=json)"));
     }
-    each_way += load.bytes_each_way;
+    in += load.bytes_in;
+    out += load.bytes_out;
     table.AddRow({absl::StrCat(i), config.address(i), FormatCount(load.parameters),
-                  FormatBytes(load.bytes), FormatPercent(load.share),
-                  FormatBytes(load.bytes_each_way), FormatBytes(load.bytes_each_way),
-                  WrapItems(holds, kHoldsWidth)});
+                  FormatBytes(load.bytes), FormatPercent(load.share), FormatBytes(load.bytes_in),
+                  FormatBytes(load.bytes_out), WrapItems(holds, kHoldsWidth)});
   }
   const int64_t total = config.model().parameter_count();
   table.AddRow({"total", "", FormatCount(total), FormatBytes(Bytes(total)), FormatPercent(1),
-                FormatBytes(each_way), FormatBytes(each_way), ""});
+                FormatBytes(in), FormatBytes(out), ""});
   return absl::StrCat(name, ": ", report.scheme, "\n", Heading(config), "\n", table.ToString(),
                       "\n", Prediction(report, gbps));
 }
@@ -215,8 +228,8 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                         {"parameters", load.parameters},
                         {"bytes", load.bytes},
                         {"share", load.share},
-                        {"bytes_in_per_iteration", load.bytes_each_way},
-                        {"bytes_out_per_iteration", load.bytes_each_way},
+                        {"bytes_in_per_iteration", load.bytes_in},
+                        {"bytes_out_per_iteration", load.bytes_out},
                         {"slices", std::move(slices)}});
     }
     plans.push_back({{"config", names[i]},

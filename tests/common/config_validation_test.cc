@@ -23,6 +23,10 @@ std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + l
 TEST_CASE("A text that cannot be understood is refused with line, field and what is allowed") {
   CHECK(ErrorWith("policy: SYNC", "policy: SNYC") ==
         "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC");
+  CHECK(ErrorWithMore("exchange { gradient_encoding: INT8 }") ==
+        "f:17: exchange.gradient_encoding: is INT8, allowed: FLOAT32, FLOAT16, BFLOAT16");
+  CHECK(ErrorWithMore("exchange { parameter_encoding: 3 }") ==
+        "f:17: exchange.parameter_encoding: is 3, allowed: FLOAT32, FLOAT16, BFLOAT16");
   CHECK(ErrorWith("epochs: 3", "epochs: 3.5") ==
         "f:12: training.epochs: is 3.5, allowed: a whole number of 32 bits");
   CHECK(ErrorWith("epochs: 3", "epochs: -99999999999") ==
@@ -57,15 +61,15 @@ TEST_CASE("All unknown fields are reported together, at any depth and in lists")
   CHECK(ErrorOf("wrkers: 2\nupdate { polcy: SYNC }\nshard: [{ address: \"a:1\" },\n{ adress: "
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
-        "optimizer, training, data, compute, limits\n"
+        "optimizer, training, data, compute, limits, exchange\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm\n"
-        "f:4: shard[1].adress: unknown field, allowed: address");
+        "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
 }
 
 TEST_CASE("Everything that is missing is reported together, at the enclosing message") {
   CHECK(ErrorOf("# nothing\n\npartition { placement: GREEDY }\ncompute {}") ==
-        "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED\n"
+        "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO\n"
         "f:1: shard: is missing, allowed: at least one shard { address: \"host:port\" }\n"
         "f:1: update.policy: is missing, allowed: SYNC, ASYNC\n"
         "f:1: training: has neither epochs nor iterations, allowed: one of the two\n"
