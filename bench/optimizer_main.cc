@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "common/encoding.h"
 #include "common/float_buffer.h"
 #include "common/unaligned.h"
 #include "server/aggregate.h"
@@ -67,45 +68,74 @@ const UnalignedFloat* Floats(const char* received) {
   return reinterpret_cast<const UnalignedFloat*>(received);
 }
 
-void FillGradient(char* gradient, int64_t n) {
-  auto* floats = reinterpret_cast<UnalignedFloat*>(gradient);
-  for (int64_t i = 0; i < n; ++i) floats[i] = static_cast<float>(i % 17 - 8) * 1e-3f;
+void FillGradient(Encoding encoding, char* gradient, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = static_cast<float>(i % 17 - 8) * 1e-3f;
+    Encode(encoding, {&value, 1}, gradient + EncodedBytes(encoding, i));
+  }
 }
 
 struct Kernel {
   std::string name;
-  int read, written;  // floats for each element
+  int read, written;  // bytes for each element
   // On `n` elements from element `begin` on; false where the result is wrong.
   std::function<bool(Memory& memory, int64_t begin, const char* gradient, int64_t n)> run;
+  Encoding encoding = FLOAT32;  // of the gradient
 };
 
-std::vector<Kernel> Kernels() {
-  std::vector<Kernel> kernels = {
-      {"CopyGradient", 1, 1,
-       [](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
-         CopyGradient(memory.parameters.data() + begin, Floats(gradient), n);
-         return true;
-       }},
-      {"AddGradient", 2, 1,
-       [](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
-         AddGradient(memory.parameters.data() + begin, Floats(gradient), n);
-         return true;
-       }},
-      {"FindNonFinite", 1, 0,
-       [](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
-         return FindNonFinite(Floats(gradient), n) == -1;
-       }},
+// What is done to a gradient, or to parameters, in one encoding.
+void AddEncodingKernels(Encoding encoding, std::vector<Kernel>* kernels) {
+  const auto segments = [encoding](const char* gradient, int64_t n) {
+    return Segments{{gradient, static_cast<size_t>(EncodedBytes(encoding, n))}};
   };
+  const auto add = [&](const std::string& name, int read, int written, auto run) {
+    kernels->push_back(
+        {absl::StrCat(name, "/", EncodingName(encoding)), read, written, run, encoding});
+  };
+  const int size = static_cast<int>(EncodedBytes(encoding, 1));
+  add("Encode", sizeof(float), size,
+      [encoding](Memory& memory, int64_t begin, const char*, int64_t n) {
+        char* const out = reinterpret_cast<char*>(memory.parameters.data());
+        Encode(encoding, memory.slots[0].span().subspan(begin, n),
+               out + EncodedBytes(encoding, begin));
+        return true;
+      });
+  add("Decode", size, sizeof(float),
+      [=](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
+        Decode(encoding, segments(gradient, n), memory.parameters.data() + begin);
+        return true;
+      });
+  add("AddGradient", size + sizeof(float), sizeof(float),
+      [=](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
+        float* const sum = memory.parameters.data() + begin;
+        ForEachDecodedRun(encoding, segments(gradient, n),
+                          [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+                            AddGradient(sum + first, floats, count);
+                          });
+        return true;
+      });
+  add("FindNonFinite", size, 0, [=](Memory&, int64_t, const char* gradient, int64_t n) {
+    return FindNonFinite(encoding, segments(gradient, n)) == -1;
+  });
+}
+
+std::vector<Kernel> Kernels() {
+  std::vector<Kernel> kernels;
+  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) {
+    AddEncodingKernels(encoding, &kernels);
+  }
   for (int kind = OptimizerConfig::Kind_MIN; kind <= OptimizerConfig::Kind_MAX; ++kind) {
     OptimizerConfig config;
     config.set_kind(static_cast<OptimizerConfig::Kind>(kind));
     config.set_weight_decay(1e-4f);
     const std::shared_ptr<const Optimizer> optimizer =
         Optimizer::Create(config, /*clip_value=*/1.0f);
+    const int floats = 1 + optimizer->slots();  // read and written; the gradient is read too
     for (const bool has_sum : {false, true}) {
       kernels.push_back(
           {absl::StrCat(OptimizerConfig::Kind_Name(config.kind()), has_sum ? "+sum" : ""),
-           2 + optimizer->slots() + has_sum, 1 + optimizer->slots(),
+           static_cast<int>(sizeof(float)) * (floats + 1 + has_sum),
+           static_cast<int>(sizeof(float)) * floats,
            [optimizer, has_sum](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
              OptimizerSpan span = memory.Span(begin, n);
              if (has_sum) span.sum = memory.sum.data() + begin;
@@ -130,14 +160,14 @@ std::string State(Memory& memory) {
 // Whether a kernel gives the same bits in one go as element by element, and does something.
 bool Verify(const Kernel& kernel, Memory& memory, int64_t offset) {
   char* const gradient = memory.Gradient(offset);
-  FillGradient(gradient, kCheckedFloats);
+  FillGradient(kernel.encoding, gradient, kCheckedFloats);
   Fill(memory, kCheckedFloats);
   const std::string before = State(memory);
   if (!kernel.run(memory, 0, gradient, kCheckedFloats)) return false;
   const std::string whole = State(memory);
   Fill(memory, kCheckedFloats);
   for (int64_t i = 0; i < kCheckedFloats; ++i) {
-    if (!kernel.run(memory, i, gradient + i * sizeof(float), 1)) return false;
+    if (!kernel.run(memory, i, gradient + EncodedBytes(kernel.encoding, i), 1)) return false;
   }
   return State(memory) == whole && (kernel.written == 0 || whole != before);
 }
@@ -152,7 +182,7 @@ double Seconds(Run run) {
 void Measure(benchmark::State& state, const Kernel& kernel, Memory& memory, int64_t n,
              int64_t offset) {
   char* const gradient = memory.Gradient(offset);
-  FillGradient(gradient, n);
+  FillGradient(kernel.encoding, gradient, n);
   Fill(memory, n);
   double kernel_seconds = 0, copy_seconds = 0;
   for (auto _ : state) {
@@ -167,8 +197,9 @@ void Measure(benchmark::State& state, const Kernel& kernel, Memory& memory, int6
     state.SetIterationTime(seconds);
     kernel_seconds += seconds;
   }
-  const double copied_gb = 1e-9 * 2 * sizeof(float) * n * state.iterations();
-  const double moved_gb = copied_gb * (kernel.read + kernel.written) / 2;
+  const double elements = 1e-9 * n * state.iterations();
+  const double copied_gb = elements * 2 * sizeof(float);
+  const double moved_gb = elements * (kernel.read + kernel.written);
   state.counters["GB_per_s"] = moved_gb / kernel_seconds;
   state.counters["copy_GB_per_s"] = copied_gb / copy_seconds;
   state.counters["of_copy"] = moved_gb / kernel_seconds / (copied_gb / copy_seconds);

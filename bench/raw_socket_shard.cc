@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/initializer.h"
+#include "common/non_finite.h"
 #include "server/aggregate.h"
 #include "spdlog/spdlog.h"
 

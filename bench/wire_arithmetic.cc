@@ -1,9 +1,11 @@
 #include "bench/wire_arithmetic.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/encoding.h"
 #include "common/initializer.h"
 
 namespace ps {
@@ -13,6 +15,24 @@ namespace {
 float BaseGradient(uint32_t index) {
   const uint32_t mixed = (index * 2654435761u) >> 24;  // 0 to 255
   return static_cast<float>(static_cast<int>(mixed) - 128) * (1.0f / 4096);
+}
+
+// By how much a parameter of about `value` may differ after `iterations` updates with a mean of
+// gradients of about `gradient`, each rounded on its way, and rounded itself when it comes back.
+double Tolerance(const Config& config, int64_t iterations, double value, double gradient) {
+  const ExchangeConfig& exchange = config.proto().exchange();
+  double tolerance = 0;
+  if (const HalfWidth* half = HalfWidthOf(exchange.gradient_encoding())) {
+    const double of_mean = half->relative_error * std::abs(gradient) + half->absolute_error;
+    // Other gradients are other roundings of each float32 update.
+    const double of_update =
+        config.proto().optimizer().learning_rate() * of_mean + 0x1p-23 * std::abs(value);
+    tolerance += static_cast<double>(iterations) * of_update;
+  }
+  if (const HalfWidth* half = HalfWidthOf(exchange.parameter_encoding())) {
+    tolerance += half->relative_error * (std::abs(value) + tolerance) + half->absolute_error;
+  }
+  return tolerance;
 }
 
 }  // namespace
@@ -46,9 +66,12 @@ absl::Status VerifyParameters(const Config& config, int64_t iterations,
       }
       for (int64_t i = 0; i < size; ++i) {
         if (parameters[offset + i] == expected[i]) continue;
+        const double mean = scale * factor * BaseGradient(static_cast<uint32_t>(offset + i));
+        const double tolerance = Tolerance(config, iterations, expected[i], mean);
+        if (std::abs(double{parameters[offset + i]} - expected[i]) <= tolerance) continue;
         return absl::DataLossError(absl::StrFormat(
-            "%s element %d is %.9g after %d iterations, and must be %.9g", tensor.name, begin + i,
-            parameters[offset + i], iterations, expected[i]));
+            "%s element %d is %.9g after %d iterations, and must be %.9g, give or take %.3g",
+            tensor.name, begin + i, parameters[offset + i], iterations, expected[i], tolerance));
       }
     }
   }

@@ -15,7 +15,8 @@ namespace ps {
 void FillWireGradient(int rank, absl::Span<float> gradient);
 
 // Compares every parameter with what SGD makes of the initial values in `iterations`
-// updates with the mean of these gradients, computed here anew, to the bit.
+// updates with the mean of these gradients, computed here anew: to the bit, or, where the
+// exchange is not in FLOAT32, within the bounds of its rounding (common/half_width.h).
 // Errors: DATA_LOSS naming the first element that differs, with both values.
 absl::Status VerifyParameters(const Config& config, int64_t iterations,
                               absl::Span<const float> parameters);

@@ -39,7 +39,10 @@ std::string WireConfig(const WireLayout& layout, const std::string& folder) {
             : "127.0.0.1:0";
     absl::StrAppend(&text, " shard { address: \"", address, "\" }");
   }
-  return absl::StrCat(text, " limits { ", absl::StrJoin(layout.limits, " "), " }");
+  const std::string& encoding = Encoding_Name(layout.encoding);
+  return absl::StrCat(text, " exchange { gradient_encoding: ", encoding,
+                      " parameter_encoding: ", encoding, " } limits { ",
+                      absl::StrJoin(layout.limits, " "), " }");
 }
 
 absl::StatusOr<std::unique_ptr<WireCluster>> WireCluster::Start(const WireLayout& layout,

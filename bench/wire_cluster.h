@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/wire_process.h"
+#include "proto/encoding.pb.h"
 
 namespace ps {
 
@@ -23,6 +24,7 @@ struct WireLayout {
   int workers = 1;
   int shards = 1;
   std::vector<std::string> limits;  // "connections: 4", for the config's limits
+  Encoding encoding = FLOAT32;      // of both directions; ps only
   int socket_buffer_bytes = 0;      // raw only
 };
 

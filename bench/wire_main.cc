@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -14,6 +15,7 @@
 #include "bench/wire_report.h"
 #include "bench/wire_role.h"
 #include "common/command_line.h"
+#include "common/encoding.h"
 
 namespace {
 
@@ -30,6 +32,7 @@ struct CommandLine {
   std::string transports;
   int repeat = 0;
   std::string model = "vgg16";
+  std::string encoding = "float32";
   std::vector<std::string> limits;
   ps::WireRole role;
 };
@@ -88,6 +91,11 @@ absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
       return absl::InvalidArgumentError(
           absl::StrCat("--transports: \"", transport, "\" is not tcp or unix"));
     }
+  }
+  if (!ps::Encoding_Parse(absl::AsciiStrToUpper(command.encoding), &options.encoding)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--encoding: \"", command.encoding, "\" is not one of ",
+                     absl::AsciiStrToLower(ps::EncodingNames([](ps::Encoding) { return true; }))));
   }
   if (command.format != "table" && command.format != "json") {
     return absl::InvalidArgumentError(
@@ -152,6 +160,11 @@ int main(int argc, char** argv) {
        .value = "NAME",
        .help = "a built-in model; default vgg16",
        .target = &command.model},
+      {.name = "encoding",
+       .value = "ENCODING",
+       .help = "float32, float16 or bfloat16: how this system's gradients and parameters travel; "
+               "the raw sockets' are float32",
+       .target = &command.encoding},
       {.name = "limit",
        .value = "\"FIELD: VALUE\"",
        .help = "sets a field of this system's `limits`, as \"connections: 4\"; repeatable",

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/quantile.h"
 #include "common/config.h"
+#include "common/encoding.h"
 
 namespace ps {
 namespace {
@@ -92,12 +93,13 @@ class Measurement {
     return measured;
   }
 
-  absl::Status Sample(const Measured& measured, const WireLayout& layout, int64_t model_bytes,
+  absl::Status Sample(const Measured& measured, const WireLayout& layout, int64_t parameters,
                       GoodputSamples* samples) {
     const absl::StatusOr<WireWindow> window = measured.cluster->Run(measured.iterations);
     if (!window.ok()) return window.status();
-    const double bytes =
-        2.0 * static_cast<double>(model_bytes) * layout.workers * measured.iterations;
+    samples->bytes_per_iteration = 2 * EncodedBytes(layout.encoding, parameters) * layout.workers;
+    const double bytes = static_cast<double>(samples->bytes_per_iteration) * measured.iterations;
+    samples->iteration_seconds.push_back(window->seconds / measured.iterations);
     samples->goodput.push_back(bytes / window->seconds);
     samples->cpu_per_gb.push_back(window->cpu_seconds / (bytes * 1e-9));
     return absl::OkStatus();
@@ -108,6 +110,7 @@ class Measurement {
     result.layout = layout;
     WireLayout ps = layout;
     ps.limits = options_.limits;
+    ps.encoding = options_.encoding;
     WireLayout raw = layout;
     raw.system = kRawSystem;
     raw.limits = {absl::StrCat("chunk_bytes: ", best.chunk_bytes)};
@@ -120,7 +123,8 @@ class Measurement {
       result.skipped = std::string(config.status().message());
       return result;
     }
-    const int64_t model_bytes = config->model().parameter_count() * 4;
+    const int64_t parameter_count = config->model().parameter_count();
+    const int64_t model_bytes = parameter_count * 4;
     for (int shard = 0; shard < layout.shards; ++shard) {
       const int64_t parameters = config->plan().shard_parameters(shard) * 4;
       result.shard_needs_bytes =
@@ -148,7 +152,7 @@ class Measurement {
         measured = *std::move(prepared);
       }
       GoodputSamples& samples = i % 2 == 0 ? result.ps : result.raw;
-      if (absl::Status status = Sample(measured, turn, model_bytes, &samples); !status.ok()) {
+      if (absl::Status status = Sample(measured, turn, parameter_count, &samples); !status.ok()) {
         return status;
       }
       const absl::StatusOr<WireMemory> memory = measured.cluster->Memory();
@@ -192,8 +196,7 @@ class Measurement {
     if (!measured.ok()) return measured.status();
     GoodputSamples samples;
     for (int i = 0; i < windows; ++i) {
-      absl::Status status =
-          Sample(*measured, layout, config->model().parameter_count() * 4, &samples);
+      absl::Status status = Sample(*measured, layout, config->model().parameter_count(), &samples);
       if (!status.ok()) return status;
     }
     return samples;
@@ -201,11 +204,12 @@ class Measurement {
 
   // Of a model of width x width parameters in one tensor.
   absl::Status MeasureLatency(const std::string& transport, int64_t width) {
-    const int64_t bytes = width * width * static_cast<int64_t>(sizeof(float));
+    const int64_t bytes = EncodedBytes(options_.encoding, width * width);
     Tell(absl::StrCat(transport, ": latency of ", bytes, " bytes"));
     WireLayout layout;
     layout.transport = transport;
     layout.limits = options_.limits;
+    layout.encoding = options_.encoding;
     layout.model = absl::StrFormat(
         "input { channels: %d height: 1 width: 1 } layer { name: \"only\" conv { out_channels: %d "
         "kernel: 1 bias: false } }",

@@ -17,6 +17,7 @@ struct WireOptions {
   std::vector<int> shards;
   std::vector<std::string> transports;
   std::vector<std::string> limits;  // of this system: fields of the config's `limits`
+  Encoding encoding = FLOAT32;      // of this system; the raw baseline's is always FLOAT32
   int repeat = 5;                   // windows of each system
   double window_seconds = 1;        // at least so long, and at least one iteration
   int latency_count = 1000;
@@ -29,6 +30,8 @@ struct WireOptions {
 struct GoodputSamples {
   std::vector<double> goodput;     // bytes of gradient in and of parameters out, per second
   std::vector<double> cpu_per_gb;  // CPU seconds per 10^9 bytes moved
+  std::vector<double> iteration_seconds;
+  int64_t bytes_per_iteration = 0;  // moved by all workers, both directions, as encoded
   WireMemory memory;
 };
 struct GoodputResult {
@@ -45,7 +48,7 @@ struct GoodputResult {
 
 struct LatencyResult {
   std::string transport;
-  int64_t bytes = 0;  // pushed, and as many pulled
+  int64_t bytes = 0;  // pushed, and as many pulled, as encoded
   WireLatency latency;
 };
 

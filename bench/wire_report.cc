@@ -40,6 +40,11 @@ double MedianRatio(const std::vector<double>& over, const std::vector<double>& u
   return Median(ratios);
 }
 
+double BytesRatio(const GoodputResult& result) {
+  return static_cast<double>(result.ps.bytes_per_iteration) /
+         static_cast<double>(result.raw.bytes_per_iteration);
+}
+
 const GoodputResult* Find(const WireResults& results, const std::string& transport, int workers,
                           int shards) {
   for (const GoodputResult& result : results.goodput) {
@@ -61,6 +66,9 @@ Json Headline(const WireResults& results) {
   if (one != nullptr) {
     headline["goodput_over_raw_socket"] = MedianRatio(one->ps.goodput, one->raw.goodput);
     headline["cpu_per_gb_over_raw_socket"] = MedianRatio(one->ps.cpu_per_gb, one->raw.cpu_per_gb);
+    headline["bytes_over_raw_socket"] = BytesRatio(*one);
+    headline["iteration_seconds_over_raw_socket"] =
+        MedianRatio(one->ps.iteration_seconds, one->raw.iteration_seconds);
   }
   if (tcp != nullptr && local != nullptr) {
     headline["unix_over_tcp"] = Median(local->ps.goodput) / Median(tcp->ps.goodput);
@@ -98,6 +106,8 @@ std::string CpuModel() {
 Json SamplesJson(const GoodputSamples& samples) {
   return {{"bytes_per_second", SpreadJson(samples.goodput)},
           {"cpu_seconds_per_gb", SpreadJson(samples.cpu_per_gb)},
+          {"iteration_seconds", SpreadJson(samples.iteration_seconds)},
+          {"bytes_per_iteration", samples.bytes_per_iteration},
           {"shard_resident_bytes", samples.memory.shard},
           {"worker_bytes_beyond_buffers", samples.memory.worker},
           {"exchange_bytes", samples.memory.exchange}};
@@ -149,6 +159,26 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
         absl::StrFormat("%.2f", MedianRatio(result.ps.goodput, result.raw.goodput)),
         Spread(result.ps.cpu_per_gb, 1), Spread(result.raw.cpu_per_gb, 1),
         absl::StrFormat("%.2f", MedianRatio(result.ps.cpu_per_gb, result.raw.cpu_per_gb)));
+  }
+
+  absl::StrAppend(
+      &text,
+      "\nAn iteration: MB (10^6 bytes) moved by all workers, both directions as encoded, "
+      "and seconds\n");
+  constexpr char kIterationRow[] = "%-5s %2s x %-2s  %10s %10s %5s   %-19s %-19s %5s\n";
+  absl::StrAppendFormat(&text, kIterationRow, "", "W", "S", "ps MB", "raw MB", "ratio", "ps s",
+                        "raw s", "ratio");
+  for (const GoodputResult& result : results.goodput) {
+    if (!result.skipped.empty()) continue;
+    const GoodputSamples& ps = result.ps;
+    const GoodputSamples& raw = result.raw;
+    absl::StrAppendFormat(
+        &text, kIterationRow, result.layout.transport, absl::StrCat(result.layout.workers),
+        absl::StrCat(result.layout.shards), absl::StrFormat("%.1f", ps.bytes_per_iteration * 1e-6),
+        absl::StrFormat("%.1f", raw.bytes_per_iteration * 1e-6),
+        absl::StrFormat("%.2f", BytesRatio(result)), Spread(ps.iteration_seconds, 1),
+        Spread(raw.iteration_seconds, 1),
+        absl::StrFormat("%.2f", MedianRatio(ps.iteration_seconds, raw.iteration_seconds)));
   }
 
   absl::StrAppend(&text,

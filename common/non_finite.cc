@@ -27,12 +27,13 @@ bool AnyWithAllOf(const UnalignedHalf* values, int64_t n, uint16_t bits) {
   return found != 0;
 }
 
-template <typename Values, typename Bits>
-int64_t FindWithAllOf(Values values, int64_t n, Bits bits) {
+// The first of `n` elements that `is` finds; `any` says whether it would find one in a block.
+template <typename Any, typename Is>
+int64_t FindFirst(int64_t n, Any any, Is is) {
   for (int64_t begin = 0; begin < n; begin += kBlock) {
-    if (!AnyWithAllOf(values + begin, std::min(kBlock, n - begin), bits)) continue;
+    if (!any(begin, std::min(kBlock, n - begin))) continue;
     int64_t first = begin;
-    while ((values[first] & bits) != bits) ++first;
+    while (!is(first)) ++first;
     return first;
   }
   return -1;
@@ -41,11 +42,20 @@ int64_t FindWithAllOf(Values values, int64_t n, Bits bits) {
 }  // namespace
 
 int64_t FindNonFinite(const UnalignedFloat* values, int64_t n) {
-  return FindWithAllOf(reinterpret_cast<const UnalignedBits*>(values), n, kFloatExponent);
+  const auto* bits = reinterpret_cast<const UnalignedBits*>(values);
+  return FindFirst(
+      n,
+      [&](int64_t begin, int64_t size) { return AnyWithAllOf(bits + begin, size, kFloatExponent); },
+      [&](int64_t i) { return (bits[i] & kFloatExponent) == kFloatExponent; });
 }
 
 int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_bits) {
-  return FindWithAllOf(values, n, exponent_bits);
+  return FindFirst(
+      n,
+      [&](int64_t begin, int64_t size) {
+        return AnyWithAllOf(values + begin, size, exponent_bits);
+      },
+      [&](int64_t i) { return (values[i] & exponent_bits) == exponent_bits; });
 }
 
 }  // namespace ps

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/encoding.h"
 #include "common/shard_rates.h"
 #include "common/text.h"
 #include "nlohmann/json.hpp"
@@ -19,6 +20,14 @@ constexpr size_t kHoldsShown = 16;
 constexpr size_t kShortestRange = 3;
 
 int64_t Bytes(int64_t parameters) { return parameters * static_cast<int64_t>(sizeof(float)); }
+
+int64_t GradientBytes(const Config& config, int64_t parameters) {
+  return EncodedBytes(config.proto().exchange().gradient_encoding(), parameters);
+}
+
+int64_t ParameterBytes(const Config& config, int64_t parameters) {
+  return EncodedBytes(config.proto().exchange().parameter_encoding(), parameters);
+}
 
 std::string SchemeName(const Partition& partition) {
   if (partition.scheme() == Partition::MEMORY_BASED) return "memory-based";
@@ -123,7 +132,9 @@ PlanReport MakePlanReport(const Config& config) {
   const Plan& plan = config.plan();
   PlanReport report;
   report.scheme = SchemeName(config.proto().partition());
-  report.worker_bytes = report.busiest_link_bytes = Bytes(model.parameter_count());
+  report.worker_bytes = report.busiest_link_bytes =
+      std::max(GradientBytes(config, model.parameter_count()),
+               ParameterBytes(config, model.parameter_count()));
   const std::vector<double> rates = ShardRates(config.proto());
   // Seconds, up to a factor, that the shard is busy.
   const auto load_for_rate = [&](int shard) {
@@ -134,7 +145,9 @@ PlanReport MakePlanReport(const Config& config) {
     load.parameters = plan.shard_parameters(shard);
     load.bytes = Bytes(load.parameters);
     load.share = static_cast<double>(load.parameters) / model.parameter_count();
-    load.bytes_each_way = config.workers() * load.bytes;
+    load.bytes_in = config.workers() * GradientBytes(config, load.parameters);
+    load.bytes_out = config.workers() * ParameterBytes(config, load.parameters);
+    load.bytes_each_way = std::max(load.bytes_in, load.bytes_out);
     if (!rates.empty()) load.gbps = rates[shard];
     report.busiest_link_bytes = std::max(report.busiest_link_bytes, load.bytes_each_way);
     load.holds = Holds(model, plan, shard);
@@ -161,7 +174,7 @@ std::string PlanText(const std::string& name, const Config& config, double gbps)
     if (HasRates(report)) cells.insert(cells.begin() + 2, rate);
     table.AddRow(std::move(cells));
   };
-  int64_t each_way = 0;
+  int64_t in = 0, out = 0;
   for (size_t i = 0; i < report.shards.size(); ++i) {
     const ShardLoad& load = report.shards[i];
     std::vector<std::string> holds = load.holds;
@@ -170,15 +183,16 @@ std::string PlanText(const std::string& name, const Config& config, double gbps)
       holds.resize(kHoldsShown / 2);
       holds.push_back(absl::StrCat(more, " more (all with --format=json)"));
     }
-    each_way += load.bytes_each_way;
+    in += load.bytes_in;
+    out += load.bytes_out;
     add_row({absl::StrCat(i), config.address(i), FormatCount(load.parameters),
-             FormatBytes(load.bytes), FormatPercent(load.share), FormatBytes(load.bytes_each_way),
-             FormatBytes(load.bytes_each_way), WrapItems(holds, kHoldsWidth)},
+             FormatBytes(load.bytes), FormatPercent(load.share), FormatBytes(load.bytes_in),
+             FormatBytes(load.bytes_out), WrapItems(holds, kHoldsWidth)},
             absl::StrCat(load.gbps));
   }
   const int64_t total = config.model().parameter_count();
   add_row({"total", "", FormatCount(total), FormatBytes(Bytes(total)), FormatPercent(1),
-           FormatBytes(each_way), FormatBytes(each_way), ""},
+           FormatBytes(in), FormatBytes(out), ""},
           "");
   return absl::StrCat(name, ": ", report.scheme, "\n", Heading(config), "\n", table.ToString(),
                       "\n", Prediction(report, gbps));
@@ -243,8 +257,8 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                         {"parameters", load.parameters},
                         {"bytes", load.bytes},
                         {"share", load.share},
-                        {"bytes_in_per_iteration", load.bytes_each_way},
-                        {"bytes_out_per_iteration", load.bytes_each_way},
+                        {"bytes_in_per_iteration", load.bytes_in},
+                        {"bytes_out_per_iteration", load.bytes_out},
                         {"slices", std::move(slices)}});
     }
     plans.push_back({{"config", names[i]},

@@ -15,7 +15,9 @@ struct ShardLoad {
   int64_t parameters = 0;
   int64_t bytes = 0;
   double share = 0;  // of the model
-  // Of gradients in, and as many of parameters out: the bytes of the shard for each worker.
+  // Of gradients in and parameters out, for all workers together, as encoded; and the larger.
+  int64_t bytes_in = 0;
+  int64_t bytes_out = 0;
   int64_t bytes_each_way = 0;
   double gbps = 0;  // the slower of its link and server in the config; 0: not given
   // "conv1_1 .. conv5_3", "fc6/weight[0:19,874,696)": whole layers by name, three and

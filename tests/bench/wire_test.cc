@@ -43,6 +43,26 @@ TEST_CASE("the wire benchmark verifies, measures and reports both systems") {
   CHECK(RolesAlive() == 0);
 }
 
+TEST_CASE("the wire benchmark verifies half-width exchanges and counts the bytes that they save") {
+  for (const std::string encoding : {"float16", "bfloat16"}) {
+    CAPTURE(encoding);
+    Program wire({"bench/wire", "--quick", "--model=mnist_mlp", "--workers=3", "--shards=1",
+                  "--transports=unix", "--repeat=1", "--format=json", "--encoding=" + encoding});
+    const int exit_code = wire.Wait();
+    INFO(wire.output());
+    REQUIRE(exit_code == 0);
+    const size_t begin = wire.output().find("{\n");
+    REQUIRE(begin != std::string::npos);
+    const auto json =
+        nlohmann::json::parse(wire.output().substr(begin), nullptr, /*allow_exceptions=*/false);
+    REQUIRE(json.is_object());
+    const auto& layout = json["goodput"][0];
+    CHECK(layout["ps"]["bytes_per_iteration"] == 3 * 2 * 2 * 13002);
+    CHECK(layout["raw"]["bytes_per_iteration"] == 3 * 2 * 4 * 13002);
+    CHECK(layout["ps"]["iteration_seconds"]["median"].get<double>() > 0);
+  }
+}
+
 TEST_CASE("the wire benchmark leaves no process behind when it is interrupted or killed") {
   for (const int signal : {SIGINT, SIGKILL}) {
     {
@@ -57,7 +77,8 @@ TEST_CASE("the wire benchmark leaves no process behind when it is interrupted or
 }
 
 TEST_CASE("a wrong command line of the wire benchmark is refused") {
-  for (const char* wrong : {"--workers=0", "--transports=udp", "--format=xml", "--model=vgg61"}) {
+  for (const char* wrong :
+       {"--workers=0", "--transports=udp", "--format=xml", "--model=vgg61", "--encoding=int8"}) {
     CAPTURE(wrong);
     Program wire({"bench/wire", wrong});
     CHECK(wire.Wait() != 0);

@@ -116,7 +116,8 @@ TEST_CASE("The fingerprint changes with all that shards and workers must agree o
         "training.batch_size=5", "training.epochs=4", "training.iterations=3",
         "optimizer.learning_rate=0.02", "limits.chunk_bytes=64", "partition.scheme=LAYER_BASED",
         "shard=[{address: 'a:1'}]", "model.layer[0].linear.bias=false", "data.holdout=0.1",
-        "data.synthetic={}", "data.augment.flip=true", "update.deterministic=true"}) {
+        "data.synthetic={}", "data.augment.flip=true", "update.deterministic=true",
+        "exchange.gradient_encoding=FLOAT16", "exchange.parameter_encoding=BFLOAT16"}) {
     INFO(override);
     CHECK(Valid(kConfig, {override}).fingerprint() != fingerprint);
   }

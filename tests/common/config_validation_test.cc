@@ -23,6 +23,10 @@ std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + l
 TEST_CASE("A text that cannot be understood is refused with line, field and what is allowed") {
   CHECK(ErrorWith("policy: SYNC", "policy: SNYC") ==
         "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC");
+  CHECK(ErrorWithMore("exchange { gradient_encoding: INT8 }") ==
+        "f:17: exchange.gradient_encoding: is INT8, allowed: FLOAT32, FLOAT16, BFLOAT16");
+  CHECK(ErrorWithMore("exchange { parameter_encoding: 3 }") ==
+        "f:17: exchange.parameter_encoding: is 3, allowed: FLOAT32, FLOAT16, BFLOAT16");
   CHECK(ErrorWith("epochs: 3", "epochs: 3.5") ==
         "f:12: training.epochs: is 3.5, allowed: a whole number of 32 bits");
   CHECK(ErrorWith("epochs: 3", "epochs: -99999999999") ==

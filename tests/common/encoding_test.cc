@@ -61,7 +61,7 @@ TEST_CASE("what was encoded is decoded from pieces of any length, whole and in r
     ForEachDecodedRun(encoding, Cut(bytes, random),
                       [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                         REQUIRE(first == static_cast<int64_t>(in_runs.size()));
-                        for (int64_t i = 0; i < count; ++i) in_runs.push_back(floats[i]);
+                        for (int64_t i = 0; i < count; ++i) in_runs.push_back(float{floats[i]});
                       });
     REQUIRE(in_runs == expected);
   }

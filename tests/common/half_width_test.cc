@@ -210,9 +210,10 @@ TEST_CASE("any number of values at any address is converted one by one, and noth
         format.half->decode(encoded, static_cast<int64_t>(n), decoded.data());
         CHECK(decoded.back() == 42);
         for (size_t i = 0; i < n; ++i) {
-          REQUIRE(encoded[i] == Encoded(*format.half, values[i]));
+          const uint16_t bits = encoded[i];  // a reference to it would be unaligned
+          REQUIRE(bits == Encoded(*format.half, values[i]));
           REQUIRE(std::bit_cast<uint32_t>(decoded[i]) ==
-                  std::bit_cast<uint32_t>(Decoded(*format.half, encoded[i])));
+                  std::bit_cast<uint32_t>(Decoded(*format.half, bits)));
         }
       }
     }

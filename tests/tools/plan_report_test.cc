@@ -107,6 +107,21 @@ TEST_CASE("A worker's own link is the busiest when there are more shards than wo
   CHECK(MakePlanReport(*alone).busiest_link_bytes == 118 * 4);
 }
 
+TEST_CASE("What a plan moves is counted in the encoding of each direction") {
+  Config config = SmallConfig("scheme: LAYER_BASED");
+  auto mixed =
+      Config::Parse(config.proto().DebugString(), "mixed", {"exchange.gradient_encoding=FLOAT16"});
+  REQUIRE(mixed.ok());
+  const ShardLoad load = MakePlanReport(*mixed).shards[0];
+  CHECK(load.bytes == 352);
+  CHECK(load.bytes_in == 3 * 176);
+  CHECK(load.bytes_out == 3 * 352);
+  auto half =
+      Config::Parse(mixed->proto().DebugString(), "half", {"exchange.parameter_encoding=BFLOAT16"});
+  REQUIRE(half.ok());
+  CHECK(MakePlanReport(*half).busiest_link_bytes == 3 * 176);
+}
+
 TEST_CASE("Layers that are split between shards are listed tensor by tensor") {
   const PlanReport report =
       MakePlanReport(SmallConfig("scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN"));

@@ -146,6 +146,19 @@ TEST_CASE("SKIP: gradients that are not finite are left out and counted") {
   for (const float parameter : cluster.Parameters()) REQUIRE_FALSE(std::isnan(parameter));
 }
 
+TEST_CASE("SKIP: a gradient that is finite but beyond the range of float16 is left out too") {
+  for (const std::string encoding : {"FLOAT16", "BFLOAT16"}) {
+    CAPTURE(encoding);
+    TestCluster cluster(
+        MustParse(kDigits, {"workers=1", "optimizer.learning_rate=1e8", "update.non_finite=SKIP",
+                            "training.iterations=3", "exchange.gradient_encoding=" + encoding}));
+    const std::vector<Result> results = RunAll(cluster);
+    RequireAllOk(results);
+    CHECK((results[0]->skipped_iterations > 0) == (encoding == "FLOAT16"));
+    for (const float parameter : cluster.Parameters()) REQUIRE(std::isfinite(parameter));
+  }
+}
+
 TEST_CASE("the gradient is clipped to its global norm before it is pushed") {
   TestCluster cluster(
       MustParse(kDigits, {"workers=1", "training.iterations=1", "optimizer.learning_rate=1",
