@@ -74,7 +74,7 @@ int64_t FindNonFinite(Encoding encoding, const Segments& data) {
   if (const HalfWidth* const half = HalfWidthOf(encoding)) {
     ForEachElementRun<sizeof(uint16_t)>(data, [&](int64_t first, const char* bytes, int64_t count) {
       if (found >= 0) return;
-      const auto* encoded = reinterpret_cast<const UnalignedHalf*>(bytes);
+      const UnalignedHalf* encoded = reinterpret_cast<const UnalignedHalf*>(bytes);
       take(first, FindNonFinite(encoded, count, half->exponent_bits));
     });
   } else {

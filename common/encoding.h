@@ -63,7 +63,7 @@ void ForEachDecodedRun(Encoding encoding, const Segments& data, Run run) {
   }
   alignas(64) float block[kBlockElements];
   ForEachElementRun<sizeof(uint16_t)>(data, [&](int64_t first, const char* bytes, int64_t count) {
-    const auto* encoded = reinterpret_cast<const UnalignedHalf*>(bytes);
+    const UnalignedHalf* encoded = reinterpret_cast<const UnalignedHalf*>(bytes);
     for (int64_t begin = 0; begin < count; begin += kBlockElements) {
       const int64_t size = std::min(kBlockElements, count - begin);
       half->decode(encoded + begin, size, block);

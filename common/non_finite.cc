@@ -42,7 +42,7 @@ int64_t FindFirst(int64_t n, Any any, Is is) {
 }  // namespace
 
 int64_t FindNonFinite(const UnalignedFloat* values, int64_t n) {
-  const auto* bits = reinterpret_cast<const UnalignedBits*>(values);
+  const UnalignedBits* bits = reinterpret_cast<const UnalignedBits*>(values);
   return FindFirst(
       n,
       [&](int64_t begin, int64_t size) { return AnyWithAllOf(bits + begin, size, kFloatExponent); },

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "grpcpp/support/byte_buffer.h"
+#include "proto/encoding.pb.h"
 #include "server/shard.h"
 
 namespace ps {

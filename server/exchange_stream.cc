@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/chunk_codec.h"
+#include "common/encoding.h"
 #include "common/received_message.h"
 #include "common/status_conversion.h"
 #include "server/chunk_message.h"

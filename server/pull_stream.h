@@ -3,6 +3,7 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "proto/encoding.pb.h"
 #include "server/shard.h"
 
 namespace ps {

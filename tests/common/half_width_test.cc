@@ -202,7 +202,7 @@ TEST_CASE("any number of values at any address is converted one by one, and noth
         CAPTURE(format.name, n, shift);
         const std::vector<float> values = RandomFloats(random, n);
         std::string bytes(shift + 2 * n + 1, '#');
-        auto* const encoded = reinterpret_cast<UnalignedHalf*>(bytes.data() + shift);
+        UnalignedHalf* const encoded = reinterpret_cast<UnalignedHalf*>(bytes.data() + shift);
         format.half->encode(values.data(), static_cast<int64_t>(n), encoded);
         CHECK(bytes.back() == '#');
         CHECK(bytes.substr(0, shift) == std::string(shift, '#'));
