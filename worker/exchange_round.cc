@@ -34,7 +34,6 @@ absl::Status ExchangeRound::Begin(uint64_t iteration) {
   states_.assign(states_.size(), State::kBegun);
   layer_unanswered_ = layer_chunks_;
   unanswered_ = states_.size();
-  unsent_ = 0;
   return absl::OkStatus();
 }
 

@@ -73,7 +73,8 @@ class ExchangeRound {
   std::vector<State> states_ ABSL_GUARDED_BY(mutex_);             // by chunk
   std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);  // by layer
   size_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;  // pushed, not sent
+  // Pushed, not sent; of the last iteration too, whose answers may overtake the news.
+  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -74,7 +74,7 @@ TEST_CASE("An emulated device is one that there is, with time that goes on") {
                                                             ": compute.emulated.time_dilation: is ",
                                                             wrong, ", allowed: a number above 0"));
   }
-  CHECK(ErrorOfOverride("compute.emulated.device=rtx_2080_ti") ==
+  CHECK(ErrorOfOverride("compute.emulated={device: 'rtx_2080_ti'}") ==
         "compute.emulated: has no effect with CPU, allowed: only with EMULATED");
 }
 

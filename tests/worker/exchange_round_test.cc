@@ -104,6 +104,23 @@ TEST_CASE("a wait goes on when another thread tells of the last answer, and of t
   other.join();
 }
 
+TEST_CASE("the news that a chunk was sent may come after its answer, in the next iteration") {
+  Fixture fixture({"limits.exchange_seconds=1e-6"});
+  const auto send = [&] {
+    for (const uint32_t chunk : fixture.ChunksOf(0)) fixture.round.Sent(chunk);
+  };
+  REQUIRE(fixture.round.Begin(0).ok());
+  fixture.Push(0);
+  fixture.Answer(0);
+  REQUIRE(fixture.round.Begin(1).ok());
+  send();
+  fixture.Push(0);
+  send();
+  CHECK(fixture.round.AwaitSent().ok());
+  fixture.Push(2);
+  CHECK(absl::IsDeadlineExceeded(fixture.round.AwaitSent()));
+}
+
 TEST_CASE("the first failure ends every wait, and every later round") {
   Fixture fixture;
   REQUIRE(fixture.round.Begin(0).ok());
