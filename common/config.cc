@@ -17,6 +17,7 @@
 #include "common/config_text.h"
 #include "common/config_validation.h"
 #include "common/hash.h"
+#include "common/shard_rates.h"
 
 namespace ps {
 namespace {
@@ -120,10 +121,11 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
   ValidateDataAgainstModel(proto, *model, &problems);
   // Where its other arguments were refused above, a plan's error would only repeat it.
   absl::StatusOr<Plan> plan = absl::UnknownError("not made");
-  if (!proto.shard().empty() && proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
+  if (!proto.shard().empty() && AreShardRates(proto) &&
+      proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
       IsChunkBytes(proto.limits().chunk_bytes())) {
-    plan =
-        Plan::Create(*model, proto.partition(), proto.shard_size(), proto.limits().chunk_bytes());
+    plan = Plan::Create(*model, proto.partition(), proto.shard_size(), proto.limits().chunk_bytes(),
+                        ShardRates(proto));
     if (!plan.ok()) AddPlanProblem(plan.status().message(), &problems);
   }
   if (!problems.empty()) return problems.status();

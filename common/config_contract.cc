@@ -105,10 +105,14 @@ void SetDependentDefaults(const Model& model, ClusterConfig* config) {
 }
 
 ClusterConfig ContractOf(ClusterConfig config) {
-  for (ShardAddress& shard : *config.mutable_shard()) shard.clear_address();
-  if (config.partition().scheme() == Partition::MEMORY_BASED) {
-    config.mutable_partition()->clear_placement();
+  const Partition::Scheme scheme = config.partition().scheme();
+  for (ShardAddress& shard : *config.mutable_shard()) {
+    shard.clear_address();
+    if (scheme == Partition::AUTO) continue;
+    shard.clear_link_gbps();
+    shard.clear_server_gbps();
   }
+  if (scheme != Partition::LAYER_BASED) config.mutable_partition()->clear_placement();
   config.mutable_training()->clear_evaluate_every_epochs();
   config.mutable_training()->clear_required_accuracy();
   if (config.compute().backend() == Compute::EMULATED) {

@@ -1,14 +1,18 @@
 #include "common/config_validation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/config_address.h"
 #include "common/config_text.h"
+#include "common/shard_rates.h"
 
 namespace ps {
 namespace {
@@ -58,6 +62,36 @@ void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
                                  "].address is, allowed: an address of its own for each shard"),
                     {absl::StrCat("shard[", first->second, "].address")});
     }
+  }
+}
+
+// The index of a shard with a rate and of one without; nothing where they are all alike.
+std::optional<std::pair<int, int>> RatedAndUnrated(const ClusterConfig& config) {
+  int rated = -1;
+  int unrated = -1;
+  for (int i = config.shard_size() - 1; i >= 0; --i) {
+    (ShardRate(config.shard(i)) > 0 ? rated : unrated) = i;
+  }
+  if (rated < 0 || unrated < 0) return std::nullopt;
+  return std::pair(rated, unrated);
+}
+
+void ValidateShardRates(const ClusterConfig& config, FieldProblems* problems) {
+  for (int i = 0; i < config.shard_size(); ++i) {
+    const ShardAddress& shard = config.shard(i);
+    problems->Require(IsAtLeastZero(shard.link_gbps()), absl::StrCat("shard[", i, "].link_gbps"),
+                      shard.link_gbps(), kAtLeastZero);
+    problems->Require(IsAtLeastZero(shard.server_gbps()),
+                      absl::StrCat("shard[", i, "].server_gbps"), shard.server_gbps(),
+                      kAtLeastZero);
+  }
+  if (const auto mixed = RatedAndUnrated(config)) {
+    const std::string rated = absl::StrCat("shard[", mixed->first, "]");
+    problems->Add(absl::StrCat("shard[", mixed->second, "]"),
+                  absl::StrCat("has no rate and ", rated,
+                               " has one, allowed: link_gbps or server_gbps for every shard, or "
+                               "for none"),
+                  {rated});
   }
 }
 
@@ -192,6 +226,13 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
 
 }  // namespace
 
+bool AreShardRates(const ClusterConfig& config) {
+  return !RatedAndUnrated(config) &&
+         std::all_of(config.shard().begin(), config.shard().end(), [](const ShardAddress& shard) {
+           return IsAtLeastZero(shard.link_gbps()) && IsAtLeastZero(shard.server_gbps());
+         });
+}
+
 bool IsChunkBytes(int64_t bytes) {
   return bytes >= kMinChunkBytes && bytes <= kMaxChunkBytes && bytes % kMinChunkBytes == 0;
 }
@@ -201,6 +242,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
     problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
   }
   ValidateShards(config, problems);
+  ValidateShardRates(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);
   ValidateOptimizer(config.optimizer(), problems);

@@ -20,6 +20,9 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 // Whether limits.chunk_bytes may have this value.
 bool IsChunkBytes(int64_t bytes);
 
+// Whether the shards' rates are in range, and given for all of them or for none.
+bool AreShardRates(const ClusterConfig& config);
+
 // Checks that the backend can train the model, and that the images and classes of the data
 // fit it.
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,

@@ -1,6 +1,7 @@
 #include "common/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 
@@ -62,23 +63,54 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
   return slices;
 }
 
-// The parameters, counted through in model order, in one run per shard. With n = 16 * (q * S + m)
-// + r, m < S and r < 16, the first m shards own 16 * (q + 1) elements, the others 16 * q, and the
-// last, which is always one of the others, r more: no two differ by more than 16.
-std::vector<Slice> CutByMemory(const Model& model, int shards) {
-  const int64_t units = model.parameter_count() / kAlignment;
-  const int64_t remainder = model.parameter_count() % kAlignment;
+// The elements of each shard under MEMORY_BASED. With n = 16 * (q * S + m) + r, m < S and
+// r < 16, the first m shards own 16 * (q + 1) elements, the others 16 * q, and the last, which
+// is always one of the others, r more: no two differ by more than 16.
+std::vector<int64_t> EqualSizes(int64_t parameters, int shards) {
+  const int64_t units = parameters / kAlignment;
+  std::vector<int64_t> sizes(shards);
+  for (int shard = 0; shard < shards; ++shard) {
+    sizes[shard] = kAlignment * (units / shards + (shard < units % shards ? 1 : 0));
+  }
+  sizes.back() += parameters % kAlignment;
+  return sizes;
+}
+
+// The elements of each shard under AUTO: units of 16 in proportion to the rates, rounded so
+// that the longest of the times units / rate is as short as can be. With equal rates these are
+// EqualSizes.
+std::vector<int64_t> ProportionalSizes(int64_t parameters, absl::Span<const double> rates) {
+  const int64_t units = parameters / kAlignment;
+  const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
+  std::vector<int64_t> sizes;
+  int64_t left = units;
+  for (const double rate : rates) {
+    // One less than its floor, so that rounding errors never hand out more than there is.
+    sizes.push_back(
+        std::max<int64_t>(0, static_cast<int64_t>(std::floor(units * (rate / sum))) - 1));
+    left -= sizes.back();
+  }
+  for (; left > 0; --left) {
+    size_t next = 0;
+    for (size_t shard = 1; shard < sizes.size(); ++shard) {
+      if ((sizes[shard] + 1) / rates[shard] < (sizes[next] + 1) / rates[next]) next = shard;
+    }
+    ++sizes[next];
+  }
+  for (int64_t& size : sizes) size *= kAlignment;
+  sizes.back() += parameters % kAlignment;
+  return sizes;
+}
+
+// The parameters, counted through in model order, in one run of the given size per shard.
+std::vector<Slice> CutBySizes(const Model& model, const std::vector<int64_t>& sizes) {
   std::vector<Slice> slices;
   int shard = -1;
   int64_t room = 0;  // elements that `shard` still takes
   for (size_t tensor = 0; tensor < model.tensors().size(); ++tensor) {
     int64_t begin = 0;
     while (begin < model.tensors()[tensor].size) {
-      while (room == 0) {
-        ++shard;
-        room = kAlignment * (units / shards + (shard < units % shards ? 1 : 0)) +
-               (shard == shards - 1 ? remainder : 0);
-      }
+      while (room == 0) room = sizes[++shard];
       const int64_t size = std::min(room, model.tensors()[tensor].size - begin);
       slices.push_back(
           {.tensor = static_cast<int>(tensor), .begin = begin, .size = size, .shard = shard});
@@ -91,7 +123,7 @@ std::vector<Slice> CutByMemory(const Model& model, int shards) {
 
 // How many shards can own something.
 int64_t MaxShards(const Model& model, const Partition& partition) {
-  if (partition.scheme() == Partition::MEMORY_BASED) {
+  if (partition.scheme() != Partition::LAYER_BASED) {
     return CeilDiv(model.parameter_count(), kAlignment);
   }
   if (partition.placement() == Partition::TENSOR_ROUND_ROBIN) return model.tensors().size();
@@ -126,10 +158,10 @@ uint64_t Fingerprint(const Model& model, const std::vector<Slice>& slices, int s
 }  // namespace
 
 absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition, int shards,
-                                  int64_t chunk_bytes) {
+                                  int64_t chunk_bytes, absl::Span<const double> shard_rates) {
   if (partition.scheme() == Partition::SCHEME_UNSPECIFIED) {
     return absl::InvalidArgumentError(
-        "the partition scheme is missing, allowed are LAYER_BASED and MEMORY_BASED");
+        "the partition scheme is missing, allowed are LAYER_BASED, MEMORY_BASED and AUTO");
   }
   if (chunk_bytes <= 0 || chunk_bytes % 64 != 0) {
     return absl::InvalidArgumentError(
@@ -142,9 +174,21 @@ absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition
   }
 
   Plan plan;
-  plan.slices_ = partition.scheme() == Partition::MEMORY_BASED
-                     ? CutByMemory(model, shards)
-                     : CutByLayers(model, partition.placement(), shards);
+  if (partition.scheme() == Partition::LAYER_BASED) {
+    plan.slices_ = CutByLayers(model, partition.placement(), shards);
+  } else {
+    const bool by_rates = partition.scheme() == Partition::AUTO && !shard_rates.empty();
+    const std::vector<int64_t> sizes = by_rates
+                                           ? ProportionalSizes(model.parameter_count(), shard_rates)
+                                           : EqualSizes(model.parameter_count(), shards);
+    if (const auto empty = std::find(sizes.begin(), sizes.end(), 0); empty != sizes.end()) {
+      const int64_t shard = empty - sizes.begin();
+      return absl::InvalidArgumentError(absl::StrCat(
+          "shard ", shard, " would own nothing under AUTO, its rate of ", shard_rates[shard],
+          " is too small beside the others'; every shard must own parameters"));
+    }
+    plan.slices_ = CutBySizes(model, sizes);
+  }
   plan.fingerprint_ = Fingerprint(model, plan.slices_, shards, chunk_bytes);
 
   const int64_t chunk_size = chunk_bytes / static_cast<int64_t>(sizeof(float));

@@ -33,15 +33,19 @@ struct Chunk {
 };
 
 // The full list of slices and the shard of each: a pure function of (model,
-// partition, number of shards, chunk size), the same in every process.
+// partition, number and rates of shards, chunk size), the same in every process.
 // Immutable. Covers every element of the model exactly once.
 class Plan {
  public:
+  // `shard_rates` are what AUTO cuts in proportion to, in any unit; none: equal ones. The
+  // other schemes don't look at them. REQUIRES: none, or one above 0 for each shard.
+  //
   // Errors: INVALID_ARGUMENT when a shard would own nothing (the message says how many
-  // shards the model can have under this scheme), the scheme is missing, chunk_bytes
-  // is no positive multiple of 64, or the chunks would be more than 2^24.
+  // shards the model can have under this scheme, or which shard is too slow), the scheme is
+  // missing, chunk_bytes is no positive multiple of 64, or the chunks would be more than 2^24.
   static absl::StatusOr<Plan> Create(const Model& model, const Partition& partition, int shards,
-                                     int64_t chunk_bytes);
+                                     int64_t chunk_bytes,
+                                     absl::Span<const double> shard_rates = {});
 
   int shards() const { return static_cast<int>(shard_parameters_.size()); }
   const std::vector<Slice>& slices() const { return slices_; }

@@ -1,12 +1,15 @@
 #include "tools/plan_report.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
+#include "common/shard_rates.h"
 #include "common/text.h"
+#include "nlohmann/json.hpp"
 
 namespace ps {
 namespace {
@@ -19,6 +22,7 @@ int64_t Bytes(int64_t parameters) { return parameters * static_cast<int64_t>(siz
 
 std::string SchemeName(const Partition& partition) {
   if (partition.scheme() == Partition::MEMORY_BASED) return "memory-based";
+  if (partition.scheme() == Partition::AUTO) return "auto";
   return absl::StrCat("layer-based, ",
                       absl::AsciiStrToLower(Partition::Placement_Name(partition.placement())));
 }
@@ -79,8 +83,12 @@ std::pair<std::string, int64_t> LargestLayer(const Model& model, const Plan& pla
   return largest;
 }
 
+bool HasRates(const PlanReport& report) { return report.shards.front().gbps > 0; }
+
 double LeastSeconds(const PlanReport& report, double gbps) {
-  return 8.0 * static_cast<double>(report.busiest_link_bytes) / (gbps * 1e9);
+  const ShardLoad& shard = report.shards[report.bottleneck];
+  return 8e-9 * std::max(report.worker_bytes / gbps,
+                         shard.bytes_each_way / (HasRates(report) ? shard.gbps : gbps));
 }
 
 std::string Plural(int64_t count, absl::string_view noun) {
@@ -101,10 +109,11 @@ std::string Prediction(const PlanReport& report, double gbps) {
       "bottleneck     shard %d, %.2f times its load in a balanced plan\n"
       "               (%s is %s of it)\n"
       "busiest link   %s each way per iteration\n"
-      "at %g Gb/s     %s per iteration or more\n",
+      "at %g Gb/s     %s per iteration or more%s\n",
       report.bottleneck, report.ratio_to_balanced, busiest.largest_layer,
       FormatPercent(busiest.largest_layer_share), FormatBytes(report.busiest_link_bytes), gbps,
-      FormatSeconds(LeastSeconds(report, gbps)));
+      FormatSeconds(LeastSeconds(report, gbps)),
+      HasRates(report) ? "\n               (shards at their own rates)" : "");
 }
 
 }  // namespace
@@ -114,31 +123,44 @@ PlanReport MakePlanReport(const Config& config) {
   const Plan& plan = config.plan();
   PlanReport report;
   report.scheme = SchemeName(config.proto().partition());
+  report.worker_bytes = report.busiest_link_bytes = Bytes(model.parameter_count());
+  const std::vector<double> rates = ShardRates(config.proto());
+  // Seconds, up to a factor, that the shard is busy.
+  const auto load_for_rate = [&](int shard) {
+    return plan.shard_parameters(shard) / (rates.empty() ? 1 : rates[shard]);
+  };
   for (int shard = 0; shard < plan.shards(); ++shard) {
     ShardLoad load;
     load.parameters = plan.shard_parameters(shard);
     load.bytes = Bytes(load.parameters);
     load.share = static_cast<double>(load.parameters) / model.parameter_count();
     load.bytes_each_way = config.workers() * load.bytes;
+    if (!rates.empty()) load.gbps = rates[shard];
+    report.busiest_link_bytes = std::max(report.busiest_link_bytes, load.bytes_each_way);
     load.holds = Holds(model, plan, shard);
     const auto [layer, parameters] = LargestLayer(model, plan, shard);
     load.largest_layer = layer;
     load.largest_layer_share = static_cast<double>(parameters) / load.parameters;
-    if (shard > 0 && load.parameters > report.shards[report.bottleneck].parameters) {
-      report.bottleneck = shard;
-    }
+    if (load_for_rate(shard) > load_for_rate(report.bottleneck)) report.bottleneck = shard;
     report.shards.push_back(std::move(load));
   }
-  const ShardLoad& busiest = report.shards[report.bottleneck];
-  report.ratio_to_balanced = busiest.share * plan.shards();
-  report.busiest_link_bytes = std::max(Bytes(model.parameter_count()), busiest.bytes_each_way);
+  const double rate_of_all =
+      rates.empty() ? plan.shards() : std::accumulate(rates.begin(), rates.end(), 0.0);
+  report.ratio_to_balanced =
+      load_for_rate(report.bottleneck) / (model.parameter_count() / rate_of_all);
   return report;
 }
 
 std::string PlanText(const std::string& name, const Config& config, double gbps) {
   const PlanReport report = MakePlanReport(config);
-  Table table({">shard", "address", ">parameters", ">bytes", ">share", ">in/iteration",
-               ">out/iteration", "holds"});
+  std::vector<std::string> headings = {">shard", "address",       ">parameters",    ">bytes",
+                                       ">share", ">in/iteration", ">out/iteration", "holds"};
+  if (HasRates(report)) headings.insert(headings.begin() + 2, ">Gb/s");
+  Table table(headings);
+  const auto add_row = [&](std::vector<std::string> cells, const std::string& rate) {
+    if (HasRates(report)) cells.insert(cells.begin() + 2, rate);
+    table.AddRow(std::move(cells));
+  };
   int64_t each_way = 0;
   for (size_t i = 0; i < report.shards.size(); ++i) {
     const ShardLoad& load = report.shards[i];
@@ -149,14 +171,15 @@ std::string PlanText(const std::string& name, const Config& config, double gbps)
       holds.push_back(absl::StrCat(more, " more (all with --format=json)"));
     }
     each_way += load.bytes_each_way;
-    table.AddRow({absl::StrCat(i), config.address(i), FormatCount(load.parameters),
-                  FormatBytes(load.bytes), FormatPercent(load.share),
-                  FormatBytes(load.bytes_each_way), FormatBytes(load.bytes_each_way),
-                  WrapItems(holds, kHoldsWidth)});
+    add_row({absl::StrCat(i), config.address(i), FormatCount(load.parameters),
+             FormatBytes(load.bytes), FormatPercent(load.share), FormatBytes(load.bytes_each_way),
+             FormatBytes(load.bytes_each_way), WrapItems(holds, kHoldsWidth)},
+            absl::StrCat(load.gbps));
   }
   const int64_t total = config.model().parameter_count();
-  table.AddRow({"total", "", FormatCount(total), FormatBytes(Bytes(total)), FormatPercent(1),
-                FormatBytes(each_way), FormatBytes(each_way), ""});
+  add_row({"total", "", FormatCount(total), FormatBytes(Bytes(total)), FormatPercent(1),
+           FormatBytes(each_way), FormatBytes(each_way), ""},
+          "");
   return absl::StrCat(name, ": ", report.scheme, "\n", Heading(config), "\n", table.ToString(),
                       "\n", Prediction(report, gbps));
 }
@@ -167,13 +190,18 @@ std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const
   std::vector<PlanReport> reports;
   for (size_t i = 0; i < configs.size(); ++i) {
     const PlanReport& report = reports.emplace_back(MakePlanReport(configs[i]));
-    Table table({">shard", ">parameters", ">share", ">each way/iter.", "mostly"});
+    std::vector<std::string> headings = {">shard", ">parameters", ">share", ">each way/iter.",
+                                         "mostly"};
+    if (HasRates(report)) headings.insert(headings.begin() + 1, ">Gb/s");
+    Table table(headings);
     for (size_t shard = 0; shard < report.shards.size(); ++shard) {
       const ShardLoad& load = report.shards[shard];
-      table.AddRow(
-          {absl::StrCat(shard), FormatCount(load.parameters), FormatPercent(load.share),
-           FormatBytes(load.bytes_each_way),
-           absl::StrCat(load.largest_layer, " ", FormatPercent(load.largest_layer_share))});
+      std::vector<std::string> cells = {
+          absl::StrCat(shard), FormatCount(load.parameters), FormatPercent(load.share),
+          FormatBytes(load.bytes_each_way),
+          absl::StrCat(load.largest_layer, " ", FormatPercent(load.largest_layer_share))};
+      if (HasRates(report)) cells.insert(cells.begin() + 1, absl::StrCat(load.gbps));
+      table.AddRow(std::move(cells));
     }
     blocks.push_back(absl::StrCat(absl::AsciiStrToUpper(report.scheme), "\n", names[i], "\n",
                                   Heading(configs[i]), "\n", table.ToString(), "\n",
@@ -181,14 +209,13 @@ std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const
   }
   std::string text = SideBySide(blocks);
   if (reports.size() == 2) {
-    const auto [fast, slow] = std::minmax(reports[0], reports[1], [](const auto& a, const auto& b) {
-      return a.busiest_link_bytes < b.busiest_link_bytes;
-    });
+    const auto [fast, slow] =
+        std::minmax(reports[0], reports[1], [gbps](const auto& a, const auto& b) {
+          return LeastSeconds(a, gbps) < LeastSeconds(b, gbps);
+        });
     absl::StrAppend(
         &text, absl::StrFormat("\n%s exchanges at most %.2f times as fast as %s.\n", fast.scheme,
-                               static_cast<double>(slow.busiest_link_bytes) /
-                                   static_cast<double>(fast.busiest_link_bytes),
-                               slow.scheme));
+                               LeastSeconds(slow, gbps) / LeastSeconds(fast, gbps), slow.scheme));
   }
   return text;
 }
@@ -212,6 +239,7 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
       }
       shards.push_back({{"shard", shard},
                         {"address", config.address(shard)},
+                        {"gbps", load.gbps > 0 ? Json(load.gbps) : Json()},
                         {"parameters", load.parameters},
                         {"bytes", load.bytes},
                         {"share", load.share},

@@ -17,6 +17,7 @@ struct ShardLoad {
   double share = 0;  // of the model
   // Of gradients in, and as many of parameters out: the bytes of the shard for each worker.
   int64_t bytes_each_way = 0;
+  double gbps = 0;  // the slower of its link and server in the config; 0: not given
   // "conv1_1 .. conv5_3", "fc6/weight[0:19,874,696)": whole layers by name, three and
   // more in a row as a range; whole tensors; element ranges.
   std::vector<std::string> holds;
@@ -26,19 +27,21 @@ struct ShardLoad {
 
 // What a plan is, and what it predicts for an iteration, before anything runs.
 struct PlanReport {
-  std::string scheme;  // "layer-based, round_robin", "memory-based"
+  std::string scheme;  // "layer-based, round_robin", "memory-based", "auto"
   std::vector<ShardLoad> shards;
-  int bottleneck = 0;            // the shard with the most parameters
-  double ratio_to_balanced = 0;  // its parameters to those of a shard in an equal division
-  // The least that passes through the busiest link in each direction: every worker
-  // moves the whole model, the bottleneck shard its own part for every worker.
+  int bottleneck = 0;            // the shard with the most parameters for its rate
+  double ratio_to_balanced = 0;  // its parameters to those in a division by rates
+  int64_t worker_bytes = 0;      // each way, of every worker: the whole model
+  // The least that passes through the busiest link in each direction: a worker's, or that
+  // of the shard with the most parameters, which moves them for every worker.
   int64_t busiest_link_bytes = 0;
 };
 
 PlanReport MakePlanReport(const Config& config);
 
 // The plan of one config, whose file is `name`; `gbps` is the rate of a link, in
-// 10^9 bits a second, for the least time of an iteration.
+// 10^9 bits a second, for the least time of an iteration: of every worker, and of the shards
+// where the config gives none.
 std::string PlanText(const std::string& name, const Config& config, double gbps);
 
 // Several plans next to each other, shorter. `names` and `configs` go together.

@@ -134,6 +134,24 @@ TEST_CASE("The fingerprint ignores what may differ between processes") {
   }
 }
 
+TEST_CASE("Rates of shards are part of what must be equal with AUTO only") {
+  const Overrides rates = {"shard[0].link_gbps=10", "shard[1].link_gbps=2.5"};
+  CHECK(Valid(kConfig, rates).fingerprint() == Valid().fingerprint());
+  CHECK(Valid(kConfig, rates).plan().fingerprint() == Valid().plan().fingerprint());
+  Overrides automatic = {"partition.scheme=AUTO"};
+  const Config equal = Valid(kConfig, automatic);
+  automatic.insert(automatic.end(), rates.begin(), rates.end());
+  const Config uneven = Valid(kConfig, automatic);
+  CHECK(uneven.fingerprint() != equal.fingerprint());
+  // The slower of the link and the host counts.
+  automatic.push_back("shard[0].server_gbps=2.5");
+  CHECK(Valid(kConfig, automatic).plan().fingerprint() == equal.plan().fingerprint());
+  CHECK(uneven.plan().shard_parameters(0) > 3 * uneven.plan().shard_parameters(1));
+  // Not a config that has no effect: cuts do not follow layers.
+  CHECK(Valid(kConfig, {"partition={scheme: AUTO placement: GREEDY}"}).fingerprint() ==
+        equal.fingerprint());
+}
+
 TEST_CASE("Writing a default out loud does not change the fingerprint") {
   const uint64_t fingerprint = Valid().fingerprint();
   for (const std::string override :

@@ -306,6 +306,22 @@ TEST_CASE("Errors of the model and of the plan have a place in the config") {
                          "f:8: shard: "));
 }
 
+TEST_CASE("Rates of shards are numbers of at least 0, for all shards or for none") {
+  CHECK(ErrorOfOverride("shard[1].link_gbps=-1") ==
+        "shard[1].link_gbps: is -1, allowed: a number of at least 0");
+  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=10", "shard[1].server_gbps=inf"}) ==
+        "--set shard[1].server_gbps=inf: shard[1].server_gbps: is inf, allowed: a number of at "
+        "least 0");
+  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=nan", "shard[1].server_gbps=1"}) ==
+        "--set shard[0].link_gbps=nan: shard[0].link_gbps: is nan, allowed: a number of at least "
+        "0\n"
+        "--set shard[1].server_gbps=1: shard[0]: has no rate and shard[1] has one, allowed: "
+        "link_gbps or server_gbps for every shard, or for none");
+  CHECK(ErrorOfOverride("shard[1].link_gbps=10") ==
+        "shard[0]: has no rate and shard[1] has one, allowed: link_gbps or server_gbps for every "
+        "shard, or for none");
+}
+
 TEST_CASE("A model that the CPU backend cannot train is refused with it") {
   const std::string error = ErrorOf(R"(
     model { builtin: "resnet152" }

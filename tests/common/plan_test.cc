@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,6 +18,12 @@ Partition MemoryBased() {
   return partition;
 }
 
+Partition Auto() {
+  Partition partition;
+  partition.set_scheme(Partition::AUTO);
+  return partition;
+}
+
 Partition LayerBased(Partition::Placement placement) {
   Partition partition;
   partition.set_scheme(Partition::LAYER_BASED);
@@ -27,7 +34,7 @@ Partition LayerBased(Partition::Placement placement) {
 const std::vector<Partition>& AllPartitions() {
   static const std::vector<Partition> partitions = {
       LayerBased(Partition::ROUND_ROBIN), LayerBased(Partition::GREEDY),
-      LayerBased(Partition::TENSOR_ROUND_ROBIN), MemoryBased()};
+      LayerBased(Partition::TENSOR_ROUND_ROBIN), MemoryBased(), Auto()};
   return partitions;
 }
 
@@ -44,8 +51,8 @@ Model Builtin(const std::string& name) {
 }
 
 Plan MustCreate(const Model& model, const Partition& partition, int shards,
-                int64_t chunk_bytes = kMebibyte) {
-  absl::StatusOr<Plan> plan = Plan::Create(model, partition, shards, chunk_bytes);
+                int64_t chunk_bytes = kMebibyte, const std::vector<double>& rates = {}) {
+  absl::StatusOr<Plan> plan = Plan::Create(model, partition, shards, chunk_bytes, rates);
   REQUIRE(plan.status().ToString() == "OK");
   return *std::move(plan);
 }
@@ -74,7 +81,7 @@ Model RandomModel(std::mt19937& random) {
 }
 
 int MaxShards(const Model& model, const Partition& partition) {
-  if (partition.scheme() == Partition::MEMORY_BASED) return (model.parameter_count() + 15) / 16;
+  if (partition.scheme() != Partition::LAYER_BASED) return (model.parameter_count() + 15) / 16;
   if (partition.placement() == Partition::TENSOR_ROUND_ROBIN) return model.tensors().size();
   int layers = 0;
   for (const Layer& layer : model.layers()) layers += layer.parameters > 0;
@@ -192,7 +199,7 @@ TEST_CASE("a plan covers every element once, by slices and by chunks, and keeps 
         REQUIRE(plan.shards() == shards);
         CheckSlices(model, plan);
         CheckChunks(model, plan, chunk_bytes);
-        if (partition.scheme() == Partition::MEMORY_BASED) {
+        if (partition.scheme() != Partition::LAYER_BASED) {
           CheckMemoryBalance(plan);
         } else {
           CheckWholeUnits(model, plan, partition);
@@ -226,6 +233,80 @@ TEST_CASE("memory-based shares are balanced whatever the remainder of units and 
       CheckMemoryBalance(plan);
     }
   }
+}
+
+// The longest time of a shard, in elements per unit of rate.
+double Longest(const Plan& plan, const std::vector<double>& rates) {
+  double longest = 0;
+  for (int shard = 0; shard < plan.shards(); ++shard) {
+    longest = std::max(longest, plan.shard_parameters(shard) / rates[shard]);
+  }
+  return longest;
+}
+
+TEST_CASE("AUTO without rates, or with equal ones, is the plan of MEMORY_BASED") {
+  const Model vgg16 = Builtin("vgg16");
+  const Model mlp = Builtin("mnist_mlp");
+  for (const Model* model : {&vgg16, &mlp}) {
+    for (const int shards : {1, 2, 3, 7, 16, 100, 512}) {
+      CAPTURE(model->name(), shards);
+      const Plan memory = MustCreate(*model, MemoryBased(), shards);
+      CHECK(MustCreate(*model, Auto(), shards).fingerprint() == memory.fingerprint());
+      for (const double rate : {0.1, 1.0, 10.0 / 3}) {
+        const std::vector<double> rates(shards, rate);
+        CHECK(MustCreate(*model, Auto(), shards, kMebibyte, rates).fingerprint() ==
+              memory.fingerprint());
+      }
+    }
+  }
+}
+
+TEST_CASE("AUTO covers every element once, in proportion to the rates, in aligned cuts") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> rate(1, 100);
+  const Model vgg16 = Builtin("vgg16");
+  for (int round = 0; round < 30; ++round) {
+    const int shards = 1 + random() % 64;
+    std::vector<double> rates(shards);
+    for (double& r : rates) r = rate(random);
+    const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
+    const Plan plan = MustCreate(vgg16, Auto(), shards, kMebibyte, rates);
+    CAPTURE(round, shards);
+    CheckSlices(vgg16, plan);
+    CheckChunks(vgg16, plan, kMebibyte);
+    int64_t cut = 0;
+    for (int shard = 0; shard < shards; ++shard) {
+      CHECK(cut % 16 == 0);
+      cut += plan.shard_parameters(shard);
+      const double exact = vgg16.parameter_count() * rates[shard] / sum;
+      // Whole units of 16, one of which may go elsewhere for each, and the last 15 elements.
+      CHECK(plan.shard_parameters(shard) >= exact - 2 * 16);
+      CHECK(Longest(plan, rates) * rates[shard] >= exact);
+    }
+    CHECK(Longest(plan, rates) <= Longest(MustCreate(vgg16, MemoryBased(), shards), rates));
+    // A unit more than its part, at most, on any shard.
+    CHECK(Longest(plan, rates) <=
+          vgg16.parameter_count() / sum + 32 / *std::min_element(rates.begin(), rates.end()));
+  }
+}
+
+TEST_CASE("with a shard a quarter as fast, AUTO takes 4/13 of the time of MEMORY_BASED") {
+  const Model vgg16 = Builtin("vgg16");
+  const std::vector<double> rates = {10, 2.5, 10, 10};
+  const double automatic = Longest(MustCreate(vgg16, Auto(), 4, kMebibyte, rates), rates);
+  const double memory = Longest(MustCreate(vgg16, MemoryBased(), 4), rates);
+  CHECK(automatic / memory == Approx(4 * 2.5 / 32.5).epsilon(1e-4));
+}
+
+TEST_CASE("AUTO refuses a shard that is too slow to own anything, and says which") {
+  const absl::Status status =
+      Plan::Create(Builtin("mnist_mlp"), Auto(), 3, kMebibyte, {10, 0.001, 10}).status();
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(std::string(status.message()) ==
+        "shard 1 would own nothing under AUTO, its rate of 0.001 is too small beside the "
+        "others'; every shard must own parameters");
 }
 
 TEST_CASE("the shares of the VGG-16 plans are the known ones") {
@@ -311,7 +392,8 @@ TEST_CASE("a plan that cannot be is refused with what is allowed") {
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  CHECK_THAT(error(mlp, Partition(), 2, 4096), Catch::Contains("LAYER_BASED and MEMORY_BASED"));
+  CHECK_THAT(error(mlp, Partition(), 2, 4096),
+             Catch::Contains("LAYER_BASED, MEMORY_BASED and AUTO"));
   CHECK(error(mlp, LayerBased(Partition::GREEDY), 4, 4096) ==
         "the plan has 4 shards, but the model mnist_mlp can fill 1 to 3 shards under LAYER_BASED "
         "GREEDY; every shard must own parameters");

@@ -10,7 +10,7 @@ namespace ps {
 namespace {
 
 // 4 layers of 68, 20, 20 and 10 parameters, for 3 workers and 2 shards.
-Config SmallConfig(const std::string& partition) {
+Config SmallConfig(const std::string& partition, const std::vector<std::string>& overrides = {}) {
   auto config = Config::Parse(absl::StrCat(R"pb(
                                              model {
                                                input { channels: 1 height: 4 width: 4 }
@@ -39,7 +39,7 @@ Config SmallConfig(const std::string& partition) {
                                              compute { backend: EMULATED }
                                              partition {)pb",
                                            partition, "}"),
-                              "small");
+                              "small", overrides);
   INFO(config.status().message());
   REQUIRE(config.ok());
   return *std::move(config);
@@ -72,6 +72,32 @@ TEST_CASE("A memory-based report names element ranges, and rows of whole layers 
   CHECK(absl::StartsWith(report.shards[0].holds.front(), "a"));
   CHECK(report.shards[1].holds.back() == "b .. d");
   CHECK(report.ratio_to_balanced < 88.0 / 59);
+}
+
+TEST_CASE("With rates, the bottleneck is the shard that is busy longest, and auto has none") {
+  const std::vector<std::string> rates = {"shard[0].link_gbps=30", "shard[1].link_gbps=100",
+                                          "shard[1].server_gbps=10"};
+  const PlanReport memory = MakePlanReport(SmallConfig("scheme: MEMORY_BASED", rates));
+  CHECK(memory.bottleneck == 1);
+  CHECK(memory.shards[0].gbps == 30);
+  CHECK(memory.shards[1].gbps == 10);
+  // Cut at 64 of 118: 54 elements are on the shard that has a quarter of the rate.
+  CHECK(memory.ratio_to_balanced == Approx(54 / 10.0 / (118 / 40.0)));
+  const PlanReport automatic = MakePlanReport(SmallConfig("scheme: AUTO", rates));
+  CHECK(automatic.scheme == "auto");
+  CHECK(automatic.shards[0].parameters == 96);
+  CHECK(automatic.ratio_to_balanced == Approx(96 / 30.0 / (118 / 40.0)));
+
+  const std::string text =
+      PlanComparison({"one", "two"},
+                     std::vector<Config>{SmallConfig("scheme: MEMORY_BASED", rates),
+                                         SmallConfig("scheme: AUTO", rates)},
+                     10);
+  CHECK(absl::StrContains(text, "MEMORY-BASED"));
+  CHECK(absl::StrContains(text, "AUTO\n"));
+  CHECK(absl::StrContains(text, "shard  Gb/s  parameters"));
+  // For 3 workers, 54 elements at 10 Gb/s; beside all 118 through a worker's link, at 10 Gb/s.
+  CHECK(absl::StrContains(text, "\nauto exchanges at most 1.37 times as fast as memory-based.\n"));
 }
 
 TEST_CASE("A worker's own link is the busiest when there are more shards than workers") {

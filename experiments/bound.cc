@@ -1,0 +1,54 @@
+#include "experiments/bound.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ps {
+namespace {
+
+// Of one direction: every worker moves the whole model, a shard its part for every worker.
+double DirectionSeconds(const Config& config, int64_t element_bytes,
+                        const std::vector<double>& worker_rates,
+                        const std::vector<double>& shard_rates) {
+  double seconds = 0;
+  for (const double rate : worker_rates) {
+    seconds = std::max(seconds, element_bytes * config.model().parameter_count() / rate);
+  }
+  for (int shard = 0; shard < config.shards(); ++shard) {
+    const int64_t elements = config.workers() * config.plan().shard_parameters(shard);
+    seconds = std::max(seconds, element_bytes * elements / shard_rates[shard]);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+int64_t ElementBytes(Encoding encoding) { return encoding == FLOAT32 ? 4 : 2; }
+
+Bound BoundOf(const Config& config, const ClusterRates& rates,
+              absl::Span<const LayerTime> layer_times) {
+  const ExchangeConfig& exchange = config.proto().exchange();
+  double compute_seconds = 0;
+  for (const LayerTime& time : layer_times) {
+    compute_seconds += time.forward_seconds + time.backward_seconds;
+  }
+  std::vector<double> taken_in = rates.shard_link;
+  for (size_t shard = 0; shard < taken_in.size(); ++shard) {
+    taken_in[shard] = std::min(taken_in[shard], rates.shard_processing[shard]);
+  }
+
+  Bound bound;
+  bound.compute_seconds = compute_seconds * *std::max_element(rates.worker_slowdown.begin(),
+                                                              rates.worker_slowdown.end());
+  bound.push_seconds = DirectionSeconds(config, ElementBytes(exchange.gradient_encoding()),
+                                        rates.worker_link, taken_in);
+  bound.pull_seconds = DirectionSeconds(config, ElementBytes(exchange.parameter_encoding()),
+                                        rates.worker_link, rates.shard_link);
+  bound.iteration_seconds =
+      exchange.schedule() == ExchangeConfig::SEQUENTIAL
+          ? bound.compute_seconds + bound.push_seconds + bound.pull_seconds
+          : std::max({bound.compute_seconds, bound.push_seconds, bound.pull_seconds});
+  return bound;
+}
+
+}  // namespace ps

@@ -1,0 +1,84 @@
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "common/command_line.h"
+#include "common/device_profile.h"
+#include "experiments/bound.h"
+#include "experiments/simulate_options.h"
+#include "experiments/simulate_report.h"
+#include "experiments/simulator/simulator.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "simulate --config=FILE [flags]\n\n"
+    "Plays the run of a config on simulated links, shards and devices: what an iteration takes\n"
+    "on a cluster that is not there. Rates are in Gb/s, each way; what Ethernet, IP and TCP\n"
+    "take of them is accounted for.";
+constexpr int kUsageError = 2;
+
+int Fail(const absl::Status& status) {
+  std::cerr << status.message() << "\n";
+  return kUsageError;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ps::SimulateOptions options;
+  std::string format = "table";
+  int iterations = 4;
+  const ps::Flag flags[] = {
+      {"config", "FILE", "the run's config", &options.config, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
+       &options.overrides},
+      {"workers", "N", "in place of the config's", &options.workers},
+      {"shards", "N", "in place of the config's", &options.shards},
+      {"link_gbps", "RATE",
+       "of every link; default: 10, and link_gbps of a shard where the config has it",
+       &options.link_gbps},
+      {"worker_link_gbps", "RANK:RATE", "of one worker's link; may be repeated",
+       &options.worker_link_gbps},
+      {"shard_link_gbps", "SHARD:RATE", "of one shard's link; may be repeated",
+       &options.shard_link_gbps},
+      {"slow_worker", "RANK:FACTOR", "that computes so many times as long; may be repeated",
+       &options.slow_worker},
+      {"shard_gbytes_per_second", "RATE",
+       "10^9 bytes of gradients per second that each shard adds up; default: the config's "
+       "server_gbps, or no limit",
+       &options.shard_gbytes_per_second},
+      {"mtu", "BYTES", "of an IP packet; default: 1500", &options.framing.mtu},
+      {"cable", "",
+       "counts preamble, check sequence and gap of each frame, as a cable does and "
+       "tc tbf does not",
+       &options.framing.on_cable},
+      {"iterations", "N", "of each worker; default: 4", &iterations},
+      {"format", "table|json", "of the output; default: table", &format},
+  };
+  if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  if (format != "table" && format != "json") {
+    return Fail(
+        absl::InvalidArgumentError("--format: is \"" + format + "\", allowed: table, json"));
+  }
+  if (iterations < 1) {
+    return Fail(absl::InvalidArgumentError("--iterations: is " + std::to_string(iterations) +
+                                           ", allowed: at least 1"));
+  }
+  const absl::StatusOr<ps::Config> config = ps::LoadConfig(options);
+  if (!config.ok()) return Fail(config.status());
+  absl::StatusOr<ps::ClusterRates> rates = ps::RatesOf(options, *config);
+  if (!rates.ok()) return Fail(rates.status());
+  const auto layer_times = ps::LayerTimes(config->model(), config->proto().compute().emulated(),
+                                          config->proto().training().batch_size());
+  if (!layer_times.ok()) {
+    return Fail(config->FieldError("compute.emulated.device", layer_times.status().message()));
+  }
+
+  ps::SimulateResult result;
+  result.config = &*config;
+  result.rates = *std::move(rates);
+  result.bound = ps::BoundOf(*config, result.rates, *layer_times);
+  result.simulation = ps::Simulate(*config, result.rates, *layer_times, iterations);
+  std::cout << (format == "json" ? ps::SimulateJson(result) : ps::SimulateText(result));
+}

@@ -1,0 +1,111 @@
+#include "experiments/simulate_options.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace ps {
+namespace {
+
+// Beyond this, what waits between workers and shards would not fit into memory.
+constexpr int kMaxShards = 4096;
+
+bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
+
+// The override of `shard` that leaves `count` of them.
+std::string ShardsOverride(const Config& config, int count) {
+  std::vector<std::string> shards;
+  for (int i = 0; i < count; ++i) {
+    shards.push_back(i < config.shards()
+                         ? absl::StrCat("{", config.proto().shard(i).ShortDebugString(), "}")
+                         : absl::StrCat("{address: \"simulated-", i, ":1\"}"));
+  }
+  return absl::StrCat("shard=[", absl::StrJoin(shards, ", "), "]");
+}
+
+// Writes the numbers of "INDEX:NUMBER" flags to their places in `values`.
+absl::Status SetEach(const std::string& flag, const std::string& what,
+                     const std::vector<std::string>& texts, std::vector<double>* values) {
+  std::set<int> given;
+  for (const std::string& text : texts) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+    int index;
+    double value;
+    if (!absl::SimpleAtoi(parts.first, &index) || index < 0 ||
+        index >= static_cast<int>(values->size())) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": the ", what, " of \"", text,
+                                                     "\" is not there, allowed: 0 to ",
+                                                     values->size() - 1));
+    }
+    if (!absl::SimpleAtod(parts.second, &value) || !IsAboveZero(value)) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": is \"", text, "\", allowed: a ",
+                                                     what, ", a colon and a number above 0"));
+    }
+    if (!given.insert(index).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, ": ", what, " ", index, " is given twice"));
+    }
+    (*values)[index] = value;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequireAboveZero(const std::string& flag, std::optional<double> value) {
+  if (!value || IsAboveZero(*value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": is ", *value, ", allowed: a number above 0"));
+}
+
+}  // namespace
+
+absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
+  std::vector<std::string> overrides = options.overrides;
+  if (!options.workers.empty()) overrides.push_back(absl::StrCat("workers=", options.workers));
+  if (options.shards.empty()) return Config::Load(options.config, overrides);
+  int shards;
+  if (!absl::SimpleAtoi(options.shards, &shards) || shards < 1 || shards > kMaxShards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shards: is \"", options.shards, "\", allowed: 1 to ", kMaxShards));
+  }
+  const absl::StatusOr<Config> config = Config::Load(options.config, overrides);
+  if (!config.ok()) return config;
+  overrides.push_back(ShardsOverride(*config, shards));
+  return Config::Load(options.config, overrides);
+}
+
+absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config) {
+  absl::Status status = RequireAboveZero("link_gbps", options.link_gbps);
+  status.Update(RequireAboveZero("shard_gbytes_per_second", options.shard_gbytes_per_second));
+  if (options.framing.mtu < Framing::kMinMtu || options.framing.mtu > Framing::kMaxMtu) {
+    status.Update(absl::InvalidArgumentError(absl::StrCat("--mtu: is ", options.framing.mtu,
+                                                          ", allowed: ", Framing::kMinMtu, " to ",
+                                                          Framing::kMaxMtu)));
+  }
+  ClusterRates rates;
+  const double link_gbps = options.link_gbps.value_or(SimulateOptions::kDefaultGbps);
+  rates.worker_link.assign(config.workers(), link_gbps);
+  rates.worker_slowdown.assign(config.workers(), 1);
+  for (const ShardAddress& shard : config.proto().shard()) {
+    const bool has_link = shard.link_gbps() > 0 && !options.link_gbps;
+    rates.shard_link.push_back(has_link ? shard.link_gbps() : link_gbps);
+    rates.shard_processing.push_back(
+        options.shard_gbytes_per_second ? *options.shard_gbytes_per_second * 1e9
+        : shard.server_gbps() > 0       ? shard.server_gbps() * 1e9 / 8
+                                        : std::numeric_limits<double>::infinity());
+  }
+  status.Update(SetEach("worker_link_gbps", "rank", options.worker_link_gbps, &rates.worker_link));
+  status.Update(SetEach("shard_link_gbps", "shard", options.shard_link_gbps, &rates.shard_link));
+  status.Update(SetEach("slow_worker", "rank", options.slow_worker, &rates.worker_slowdown));
+  if (!status.ok()) return status;
+  for (double& rate : rates.worker_link) rate = PayloadBytesPerSecond(rate, options.framing);
+  for (double& rate : rates.shard_link) rate = PayloadBytesPerSecond(rate, options.framing);
+  return rates;
+}
+
+}  // namespace ps

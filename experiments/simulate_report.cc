@@ -1,0 +1,138 @@
+#include "experiments/simulate_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/text.h"
+#include "nlohmann/json.hpp"
+
+namespace ps {
+namespace {
+
+// Rows of a table; the JSON has all.
+constexpr int kShardsShown = 16;
+
+// The part of the time in which a link that passed `bytes` was busy.
+double Utilisation(double bytes, double rate, const SimulateResult& result) {
+  return bytes / (rate * result.simulation.seconds());
+}
+
+double Efficiency(const SimulateResult& result) {
+  return result.bound.iteration_seconds / result.simulation.steady_seconds();
+}
+
+std::string SchemeText(const Partition& partition) {
+  std::string text = Partition::Scheme_Name(partition.scheme());
+  if (partition.scheme() == Partition::LAYER_BASED) {
+    absl::StrAppend(&text, " ", Partition::Placement_Name(partition.placement()));
+  }
+  return absl::AsciiStrToLower(text);
+}
+
+int BusiestWorker(const SimulateResult& result) {
+  const auto use = [&](int rank) {
+    const LinkUse& link = result.simulation.worker_links[rank];
+    return std::max(link.bytes_in, link.bytes_out) / result.rates.worker_link[rank];
+  };
+  int busiest = 0;
+  for (int rank = 1; rank < result.config->workers(); ++rank) {
+    if (use(rank) > use(busiest)) busiest = rank;
+  }
+  return busiest;
+}
+
+}  // namespace
+
+std::string SimulateText(const SimulateResult& result) {
+  const Config& config = *result.config;
+  const Simulation& simulation = result.simulation;
+  const double iterations = simulation.iteration_seconds.size();
+  std::string text = absl::StrFormat(
+      "%s, %s, %s, %s: %d workers, %d shards\n\n"
+      "iteration   %s (bound %s, efficiency %s)\n"
+      "bound       compute %s, push %s, pull %s\n"
+      "each        ",
+      config.model().name(), SchemeText(config.proto().partition()),
+      absl::AsciiStrToLower(ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())),
+      absl::AsciiStrToLower(Update::Policy_Name(config.proto().update().policy())),
+      config.workers(), config.shards(), FormatSeconds(simulation.steady_seconds()),
+      FormatSeconds(result.bound.iteration_seconds), FormatPercent(Efficiency(result)),
+      FormatSeconds(result.bound.compute_seconds), FormatSeconds(result.bound.push_seconds),
+      FormatSeconds(result.bound.pull_seconds));
+  for (const double seconds : simulation.iteration_seconds) {
+    absl::StrAppend(&text, FormatSeconds(seconds), " ");
+  }
+  if (!simulation.is_steady()) absl::StrAppend(&text, "(not steady: try more --iterations)");
+
+  Table table({"link", ">in/iteration", ">out/iteration", ">in use", ">out use"});
+  for (int shard = 0; shard < std::min(config.shards(), kShardsShown); ++shard) {
+    const LinkUse& payload = simulation.shard_payload[shard];
+    const LinkUse& link = simulation.shard_links[shard];
+    const double rate = result.rates.shard_link[shard];
+    table.AddRow({absl::StrCat("shard ", shard), FormatBytes(payload.bytes_in / iterations),
+                  FormatBytes(payload.bytes_out / iterations),
+                  FormatPercent(Utilisation(link.bytes_in, rate, result)),
+                  FormatPercent(Utilisation(link.bytes_out, rate, result))});
+  }
+  const int rank = BusiestWorker(result);
+  const LinkUse& link = simulation.worker_links[rank];
+  const double rate = result.rates.worker_link[rank];
+  table.AddRow({absl::StrCat("worker ", rank, " (the busiest)"), "", "",
+                FormatPercent(Utilisation(link.bytes_in, rate, result)),
+                FormatPercent(Utilisation(link.bytes_out, rate, result))});
+  absl::StrAppend(&text, "\n\n", table.ToString());
+  if (config.shards() > kShardsShown) {
+    absl::StrAppend(&text, config.shards() - kShardsShown, " shards more with --format=json\n");
+  }
+  return text;
+}
+
+std::string SimulateJson(const SimulateResult& result) {
+  using Json = nlohmann::ordered_json;
+  const Config& config = *result.config;
+  const Simulation& simulation = result.simulation;
+  const double iterations = simulation.iteration_seconds.size();
+  const auto use = [&](Json* json, const LinkUse& link, double rate) {
+    (*json)["payload_bytes_per_second"] = rate;
+    (*json)["utilisation_in"] = Utilisation(link.bytes_in, rate, result);
+    (*json)["utilisation_out"] = Utilisation(link.bytes_out, rate, result);
+  };
+  Json shards = Json::array();
+  for (int shard = 0; shard < config.shards(); ++shard) {
+    const LinkUse& payload = simulation.shard_payload[shard];
+    Json json = {{"shard", shard},
+                 {"bytes_in_per_iteration", payload.bytes_in / iterations},
+                 {"bytes_out_per_iteration", payload.bytes_out / iterations}};
+    use(&json, simulation.shard_links[shard], result.rates.shard_link[shard]);
+    shards.push_back(std::move(json));
+  }
+  Json workers = Json::array();
+  for (int rank = 0; rank < config.workers(); ++rank) {
+    Json json = {{"rank", rank}};
+    use(&json, simulation.worker_links[rank], result.rates.worker_link[rank]);
+    workers.push_back(std::move(json));
+  }
+  const Json json = {
+      {"model", config.model().name()},
+      {"scheme", SchemeText(config.proto().partition())},
+      {"schedule", ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())},
+      {"policy", Update::Policy_Name(config.proto().update().policy())},
+      {"iteration_seconds", simulation.steady_seconds()},
+      {"steady", simulation.is_steady()},
+      {"each_iteration_seconds", simulation.iteration_seconds},
+      {"bound_seconds", result.bound.iteration_seconds},
+      {"bound",
+       {{"compute_seconds", result.bound.compute_seconds},
+        {"push_seconds", result.bound.push_seconds},
+        {"pull_seconds", result.bound.pull_seconds}}},
+      {"efficiency", Efficiency(result)},
+      {"shards", std::move(shards)},
+      {"workers", std::move(workers)}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ps

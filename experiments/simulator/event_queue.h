@@ -1,0 +1,70 @@
+#ifndef PS_EXPERIMENTS_SIMULATOR_EVENT_QUEUE_H_
+#define PS_EXPERIMENTS_SIMULATOR_EVENT_QUEUE_H_
+
+#include <cstdint>
+#include <queue>
+#include <vector>
+
+namespace ps {
+
+// What happens in simulated time: one event after another, those of one instant in the order
+// in which they were asked for, so that equal runs are equal. Not thread-safe.
+class EventQueue {
+ public:
+  class Target {
+   public:
+    virtual ~Target() = default;
+    // `kind` and `index` are the target's own.
+    virtual void OnEvent(int kind, int index) = 0;
+  };
+
+  double now() const { return now_; }
+
+  // `target` must live until then. REQUIRES: time >= now().
+  void At(double time, Target* target, int kind, int index) {
+    events_.push({time, sequence_++, target, kind, index});
+  }
+
+  // When everything else of this instant has happened.
+  void AtEndOfInstant(Target* target, int kind, int index) {
+    last_.push_back({now_, 0, target, kind, index});
+  }
+
+  // Lets the next event happen; false where there is none.
+  bool RunNext() {
+    if (!last_.empty() && (events_.empty() || events_.top().time > now_)) {
+      std::vector<Event> last;
+      last.swap(last_);
+      for (const Event& event : last) event.target->OnEvent(event.kind, event.index);
+      return true;
+    }
+    if (events_.empty()) return false;
+    const Event event = events_.top();
+    events_.pop();
+    now_ = event.time;
+    event.target->OnEvent(event.kind, event.index);
+    return true;
+  }
+
+ private:
+  struct Event {
+    double time;
+    uint64_t sequence;
+    Target* target;
+    int kind;
+    int index;
+
+    bool operator<(const Event& other) const {  // the first one is the top of the queue
+      return time > other.time || (time == other.time && sequence > other.sequence);
+    }
+  };
+
+  double now_ = 0;
+  uint64_t sequence_ = 0;
+  std::priority_queue<Event> events_;
+  std::vector<Event> last_;
+};
+
+}  // namespace ps
+
+#endif  // PS_EXPERIMENTS_SIMULATOR_EVENT_QUEUE_H_

@@ -1,0 +1,190 @@
+// An iteration, step by step:
+//   1. Worker computes forward through its layers, under FULL each as soon as its parameters
+//      are back, then backward; each gradient goes out when the schedule lets it.
+//   2. The push fabric carries chunks to the shards.
+//   3. Shard adds a chunk up at its own rate and answers when the update policy says so.
+//   4. The pull fabric carries the parameters back; a worker's iteration ends with the last.
+
+#include "experiments/simulator/simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <numeric>
+#include <utility>
+
+#include "experiments/bound.h"
+#include "experiments/simulator/event_queue.h"
+#include "experiments/simulator/fabric.h"
+#include "experiments/simulator/worker_model.h"
+
+namespace ps {
+namespace {
+
+class Cluster final : private EventQueue::Target, private WorkerModel::Network {
+ public:
+  Cluster(const Config& config, const ClusterRates& rates, absl::Span<const LayerTime> layer_times,
+          int iterations)
+      : plan_(config.plan()),
+        policy_(config.proto().update().policy()),
+        iterations_(iterations),
+        rates_(rates),
+        gradient_bytes_(ChunkBytes(plan_, config.proto().exchange().gradient_encoding())),
+        parameter_bytes_(ChunkBytes(plan_, config.proto().exchange().parameter_encoding())),
+        layers_(config, layer_times),
+        pushes_({.source_rates = rates.worker_link,
+                 .destination_rates = rates.shard_link,
+                 .chunk_bytes = gradient_bytes_,
+                 .window = config.proto().limits().connections(),
+                 .by_priority = layers_.schedule == ExchangeConfig::FULL,
+                 .sent = [this](int worker, int, uint32_t) { workers_[worker].Sent(); },
+                 .delivered = [this](int worker, int shard,
+                                     uint32_t chunk) { TakeIn(worker, shard, chunk); }},
+                &events_),
+        pulls_({.source_rates = rates.shard_link,
+                .destination_rates = rates.worker_link,
+                .chunk_bytes = parameter_bytes_,
+                .window = config.proto().limits().connections(),
+                .by_priority = layers_.schedule == ExchangeConfig::FULL,
+                .sent = [](int, int, uint32_t) {},
+                .delivered =
+                    [this](int shard, int worker, uint32_t chunk) {
+                      Count(worker, parameter_bytes_[chunk],
+                            &simulation_.shard_payload[shard].bytes_out);
+                      workers_[worker].Answered(chunk);
+                    }},
+               &events_),
+        shards_(config.shards()),
+        gradients_of_chunk_(plan_.chunks().size()),
+        ended_(iterations),
+        end_seconds_(iterations) {
+    simulation_.shard_payload.resize(config.shards());
+    WorkerModel::Network* const network = this;
+    for (int rank = 0; rank < config.workers(); ++rank) {
+      workers_.emplace_back(layers_, rank, rates.worker_slowdown[rank], &events_, network);
+    }
+  }
+
+  Simulation Run() {
+    for (WorkerModel& worker : workers_) worker.Start();
+    while (ended_.back() < static_cast<int>(workers_.size()) && events_.RunNext()) {
+    }
+    std::adjacent_difference(end_seconds_.begin(), end_seconds_.end(),
+                             std::back_inserter(simulation_.iteration_seconds));
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      simulation_.shard_links.push_back({pushes_.destination_bytes()[i], pulls_.source_bytes()[i]});
+    }
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      simulation_.worker_links.push_back(
+          {pulls_.destination_bytes()[i], pushes_.source_bytes()[i]});
+    }
+    return std::move(simulation_);
+  }
+
+ private:
+  // A gradient that a shard is about to add up.
+  struct Gradient {
+    double time;  // when it has been
+    int worker;
+    uint32_t chunk;
+  };
+  struct Shard {
+    double free_at = 0;
+    std::deque<Gradient> gradients;
+  };
+
+  static std::vector<double> ChunkBytes(const Plan& plan, Encoding encoding) {
+    std::vector<double> bytes;
+    for (const Chunk& chunk : plan.chunks()) bytes.push_back(chunk.size * ElementBytes(encoding));
+    return bytes;
+  }
+
+  void Count(int worker, double bytes, double* sum) {
+    if (workers_[worker].iteration() < iterations_) *sum += bytes;
+  }
+
+  // WorkerModel::Network.
+  void Push(int worker, uint32_t chunk) override {
+    pushes_.Send(worker, plan_.chunks()[chunk].shard, chunk);
+  }
+  void Reply(int worker, uint32_t chunk) override {
+    pulls_.Send(plan_.chunks()[chunk].shard, worker, chunk);
+  }
+  bool Ended(int iteration) override {
+    if (iteration < iterations_ && ++ended_[iteration] == static_cast<int>(workers_.size())) {
+      end_seconds_[iteration] = events_.now();
+    }
+    return policy_ == Update::ASYNC || iteration + 1 < iterations_;
+  }
+
+  void TakeIn(int worker, int index, uint32_t chunk) {
+    const double bytes = gradient_bytes_[chunk];
+    Count(worker, bytes, &simulation_.shard_payload[index].bytes_in);
+    Shard& shard = shards_[index];
+    shard.free_at = std::max(shard.free_at, events_.now()) + bytes / rates_.shard_processing[index];
+    shard.gradients.push_back({shard.free_at, worker, chunk});
+    if (shard.gradients.size() == 1) events_.At(shard.free_at, this, 0, index);
+  }
+
+  // The shard has added up its first gradient.
+  void OnEvent(int, int index) override {
+    Shard& shard = shards_[index];
+    const Gradient gradient = shard.gradients.front();
+    shard.gradients.pop_front();
+    if (!shard.gradients.empty()) events_.At(shard.gradients.front().time, this, 0, index);
+    if (policy_ == Update::ASYNC) {
+      workers_[gradient.worker].Reply(gradient.chunk);
+      return;
+    }
+    int& gradients = gradients_of_chunk_[gradient.chunk];
+    if (++gradients < static_cast<int>(workers_.size())) return;
+    gradients = 0;
+    for (WorkerModel& worker : workers_) worker.Reply(gradient.chunk);
+  }
+
+  // Constant after construction.
+  const Plan& plan_;
+  const Update::Policy policy_;
+  const int iterations_;
+  const ClusterRates& rates_;
+  const std::vector<double> gradient_bytes_;  // by chunk
+  const std::vector<double> parameter_bytes_;
+  const WorkerModel::Layers layers_;
+
+  EventQueue events_;
+  Fabric pushes_;
+  Fabric pulls_;
+  std::deque<WorkerModel> workers_;  // which stay where they are
+  std::vector<Shard> shards_;
+  std::vector<int> gradients_of_chunk_;  // of the iteration under way, under SYNC
+  std::vector<int> ended_;               // workers, by iteration
+  std::vector<double> end_seconds_;      // of the last of them
+  Simulation simulation_;
+};
+
+}  // namespace
+
+double Simulation::seconds() const {
+  return std::accumulate(iteration_seconds.begin(), iteration_seconds.end(), 0.0);
+}
+
+double Simulation::steady_seconds() const {
+  std::vector<double> steady(iteration_seconds.begin() + (iteration_seconds.size() > 1 ? 1 : 0),
+                             iteration_seconds.end());
+  std::sort(steady.begin(), steady.end());
+  return (steady[(steady.size() - 1) / 2] + steady[steady.size() / 2]) / 2;
+}
+
+bool Simulation::is_steady() const {
+  constexpr double kTolerance = 0.01;
+  const size_t count = iteration_seconds.size();
+  return count >= 2 && std::abs(iteration_seconds[count - 1] - iteration_seconds[count - 2]) <=
+                           kTolerance * iteration_seconds[count - 1];
+}
+
+Simulation Simulate(const Config& config, const ClusterRates& rates,
+                    absl::Span<const LayerTime> layer_times, int iterations) {
+  return Cluster(config, rates, layer_times, iterations).Run();
+}
+
+}  // namespace ps
