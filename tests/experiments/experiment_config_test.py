@@ -1,6 +1,5 @@
 """Reading and refusing experiment configs."""
 
-import glob
 import unittest
 
 from experiments import experiment_config
@@ -109,12 +108,6 @@ class ExperimentConfigTest(unittest.TestCase):
     def test_a_missing_file_is_refused(self):
         with self.assertRaisesRegex(experiment_config.ConfigError, "cannot read --config=none"):
             experiment_config.load("none")
-
-    def test_every_example_is_accepted(self):
-        paths = glob.glob("configs/*_sharding*.textproto")
-        self.assertGreater(len(paths), 1)
-        for path in paths:
-            experiment_config.load(path)
 
     def test_the_documentation_names_every_field(self):
         with open("docs/experiment.md", encoding="utf-8") as file:

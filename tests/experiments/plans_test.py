@@ -1,5 +1,6 @@
 """Plans, and configs that psctl refuses."""
 
+import glob
 import unittest
 
 from experiments import experiment_config, matrix, network, plans
@@ -79,6 +80,16 @@ class PlansTest(unittest.TestCase):
     def test_an_unknown_device_is_refused(self):
         text = _CLUSTER + _REST + 'device: "abacus"\n'
         self.assertRegex(self.refused(text), r'e\.textproto:11: device: .*abacus.*allowed: ')
+
+    def test_every_example_has_plans(self):
+        paths = glob.glob("configs/*_sharding*.textproto")
+        self.assertGreater(len(paths), 1)
+        for path in paths:
+            with self.subTest(path):
+                experiment = experiment_config.load(path)
+                runs = matrix.runs(experiment)
+                loaded = plans.load(network.NAMESPACES, experiment, runs, fixture.Programs)
+                self.assertEqual(set(loaded), {run.cell for run in runs})
 
 
 if __name__ == "__main__":
