@@ -13,6 +13,7 @@ _NETWORKS = {
     network.REMOTE: "processes on other hosts, over their own network",
 }
 
+_NEAR_BOUND = 1.1
 _SIMULATOR_TOLERANCE = 0.1
 
 
@@ -79,9 +80,12 @@ def _head(results, command):
         + f"; batch {results.experiment.batch_size} per worker; runs of"
         f" {matrix.count(proto.iterations, 'iteration')} after"
         f" {proto.warmup_iterations} of warm-up, {matrix.count(proto.repeats, 'repeat')}.",
-        f"- Machine: {machine()}.",
+        f"- {'Started from' if results.kind == network.REMOTE else 'Machine'}: {machine()}.",
         f"- Network: {_NETWORKS[results.kind]}.",
     ]
+    if results.kind == network.REMOTE:
+        names = [host.name for host in (*proto.hosts.shard, *proto.hosts.worker)]
+        text.append(f"- Hosts: {', '.join(dict.fromkeys(names))}.")
     if results.kind != network.HOST:
         uneven = list(proto.shard_link_gbps)
         text.append(
@@ -136,6 +140,10 @@ def _iterations(results):
         " computing, push and pull in turn; for the others the largest of them. Efficiency is"
         " bound / measured."
     )
+    bounded = [m for m in results.cells.values() if m.bound]
+    if bounded:
+        within = sum(m.median <= _NEAR_BOUND * m.bound for m in bounded)
+        text += f" {within} of {len(bounded)} are at most {_NEAR_BOUND:.2f} times their bound."
     if flagged:
         text += (
             "\n\n**!**: more than"

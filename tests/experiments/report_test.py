@@ -24,6 +24,7 @@ class ReportTest(unittest.TestCase):
             " | 1.00 | 100% | 2,000.0 | 2.00 | 1.50 | 95% ! |",
             text,
         )
+        self.assertIn("4 of 4 are at most 1.10 times their bound", text)
         self.assertIn("more than 90% of the machine's processors", text)
         self.assertIn("| 4 | 2 | layer-based (greedy) | 0 | 3.0 | 3.0 | 3.0 | 3.0 |", text)
         self.assertIn("the largest difference is 1.00%", text)
