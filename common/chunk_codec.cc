@@ -196,6 +196,7 @@ EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
   writer.Varint(4, header.chunk);
   writer.Varint(5, header.base_version);
   writer.Varint(6, header.skip);
+  writer.Varint(8, header.hold);
   return writer.Data(data_bytes);
 }
 
@@ -225,6 +226,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
             return Store(reader.Varint(), &header.base_version);
           case Tag(6, kVarint):
             return Store(reader.Varint(), &header.skip);
+          case Tag(8, kVarint):
+            return Store(reader.Varint(), &header.hold);
           case Tag(kDataField, kBytes):
             return StoreBytes(reader, &out.data);
           default:

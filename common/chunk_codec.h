@@ -31,6 +31,7 @@ struct GradientHeader {
   uint32_t chunk = 0;
   uint64_t base_version = 0;
   bool skip = false;
+  bool hold = false;
 };
 
 // The fields of ParameterChunk other than `data`.
@@ -40,7 +41,7 @@ struct ParameterHeader {
   uint64_t version = 0;
 };
 
-// The encoded fields and the tag and length of `data`: at most 5 fields, 11 bytes each.
+// The encoded fields and the tag and length of `data`: at most 60 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data(); }

@@ -35,7 +35,8 @@ class Config {
                                       absl::Span<const std::string> overrides = {});
 
   // With paths resolved, and set what is by default the model's: `data.synthetic`'s
-  // shape and classes, `data.image_folder.resize`, the stride of a pool.
+  // shape and classes, `data.image_folder.resize`, the stride of a pool; and with
+  // `exchange.schedule`, which follows from `update` where it is not set.
   const ClusterConfig& proto() const { return proto_; }
   const Model& model() const { return model_; }
   const Plan& plan() const { return plan_; }

@@ -81,6 +81,12 @@ void VisitPaths(Data* data, const std::function<void(std::string*)>& visit) {
 }
 
 void SetDependentDefaults(const Model& model, ClusterConfig* config) {
+  if (!config->exchange().has_schedule()) {
+    const Update& update = config->update();
+    const bool needs_whole = update.clip_global_norm() > 0 || update.non_finite() == Update::SKIP;
+    config->mutable_exchange()->set_schedule(needs_whole ? ExchangeConfig::SEQUENTIAL
+                                                         : ExchangeConfig::FULL);
+  }
   SetStrides(config->mutable_model()->mutable_layer());
   const Shape3& input = model.input();
   if (config->data().has_synthetic()) {

@@ -181,6 +181,31 @@ void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems
   ValidateSchedule(optimizer.schedule(), problems);
 }
 
+void ValidateEmulated(const Compute& compute, FieldProblems* problems) {
+  ValidateUse(compute.has_emulated(), compute.backend() == Compute::EMULATED, "compute.emulated",
+              "compute.backend", Compute::Backend_Name(compute.backend()), "EMULATED", problems);
+  const double dilation = compute.emulated().time_dilation();
+  problems->Require(IsAboveZero(dilation), "compute.emulated.time_dilation", dilation, kAboveZero);
+}
+
+// A layer's gradient leaves before the whole is known.
+void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* problems) {
+  const ExchangeConfig& exchange = config.exchange();
+  if (exchange.schedule() == ExchangeConfig::SEQUENTIAL) return;
+  const auto refuse = [&](bool is_set, const char* field, const char* what) {
+    if (!is_set) return;
+    problems->Add("exchange.schedule",
+                  absl::StrCat("is ", ExchangeConfig::Schedule_Name(exchange.schedule()), " with ",
+                               what, ", which needs the whole gradient before any of it leaves, ",
+                               "allowed: SEQUENTIAL, or without ", field),
+                  {field});
+  };
+  refuse(config.update().clip_global_norm() != 0, "update.clip_global_norm",
+         "update.clip_global_norm");
+  refuse(config.update().non_finite() == Update::SKIP, "update.non_finite",
+         "update.non_finite: SKIP");
+}
+
 void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   const int64_t chunk_bytes = limits.chunk_bytes();
   problems->Require(IsChunkBytes(chunk_bytes), "limits.chunk_bytes", chunk_bytes,
@@ -224,6 +249,8 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateTraining(config, problems);
   ValidateData(config, problems);
   problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
+  ValidateEmulated(config.compute(), problems);
+  ValidateExchangeSchedule(config, problems);
   ValidateLimits(config.limits(), problems);
 }
 

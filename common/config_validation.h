@@ -23,7 +23,8 @@ bool IsChunkBytes(int64_t bytes);
 // Whether the shards' rates are in range, and given for all of them or for none.
 bool AreShardRates(const ClusterConfig& config);
 
-// Checks that the images and classes of the data fit the model.
+// Checks that the backend can train the model, and that the images and classes of the data
+// fit it.
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
                                  FieldProblems* problems);
 void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,

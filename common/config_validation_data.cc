@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config_validation.h"
+#include "common/device_profile.h"
 
 namespace ps {
 namespace {
@@ -137,7 +138,18 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems) {
 
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
                                  FieldProblems* problems) {
-  if (IsEmulated(config)) return;
+  if (IsEmulated(config)) {
+    const absl::Status times = LayerTimes(model, config.compute().emulated(), 1).status();
+    if (!times.ok()) problems->Add("compute.emulated.device", times.message());
+    return;
+  }
+  if (config.model().shrink() != 1) {
+    problems->Add("model.shrink",
+                  absl::StrCat("is ", config.model().shrink(),
+                               " with backend CPU, which needs whole tensors, allowed: 1, or "
+                               "compute.backend EMULATED"),
+                  {"compute.backend"});
+  }
   const auto untrainable = [&](absl::string_view what) {
     problems->Add("compute.backend",
                   absl::StrCat("is CPU, which cannot train ", what, " of the model ", model.name(),

@@ -3,7 +3,8 @@
 //   2. HandleGradient decodes its header and passes the data on where it lies (Shard::Push).
 //   3. The next read starts; under `deterministic` perhaps only in Release, and for a worker
 //      that does not take its replies only in WriteNext.
-//   4. Reply, from this or another worker's push, queues the answer.
+//   4. Reply, from this or another worker's push, queues the answer. While the worker asks to
+//      `hold`, it stays there.
 //   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,
 //      and starts the write; OnWriteDone goes on to the next.
 
@@ -45,9 +46,16 @@ void ExchangeStream::OnReadDone(bool ok) {
     End(status);
     return;
   }
-  absl::MutexLock lock(&mutex_);
-  read_paused_ = true;
-  ResumeRead();
+  bool replies_go = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    // Only now, so that the reply to this chunk goes in its order with those kept back.
+    hold_ = read_holds_;
+    if (!hold_ && !writing_ && !replies_.empty()) replies_go = writing_ = true;
+    read_paused_ = true;
+    ResumeRead();
+  }
+  if (replies_go) WriteNext();
 }
 
 void ExchangeStream::ResumeRead() {
@@ -72,7 +80,9 @@ absl::Status ExchangeStream::HandleGradient() {
   {
     absl::MutexLock lock(&mutex_);
     held_bytes_ += bytes;
+    hold_ |= header.hold;
   }
+  read_holds_ = header.hold;
   // Whoever drops the gradient last, wherever, gives its bytes back to this stream.
   std::shared_ptr<const void> owner(message.get(), [message, stream = shared_from_this(), bytes](
                                                        const void*) { stream->Release(bytes); });
@@ -90,8 +100,8 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
-    replies_.push_back({chunk, iteration});
-    if (std::exchange(writing_, true)) return;
+    replies_.Push(chunk, {chunk, iteration});
+    if (hold_ || std::exchange(writing_, true)) return;
   }
   WriteNext();
 }
@@ -113,7 +123,7 @@ void ExchangeStream::WriteNext() {
   bool finish = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (replies_.empty()) {
+    if (replies_.empty() || (hold_ && !ending_)) {
       if (!ending_ || finished_) {
         writing_ = false;
         return;
@@ -121,8 +131,7 @@ void ExchangeStream::WriteNext() {
       finish = finished_ = true;  // writing_ stays set: nothing is written any more
       end_status = end_status_;
     } else {
-      next = replies_.front();
-      replies_.pop_front();
+      next = replies_.Pop();
       ResumeRead();
     }
   }

@@ -2,13 +2,13 @@
 #define PS_SERVER_EXCHANGE_STREAM_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/chunk_queue.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/gradient.h"
@@ -17,7 +17,8 @@
 namespace ps {
 
 // One Exchange RPC of one worker: hands received gradient chunks to the shard and sends
-// the parameter chunks that come back. The worker holds its rank while it lives.
+// the parameter chunks that come back: as they come, under the schedule FULL front layers
+// first. The worker holds its rank while it lives.
 //
 // Bounds: it reads the next chunk only after the shard has dealt with the last one, and
 // not while the shard holds more than limits.held_bytes of this stream's gradients, nor
@@ -52,7 +53,10 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
         incarnation_(incarnation),
         held_bytes_limit_(shard->config().proto().limits().held_bytes()),
         replies_limit_(shard->store().chunks().size()),
-        on_done_(std::move(on_done)) {}
+        on_done_(std::move(on_done)),
+        replies_(shard->config().proto().exchange().schedule() == ExchangeConfig::FULL
+                     ? ChunkOrder::kPriority
+                     : ChunkOrder::kArrival) {}
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -80,10 +84,12 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   // Used by the one read, or the one write, that is under way.
   grpc::ByteBuffer read_;
+  bool read_holds_ = false;  // the message asks to keep replies back
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
-  std::deque<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
+  ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies are kept back
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);

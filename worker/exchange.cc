@@ -1,10 +1,12 @@
 // A push-pull, step by step:
-//   1. PushPull marks every chunk pending and queues it on one of its shard's streams.
+//   1. Begin marks every chunk as to be exchanged; PushChunks queues it on one of its shard's
+//      streams: all at once (PushPull) or as the layers' gradients come (Push).
 //   2. ShardStream asks for the message when the one before has passed flow control;
 //      GradientMessage lends it the gradient's own memory (Borrow).
 //   3. The shard answers (server/exchange_stream.cc); TakeParameters copies the received
-//      pieces to their final place and takes the chunk off the pending ones.
-//   4. AwaitRound returns when nothing is pending and gRPC has given all memory back.
+//      pieces to their final place and marks the chunk answered.
+//   4. AwaitLayer returns when a layer's chunks are answered; with the last of them, and in
+//      AwaitAll, gRPC has also given all memory back.
 
 #include "worker/exchange.h"
 
@@ -112,19 +114,41 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
     exchange->Leave(joined).IgnoreError();  // of those that took us; the first error counts
     return joined;
   }
-  const Limits& limits = options.config->proto().limits();
-  ShardStream::Handler* const handler = exchange.get();
-  for (int shard = 0; shard < options.config->shards(); ++shard) {
-    ShardLink& link = *exchange->links_[shard];
-    exchange->start_iteration_ =
-        std::max<int64_t>(exchange->start_iteration_, link.start_iteration);
+  exchange->OpenStreams();
+  return exchange;
+}
+
+void Exchange::OpenStreams() {
+  const Limits& limits = config_.proto().limits();
+  const ExchangeConfig::Schedule schedule = config_.proto().exchange().schedule();
+  const Plan& plan = config_.plan();
+  ShardStream::Handler* const handler = this;
+  stream_of_chunk_.resize(plan.chunks().size());
+  holds_.resize(plan.chunks().size());
+  for (int shard = 0; shard < config_.shards(); ++shard) {
+    ShardLink& link = *links_[shard];
+    start_iteration_ = std::max<int64_t>(start_iteration_, link.start_iteration);
     for (int i = 0; i < limits.connections(); ++i) {
-      link.streams.push_back(
-          std::make_unique<ShardStream>(shard, CreateChannel(link.address, limits), exchange->rank_,
-                                        exchange->incarnation_, handler));
+      link.streams.push_back(std::make_unique<ShardStream>(
+          CreateChannel(link.address, limits),
+          ShardStream::Options{.shard = shard,
+                               .worker = rank_,
+                               .incarnation = incarnation_,
+                               .order = schedule == ExchangeConfig::FULL ? ChunkOrder::kPriority
+                                                                         : ChunkOrder::kArrival},
+          handler));
+    }
+    const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(shard);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      stream_of_chunk_[chunks[i]] = link.streams[i % link.streams.size()].get();
+      holds_[chunks[i]] =
+          schedule == ExchangeConfig::SEQUENTIAL && i + link.streams.size() < chunks.size();
     }
   }
-  return exchange;
+  for (const Chunk& chunk : plan.chunks()) {
+    const bool lets_go = schedule == ExchangeConfig::SEQUENTIAL && !holds_[chunk.id];
+    (lets_go ? last_chunks_ : other_chunks_).push_back(chunk.id);
+  }
 }
 
 Exchange::Exchange(const Options& options)
@@ -134,11 +158,9 @@ Exchange::Exchange(const Options& options)
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
       borrow_(std::make_shared<Borrow>()),
-      pending_(config_.plan().chunks().size()),
-      on_stop_(stop_, [this] {
-        absl::MutexLock lock(&mutex_);
-        failure_.Update(absl::CancelledError("the exchange was told to stop"));
-      }) {
+      round_(config_, [this](int shard) { return ShardName(shard); }),
+      on_stop_(stop_,
+               [this] { round_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   for (int shard = 0; shard < config_.shards(); ++shard) {
     auto link = std::make_unique<ShardLink>();
     link->address = options.addresses.empty() ? config_.address(shard) : options.addresses[shard];
@@ -237,56 +259,56 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
 
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
                                 absl::Span<float> parameters) {
-  const std::vector<Chunk>& chunks = config_.plan().chunks();
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!failure_.ok()) return failure_;
-    iteration_ = iteration;
-    gradients_ = gradients;
-    parameters_ = parameters;
-    pending_.assign(chunks.size(), true);
-    pending_count_ = chunks.size();
+  if (absl::Status begun = Begin(iteration, gradients, parameters); !begun.ok()) return begun;
+  PushChunks(other_chunks_);
+  if (!last_chunks_.empty()) {
+    if (absl::Status sent = round_.AwaitSent(); !sent.ok()) return sent;
+    PushChunks(last_chunks_);
   }
-  std::vector<size_t> next_stream(links_.size());
-  for (const Chunk& chunk : chunks) {
-    auto& streams = links_[chunk.shard]->streams;
-    streams[next_stream[chunk.shard]++ % streams.size()]->Push(chunk.id);
-    const uint64_t bytes = chunk.size * sizeof(float);
-    traffic_.bytes_in += bytes;
-    if (!gradients.empty()) traffic_.bytes_out += bytes;
-  }
-  traffic_.pushes += chunks.size();
-  return AwaitRound();
+  return AwaitAll();
 }
 
-absl::Status Exchange::AwaitRound() {
-  // The shard gives up first and says for whom it waited; this is for a shard that hangs.
-  const absl::Duration limit =
-      1.1 * absl::Seconds(config_.proto().limits().exchange_seconds()) + absl::Seconds(1);
-  {
-    absl::MutexLock lock(&mutex_);
-    for (size_t before = pending_count_ + 1; pending_count_ > 0 && failure_.ok();) {
-      if (pending_count_ == before) {  // no answer during a whole limit
-        const size_t chunk = std::find(pending_.begin(), pending_.end(), true) - pending_.begin();
-        failure_ = absl::DeadlineExceededError(
-            absl::StrCat(ShardName(config_.plan().chunks()[chunk].shard),
-                         " has not answered chunk ", chunk, " of iteration ", iteration_, " for ",
-                         absl::FormatDuration(limit), " (limits.exchange_seconds)"));
-        break;
-      }
-      before = pending_count_;
-      const auto moved = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return pending_count_ == 0 || !failure_.ok();
-      };
-      mutex_.AwaitWithTimeout(absl::Condition(&moved), limit);
-    }
-    if (!failure_.ok()) return failure_;
-  }
-  // Every chunk was answered, so gRPC gives its memory back at once.
-  if (!borrow_->AwaitAll(absl::Now() + limit)) {
-    return absl::InternalError("gRPC has not given back gradients that were answered");
-  }
+absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradients,
+                             absl::Span<float> parameters) {
+  if (absl::Status begun = round_.Begin(iteration); !begun.ok()) return begun;
+  iteration_ = iteration;
+  gradients_ = gradients;
+  parameters_ = parameters;
   return absl::OkStatus();
+}
+
+void Exchange::Push(int layer) {
+  const Layer& pushed = config_.model().layers()[layer];
+  for (int i = 0; i < pushed.tensor_count; ++i) {
+    PushChunks(config_.plan().chunks_of_tensor(pushed.first_tensor + i));
+  }
+}
+
+void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
+  round_.Pushed(chunks);
+  for (const uint32_t chunk : chunks) {
+    stream_of_chunk_[chunk]->Push(chunk);
+    const uint64_t bytes = config_.plan().chunks()[chunk].size * sizeof(float);
+    traffic_.bytes_in += bytes;
+    if (!gradients_.empty()) traffic_.bytes_out += bytes;
+  }
+  traffic_.pushes += chunks.size();
+}
+
+absl::Status Exchange::AwaitLayer(int layer) {
+  absl::Status answered = round_.AwaitLayer(layer);
+  return answered.ok() && round_.AllAnswered() ? AwaitBorrowed() : answered;
+}
+
+absl::Status Exchange::AwaitAll() {
+  absl::Status answered = round_.AwaitAll();
+  return answered.ok() ? AwaitBorrowed() : answered;
+}
+
+absl::Status Exchange::AwaitBorrowed() {
+  // Every chunk was answered, so gRPC gives its memory back at once.
+  if (borrow_->AwaitAll(absl::Now() + round_.limit())) return absl::OkStatus();
+  return absl::InternalError("gRPC has not given back gradients that were answered");
 }
 
 grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
@@ -296,7 +318,8 @@ grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
                         .iteration = iteration_,
                         .chunk = chunk_id,
                         .base_version = versions_[chunk_id],
-                        .skip = gradients_.empty()};
+                        .skip = gradients_.empty(),
+                        .hold = holds_[chunk_id]};
   const size_t bytes = header.skip ? 0 : chunk.size * sizeof(float);
   const EncodedHeader encoded = EncodeHeader(header, bytes);
   grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};
@@ -310,13 +333,10 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
   if (!decoded.ok()) return decoded.status();
   const ParameterHeader& header = decoded->header;
   const std::vector<Chunk>& chunks = config_.plan().chunks();
-  {
-    absl::MutexLock lock(&mutex_);
-    if (header.chunk >= chunks.size() || chunks[header.chunk].shard != shard ||
-        header.iteration != iteration_ || !pending_[header.chunk]) {
-      return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk, " of iteration ",
-                                              header.iteration, ", which was not asked for"));
-    }
+  if (header.chunk >= chunks.size() || chunks[header.chunk].shard != shard ||
+      !round_.Awaits(header.chunk, header.iteration)) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk, " of iteration ",
+                                            header.iteration, ", which was not asked for"));
   }
   const Chunk& chunk = chunks[header.chunk];
   if (SegmentsSize(decoded->data) != chunk.size * sizeof(float)) {
@@ -330,17 +350,14 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
     out += segment.size();
   }
   versions_[chunk.id] = header.version;
-  absl::MutexLock lock(&mutex_);
-  pending_[header.chunk] = false;
-  --pending_count_;
+  round_.Answered(chunk.id);
   return absl::OkStatus();
 }
 
 void Exchange::StreamEnded(int shard, const absl::Status& status) {
   // Before Leave a stream ends without an error of its own only where the shard goes away.
   const bool silent = status.ok() || absl::IsCancelled(status);
-  absl::MutexLock lock(&mutex_);
-  failure_.Update(OfShard(
+  round_.Fail(OfShard(
       shard, silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
 }
 

@@ -8,20 +8,20 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/config.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "worker/exchange_round.h"
 #include "worker/shard_stream.h"
 
 namespace ps {
 
 // A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers
-// are laid out as Model says. Used by one thread.
+// are laid out as Model says. Used by one thread. worker/exchange_schedule.h decides when what
+// is pushed.
 class Exchange final : private ShardStream::Handler {
  public:
   struct Options {
@@ -56,7 +56,8 @@ class Exchange final : private ShardStream::Handler {
   absl::Status Pull(absl::Span<float> parameters);
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated
-  // chunks into `parameters`, as the shards let them go. Empty `gradients` take part
+  // chunks into `parameters`, as the shards let them go; under the schedule SEQUENTIAL that is
+  // when all but the last chunk of each stream have been sent. Empty `gradients` take part
   // without contributing (`skip`). Blocks; afterwards both buffers are the caller's again (after
   // an error, once Leave has returned).
   //
@@ -65,6 +66,17 @@ class Exchange final : private ShardStream::Handler {
   // limits.exchange_seconds.
   absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
                         absl::Span<float> parameters);
+
+  // The same layer by layer, under the other schedules: after Begin, Push of each layer with
+  // tensors once, then AwaitLayer of each or AwaitAll. From its Push on a layer's gradients must
+  // not change until everything is back, and its parameters may change until they are back.
+  // Begin and Push do not block. Errors as above.
+  // REQUIRES of Begin: everything pushed before is back.
+  absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
+                     absl::Span<float> parameters);
+  void Push(int layer);
+  absl::Status AwaitLayer(int layer);
+  absl::Status AwaitAll();
 
   // Ends the streams and gives up the rank at every shard, as finished or, with an
   // error, as failed. Errors: naming a shard that could not be told.
@@ -84,11 +96,14 @@ class Exchange final : private ShardStream::Handler {
 
   absl::Status JoinAll();
   absl::Status Join(int shard);
-  // Waits for the answers to all pushes and for the return of the borrowed gradients.
-  absl::Status AwaitRound();
+  void OpenStreams();
+  void PushChunks(absl::Span<const uint32_t> chunks);
+  // Waits for the return of the borrowed gradients. REQUIRES: every push has been answered.
+  absl::Status AwaitBorrowed();
 
   // ShardStream::Handler, from gRPC's threads.
   grpc::ByteBuffer GradientMessage(uint32_t chunk) override;
+  void GradientSent(uint32_t chunk) override { round_.Sent(chunk); }
   absl::Status TakeParameters(int shard, const Segments& message) override;
   void StreamEnded(int shard, const absl::Status& status) override;
 
@@ -103,8 +118,13 @@ class Exchange final : private ShardStream::Handler {
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;
+  std::vector<ShardStream*> stream_of_chunk_;  // in links_
+  // SEQUENTIAL: of each stream, whose pushes let the replies go. Otherwise empty.
+  std::vector<uint32_t> last_chunks_;
+  std::vector<uint32_t> other_chunks_;
+  std::vector<bool> holds_;  // by chunk: sent with `hold`
 
-  // The push-pull under way: set by PushPull while no stream uses it.
+  // The push-pull under way: set by Begin while no stream uses it.
   uint64_t iteration_ = 0;
   absl::Span<const float> gradients_;
   absl::Span<float> parameters_;
@@ -112,12 +132,9 @@ class Exchange final : private ShardStream::Handler {
   Traffic traffic_;
   bool left_ = false;
 
+  // Synchronised by themselves.
   const std::shared_ptr<Borrow> borrow_;
-
-  absl::Mutex mutex_;
-  std::vector<bool> pending_ ABSL_GUARDED_BY(mutex_);  // by chunk: pushed, not answered
-  size_t pending_count_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // the first
+  ExchangeRound round_;
 
   // Last: it must go before what it uses.
   const std::stop_callback<std::function<void()>> on_stop_;  // ends a PushPull

@@ -14,13 +14,13 @@ constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 
 }  // namespace
 
-ShardStream::ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, int worker,
-                         uint64_t incarnation, Handler* handler)
-    : shard_(shard), handler_(handler) {
+ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
+                         Handler* handler)
+    : shard_(options.shard), handler_(handler), queue_(options.order) {
   // Not wait_for_ready: a shard that has gone since Join must be an error, not a wait. While the
   // connection is being made the call waits for it all the same.
-  context_.AddMetadata(kWorkerMetadata, absl::StrCat(worker));
-  context_.AddMetadata(kIncarnationMetadata, absl::StrCat(incarnation));
+  context_.AddMetadata(kWorkerMetadata, absl::StrCat(options.worker));
+  context_.AddMetadata(kIncarnationMetadata, absl::StrCat(options.incarnation));
   // Generic, because the messages are encoded and decoded by chunk_codec.h.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
@@ -43,22 +43,26 @@ ShardStream::~ShardStream() {
 void ShardStream::Push(uint32_t chunk) {
   absl::MutexLock lock(&mutex_);
   if (stopped_) return;
-  queue_.push_back(chunk);
+  queue_.Push(chunk, chunk);
   if (!writing_) WriteNext();
 }
 
 void ShardStream::WriteNext() {
   writing_ = !queue_.empty() && !stopped_;
   if (!writing_) return;
-  write_ = handler_->GradientMessage(queue_.front());
-  queue_.pop_front();
+  written_ = queue_.Pop();
+  write_ = handler_->GradientMessage(written_);
   StartWrite(&write_);
 }
 
 void ShardStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   write_.Clear();
-  if (!ok) StopWriting();
+  if (ok) {
+    handler_->GradientSent(written_);
+  } else {
+    StopWriting();
+  }
   WriteNext();
 }
 

@@ -2,7 +2,6 @@
 #define PS_WORKER_SHARD_STREAM_H_
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 
@@ -11,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/chunk_codec.h"
+#include "common/chunk_queue.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -29,15 +29,24 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     virtual ~Handler() = default;
     // The GradientChunk message to send for `chunk`.
     virtual grpc::ByteBuffer GradientMessage(uint32_t chunk) = 0;
+    // The message has passed flow control.
+    virtual void GradientSent(uint32_t chunk) = 0;
     // A ParameterChunk message has come. An error ends the stream with it.
     virtual absl::Status TakeParameters(int shard, const Segments& message) = 0;
     // The RPC has ended; after Close() with OK. Called once.
     virtual void StreamEnded(int shard, const absl::Status& status) = 0;
   };
 
+  struct Options {
+    int shard = 0;
+    int worker = 0;
+    uint64_t incarnation = 0;
+    ChunkOrder order = ChunkOrder::kArrival;  // of the pushes that wait
+  };
+
   // Starts the RPC for a worker that has joined. `handler` must outlive the stream.
-  ShardStream(int shard, const std::shared_ptr<grpc::Channel>& channel, int worker,
-              uint64_t incarnation, Handler* handler);
+  ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
+              Handler* handler);
   // Cancels what is not closed, and waits for the end of the RPC.
   ~ShardStream() override;
 
@@ -63,7 +72,8 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
-  std::deque<uint32_t> queue_ ABSL_GUARDED_BY(mutex_);
+  ChunkQueue<uint32_t> queue_ ABSL_GUARDED_BY(mutex_);
+  uint32_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // the chunk of the last write
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status rejected_ ABSL_GUARDED_BY(mutex_);  // of TakeParameters

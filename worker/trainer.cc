@@ -1,9 +1,12 @@
 // One iteration, step by step:
 //   1. load this worker's batch;
-//   2. forward and backward pass: the gradient of the batch's mean loss;
+//   2. forward and backward pass: the gradient of the batch's mean loss. Under the schedules
+//      BACKWARD and FULL each layer's gradient leaves as soon as it exists; under FULL a layer's
+//      forward pass waits for its parameters from the iteration before (ExchangeSchedule);
 //   3. clip, and look for values that are not finite, where the config asks for it;
-//   4. push the gradient and receive the updated parameters (worker/exchange.cc);
-//   5. rank 0, at the end of some epochs: evaluate.
+//   4. SEQUENTIAL: push the gradient (worker/exchange.cc). All but FULL: receive the updated
+//      parameters;
+//   5. rank 0, at the end of some epochs: evaluate, with all parameters back.
 
 #include "worker/trainer.h"
 
@@ -13,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "spdlog/spdlog.h"
 #include "worker/gradient_norm.h"
 
@@ -43,7 +47,11 @@ std::string TrainingSummary::ToJson() const {
   if (final_accuracy.has_value()) {
     absl::StrAppendFormat(&json, ", \"final_accuracy\": %.9g", *final_accuracy);
   }
-  return json + "}\n";
+  const auto format = [](std::string* out, double seconds) {
+    absl::StrAppendFormat(out, "%.9g", seconds);
+  };
+  return absl::StrCat(json, ", \"iteration_seconds\": [",
+                      absl::StrJoin(iteration_seconds, ", ", format), "]}\n");
 }
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options) {
@@ -76,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
   if (trainer->loader_ == nullptr) trainer->iterations_per_epoch_ = trainer->total_iterations_;
 
   absl::StatusOr<std::unique_ptr<ComputeBackend>> backend =
-      CreateComputeBackend(config, options.rank);
+      CreateComputeBackend(config, options.rank, options.clock, trainer->stop_.get_token());
   if (!backend.ok()) return backend.status();
   trainer->backend_ = *std::move(backend);
   for (FloatBuffer* buffer : {&trainer->parameters_, &trainer->gradients_}) {
@@ -113,7 +121,7 @@ void Trainer::SetExchange(Exchange* exchange) {
 absl::StatusOr<TrainingSummary> Trainer::Run() {
   const absl::Status trained = JoinAndTrain();
   if (!trained.ok()) return trained;
-  summary_.median_iteration_seconds = Median(iteration_seconds_);
+  summary_.median_iteration_seconds = Median(summary_.iteration_seconds);
   const int64_t images = summary_.iterations * config_.proto().training().batch_size();
   summary_.images_per_second = summary_.seconds > 0 ? images / summary_.seconds : 0;
   return summary_;
@@ -149,14 +157,22 @@ absl::Status Trainer::Train(Exchange& exchange) {
   progress_options.iterations_per_epoch = iterations_per_epoch_;
   ProgressReporter progress(progress_options, options_.clock);
 
+  ExchangeSchedule schedule({.config = &config_,
+                             .clock = options_.clock,
+                             .exchange = &exchange,
+                             .gradients = gradients_.span(),
+                             .parameters = parameters_.span()});
   const bool evaluates = options_.rank == 0 && data_.test != nullptr;
   const int64_t every = config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
   const int64_t start = exchange.start_iteration();
   if (start > 0) spdlog::info("goes on at iteration {} of {}", start, total_iterations_);
   for (int64_t i = start; i < total_iterations_; ++i) {
-    if (absl::Status status = Iterate(exchange, i, progress); !status.ok()) return status;
     const int64_t done = i + 1;
-    if (evaluates && every > 0 && done % every == 0 && done < total_iterations_) {
+    const bool last = done == total_iterations_;
+    const bool evaluates_now = evaluates && every > 0 && done % every == 0 && !last;
+    absl::Status iterated = Iterate(schedule, i, /*settles=*/last || evaluates_now, progress);
+    if (!iterated.ok()) return iterated;
+    if (evaluates_now) {
       progress.Flush();
       if (absl::Status status = Evaluate(exchange, done); !status.ok()) return status;
     }
@@ -173,29 +189,29 @@ absl::Status Trainer::Train(Exchange& exchange) {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Iterate(Exchange& exchange, int64_t iteration, ProgressReporter& progress) {
+absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, bool settles,
+                              ProgressReporter& progress) {
   const absl::Time start = options_.clock->Now();
   absl::StatusOr<Batch> batch = LoadBatch(iteration);
   if (!batch.ok()) return batch.status();
 
   const absl::Time loaded = options_.clock->Now();
+  schedule.Start(iteration);
   absl::StatusOr<BatchResult> result =
-      backend_->ForwardBackward(*batch, parameters_.span(), iteration, gradients_.span());
+      backend_->ForwardBackward(*batch, parameters_.span(), iteration, gradients_.span(), schedule);
   if (!result.ok()) return result.status();
   const bool contributes = PrepareGradient();
   if (!contributes) ++summary_.skipped_iterations;
 
-  const absl::Time computed = options_.clock->Now();
-  absl::Status exchanged = exchange.PushPull(
-      iteration, contributes ? gradients_.span() : absl::Span<const float>(), parameters_.span());
-  if (!exchanged.ok()) return exchanged;
-
+  if (absl::Status finished = schedule.Finish(contributes, settles); !finished.ok()) {
+    return finished;
+  }
   const absl::Time end = options_.clock->Now();
-  const double compute_seconds = absl::ToDoubleSeconds(computed - loaded);
-  const double wait_seconds = absl::ToDoubleSeconds(end - computed);
-  iteration_seconds_.push_back(absl::ToDoubleSeconds(end - start));
+  const double compute_seconds = absl::ToDoubleSeconds(end - loaded - schedule.waited());
+  const double wait_seconds = absl::ToDoubleSeconds(schedule.waited());
+  summary_.iteration_seconds.push_back(absl::ToDoubleSeconds(end - start));
   ++summary_.iterations;
-  summary_.seconds += iteration_seconds_.back();
+  summary_.seconds += summary_.iteration_seconds.back();
   summary_.compute_seconds += compute_seconds;
   summary_.exchange_wait_seconds += wait_seconds;
   summary_.final_loss = result->loss;

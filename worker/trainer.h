@@ -18,6 +18,7 @@
 #include "worker/data/batch_loader.h"
 #include "worker/data/dataset.h"
 #include "worker/exchange.h"
+#include "worker/exchange_schedule.h"
 #include "worker/progress.h"
 
 namespace ps {
@@ -27,9 +28,10 @@ struct TrainingSummary {
   int64_t iterations = 0;          // trained by this process
   int64_t skipped_iterations = 0;  // whose gradient was not finite and was left out
   double median_iteration_seconds = 0;
+  std::vector<double> iteration_seconds;
   double seconds = 0;  // of all iterations, evaluation not included
   double images_per_second = 0;
-  double compute_seconds = 0;
+  double compute_seconds = 0;  // the backend's, without its waits for parameters
   double exchange_wait_seconds = 0;
   double final_loss = 0;                 // of the last batch
   std::optional<double> final_accuracy;  // rank 0 with test data: of the last evaluation
@@ -38,8 +40,8 @@ struct TrainingSummary {
   std::string ToJson() const;
 };
 
-// A worker's run: joins, pulls, trains, pushes and pulls, evaluates, leaves. Each
-// iteration computes the whole gradient and then exchanges all of it.
+// A worker's run: joins, pulls, trains, pushes and pulls, evaluates, leaves. What of an
+// iteration is exchanged while the backend computes: see ExchangeSchedule.
 class Trainer {
  public:
   struct Options {
@@ -73,7 +75,9 @@ class Trainer {
   absl::Status Train(Exchange& exchange);
   absl::Status StopReason();
   void SetExchange(Exchange* exchange);
-  absl::Status Iterate(Exchange& exchange, int64_t iteration, ProgressReporter& progress);
+  // `settles`: all parameters are back afterwards.
+  absl::Status Iterate(ExchangeSchedule& schedule, int64_t iteration, bool settles,
+                       ProgressReporter& progress);
   // Loads the batch of an iteration; an empty one where the backend needs no data.
   absl::StatusOr<Batch> LoadBatch(int64_t iteration);
   // Whether the gradient may be pushed: clips it, and says no to one that is not
@@ -91,7 +95,6 @@ class Trainer {
   FloatBuffer parameters_;
   FloatBuffer gradients_;
 
-  std::vector<double> iteration_seconds_;
   TrainingSummary summary_;
 
   std::stop_source stop_;

@@ -55,6 +55,7 @@ GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   message.set_chunk(RandomNumber(random));
   message.set_base_version(RandomNumber(random));
   message.set_skip(random() % 2 == 0);
+  message.set_hold(random() % 2 == 0);
   message.set_data(RandomBytes(random() % 300, random));
   return message;
 }
@@ -66,6 +67,7 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
   REQUIRE(decoded.header.chunk == message.chunk());
   REQUIRE(decoded.header.base_version == message.base_version());
   REQUIRE(decoded.header.skip == message.skip());
+  REQUIRE(decoded.header.hold == message.hold());
   REQUIRE(Join(decoded.data) == message.data());
 }
 
@@ -77,8 +79,13 @@ TEST_CASE("an encoded gradient chunk has the bytes of the generated code") {
   std::mt19937_64 random(seed);
   for (int i = 0; i < 1000; ++i) {
     const GradientChunk message = RandomGradientChunk(random);
-    const GradientHeader header{message.worker(), message.incarnation(),  message.iteration(),
-                                message.chunk(),  message.base_version(), message.skip()};
+    const GradientHeader header{.worker = message.worker(),
+                                .incarnation = message.incarnation(),
+                                .iteration = message.iteration(),
+                                .chunk = message.chunk(),
+                                .base_version = message.base_version(),
+                                .skip = message.skip(),
+                                .hold = message.hold()};
     REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
   }
 }

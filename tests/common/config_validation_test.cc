@@ -60,8 +60,7 @@ TEST_CASE("All unknown fields are reported together, at any depth and in lists")
         "optimizer, training, data, compute, limits, exchange\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm\n"
-        "f:4: shard[1].adress: unknown field, allowed: address, "
-        "link_gbps, server_gbps");
+        "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
 }
 
 TEST_CASE("Everything that is missing is reported together, at the enclosing message") {

@@ -1,18 +1,28 @@
 #ifndef PS_TESTS_TESTING_FAKE_CLOCK_H_
 #define PS_TESTS_TESTING_FAKE_CLOCK_H_
 
+#include <algorithm>
+#include <stop_token>
+
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 
 namespace ps {
 
-// A clock that stands still until it is told to go on. Thread-safe.
+// A clock that stands still until it is told to go on, or until somebody sleeps: then the
+// time has come at once. Thread-safe.
 class FakeClock final : public Clock {
  public:
   absl::Time Now() const override {
     absl::MutexLock lock(&mutex_);
     return now_;
+  }
+  bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const override {
+    if (stop.stop_requested()) return false;
+    absl::MutexLock lock(&mutex_);
+    now_ = std::max(now_, deadline);
+    return true;
   }
   void Advance(absl::Duration duration) {
     absl::MutexLock lock(&mutex_);
@@ -21,7 +31,7 @@ class FakeClock final : public Clock {
 
  private:
   mutable absl::Mutex mutex_;
-  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
+  mutable absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
 };
 
 }  // namespace ps

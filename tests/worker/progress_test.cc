@@ -6,20 +6,13 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/testing/fake_clock.h"
+
 namespace ps {
 namespace {
 
 using Catch::Matchers::Contains;
 using Catch::Matchers::EndsWith;
-
-class FakeClock : public Clock {
- public:
-  absl::Time Now() const override { return now_; }
-  void Advance(absl::Duration duration) { now_ += duration; }
-
- private:
-  absl::Time now_ = absl::UnixEpoch();
-};
 
 // A reporter that writes into memory.
 struct Fixture {

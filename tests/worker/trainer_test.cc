@@ -1,5 +1,6 @@
 #include "worker/trainer.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
@@ -156,8 +157,31 @@ TEST_CASE("the gradient is clipped to its global norm before it is pushed") {
   CHECK(GlobalNorm(change) == Approx(0.01).epsilon(1e-3));
 }
 
+TEST_CASE("the times of a run add up under every schedule") {
+  const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD", "FULL");
+  TestCluster cluster(MustParse(kDigits, {"workers=2", "exchange.schedule=" + schedule}));
+  const std::vector<Result> results = RunAll(cluster);
+  RequireAllOk(results);
+  for (const Result& result : results) {
+    REQUIRE(result->iteration_seconds.size() == 10);
+    double sum = 0;
+    for (const double seconds : result->iteration_seconds) sum += seconds;
+    CHECK(result->seconds == Approx(sum));
+    CHECK(result->compute_seconds > 0);
+    CHECK(result->exchange_wait_seconds > 0);
+    // What is left is for loading the data.
+    CHECK(result->compute_seconds + result->exchange_wait_seconds <= result->seconds);
+    const std::string json = result->ToJson();
+    const size_t list = json.find("\"iteration_seconds\": [");
+    REQUIRE(list != std::string::npos);
+    CHECK(std::count(json.begin() + list, json.end(), ',') == 9);
+    CHECK_THAT(json, Catch::EndsWith("]}\n"));
+  }
+}
+
 TEST_CASE("a stopped worker leaves with the reason, and the others hear it") {
-  TestCluster cluster(MustParse(kDigits, {"workers=2"}));
+  const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD", "FULL");
+  TestCluster cluster(MustParse(kDigits, {"workers=2", "exchange.schedule=" + schedule}));
   const RealClock clock;
   const auto stopped = MustCreate(cluster, 0, clock);
   Result result = absl::UnknownError("did not run");

@@ -2,17 +2,27 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "common/device_profile.h"
 #include "worker/compute/cpu_backend.h"
 #include "worker/compute/emulated_backend.h"
 
 namespace ps {
 
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
-                                                                     int rank) {
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config, int rank,
+                                                                     const Clock* clock,
+                                                                     const std::stop_token& stop) {
   const ClusterConfig& proto = config.proto();
   if (proto.compute().backend() == Compute::EMULATED) {
-    return std::make_unique<EmulatedBackend>(config.model(), rank);
+    absl::StatusOr<std::vector<LayerTime>> times =
+        LayerTimes(config.model(), proto.compute().emulated(), proto.training().batch_size());
+    if (!times.ok()) return times.status();
+    return std::make_unique<EmulatedBackend>(
+        config.model(),
+        EmulatedBackend::Options{
+            .rank = rank, .times = *std::move(times), .clock = clock, .stop = stop});
   }
   CpuBackend::Options options;
   options.batch_size = proto.training().batch_size();

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "common/config.h"
+#include "worker/compute/layer_hooks.h"
 #include "worker/data/batch.h"
 
 namespace ps {
@@ -26,15 +29,16 @@ class ComputeBackend {
 
   // The forward and backward pass over `batch`: writes the gradient of the mean
   // loss into `gradients`, every tensor whole. `iteration` selects the dropout mask.
-  // Blocks until done. `batch` may be smaller than the training batch size: the mean is
-  // over its images. The gaps between tensors in `gradients` are 0 after if they were
-  // 0 before. Errors: INVALID_ARGUMENT for a label out of range, an empty batch or one
-  // larger than the backend was made for, or a buffer of the wrong size; INTERNAL and
-  // RESOURCE_EXHAUSTED with the layer and the device library's message.
+  // Blocks until done; `hooks` hear of each layer meanwhile. `batch` may be smaller than the
+  // training batch size: the mean is over its images. The gaps between tensors in `gradients` are 0
+  // after if they were 0 before. Errors: INVALID_ARGUMENT for a label out of range, an empty batch
+  // or one larger than the backend was made for, or a buffer of the wrong size; INTERNAL and
+  // RESOURCE_EXHAUSTED with the layer and the device library's message; those of `hooks`.
   virtual absl::StatusOr<BatchResult> ForwardBackward(const Batch& batch,
                                                       absl::Span<const float> parameters,
                                                       int64_t iteration,
-                                                      absl::Span<float> gradients) = 0;
+                                                      absl::Span<float> gradients,
+                                                      LayerHooks& hooks) = 0;
 
   // The forward pass as in evaluation (no dropout). Errors: as above.
   virtual absl::StatusOr<BatchResult> Evaluate(const Batch& batch,
@@ -46,11 +50,13 @@ class ComputeBackend {
   ComputeBackend& operator=(const ComputeBackend&) = delete;
 };
 
-// The backend that the config's `compute` asks for, for the worker of `rank`.
+// The backend that the config's `compute` asks for, for the worker of `rank`. Emulated
+// time passes on `clock`, which must outlive the backend, until `stop`.
 // Errors: UNIMPLEMENTED where the backend cannot train the model (names the layer);
 // RESOURCE_EXHAUSTED where memory does not suffice for the batch size.
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
-                                                                     int rank);
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config, int rank,
+                                                                     const Clock* clock,
+                                                                     const std::stop_token& stop);
 
 }  // namespace ps
 

@@ -183,13 +183,17 @@ absl::Status CpuBackend::Check(const Batch& batch, absl::Span<const float> param
   return CheckBuffer("parameter", parameters.size(), model_);
 }
 
-absl::Status CpuBackend::RunForward(const Batch& batch, const ForwardPass& pass) {
+absl::Status CpuBackend::RunForward(const Batch& batch, const ForwardPass& pass,
+                                    LayerHooks& hooks) {
   float* const images = Floats(images_);
   std::copy(batch.images.begin(), batch.images.end(), images);
   std::fill(images + batch.images.size(), images + options_.batch_size * model_.input().size(),
             0.0f);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    absl::Status status = RunGuarded(model_.layers()[i].name, [&] { layers_[i]->Forward(pass); });
+    const Layer& layer = model_.layers()[i];
+    absl::Status status;
+    if (layer.tensor_count > 0) status = hooks.AwaitParameters(i);
+    if (status.ok()) status = RunGuarded(layer.name, [&] { layers_[i]->Forward(pass); });
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -218,13 +222,15 @@ absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const Forwar
 }
 
 absl::Status CpuBackend::RunBackward(absl::Span<const float> parameters,
-                                     absl::Span<float> gradients) {
+                                     absl::Span<float> gradients, LayerHooks& hooks) {
   for (size_t i = layers_.size(); i-- > 0;) {
     if (!layers_[i]->output().gradient) break;  // nor has any layer before it parameters
-    absl::Status status = RunGuarded(model_.layers()[i].name, [&] {
+    const Layer& layer = model_.layers()[i];
+    absl::Status status = RunGuarded(layer.name, [&] {
       layers_[i]->Backward(parameters, gradients);
       device_.stream().wait();
     });
+    if (status.ok() && layer.tensor_count > 0) status = hooks.GradientReady(i);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -233,16 +239,17 @@ absl::Status CpuBackend::RunBackward(absl::Span<const float> parameters,
 absl::StatusOr<BatchResult> CpuBackend::ForwardBackward(const Batch& batch,
                                                         absl::Span<const float> parameters,
                                                         int64_t iteration,
-                                                        absl::Span<float> gradients) {
+                                                        absl::Span<float> gradients,
+                                                        LayerHooks& hooks) {
   absl::Status status = Check(batch, parameters);
   if (status.ok()) status = CheckBuffer("gradient", gradients.size(), model_);
   if (!status.ok()) return status;
   const ThreadCountScope threads(options_.threads);
   const ForwardPass pass = {.parameters = parameters, .training = true, .iteration = iteration};
-  status = RunForward(batch, pass);
+  status = RunForward(batch, pass, hooks);
   if (!status.ok()) return status;
   absl::StatusOr<BatchResult> result = RunLoss(batch, pass);
-  if (result.ok()) status = RunBackward(parameters, gradients);
+  if (result.ok()) status = RunBackward(parameters, gradients, hooks);
   if (!status.ok()) return status;
   return result;
 }
@@ -252,7 +259,8 @@ absl::StatusOr<BatchResult> CpuBackend::Evaluate(const Batch& batch,
   if (absl::Status status = Check(batch, parameters); !status.ok()) return status;
   const ThreadCountScope threads(options_.threads);
   const ForwardPass pass = {.parameters = parameters};
-  if (absl::Status status = RunForward(batch, pass); !status.ok()) return status;
+  LayerHooks nothing;
+  if (absl::Status status = RunForward(batch, pass, nothing); !status.ok()) return status;
   return RunLoss(batch, pass);
 }
 

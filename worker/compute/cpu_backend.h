@@ -40,7 +40,8 @@ class CpuBackend : public ComputeBackend {
 
   absl::StatusOr<BatchResult> ForwardBackward(const Batch& batch,
                                               absl::Span<const float> parameters, int64_t iteration,
-                                              absl::Span<float> gradients) override;
+                                              absl::Span<float> gradients,
+                                              LayerHooks& hooks) override;
   absl::StatusOr<BatchResult> Evaluate(const Batch& batch,
                                        absl::Span<const float> parameters) override;
 
@@ -54,9 +55,10 @@ class CpuBackend : public ComputeBackend {
   absl::Status Check(const Batch& batch, absl::Span<const float> parameters) const;
   // The three parts of a step. The loss part writes the gradient by the scores too
   // where `pass` is of training.
-  absl::Status RunForward(const Batch& batch, const ForwardPass& pass);
+  absl::Status RunForward(const Batch& batch, const ForwardPass& pass, LayerHooks& hooks);
   absl::StatusOr<BatchResult> RunLoss(const Batch& batch, const ForwardPass& pass);
-  absl::Status RunBackward(absl::Span<const float> parameters, absl::Span<float> gradients);
+  absl::Status RunBackward(absl::Span<const float> parameters, absl::Span<float> gradients,
+                           LayerHooks& hooks);
 
   // Constant after construction.
   const Model model_;

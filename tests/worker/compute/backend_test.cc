@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/fake_clock.h"
 
 namespace ps {
 namespace {
@@ -40,15 +41,17 @@ struct Outcome {
 
 // One step on images and parameters of ones.
 Outcome RunStep(const Config& config, int rank) {
-  auto backend = CreateComputeBackend(config, rank);
+  const RealClock clock;
+  auto backend = CreateComputeBackend(config, rank, &clock, {});
   if (!backend.ok()) FAIL(backend.status());
   const std::vector<float> images(2 * config.model().input().size(), 1.0f);
   const std::vector<int32_t> labels = {0, 1};
   const std::vector<float> parameters(config.model().buffer_size(), 1.0f);
   Outcome outcome;
   outcome.gradients.resize(config.model().buffer_size());
+  LayerHooks hooks;
   auto result = (*backend)->ForwardBackward({2, images, labels}, parameters, 0,
-                                            absl::MakeSpan(outcome.gradients));
+                                            absl::MakeSpan(outcome.gradients), hooks);
   if (!result.ok()) FAIL(result.status());
   outcome.result = *result;
   return outcome;
@@ -56,7 +59,8 @@ Outcome RunStep(const Config& config, int rank) {
 
 TEST_CASE("The CPU backend is made for the config's batch size") {
   const Config config = MakeConfig(kDropoutModel, {});
-  auto backend = CreateComputeBackend(config, 0);
+  const RealClock clock;
+  auto backend = CreateComputeBackend(config, 0, &clock, {});
   REQUIRE(backend.ok());
   const std::vector<float> images(3 * 16);
   const std::vector<int32_t> labels(3);
@@ -84,6 +88,21 @@ TEST_CASE("The emulated backend takes a model that the CPU backend refuses") {
   const Outcome outcome = RunStep(MakeConfig(model, {"compute.backend=EMULATED"}), 0);
   CHECK(outcome.result.loss == 0);
   CHECK(outcome.gradients.front() != 0);
+}
+
+TEST_CASE("The emulated backend takes the time of the config's device, batch and dilation") {
+  const Config config =
+      MakeConfig("model { builtin: \"vgg16\" shrink: 64 }",
+                 {"compute={backend: EMULATED emulated {device: 'rtx_2080_ti' time_dilation: 10}}",
+                  "training.batch_size=32"});
+  const FakeClock clock;
+  auto backend = CreateComputeBackend(config, 0, &clock, {});
+  REQUIRE(backend.ok());
+  std::vector<float> gradients(config.model().buffer_size());
+  LayerHooks hooks;
+  const absl::Time start = clock.Now();
+  REQUIRE((*backend)->ForwardBackward({}, gradients, 0, absl::MakeSpan(gradients), hooks).ok());
+  CHECK(absl::ToDoubleSeconds(clock.Now() - start) == Approx(10 * 2 * 90.8e-3));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/worker/compute/test_net.h"
@@ -64,7 +65,8 @@ TEST_CASE("Bad input is refused with what was given and what is allowed") {
   const std::vector<float> untouched = gradients;
   const auto check = [&](const Batch& batch, absl::Span<const float> parameters,
                          absl::Span<float> gradient, const std::string& part) {
-    const auto trained = backend->ForwardBackward(batch, parameters, 0, gradient);
+    LayerHooks hooks;
+    const auto trained = backend->ForwardBackward(batch, parameters, 0, gradient, hooks);
     CHECK(trained.status().code() == absl::StatusCode::kInvalidArgument);
     CHECK_THAT(Message(trained.status()), Contains(part));
     CHECK(gradients == untouched);
@@ -121,7 +123,9 @@ TEST_CASE("Gradients are written whole, and the gaps between tensors are left al
   const auto backend = MakeBackend(net.model, {.batch_size = 2});
   const Step step = RunStep(*backend, net, net.All());
   std::vector<float> gradients(net.model.buffer_size(), NAN);
-  REQUIRE(backend->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients)).ok());
+  LayerHooks hooks;
+  REQUIRE(backend->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients), hooks)
+              .ok());
   std::vector<bool> in_tensor(gradients.size());
   for (const Tensor& tensor : net.model.tensors()) {
     for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) in_tensor[i] = true;
@@ -137,6 +141,70 @@ TEST_CASE("Gradients are written whole, and the gaps between tensors are left al
   }
 }
 
+TEST_CASE("Hooks hear of the layers with tensors, forward and then backward") {
+  const TestNet net(kMixedNet, 2);
+  const auto backend = MakeBackend(net.model, {.batch_size = 2});
+  std::vector<std::string> expected;
+  const int layers = static_cast<int>(net.model.layers().size());
+  for (int i = 0; i < layers; ++i) {
+    if (net.model.layers()[i].tensor_count > 0) expected.push_back("forward " + std::to_string(i));
+  }
+  for (int i = layers; i-- > 0;) {
+    if (net.model.layers()[i].tensor_count > 0) expected.push_back("backward " + std::to_string(i));
+  }
+  REQUIRE(expected.size() >= 4);
+  std::vector<float> gradients(net.model.buffer_size());
+  RecordedHooks hooks;
+  REQUIRE(backend->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients), hooks)
+              .ok());
+  CHECK(hooks.events() == expected);
+
+  // An error of any of them ends the pass.
+  for (size_t i = 0; i < expected.size(); ++i) {
+    RecordedHooks failing(expected[i]);
+    const auto result =
+        backend->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients), failing);
+    CHECK(result.status() == absl::AbortedError(expected[i] + " failed"));
+    CHECK(failing.events().size() == i + 1);
+  }
+}
+
+TEST_CASE("A layer's gradient is whole, and its parameters are read no more, once hooks hear it") {
+  // Takes the gradients away and overwrites the parameters, as the exchange may.
+  class Exchanging : public LayerHooks {
+   public:
+    Exchanging(const Model& model, std::vector<float>* parameters, std::vector<float>* gradients)
+        : model_(model), parameters_(parameters), gradients_(gradients), taken_(*gradients) {}
+    absl::Status GradientReady(int layer) override {
+      const Layer& ready = model_.layers()[layer];
+      for (int i = 0; i < ready.tensor_count; ++i) {
+        const Tensor& tensor = model_.tensors()[ready.first_tensor + i];
+        for (int64_t k = tensor.offset; k < tensor.offset + tensor.size; ++k) {
+          taken_[k] = std::exchange((*gradients_)[k], NAN);
+          (*parameters_)[k] = NAN;
+        }
+      }
+      return absl::OkStatus();
+    }
+    const std::vector<float>& taken() const { return taken_; }
+
+   private:
+    const Model& model_;
+    std::vector<float>* const parameters_;
+    std::vector<float>* const gradients_;
+    std::vector<float> taken_;
+  };
+  const TestNet net(kMixedNet, 2);
+  const auto backend = MakeBackend(net.model, {.batch_size = 2});
+  const Step expected = RunStep(*backend, net, net.All());
+  std::vector<float> parameters = net.parameters;
+  std::vector<float> gradients(net.model.buffer_size());
+  Exchanging hooks(net.model, &parameters, &gradients);
+  REQUIRE(
+      backend->ForwardBackward(net.All(), parameters, 0, absl::MakeSpan(gradients), hooks).ok());
+  CHECK(hooks.taken() == expected.gradients);
+}
+
 TEST_CASE("A backend may be made in one thread and used in another") {
   const TestNet net(kMixedNet, 2);
   const auto here = MakeBackend(net.model, {.batch_size = 2, .threads = 2});
@@ -145,7 +213,8 @@ TEST_CASE("A backend may be made in one thread and used in another") {
   std::vector<float> gradients(net.model.buffer_size());
   absl::StatusOr<BatchResult> result = absl::UnknownError("has not run");
   std::thread([&] {
-    result = moved->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients));
+    LayerHooks hooks;
+    result = moved->ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients), hooks);
   }).join();
   REQUIRE(result.ok());
   CHECK(result->loss == expected.result.loss);

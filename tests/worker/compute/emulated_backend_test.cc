@@ -3,22 +3,79 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/testing/fake_clock.h"
 #include "tests/worker/compute/test_net.h"
 
 namespace ps {
 namespace {
 
 constexpr char kNet[] = R"(input { channels: 3 height: 2 width: 2 }
-                           layer { name: "fc" linear { out_features: 5 } })";
+                           layer { name: "fc1" linear { out_features: 6 } }
+                           layer { relu {} }
+                           layer { name: "fc2" linear { out_features: 5 } })";
+
+// Forward 1, 2 and 4 s, backward 10, 20 and 40 s.
+const std::vector<LayerTime> kTimes = {{1, 10}, {2, 20}, {4, 40}};
+
+// Notes when the backend tells what, in seconds since the making, and does what a test wants.
+class TimedHooks : public LayerHooks {
+ public:
+  using Event = std::pair<std::string, double>;
+
+  explicit TimedHooks(FakeClock* clock) : clock_(clock), start_(clock->Now()) {}
+
+  absl::Status AwaitParameters(int layer) override {
+    Note("forward " + std::to_string(layer));
+    on_await(layer);
+    return absl::OkStatus();
+  }
+  absl::Status GradientReady(int layer) override {
+    Note("backward " + std::to_string(layer));
+    on_ready(layer);
+    return absl::OkStatus();
+  }
+  double Seconds() const { return absl::ToDoubleSeconds(clock_->Now() - start_); }
+
+  std::function<void(int layer)> on_await = [](int) {};
+  std::function<void(int layer)> on_ready = [](int) {};
+  std::vector<Event> events;
+
+ private:
+  void Note(const std::string& event) { events.emplace_back(event, Seconds()); }
+
+  FakeClock* const clock_;
+  const absl::Time start_;
+};
+
+struct Fixture {
+  absl::StatusOr<BatchResult> Run(LayerHooks& hooks) {
+    return backend.ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients), hooks);
+  }
+
+  const TestNet net{kNet, 1};
+  FakeClock clock;
+  std::stop_source stop;
+  EmulatedBackend backend{net.model, {.times = kTimes, .clock = &clock, .stop = stop.get_token()}};
+  std::vector<float> gradients = std::vector<float>(net.model.buffer_size());
+};
+
+using Events = std::vector<TimedHooks::Event>;
+
+}  // namespace
 
 TEST_CASE("The first call fills the tensors with small values and the gaps with 0") {
   const TestNet net(kNet, 1);
-  EmulatedBackend backend(net.model, 1);
+  const FakeClock clock;
+  EmulatedBackend backend(net.model, {.rank = 1, .clock = &clock});
   std::vector<float> gradients(net.model.buffer_size(), NAN);
+  LayerHooks hooks;
   const auto result =
-      backend.ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients));
+      backend.ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients), hooks);
   REQUIRE(result.ok());
   CHECK(result->loss == 0);
   CHECK(result->correct == 0);
@@ -33,42 +90,99 @@ TEST_CASE("The first call fills the tensors with small values and the gaps with 
   }
   CHECK(rest == std::vector<float>(rest.size(), 0.0f));
 
-  EmulatedBackend same(net.model, 1), other(net.model, 2);
+  EmulatedBackend same(net.model, {.rank = 1, .clock = &clock});
+  EmulatedBackend other(net.model, {.rank = 2, .clock = &clock});
   CHECK(RunStep(same, net, net.All()).gradients == gradients);
   CHECK(RunStep(other, net, net.All()).gradients != gradients);
 }
 
 TEST_CASE("Later calls leave the buffer as it is, a new buffer is filled") {
-  const TestNet net(kNet, 1);
-  EmulatedBackend backend(net.model, 0);
-  const Step first = RunStep(backend, net, net.All());
-  std::vector<float> gradients(net.model.buffer_size());
-  const auto run = [&] {
-    return backend.ForwardBackward(net.All(), net.parameters, 1, absl::MakeSpan(gradients)).ok();
-  };
-  REQUIRE(run());
-  CHECK(gradients == first.gradients);
-  gradients[0] = 7;
-  REQUIRE(run());
-  CHECK(gradients[0] == 7);
+  Fixture fixture;
+  const Step first = RunStep(fixture.backend, fixture.net, fixture.net.All());
+  LayerHooks hooks;
+  REQUIRE(fixture.Run(hooks).ok());
+  CHECK(fixture.gradients == first.gradients);
+  fixture.gradients[0] = 7;
+  REQUIRE(fixture.Run(hooks).ok());
+  CHECK(fixture.gradients[0] == 7);
 }
 
 TEST_CASE("A gradient buffer of the wrong size is refused") {
-  const TestNet net(kNet, 1);
-  EmulatedBackend backend(net.model, 0);
-  std::vector<float> gradients(net.model.buffer_size() - 1);
-  const auto result =
-      backend.ForwardBackward(net.All(), net.parameters, 0, absl::MakeSpan(gradients));
-  CHECK(result.status().code() == absl::StatusCode::kInvalidArgument);
+  Fixture fixture;
+  fixture.gradients.pop_back();
+  LayerHooks hooks;
+  CHECK(fixture.Run(hooks).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
 TEST_CASE("Evaluation is as empty as training") {
-  const TestNet net(kNet, 1);
-  EmulatedBackend backend(net.model, 0);
-  const auto result = backend.Evaluate(net.All(), net.parameters);
+  Fixture fixture;
+  const auto result = fixture.backend.Evaluate(fixture.net.All(), fixture.net.parameters);
   REQUIRE(result.ok());
   CHECK(result->loss == 0);
 }
 
-}  // namespace
+TEST_CASE("Layers come in the order and at the time of the device") {
+  Fixture fixture;
+  TimedHooks hooks(&fixture.clock);
+  REQUIRE(fixture.Run(hooks).ok());
+  CHECK(hooks.events ==
+        Events{{"forward 0", 0}, {"forward 2", 3}, {"backward 2", 47}, {"backward 0", 77}});
+  CHECK(hooks.Seconds() == 77);
+}
+
+TEST_CASE("A device that waits for parameters goes on when they are there") {
+  Fixture fixture;
+  TimedHooks hooks(&fixture.clock);
+  hooks.on_await = [&](int layer) {
+    if (layer == 2) fixture.clock.Advance(absl::Seconds(100));
+  };
+  REQUIRE(fixture.Run(hooks).ok());
+  CHECK(hooks.events ==
+        Events{{"forward 0", 0}, {"forward 2", 3}, {"backward 2", 147}, {"backward 0", 177}});
+}
+
+TEST_CASE("A gradient that takes time to hand over does not delay the device") {
+  Fixture fixture;
+  TimedHooks hooks(&fixture.clock);
+  hooks.on_ready = [&](int layer) {
+    // The first is done before the device is, the last lasts longer.
+    fixture.clock.Advance(absl::Seconds(layer == 2 ? 25 : 5));
+  };
+  REQUIRE(fixture.Run(hooks).ok());
+  CHECK(hooks.events ==
+        Events{{"forward 0", 0}, {"forward 2", 3}, {"backward 2", 47}, {"backward 0", 77}});
+  CHECK(hooks.Seconds() == 82);
+}
+
+TEST_CASE("An error of a hook ends the pass") {
+  for (const std::string failing : {"forward 0", "forward 2", "backward 2", "backward 0"}) {
+    Fixture fixture;
+    RecordedHooks hooks(failing);
+    CHECK(fixture.Run(hooks).status() == absl::AbortedError(failing + " failed"));
+    CHECK(hooks.events().back() == failing);
+  }
+}
+
+TEST_CASE("A stop ends the device's work") {
+  Fixture fixture;
+  TimedHooks hooks(&fixture.clock);
+  hooks.on_await = [&](int) { fixture.stop.request_stop(); };
+  CHECK(absl::IsCancelled(fixture.Run(hooks).status()));
+  CHECK(hooks.events == Events{{"forward 0", 0}});
+}
+
+TEST_CASE("Without a device no time passes") {
+  Fixture fixture;
+  fixture.stop.request_stop();  // nobody sleeps either
+  EmulatedBackend backend(fixture.net.model,
+                          {.clock = &fixture.clock, .stop = fixture.stop.get_token()});
+  TimedHooks hooks(&fixture.clock);
+  REQUIRE(backend
+              .ForwardBackward(fixture.net.All(), fixture.net.parameters, 0,
+                               absl::MakeSpan(fixture.gradients), hooks)
+              .ok());
+  CHECK(hooks.events.size() == 4);
+  CHECK(hooks.Seconds() == 0);
+}
+
 }  // namespace ps

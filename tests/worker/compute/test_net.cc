@@ -66,9 +66,10 @@ std::unique_ptr<CpuBackend> MakeBackend(const Model& model, const CpuBackend::Op
 
 Step RunStep(ComputeBackend& backend, const TestNet& net, const Batch& batch, int64_t iteration) {
   Step step;
+  LayerHooks hooks;
   step.gradients.resize(net.model.buffer_size());
-  absl::StatusOr<BatchResult> result =
-      backend.ForwardBackward(batch, net.parameters, iteration, absl::MakeSpan(step.gradients));
+  absl::StatusOr<BatchResult> result = backend.ForwardBackward(
+      batch, net.parameters, iteration, absl::MakeSpan(step.gradients), hooks);
   INFO(result.status());
   REQUIRE(result.ok());
   step.result = *result;

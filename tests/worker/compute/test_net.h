@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -43,6 +44,29 @@ struct Step {
 };
 Step RunStep(ComputeBackend& backend, const TestNet& net, const Batch& batch,
              int64_t iteration = 0);
+
+// What a backend tells of its layers, as "forward 0", "backward 3"; one of them may fail.
+class RecordedHooks : public LayerHooks {
+ public:
+  explicit RecordedHooks(std::string failing = "") : failing_(std::move(failing)) {}
+
+  absl::Status AwaitParameters(int layer) override {
+    return Record("forward " + std::to_string(layer));
+  }
+  absl::Status GradientReady(int layer) override {
+    return Record("backward " + std::to_string(layer));
+  }
+  const std::vector<std::string>& events() const { return events_; }
+
+ private:
+  absl::Status Record(const std::string& event) {
+    events_.push_back(event);
+    return event == failing_ ? absl::AbortedError(event + " failed") : absl::OkStatus();
+  }
+
+  const std::string failing_;
+  std::vector<std::string> events_;
+};
 
 // The largest difference of two elements over the largest element of `expected`.
 double RelativeError(absl::Span<const float> actual, absl::Span<const float> expected);

@@ -1,0 +1,64 @@
+#ifndef PS_TESTS_TESTING_RAW_WORKER_H_
+#define PS_TESTS_TESTING_RAW_WORKER_H_
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+
+#include "grpcpp/grpcpp.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/cluster.h"
+
+namespace ps {
+
+// A hand-made worker with one Exchange stream to shard 0.
+class RawWorker {
+ public:
+  RawWorker(const TestCluster& cluster, int rank, bool joins = true)
+      : stub_(ParameterServer::NewStub(
+            grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()))) {
+    chunk_.set_worker(rank);
+    chunk_.set_incarnation(4711 + rank);
+    chunk_.set_data(std::string(256 * sizeof(float), '\0'));
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    if (joins) {
+      JoinRequest request;
+      request.set_worker(rank);
+      request.set_incarnation(chunk_.incarnation());
+      request.set_config_fingerprint(cluster.config().fingerprint());
+      request.set_plan_fingerprint(cluster.config().plan().fingerprint());
+      grpc::ClientContext context;
+      JoinResponse response;
+      const grpc::Status status = stub_->Join(&context, request, &response);
+      INFO(status.error_message());
+      REQUIRE(status.ok());
+    }
+    context_.AddMetadata("ps-worker", std::to_string(rank));
+    context_.AddMetadata("ps-incarnation", std::to_string(chunk_.incarnation()));
+    stream_ = stub_->Exchange(&context_);
+  }
+
+  GradientChunk& chunk() { return chunk_; }  // chunk 0 of iteration 0, all zeros
+  void Send() { stream_->Write(chunk_); }
+  bool Receive(ParameterChunk* reply) { return stream_->Read(reply); }
+  void HalfClose() { stream_->WritesDone(); }
+  void Vanish() { context_.TryCancel(); }
+
+  // The error with which the shard ends the stream.
+  grpc::Status Refused() {
+    ParameterChunk reply;
+    while (stream_->Read(&reply)) {
+    }
+    return stream_->Finish();
+  }
+
+ private:
+  std::unique_ptr<ParameterServer::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<GradientChunk, ParameterChunk>> stream_;
+  GradientChunk chunk_;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_TESTING_RAW_WORKER_H_

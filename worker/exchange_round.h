@@ -1,0 +1,83 @@
+#ifndef PS_WORKER_EXCHANGE_ROUND_H_
+#define PS_WORKER_EXCHANGE_ROUND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/config.h"
+
+namespace ps {
+
+// How far one iteration's exchange has come: of each chunk whether it has been pushed, sent
+// and answered; and the failure that ends the exchange. One thread begins, pushes and waits;
+// others tell what has happened. Thread-safe.
+class ExchangeRound {
+ public:
+  // `shard_name` says in errors which shard is meant. `config` must outlive the round.
+  ExchangeRound(const Config& config, std::function<std::string(int shard)> shard_name);
+
+  // Begins an iteration: every chunk is to be pushed and answered.
+  // REQUIRES: those of the last one have been answered. Errors: the failure.
+  absl::Status Begin(uint64_t iteration);
+
+  void Pushed(absl::Span<const uint32_t> chunks);
+  void Sent(uint32_t chunk);
+  // Whether the chunk was pushed in this iteration and is not answered.
+  bool Awaits(uint32_t chunk, uint64_t iteration) const;
+  void Answered(uint32_t chunk);
+
+  // Ends this round and every later one. The first failure counts.
+  void Fail(const absl::Status& failure);
+
+  // Each waits until the chunks of a layer, or all, are answered, or until all that were pushed
+  // are sent; at once where nothing has begun. Errors: the failure, which DEADLINE_EXCEEDED
+  // naming a shard and a chunk becomes where nothing moved for limits.exchange_seconds.
+  absl::Status AwaitLayer(int layer);
+  absl::Status AwaitAll();
+  absl::Status AwaitSent();
+
+  bool AllAnswered() const;
+  // How long each wait lets nothing happen: somewhat longer than a shard does, which says
+  // for whom it waited.
+  absl::Duration limit() const { return limit_; }
+
+ private:
+  enum class State : uint8_t { kAnswered, kBegun, kPushed };
+
+  // The chunks of a layer, or all, that are not answered.
+  size_t Unanswered(std::optional<int> layer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status Await(std::optional<int> layer);
+  // Waits until `left` is 0; `describe` says what did not happen, where nothing does.
+  absl::Status AwaitNone(const std::function<size_t()>& left,
+                         const std::function<std::string()>& describe)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Constant after construction.
+  const Plan& plan_;
+  const absl::Duration limit_;
+  const std::function<std::string(int)> shard_name_;
+  std::vector<int> layer_of_chunk_;
+  std::vector<size_t> layer_chunks_;
+
+  mutable absl::Mutex mutex_;
+  uint64_t iteration_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);             // by chunk
+  std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);  // by layer
+  size_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Pushed, not sent; of the last iteration too, whose answers may overtake the news.
+  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_EXCHANGE_ROUND_H_
