@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Counts Catch2's test cases over all test targets of a `bazel test`.
+"""Counts the test cases of all test targets of a `bazel test`.
 
-Reads Bazel's build event file, and from each target's log the summary that Catch2
-prints in the end. A target without one (it crashed, ran out of time, was not built
+Reads Bazel's build event file, and from each target's log the summary that Catch2, or
+Python's unittest, prints in the end. A target without one (it crashed, ran out of time, was not built
 or did not run) and a failed build count as one failure each, and are named.
 The last line is "N passed, M failed"; the exit code is 0 only for M = 0 and N > 0.
 """
@@ -17,6 +17,7 @@ import urllib.parse
 ALL_PASSED = re.compile(r"^All tests passed \(.* in (\d+) test cases?\)$", re.MULTILINE)
 SOME_FAILED = re.compile(r"^test cases: +\d+((?: \| +\d+ [a-z ]+)+)$", re.MULTILINE)
 COUNT = re.compile(r"(\d+) (passed|failed as expected|failed)")
+UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
 
 
 def read_summary(log):
@@ -29,6 +30,13 @@ def read_summary(log):
             counts.get("passed", 0) + counts.get("failed as expected", 0),
             counts.get("failed", 0),
         )
+    if matches := UNITTEST.findall(log):
+        ran, details = matches[-1]
+        counts = dict(part.split("=") for part in details.split(", ") if part)
+        failed = sum(
+            int(counts.get(kind, 0)) for kind in ("failures", "errors", "unexpected successes")
+        )
+        return int(ran) - failed - int(counts.get("skipped", 0)), failed
     return None
 
 
@@ -81,7 +89,7 @@ def main():
         elif status != "PASSED":
             failures.append((f"{target}: {status}", 1))
         elif None in summaries or not summaries:
-            failures.append((f"{target}: no summary of Catch2 in its log", 1))
+            failures.append((f"{target}: no summary of its test cases in its log", 1))
 
     failed = sum(count for _, count in failures)
     if passed + failed == 0:

@@ -74,6 +74,22 @@ TEST_CASE("A test case that fails as expected counts as passed") {
   CHECK(report.output() == "2 passed, 0 failed\n");
 }
 
+TEST_CASE("Test cases of Python's unittest count as those of Catch2 do, but for skipped ones") {
+  Report report;
+  report.Add("catch", "PASSED", kOnePassed);
+  report.Add("python", "PASSED", "...\nRan 3 tests in 0.001s\n\nOK\n");
+  report.Add("skips", "PASSED", "s.\nRan 2 tests in 1.100s\n\nOK (skipped=1)\n");
+  SECTION("all passed") {
+    CHECK(report.Make() == 0);
+    CHECK(report.output() == "5 passed, 0 failed\n");
+  }
+  SECTION("some failed") {
+    report.Add("bad", "FAILED", "FE.\nRan 4 tests in 0.1s\n\nFAILED (failures=1, errors=1)\n");
+    CHECK(report.Make() == 1);
+    CHECK(report.output() == "FAILED //t:bad: 2 failed\n7 passed, 2 failed\n");
+  }
+}
+
 TEST_CASE("A target without a result counts as one failure, and is named") {
   Report report;
   report.Add("good", "PASSED", kOnePassed);

@@ -1,0 +1,230 @@
+"""The charts of a report, each as SVG and PNG."""
+
+import math
+import os
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display
+import matplotlib.pyplot as plt
+from matplotlib.ticker import NullLocator
+
+from experiments import matrix, paper
+
+# Okabe and Ito's colours, told apart with any kind of colour blindness.
+_COLORS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]
+_GREY = "#6E6E6E"
+_MARKERS = "osD^v"
+_STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "savefig.bbox": "tight",
+    "svg.hashsalt": "charts",
+}
+_BOUND = {"linestyle": "--", "linewidth": 1.2, "alpha": 0.8}
+
+
+def draw(results, folder):
+    """Draws all charts that `results` has figures for; returns their names without ending."""
+    drawn = []
+    with plt.rc_context(_STYLE):
+        for device in _ordered(results, "device"):
+            drawn.append(_save(_speedup(results, device), folder, f"speedup_{_plain(device)}"))
+        if any(cell.shards > 1 for cell in results.cells):
+            drawn.append(_save(_shard_bytes(results), folder, "shard_bytes"))
+        drawn.append(_save(_iteration_time(results), folder, "iteration_time"))
+    return drawn
+
+
+def _ordered(results, field):
+    return list(dict.fromkeys(getattr(cell, field) for cell in results.cells))
+
+
+def _plain(name):
+    return "".join(letter if letter.isalnum() else "_" for letter in name)
+
+
+def _save(figure, folder, name):
+    for ending in ("svg", "png"):
+        # Without its date, so that equal charts are equal files.
+        metadata = {"Date": None} if ending == "svg" else None
+        figure.savefig(os.path.join(folder, f"{name}.{ending}"), dpi=160, metadata=metadata)
+    plt.close(figure)
+    return name
+
+
+def _scheme_styles(results):
+    schemes = list(dict.fromkeys(cell.scheme_name for cell in results.cells))
+    return {
+        scheme: {"color": _COLORS[i % len(_COLORS)], "marker": _MARKERS[i % len(_MARKERS)]}
+        for i, scheme in enumerate(schemes)
+    }
+
+
+def _worker_axis(axes, results):
+    workers = _ordered(results, "workers")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(workers, [str(count) for count in workers])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("workers")
+
+
+def _speedup(results, device):
+    """A panel for each schedule, and one of memory-based over layer-based."""
+    schedules = _ordered(results, "schedule")
+    styles = _scheme_styles(results)
+    rows = math.ceil((len(schedules) + 1) / 2)
+    figure, grid = plt.subplots(rows, 2, figsize=(8, 3.2 * rows + 0.4), layout="constrained")
+    panels = grid.flat[: len(schedules) + 1]
+    for unused in grid.flat[len(panels) :]:
+        unused.set_axis_off()
+    figure.suptitle(
+        f"{_model(results)}, {matrix.device_name(device)}, links of"
+        f" {results.experiment.proto.link_gbps:g} Gb/s"
+    )
+    for axes, schedule in zip(panels, schedules):
+        for scheme, style in styles.items():
+            points = [
+                (m.run.workers, results.speedup(m), _bound_speedup(results, m))
+                for m in results.find(schedule=schedule, device=device)
+                if m.run.scheme_name == scheme and results.speedup(m)
+            ]
+            if not points:
+                continue
+            axes.plot(*zip(*[p[:2] for p in points]), label=scheme, **style)
+            if all(p[2] for p in points):
+                axes.plot([p[0] for p in points], [p[2] for p in points],
+                          color=style["color"], **_BOUND)
+        axes.plot([], [], color=_GREY, label="bound", **_BOUND)
+        axes.set_title(f"schedule: {schedule.lower()}", fontsize=10)
+        axes.set_ylabel("speed-up over 1 worker, images/s")
+        axes.set_ylim(bottom=0)
+        _worker_axis(axes, results)
+    for axes in panels[1:-1]:
+        axes.sharey(panels[0])
+    panels[0].legend(loc="upper left", fontsize=8)
+    _ratio_panel(panels[-1], results, device, schedules)
+    return figure
+
+
+def _bound_speedup(results, measured):
+    single = results.like(measured.run, workers=1, shards=None)
+    if not single or not measured.bound or not single[0].bound:
+        return None
+    return measured.run.workers * single[0].bound / measured.bound
+
+
+def _ratio_panel(axes, results, device, schedules):
+    for schedule, color, marker in zip(schedules, _COLORS[::-1], _MARKERS[::-1]):
+        pairs = [
+            (m, results.layer_based(m))
+            for m in results.find(schedule=schedule, device=device, scheme=matrix.MEMORY_BASED)
+            if results.layer_based(m)
+        ]
+        workers = [m.run.workers for m, _ in pairs]
+        ratios = [layer.median / m.median for m, layer in pairs]
+        axes.plot(workers, ratios, color=color, marker=marker, label=schedule.lower())
+        if pairs and all(m.bound for m, _ in pairs):
+            bounds = [layer.bound / m.bound for m, layer in pairs]
+            axes.plot(workers, bounds, color=color, **_BOUND)
+    axes.plot([], [], color=_GREY, label="bound", **_BOUND)
+    axes.plot(
+        list(paper.RATIOS), list(paper.RATIOS.values()), "k*", markersize=11, label="the paper"
+    )
+    axes.set_title("memory-based over layer-based", fontsize=10)
+    axes.set_ylabel("times as fast")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", fontsize=8)
+    _worker_axis(axes, results)
+
+
+def _shard_bytes(results):
+    """Bytes are the same under every schedule and device: the first of each is shown."""
+    shapes = list(dict.fromkeys((c.workers, c.shards) for c in results.cells if c.shards > 1))
+    styles = _scheme_styles(results)
+    figure, panels = plt.subplots(
+        1, len(shapes), figsize=(1.5 + 3.2 * len(shapes), 3.4), layout="constrained", squeeze=False
+    )
+    figure.suptitle(f"{_model(results)}: what each shard receives in an iteration, and sends")
+    for axes, (workers, shards) in zip(panels[0], shapes):
+        width = 0.8 / len(styles)
+        for i, (scheme, style) in enumerate(styles.items()):
+            found = [
+                m
+                for m in results.find(workers=workers, shards=shards)
+                if m.run.scheme_name == scheme
+            ]
+            if not found:
+                continue
+            at = [shard + (i - (len(styles) - 1) / 2) * width for shard in range(shards)]
+            measured = [size / 1e6 for size in found[0].bytes_in]
+            planned = [size / 1e6 for size in found[0].plan.bytes_in]
+            axes.bar(at, measured, width * 0.9, color=style["color"], label=scheme)
+            axes.hlines(
+                planned,
+                [x - width / 2 for x in at],
+                [x + width / 2 for x in at],
+                colors="black",
+                linewidth=1.6,
+            )
+        axes.hlines([], [], [], colors="black", label="predicted")
+        axes.set_title(f"{matrix.count(workers, 'worker')}, {matrix.count(shards, 'shard')}",
+                       fontsize=10)
+        axes.set_xticks(range(shards))
+        axes.set_xlabel("shard")
+        axes.grid(axis="x", visible=False)
+    panels[0][0].set_ylabel("MB per iteration, each way")
+    panels[0][0].legend(fontsize=8)
+    return figure
+
+
+def _iteration_time(results):
+    """Of the largest cluster: what a worker does in an iteration."""
+    largest = max((cell.workers, cell.shards) for cell in results.cells)
+    cells = results.find(workers=largest[0], shards=largest[1])
+    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.32 * len(cells)), layout="constrained")
+    at = range(len(cells))
+    parts = [
+        ("computing", [m.compute for m in cells], _COLORS[2]),
+        ("waiting for the exchange", [m.wait for m in cells], _COLORS[1]),
+        (
+            "other",
+            [max(0, m.mean - m.compute - m.wait) for m in cells],
+            "#BBBBBB",
+        ),
+    ]
+    left = [0.0] * len(cells)
+    for label, values, color in parts:
+        axes.barh(at, values, left=left, color=color, label=label, height=0.7)
+        left = [a + b for a, b in zip(left, values)]
+    bounds = [(i, m.bound) for i, m in zip(at, cells) if m.bound]
+    if bounds:
+        axes.vlines([b for _, b in bounds], [i - 0.42 for i, _ in bounds],
+                    [i + 0.42 for i, _ in bounds], colors="black", linewidth=1.8, label="bound")
+    axes.set_yticks(at, [
+        f"{m.run.scheme_name}, {m.run.schedule.lower()}, {matrix.device_name(m.run.device)}"
+        for m in cells
+    ])
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("seconds per iteration")
+    axes.set_title(
+        f"{_model(results)}, {matrix.count(largest[0], 'worker')},"
+        f" {matrix.count(largest[1], 'shard')}: where an iteration's time goes",
+        fontsize=10,
+    )
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    axes.set_ylim(len(cells) - 0.4, -0.6)
+    return figure
+
+
+def _model(results):
+    measured = next(iter(results.cells.values()))
+    shrink = results.experiment.proto.cluster.model.shrink
+    return measured.plan.model + (f" shrunk {shrink} times" if shrink > 1 else "")

@@ -1,0 +1,171 @@
+"""Reads and checks an ExperimentConfig (proto/experiment.proto, docs/experiment.md)."""
+
+import math
+import shlex
+
+from google.protobuf import text_format
+
+from experiments.places import Places
+from proto import config_pb2, experiment_pb2
+
+MAX_WORKERS = 1024  # as common/config_validation.cc
+MIN_MTU = 576  # every host must take IP packets of this size
+MAX_MTU = 65535
+
+# Of `cluster`: who sets it instead.
+_VARIED = {
+    "shard": "shards, hosts",
+    "workers": "workers",
+    "partition": "partition",
+    "exchange.schedule": "schedule",
+    "compute.emulated": "device, time_dilation",
+    "training.epochs": "iterations",
+    "training.iterations": "iterations",
+}
+
+
+class ConfigError(Exception):
+    """What is wrong with a config: one line for each problem."""
+
+
+class Experiment:
+    """A checked ExperimentConfig with its defaults filled in."""
+
+    def __init__(self, proto, places, path):
+        self.proto = proto
+        self.places = places
+        self.path = path
+        self.workers = list(proto.workers)
+        self.shards = list(proto.shards) or [max(1, count // 2) for count in self.workers]
+        self.devices = list(proto.device) or ["none"]
+        self.batch_size = proto.cluster.training.batch_size
+        self.emulated = proto.cluster.compute.backend == config_pb2.Compute.EMULATED
+
+    def shard_link_gbps(self, shard):
+        rates = self.proto.shard_link_gbps
+        return rates[shard] if shard < len(rates) else self.proto.link_gbps
+
+    def problem(self, field, text):
+        """A line for a ConfigError."""
+        return f"{self.path}:{self.places.line(field)}: {field}: {text}"
+
+
+def load(path):
+    """The Experiment of a file; raises ConfigError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read --config={path}: {error}") from None
+    return parse(text, path)
+
+
+def parse(text, path):
+    """The Experiment of a text; `path` is for errors."""
+    proto = experiment_pb2.ExperimentConfig()
+    try:
+        text_format.Parse(text, proto)
+    except text_format.ParseError as error:
+        line = error.GetLine() or 1
+        problem = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")
+        raise ConfigError(f"{path}:{line}: {problem}") from None
+    experiment = Experiment(proto, Places(text), path)
+    problems = list(_problems(experiment))
+    if problems:
+        raise ConfigError("\n".join(experiment.problem(*problem) for problem in problems))
+    return experiment
+
+
+def _is_positive(number):
+    return math.isfinite(number) and number > 0
+
+
+def _problems(experiment):
+    """Yields (field, what is wrong with it)."""
+    proto = experiment.proto
+    for field in ("cluster", "workers", "partition", "schedule"):
+        if not (proto.HasField(field) if field == "cluster" else getattr(proto, field)):
+            yield field, "is missing"
+    yield from _varied_fields(proto.cluster)
+
+    for i, count in enumerate(proto.workers):
+        if not 1 <= count <= MAX_WORKERS:
+            yield f"workers[{i}]", f"is {count}, allowed: 1 to {MAX_WORKERS}"
+    for i, count in enumerate(proto.shards):
+        if count < 1:
+            yield f"shards[{i}]", f"is {count}, allowed: at least 1"
+    if proto.shards and len(proto.shards) != len(proto.workers):
+        yield "shards", (
+            f"has {len(proto.shards)} entries for {len(proto.workers)} of workers,"
+            " allowed: one for each, or none"
+        )
+    for field in ("partition", "schedule", "device"):
+        entries = list(getattr(proto, field))
+        for i, entry in enumerate(entries):
+            if entry in entries[:i]:
+                yield f"{field}[{i}]", "is there twice, allowed: once"
+    shapes = list(zip(experiment.workers, experiment.shards))
+    for i, shape in enumerate(shapes):
+        if shape in shapes[:i]:
+            yield f"workers[{i}]", f"is there twice with {shape[1]} shards, allowed: once"
+
+    for field in ("link_gbps", "time_dilation", "run_seconds"):
+        value = getattr(proto, field)
+        if not _is_positive(value):
+            yield field, f"is {value:g}, allowed: a number above 0"
+    for i, rate in enumerate(proto.shard_link_gbps):
+        if not _is_positive(rate):
+            yield f"shard_link_gbps[{i}]", f"is {rate:g}, allowed: a number above 0"
+    if len(proto.shard_link_gbps) > max(experiment.shards, default=0):
+        yield "shard_link_gbps", (
+            f"has {len(proto.shard_link_gbps)} entries,"
+            f" allowed: at most one for each of {max(experiment.shards, default=0)} shards"
+        )
+    for field, least in (("iterations", 1), ("warmup_iterations", 0), ("repeats", 1)):
+        value = getattr(proto, field)
+        if value < least:
+            yield field, f"is {value}, allowed: at least {least}"
+    if not 0 < proto.processor_bound_above <= 1:
+        yield "processor_bound_above", (
+            f"is {proto.processor_bound_above:g}, allowed: above 0, at most 1"
+        )
+    if not MIN_MTU <= proto.mtu <= MAX_MTU:
+        yield "mtu", f"is {proto.mtu}, allowed: {MIN_MTU} to {MAX_MTU}"
+
+    if not experiment.emulated:
+        for field in ("device", "time_dilation"):
+            if proto.HasField(field) if field == "time_dilation" else proto.device:
+                yield field, "has no effect with this backend, allowed: only with EMULATED"
+    if proto.HasField("hosts"):
+        yield from _host_problems(proto.hosts)
+
+
+def _varied_fields(cluster):
+    for field, instead in _VARIED.items():
+        message, parts = cluster, field.split(".")
+        for part in parts[:-1]:
+            message = getattr(message, part)
+        if any(descriptor.name == parts[-1] for descriptor, _ in message.ListFields()):
+            yield f"cluster.{field}", (
+                f"is set, but it varies from run to run, allowed: the experiment's {instead}"
+            )
+
+
+def _host_problems(hosts):
+    for field in ("shard", "worker"):
+        if not getattr(hosts, field):
+            yield f"hosts.{field}", 'is missing, allowed: at least one { name: "host" }'
+        for i, host in enumerate(getattr(hosts, field)):
+            if not host.name or host.name.startswith("-"):
+                yield f"hosts.{field}[{i}].name", (
+                    f'is "{host.name}", allowed: host or user@host'
+                )
+    if not hosts.programs:
+        yield "hosts.programs", "is missing, allowed: the folder of ps and worker on each host"
+    try:
+        if not shlex.split(hosts.ssh):
+            yield "hosts.ssh", "is empty, allowed: a command"
+    except ValueError as error:
+        yield "hosts.ssh", f"is not a command: {error}"
+    if not 1 <= hosts.port <= 65535:
+        yield "hosts.port", f"is {hosts.port}, allowed: 1 to 65535"

@@ -1,0 +1,214 @@
+"""The network of one run: who runs where, and how fast the links are.
+
+    NamespaceNetwork  every process in a network namespace of its own on this machine,
+                      links shaped to the configured rate
+    HostNetwork       all on this machine's own network, nothing shaped
+    RemoteNetwork     on other hosts, over ssh
+
+Each is a context manager; what it made is gone when it ends.
+"""
+
+import contextlib
+import ipaddress
+import os
+import socket
+import subprocess
+
+from experiments.hosts import LocalHost, SshHost
+
+NAMESPACES = "namespaces"
+HOST = "host"
+REMOTE = "remote"
+
+_PORT = 50051
+_SUBNET = ipaddress.ip_network("10.0.0.0/16")
+# tbf passes a burst at once. At least the largest packet that the kernel hands down whole
+# (64 KiB, cut into segments by the receiver), or tbf must cut each of them; as little more
+# as possible, so that a link is never faster than its rate for long.
+_BURST_BYTES = 128 * 1024
+# How long tbf queues before it drops.
+_LATENCY = "50ms"
+
+# The mounts are of a namespace of their own; /proc is the host's, so that the number is
+# that of this process as seen from outside.
+_HOLD = """
+mount -t tmpfs none /run && mkdir /run/netns && read process rest </proc/self/stat &&
+echo $process && exec cat
+"""
+
+_INSTEAD = "run as root, or with --network=host, which uses this machine's network unshaped"
+
+
+class NetworkError(Exception):
+    """The network cannot be made."""
+
+
+def make(kind, experiment, run, folder):
+    """The network of a run; `folder` is for files of its processes."""
+    if kind == REMOTE:
+        return RemoteNetwork(experiment, run, folder)
+    if kind == HOST:
+        return HostNetwork(run, folder)
+    return NamespaceNetwork(experiment, run, folder)
+
+
+class _Network(contextlib.AbstractContextManager):
+    """What all have in common.
+
+    shard_hosts, worker_hosts: the host of each process.
+    addresses: of the shards.
+    control: the host that reaches all shards, for psctl.
+    machines: the hosts whose processors are watched.
+    """
+
+    def __init__(self):
+        self._stack = contextlib.ExitStack()
+
+    def __exit__(self, *exception):
+        return self._stack.__exit__(*exception)
+
+
+class HostNetwork(_Network):
+    def __init__(self, run, folder):
+        super().__init__()
+        host = LocalHost(folder)
+        self.shard_hosts = [host] * run.shards
+        self.worker_hosts = [host] * run.workers
+        self.control = host
+        self.machines = [host]
+        with contextlib.ExitStack() as sockets:
+            self.addresses = []
+            for _ in range(run.shards):
+                # Free now; in the moment until the shard listens another may take it.
+                listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+                self.addresses.append(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+class RemoteNetwork(_Network):
+    def __init__(self, experiment, run, folder):
+        super().__init__()
+        hosts = experiment.proto.hosts
+        opened = {}
+
+        def host(name):
+            if name not in opened:
+                opened[name] = SshHost(hosts.ssh, name, hosts.programs)
+                self._stack.callback(opened[name].close)
+            return opened[name]
+
+        with self._stack:  # closes those opened should one fail
+            shards = [hosts.shard[i % len(hosts.shard)] for i in range(run.shards)]
+            workers = [hosts.worker[i % len(hosts.worker)] for i in range(run.workers)]
+            self.shard_hosts = [host(shard.name) for shard in shards]
+            self.worker_hosts = [host(worker.name) for worker in workers]
+            self._stack = self._stack.pop_all()
+        self.addresses = [
+            f"{shard.address or shard.name.rpartition('@')[2]}:{hosts.port + i}"
+            for i, shard in enumerate(shards)
+        ]
+        self.control = LocalHost(folder)
+        self.machines = list(opened.values())
+
+
+class NamespaceNetwork(_Network):
+    """Namespaces below one process that waits for the end of its standard input.
+
+    It is the first of a PID namespace, so the kernel kills all processes of the run with
+    it; the network namespaces and links, which only they and its mount namespace hold, go
+    too. Its input ends when this process does, even by kill -9. There is nothing to clean
+    up and nothing is seen on the host's network.
+    """
+
+    def __init__(self, experiment, run, folder):
+        super().__init__()
+        enter = self._start()
+        try:
+            self._connect(experiment, run, folder, enter)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _start(self):
+        """Starts the first process; returns the command that enters its namespaces."""
+        as_root, rootless = [], ["--user", "--map-root-user"]
+        complaint = ""
+        for user in [as_root, rootless] if os.geteuid() == 0 else [rootless]:
+            holder = subprocess.Popen(
+                ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
+                + ["sh", "-c", _HOLD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            process = holder.stdout.readline().strip()
+            if process:
+                self._stack.callback(_end, holder)
+                enter = ["nsenter", "--target", process, "--net", "--mount", "--pid"]
+                return enter + (["--user", "--preserve-credentials"] if user else [])
+            complaint = holder.communicate()[1].strip()
+        raise NetworkError(f"this machine allows no network namespaces ({complaint}): {_INSTEAD}")
+
+    def _connect(self, experiment, run, folder, enter):
+        """Makes a namespace for each process, and joins them by a bridge."""
+        proto = experiment.proto
+        rates = {
+            f"ps{i}": experiment.shard_link_gbps(i) / proto.time_dilation
+            for i in range(run.shards)
+        }
+        rates.update({f"worker{i}": proto.link_gbps / proto.time_dilation
+                      for i in range(run.workers)})
+        addresses = dict(zip(rates, (_SUBNET[2 + i] for i in range(len(rates)))))
+        script = _bridge_commands(_SUBNET[1], proto.mtu)
+        for name, gbps in rates.items():
+            script += _host_commands(name, addresses[name], gbps, proto.mtu)
+        done = subprocess.run(
+            [*enter, "sh", "-e"],
+            input="\n".join(script),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise NetworkError(f"cannot make the emulated network ({done.stderr.strip()}): {_INSTEAD}")
+
+        def host(name):
+            return LocalHost(folder, [*enter, "nsenter", f"--net=/run/netns/{name}"])
+
+        self.shard_hosts = [host(f"ps{i}") for i in range(run.shards)]
+        self.worker_hosts = [host(f"worker{i}") for i in range(run.workers)]
+        self.addresses = [f"{addresses[f'ps{i}']}:{_PORT}" for i in range(run.shards)]
+        self.control = LocalHost(folder, enter)
+        self.machines = [LocalHost(folder)]
+
+
+def _end(holder):
+    holder.stdin.close()
+    holder.wait()
+    holder.stdout.close()
+    holder.stderr.close()
+
+
+def _bridge_commands(address, mtu):
+    return [
+        'PATH="$PATH:/usr/sbin"',  # an ordinary user's has not that
+        f"ip link add bridge mtu {mtu} type bridge",
+        f"ip address add {address}/{_SUBNET.prefixlen} dev bridge",
+        "ip link set bridge up",
+        "ip link set lo up",
+    ]
+
+
+def _host_commands(name, address, gbps, mtu):
+    """A namespace with one link to the bridge, shaped where each direction enters it."""
+    shape = f"root tbf rate {round(gbps * 1e9)}bit burst {_BURST_BYTES} latency {_LATENCY}"
+    return [
+        f"ip netns add {name}",
+        f"ip link add {name} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {name}",
+        f"tc qdisc add dev {name} {shape}",
+        f"tc -n {name} qdisc add dev eth0 {shape}",
+        f"ip link set {name} master bridge up",
+        f"ip -n {name} address add {address}/{_SUBNET.prefixlen} dev eth0",
+        f"ip -n {name} link set eth0 up",
+        f"ip -n {name} link set lo up",
+    ]

@@ -1,0 +1,289 @@
+"""report.md: what was measured, beside what was to be expected."""
+
+import os
+import platform
+
+from experiments import matrix, network, paper
+
+_NETWORKS = {
+    network.NAMESPACES: "every process in a network namespace of its own on one machine, each"
+    " link shaped both ways by `tc tbf`",
+    network.HOST: "all processes on the network of one machine, **not shaped**: there is no"
+    " link, and so no bound",
+    network.REMOTE: "processes on other hosts, over their own network",
+}
+
+_SIMULATOR_TOLERANCE = 0.1
+
+
+def write(results, charts, explained, command):
+    """The text of the report. `charts` are names without ending, `explained` is a
+    paper.Paper or None."""
+    sections = [
+        _head(results, command),
+        _charts(charts, "speedup"),
+        _iterations(results),
+        _charts(charts, "iteration_time"),
+        _bytes(results),
+        _charts(charts, "shard_bytes"),
+        _simulator(results),
+        _paper(results, explained) if explained else "",
+        _how(),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def machine():
+    """What the measurements ran on."""
+    model = platform.machine()
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (
+        f"{model}, {matrix.count(os.cpu_count(), 'processor')}, {memory / 1e9:.0f} GB,"
+        f" Linux {platform.release()}"
+    )
+
+
+def table(header, rows):
+    """Markdown; a header that begins with '>' is of a column of numbers."""
+    lines = [
+        [cell.removeprefix(">") for cell in header],
+        ["---:" if cell.startswith(">") else "---" for cell in header],
+        *rows,
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _or_dash(value, form):
+    return "-" if value is None else format(value, form)
+
+
+def _charts(charts, prefix):
+    return "\n\n".join(
+        f"![{name.replace('_', ' ')}]({name}.svg)" for name in charts if name.startswith(prefix)
+    )
+
+
+def _head(results, command):
+    proto = results.experiment.proto
+    model = next(iter(results.cells.values())).plan
+    text = [
+        "# Where the parameters are, and how fast the training is",
+        f"{model.model}"
+        + (f", every tensor shrunk {proto.cluster.model.shrink} times"
+           if proto.cluster.model.shrink > 1 else "")
+        + f"; batch {results.experiment.batch_size} per worker; runs of"
+        f" {matrix.count(proto.iterations, 'iteration')} after"
+        f" {proto.warmup_iterations} of warm-up, {matrix.count(proto.repeats, 'repeat')}.",
+        f"- Machine: {machine()}.",
+        f"- Network: {_NETWORKS[results.kind]}.",
+    ]
+    if results.kind != network.HOST:
+        uneven = list(proto.shard_link_gbps)
+        text.append(
+            f"- Links: {proto.link_gbps:g} Gb/s each way"
+            + (f"; those of the first shards: {', '.join(f'{r:g}' for r in uneven)} Gb/s"
+               if uneven else "")
+            + "."
+        )
+    if proto.time_dilation != 1:
+        text.append(
+            f"- Time is dilated {proto.time_dilation:g} times: links had"
+            f" {proto.link_gbps / proto.time_dilation:g} Gb/s and devices took"
+            f" {proto.time_dilation:g} times as long. **All times and rates below are those of"
+            " the cluster that is emulated**; results.csv has the machine's own as well, in the"
+            " columns `wall_...`."
+        )
+    text.append(f"- Command: `{command}`")
+    return text[0] + "\n\n" + text[1] + "\n\n" + "\n".join(text[2:])
+
+
+def _iterations(results):
+    rows = []
+    flagged = False
+    for m in results.cells.values():
+        flagged = flagged or m.processor_bound
+        rows.append([
+            str(m.run.workers),
+            str(m.run.shards),
+            m.run.scheme_name,
+            m.run.schedule.lower(),
+            matrix.device_name(m.run.device),
+            f"{m.median:.3f} ({m.p10:.3f}-{m.p90:.3f})",
+            _or_dash(m.bound, ".3f"),
+            _or_dash(m.bound and m.median / m.bound, ".2f"),
+            _or_dash(m.efficiency, ".0%"),
+            f"{m.images_per_second:,.1f}",
+            _or_dash(results.speedup(m), ".2f"),
+            _or_dash(results.over_layer_based(m), ".2f"),
+            _or_dash(m.processor_use, ".0%") + (" !" if m.processor_bound else ""),
+        ])
+    text = "## Iterations\n\n" + table(
+        [">workers", ">shards", "placement", "schedule", "device",
+         ">seconds per iteration, median (p10-p90)", ">bound, s", ">measured / bound",
+         ">efficiency", ">images/s", ">speed-up over 1 worker", ">over layer-based",
+         ">processor use"],
+        rows,
+    )
+    text += (
+        "\n\nThe bound is what the links, and the device, allow at best for this placement:"
+        " for the exchange max(M/B, W x bytes of the fullest shard / B) in each direction, B"
+        " being the link's rate less the framing of Ethernet, IP and TCP; for `sequential`"
+        " computing, push and pull in turn; for the others the largest of them. Efficiency is"
+        " bound / measured."
+    )
+    if flagged:
+        text += (
+            "\n\n**!**: more than"
+            f" {results.experiment.proto.processor_bound_above:.0%} of the machine's processors"
+            " were in use. Such a run measures the machine, not the network: dilate time more,"
+            " or use more processors."
+        )
+    return text
+
+
+def _bytes(results):
+    rows = []
+    seen = set()
+    for m in results.cells.values():
+        shape = (m.run.workers, m.run.shards, m.run.scheme_name)
+        if shape in seen:
+            continue
+        seen.add(shape)
+        for shard in range(m.run.shards):
+            rows.append([
+                *(str(part) for part in shape),
+                str(shard),
+                *(
+                    f"{sizes[shard] / 1e6:,.1f}"
+                    for sizes in (m.plan.bytes_in, m.bytes_in, m.plan.bytes_out, m.bytes_out)
+                ),
+            ])
+    worst = max(m.bytes_error for m in results.cells.values())
+    return (
+        "## Bytes per shard\n\n"
+        + table(
+            [">workers", ">shards", "placement", ">shard", ">MB in, predicted",
+             ">MB in, measured", ">MB out, predicted", ">MB out, measured"],
+            rows,
+        )
+        + "\n\nPer iteration, of all workers together; the first schedule and device of each."
+        f" Over all runs the largest difference is {worst:.2%}."
+    )
+
+
+def _simulator(results):
+    if results.kind == network.HOST:
+        return ""
+    rows = []
+    within = 0
+    for measured in results.cells.values():
+        simulated = measured.plan.simulated_seconds
+        error = simulated / measured.median - 1
+        within += abs(error) <= _SIMULATOR_TOLERANCE
+        rows.append([
+            str(measured.run), f"{measured.median:.3f}", f"{simulated:.3f}", f"{error:+.1%}"
+        ])
+    return (
+        "## The simulator beside the measurement\n\n"
+        + table(["run", ">measured, s", ">simulated, s", ">error"], rows)
+        + f"\n\nWithin {_SIMULATOR_TOLERANCE:.0%} in {within} of {len(rows)}. `bazel run"
+        " //experiments:simulate` plays clusters that no one machine can be."
+    )
+
+
+def _paper(results, explained):
+    workers = list(paper.RATIOS)
+    rows = [
+        ["the paper, measured", *(f"{paper.RATIOS[w]:.2f}" for w in workers)],
+        [
+            f"its schedule with {explained.outside_seconds:.2f} s outside of communication,"
+            " fitted on the first",
+            *(f"{explained.ratios[w]:.2f}" for w in workers),
+        ],
+    ]
+    for schedule in dict.fromkeys(cell.schedule for cell in results.cells):
+        exchanges = {w: _exchange(results, explained, schedule, w) for w in workers}
+        if any(exchanges.values()):
+            ratios = [
+                _or_dash(exchanges[w] and _with_compute(explained, schedule, *exchanges[w]), ".2f")
+                for w in workers
+            ]
+            rows.append([
+                f"this system, `{schedule.lower()}`, the same link rate and seconds of"
+                " computing, with its measured exchange",
+                *ratios,
+            ])
+        for device in dict.fromkeys(cell.device for cell in results.cells):
+            ratios = [_measured_ratio(results, schedule, device, w) for w in workers]
+            if any(ratios):
+                rows.append([
+                    f"this system, `{schedule.lower()}`, {matrix.device_name(device)}, measured",
+                    *(_or_dash(ratio, ".2f") for ratio in ratios),
+                ])
+    return (
+        "## The paper explained\n\n"
+        "Choi, Ko and Kim report memory-based placement 20 % faster than layer-based with 4"
+        " workers and 2 shards, and 66 % with 8 and 4. TensorFlow computed, pushed, then pulled,"
+        f" one after the other; over links of {paper.GBPS} Gb/s the exchange is known from the"
+        " bytes per shard (fc6 alone on its shard under layer-based placement), and what is left"
+        " is one number, the seconds of an iteration outside of communication. Fitted on the"
+        f" 4-worker figure it is {explained.outside_seconds:.2f} s, and the 8-worker figure"
+        f" follows: {explained.ratios[workers[1]]:.2f}, where the paper measured"
+        f" {paper.RATIOS[workers[1]]:.2f}.\n\n"
+        + table(
+            ["memory-based over layer-based", *(f">{w} workers, {w // 2} shards" for w in workers)],
+            rows,
+        )
+        + "\n\nSeconds of computing beside the measured exchange: added to it under `sequential`,"
+        " the larger of the two under the others, which overlap them. Exchanges of shrunk models"
+        f" and other links are scaled to full size and {paper.GBPS} Gb/s."
+    )
+
+
+def _pair(results, schedule, device, workers):
+    """Layer-based and memory-based, of the paper's cluster; or None."""
+    for memory in results.find(
+        schedule=schedule, device=device, workers=workers, shards=workers // 2,
+        scheme=matrix.MEMORY_BASED,
+    ):
+        layer = results.layer_based(memory)
+        if layer is not None:
+            return layer, memory
+    return None
+
+
+def _measured_ratio(results, schedule, device, workers):
+    pair = _pair(results, schedule, device, workers)
+    return pair and pair[0].median / pair[1].median
+
+
+def _exchange(results, explained, schedule, workers):
+    """Seconds of the exchange alone, layer-based and memory-based, at the paper's size and
+    rate; or None."""
+    pair = _pair(results, schedule, "none", workers)
+    if pair is None or results.kind == network.HOST:
+        return None
+    model_bytes = sum(pair[1].plan.bytes_in) / workers
+    scale = explained.model_bytes / model_bytes
+    scale *= results.experiment.proto.link_gbps / paper.GBPS
+    return pair[0].median * scale, pair[1].median * scale
+
+
+def _with_compute(explained, schedule, layer, memory):
+    outside = explained.outside_seconds
+    if schedule == "SEQUENTIAL":
+        return (outside + layer) / (outside + memory)
+    return max(outside, layer) / max(outside, memory)
+
+
+def _how():
+    return (
+        "## Files\n\n"
+        "`results.csv` has a row for each run, `runs/` its config, logs and result, and every"
+        " chart is there as SVG and PNG. docs/experiment.md explains the columns and the bound."
+    )

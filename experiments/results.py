@@ -1,0 +1,196 @@
+"""What runs were like, and results.csv.
+
+Times are those of the cluster that is emulated; with `wall_` before their name, those that
+this machine's clock showed: time_dilation times as long.
+"""
+
+import csv
+import io
+import statistics
+
+import numpy
+
+from experiments import matrix, network
+
+COLUMNS = (
+    "run model scheme placement schedule device batch_size workers shards repeat"
+    " link_gbps wall_link_gbps time_dilation"
+    " iteration_seconds_median iteration_seconds_p10 iteration_seconds_p90"
+    " wall_iteration_seconds_median wall_iteration_seconds_p10 wall_iteration_seconds_p90"
+    " images_per_second speedup_over_1_worker speedup_over_layer_based"
+    " bound_seconds wall_bound_seconds efficiency simulated_seconds"
+    " compute_seconds exchange_wait_seconds"
+    " shard_bytes_in_predicted shard_bytes_in_measured"
+    " shard_bytes_out_predicted shard_bytes_out_measured bytes_error"
+    " processor_use processor_bound run_seconds"
+).split()
+
+
+class Measured:
+    """One cell of the matrix: one or all of its runs."""
+
+    def __init__(self, experiment, run, plan, results):
+        proto = experiment.proto
+        dilation = proto.time_dilation
+        self.run = run
+        self.plan = plan
+        self.seconds = [s / dilation for result in results for s in result["iteration_seconds"]]
+        self.median, self.p10, self.p90 = numpy.percentile(self.seconds, [50, 10, 90])
+        self.images_per_second = run.workers * experiment.batch_size / self.median
+        self.mean = statistics.fmean(r["mean_seconds"] for r in results) / dilation
+        self.compute = statistics.fmean(r["compute_seconds"] for r in results) / dilation
+        self.wait = statistics.fmean(r["exchange_wait_seconds"] for r in results) / dilation
+        self.bytes_in = _means(result["bytes_in"] for result in results)
+        self.bytes_out = _means(result["bytes_out"] for result in results)
+        # The largest of all shards, both ways, as a part of what was predicted.
+        self.bytes_error = max(
+            abs(measured / predicted - 1)
+            for measured, predicted in zip(
+                self.bytes_in + self.bytes_out, plan.bytes_in + plan.bytes_out
+            )
+        )
+        uses = [r["processor_use"] for r in results if r["processor_use"] is not None]
+        self.processor_use = max(uses, default=None)
+        self.processor_bound = (self.processor_use or 0) > proto.processor_bound_above
+        self.bound = plan.bound_seconds
+        self.efficiency = self.bound / self.median if self.bound else None
+
+
+def _means(lists):
+    return [statistics.fmean(values) for values in zip(*lists)]
+
+
+class Results:
+    """All that was measured so far. `stored` are results of run.execute by run."""
+
+    def __init__(self, kind, experiment, plans, stored):
+        self.kind = kind
+        self.experiment = experiment
+        self._stored = stored
+        by_cell = {}
+        for run, result in stored.items():
+            by_cell.setdefault(run.cell, []).append(result)
+        self.cells = {
+            cell: Measured(experiment, cell, plans[cell], results)
+            for cell, results in by_cell.items()
+        }
+        self._plans = plans
+
+    def find(self, **fields):
+        """The cells with these values of Run's fields, in the order of the matrix."""
+        return [
+            measured
+            for cell, measured in self.cells.items()
+            if all(getattr(cell, name) == value for name, value in fields.items())
+        ]
+
+    def like(self, run, **changes):
+        """As find, of the cells that differ from `run` in nothing but `changes`."""
+        fields = {
+            name: getattr(run, name)
+            for name in ("workers", "shards", "scheme", "placement", "schedule", "device")
+        }
+        for name, value in changes.items():
+            if value is None:
+                del fields[name]
+            else:
+                fields[name] = value
+        return self.find(**fields)
+
+    def speedup(self, measured):
+        """In images per second over one worker; None where that was not measured."""
+        single = self.like(measured.run, workers=1, shards=None)
+        return measured.images_per_second / single[0].images_per_second if single else None
+
+    def layer_based(self, measured):
+        """The same with layer-based placement, the first of the config; or None."""
+        found = self.like(measured.run, scheme=matrix.LAYER_BASED, placement=None)
+        return found[0] if found else None
+
+    def over_layer_based(self, measured):
+        """How many times as fast as layer-based; None for that itself."""
+        layer = self.layer_based(measured)
+        if layer is None or measured.run.scheme == matrix.LAYER_BASED:
+            return None
+        return layer.median / measured.median
+
+    def headlines(self):
+        """A sentence for each comparison with layer-based in the largest cluster."""
+        largest = max((cell.workers, cell.shards) for cell in self.cells)
+        for measured in self.find(workers=largest[0], shards=largest[1]):
+            ratio = self.over_layer_based(measured)
+            if ratio is None:
+                continue
+            layer = self.layer_based(measured)
+            ceiling = f" (the bound: {layer.bound / measured.bound:.2f})" if measured.bound else ""
+            yield f"{measured.run}: {ratio:.2f} times as fast as {layer.run.scheme_name}{ceiling}"
+
+    def rows(self):
+        for run, result in self._stored.items():
+            measured = Measured(self.experiment, run, self._plans[run.cell], [result])
+            yield self._row(measured, result["run_seconds"])
+
+    def csv(self):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in self.rows():
+            writer.writerow({name: _text(value) for name, value in row.items()})
+        return text.getvalue()
+
+    def _row(self, measured, run_seconds):
+        proto, run = self.experiment.proto, measured.run
+        dilation = proto.time_dilation
+        return {
+            "run": run.id,
+            "model": measured.plan.model,
+            "scheme": run.scheme,
+            "placement": run.placement,
+            "schedule": run.schedule,
+            "device": run.device,
+            "batch_size": self.experiment.batch_size,
+            "workers": run.workers,
+            "shards": run.shards,
+            "repeat": run.repeat,
+            "link_gbps": None if self.kind == network.HOST else proto.link_gbps,
+            "wall_link_gbps": (
+                None if self.kind == network.HOST else proto.link_gbps / dilation
+            ),
+            "time_dilation": dilation,
+            "iteration_seconds_median": measured.median,
+            "iteration_seconds_p10": measured.p10,
+            "iteration_seconds_p90": measured.p90,
+            "wall_iteration_seconds_median": measured.median * dilation,
+            "wall_iteration_seconds_p10": measured.p10 * dilation,
+            "wall_iteration_seconds_p90": measured.p90 * dilation,
+            "images_per_second": measured.images_per_second,
+            "speedup_over_1_worker": self.speedup(measured),
+            "speedup_over_layer_based": self.over_layer_based(measured),
+            "bound_seconds": measured.bound,
+            "wall_bound_seconds": measured.bound and measured.bound * dilation,
+            "efficiency": measured.efficiency,
+            "simulated_seconds": measured.plan.simulated_seconds,
+            "compute_seconds": measured.compute,
+            "exchange_wait_seconds": measured.wait,
+            "shard_bytes_in_predicted": measured.plan.bytes_in,
+            "shard_bytes_in_measured": measured.bytes_in,
+            "shard_bytes_out_predicted": measured.plan.bytes_out,
+            "shard_bytes_out_measured": measured.bytes_out,
+            "bytes_error": measured.bytes_error,
+            "processor_use": measured.processor_use,
+            "processor_bound": measured.processor_bound,
+            "run_seconds": run_seconds,
+        }
+
+
+def _text(value):
+    """Of a field of the CSV; of a list: one for each shard, with spaces between."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " ".join(f"{round(item)}" for item in value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)

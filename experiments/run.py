@@ -1,0 +1,197 @@
+"""One run of a cluster, step by step:
+
+1. the network, and the run's config on every host;
+2. the shards and the workers start, each with a log of its own;
+3. wait for the workers; whatever fails first ends the run;
+4. ask the shards for their statistics, then tell them to end;
+5. read the workers' summaries.
+"""
+
+import contextlib
+import json
+import os
+import select
+import statistics
+import subprocess
+import time
+
+from experiments import matrix, network
+from experiments.processor import ProcessorWatch
+
+_CONFIG = "cluster.textproto"
+_LOG_LINES = 8  # of a process that failed, for the message
+_PSCTL_SECONDS = 60
+
+
+class RunError(Exception):
+    """A run that did not end well."""
+
+
+class _Process:
+    """A program of the run. Killed in the end, should it still be there."""
+
+    def __init__(self, name, host, command, log):
+        self.name = name
+        self._log_path = log
+        with open(log, "wb") as file:
+            self._popen = subprocess.Popen(
+                host.command(command), stdin=subprocess.PIPE, stdout=file, stderr=file
+            )
+        self.ended = None  # time.monotonic()
+
+    def poll(self):
+        """The exit code, or None."""
+        code = self._popen.poll()
+        if code is not None and self.ended is None:
+            self.ended = time.monotonic()
+        return code
+
+    def descriptor(self):
+        """Readable when the process ends. To be closed."""
+        return os.pidfd_open(self._popen.pid)
+
+    def wait(self, seconds):
+        return self._popen.wait(seconds)
+
+    def error(self, what):
+        with open(self._log_path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().strip().splitlines()[-_LOG_LINES:]
+        return RunError("\n  ".join([f"{self.name} {what}; its log, {self._log_path}, ends:", *lines]))
+
+    def close(self):
+        self._popen.stdin.close()
+        self._popen.wait()
+
+
+def execute(kind, experiment, run, programs, folder, on_tick):
+    """Does a run and returns its result, see `_result`. Files go to `folder`. Calls
+    `on_tick` about once a second. Raises RunError, HostError, NetworkError."""
+    os.makedirs(folder, exist_ok=True)
+    start = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        net = stack.enter_context(network.make(kind, experiment, run, folder))
+        config = matrix.cluster_config(experiment, run, net.addresses)
+        for host in {net.control, *net.shard_hosts, *net.worker_hosts}:
+            host.write(_CONFIG, config)
+
+        def begin(name, host, program, *arguments):
+            process = _Process(
+                name,
+                host,
+                [host.program(program), f"--config={host.path(_CONFIG)}", *arguments],
+                os.path.join(folder, f"{name.replace(' ', '')}.log"),
+            )
+            stack.callback(process.close)
+            return process
+
+        shards = [
+            begin(f"ps {i}", host, programs.ps, f"--shard={i}")
+            for i, host in enumerate(net.shard_hosts)
+        ]
+        watches = []
+        for machine in net.machines:
+            watches.append(ProcessorWatch(machine))
+            stack.callback(watches[-1].close)
+        workers = [
+            begin(
+                f"worker {i}",
+                host,
+                programs.worker,
+                f"--rank={i}",
+                f"--summary={host.path(f'worker{i}.json')}",
+            )
+            for i, host in enumerate(net.worker_hosts)
+        ]
+        _wait(workers, shards, start + experiment.proto.run_seconds, on_tick)
+        stats = json.loads(_psctl(net.control, programs.psctl, "stats", "--format=json"))
+        _psctl(net.control, programs.psctl, "shutdown")
+        for shard in shards:
+            try:
+                code = shard.wait(_PSCTL_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise shard.error("does not end") from None
+            if code != 0:
+                raise shard.error(f"ended with exit code {code}")
+        summaries = [
+            json.loads(host.read(f"worker{i}.json")) for i, host in enumerate(net.worker_hosts)
+        ]
+        result = _result(experiment, summaries, stats)
+        end = max(worker.ended for worker in workers)
+        for watch in watches:
+            watch.close()
+        uses = [watch.use(end - sum(result["iteration_seconds"]), end) for watch in watches]
+        result["processor_use"] = max((use for use in uses if use is not None), default=None)
+        result["run_seconds"] = time.monotonic() - start
+        return result
+
+
+def _wait(workers, shards, deadline, on_tick):
+    """Until all workers are done. Raises RunError as soon as one fails, or a shard ends."""
+    poll = select.poll()
+    with contextlib.ExitStack() as stack:
+        for process in (*workers, *shards):
+            descriptor = process.descriptor()
+            stack.callback(os.close, descriptor)
+            poll.register(descriptor, select.POLLIN)
+        done = set()
+        while len(done) < len(workers):
+            for descriptor, _ in poll.poll(1000):
+                poll.unregister(descriptor)
+            failed = [worker for worker in workers if worker.poll() not in (None, 0)]
+            if failed:
+                # A worker's error says more than that of a shard which it took along.
+                raise failed[0].error(f"failed with exit code {failed[0].poll()}")
+            for shard in shards:
+                if shard.poll() is not None:
+                    raise shard.error(f"ended before the workers, with exit code {shard.poll()}")
+            done = {worker for worker in workers if worker.poll() == 0}
+            if time.monotonic() > deadline:
+                late = next(worker for worker in workers if worker not in done)
+                raise late.error("is not done after run_seconds")
+            on_tick()
+
+
+def _psctl(host, psctl, verb, *arguments):
+    command = [psctl, verb, f"--config={host.path(_CONFIG)}", *arguments]
+    process = subprocess.Popen(
+        host.command(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # communicate() would close its standard input, and so end it.
+    with process.stdout, process.stderr, process.stdin:
+        text = process.stdout.read()
+        complaint = process.stderr.read()
+        if process.wait(_PSCTL_SECONDS) != 0:
+            raise RunError(f"psctl {verb} failed: {complaint.strip()}")
+        return text
+
+
+def _result(experiment, summaries, stats):
+    """Seconds are as measured, of this machine's clock; bytes are of one iteration."""
+    warmup = experiment.proto.warmup_iterations
+    iterations = matrix.iterations(experiment)
+    times = [summary["iteration_seconds"] for summary in summaries]
+    if any(len(seconds) != iterations for seconds in times):
+        raise RunError(f"a worker did not do {iterations} iterations")
+    per_shard = [shard["stats"] for shard in stats["shards"]]
+
+    def mean(field):
+        return statistics.fmean(summary[field] for summary in summaries) / iterations
+
+    def moved(stats_of_shard, field):
+        # Those of the workers; the shard's own also count parameters pulled at the start.
+        return sum(int(worker[field]) for worker in stats_of_shard["worker"]) / iterations
+
+    return {
+        # Workers wait for each other: what one gains in an iteration it loses in another.
+        "iteration_seconds": [statistics.fmean(all_of) for all_of in zip(*times)][warmup:-1],
+        # Of all iterations: a schedule that overlaps them ends some in the next.
+        "mean_seconds": mean("seconds"),
+        "compute_seconds": mean("compute_seconds"),
+        "exchange_wait_seconds": mean("exchange_wait_seconds"),
+        "bytes_in": [moved(shard, "bytes_in") for shard in per_shard],
+        "bytes_out": [moved(shard, "bytes_out") for shard in per_shard],
+    }

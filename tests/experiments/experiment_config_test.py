@@ -1,0 +1,126 @@
+"""Reading and refusing experiment configs."""
+
+import unittest
+
+from experiments import experiment_config
+from proto import experiment_pb2
+
+_GOOD = """\
+cluster { model { builtin: "vgg16" } compute { backend: EMULATED } }
+workers: [1, 2, 8]
+partition { scheme: MEMORY_BASED }
+schedule: FULL
+"""
+
+
+class ExperimentConfigTest(unittest.TestCase):
+    def refused(self, text):
+        with self.assertRaises(experiment_config.ConfigError) as refusal:
+            experiment_config.parse(text, "e.textproto")
+        return str(refusal.exception)
+
+    def test_defaults_are_half_as_many_shards_as_workers_and_no_device(self):
+        experiment = experiment_config.parse(_GOOD, "e.textproto")
+        self.assertEqual(experiment.shards, [1, 1, 4])
+        self.assertEqual(experiment.devices, ["none"])
+
+    def test_each_wrong_field_is_named_with_its_line_and_what_is_allowed(self):
+        for line, problem in {
+            "workers: 0": "workers[3]: is 0, allowed: 1 to 1024",
+            "workers: 1": "workers[3]: is there twice with 1 shards, allowed: once",
+            "shards: [1, 1, 0]": "shards[2]: is 0, allowed: at least 1",
+            "shards: [1, 1]": "shards: has 2 entries for 3 of workers, allowed: one for each,"
+            " or none",
+            "link_gbps: 0": "link_gbps: is 0, allowed: a number above 0",
+            "link_gbps: inf": "link_gbps: is inf, allowed: a number above 0",
+            "shard_link_gbps: [1, -1]": "shard_link_gbps[1]: is -1, allowed: a number above 0",
+            "shard_link_gbps: [1, 1, 1, 1, 1]": "shard_link_gbps: has 5 entries,"
+            " allowed: at most one for each of 4 shards",
+            "time_dilation: 0": "time_dilation: is 0, allowed: a number above 0",
+            "time_dilation: nan": "time_dilation: is nan, allowed: a number above 0",
+            "run_seconds: -1": "run_seconds: is -1, allowed: a number above 0",
+            "iterations: 0": "iterations: is 0, allowed: at least 1",
+            "warmup_iterations: -1": "warmup_iterations: is -1, allowed: at least 0",
+            "repeats: 0": "repeats: is 0, allowed: at least 1",
+            "mtu: 100": "mtu: is 100, allowed: 576 to 65535",
+            "processor_bound_above: 2": "processor_bound_above: is 2,"
+            " allowed: above 0, at most 1",
+            "schedule: FULL": "schedule[1]: is there twice, allowed: once",
+            "device: ['none', 'none']": "device[1]: is there twice, allowed: once",
+            "partition { scheme: MEMORY_BASED }": "partition[1]: is there twice, allowed: once",
+        }.items():
+            with self.subTest(line):
+                self.assertEqual(self.refused(_GOOD + line), f"e.textproto:5: {problem}")
+
+    def test_all_problems_are_told_at_once(self):
+        self.assertEqual(len(self.refused(_GOOD + "repeats: 0\nlink_gbps: 0").splitlines()), 2)
+
+    def test_what_is_missing_is_named(self):
+        self.assertEqual(
+            self.refused("repeats: 1").splitlines(),
+            [
+                f"e.textproto:1: {field}: is missing"
+                for field in ("cluster", "workers", "partition", "schedule")
+            ],
+        )
+
+    def test_text_that_cannot_be_read_is_refused_with_its_line(self):
+        self.assertIn(
+            'e.textproto:5: Message type "ps.ExperimentConfig" has no field named "wrokers"',
+            self.refused(_GOOD + "wrokers: 3"),
+        )
+        self.assertRegex(self.refused(_GOOD + "schedule: FAST"), "^e.textproto:5: .*FAST")
+
+    def test_fields_that_vary_from_run_to_run_are_not_for_the_cluster(self):
+        for field, text in {
+            "workers": "workers: 2",
+            "shard": 'shard { address: "a:1" }',
+            "partition": "partition { scheme: AUTO }",
+            "exchange.schedule": "exchange { schedule: FULL }",
+            "training.iterations": "training { iterations: 5 }",
+            "training.epochs": "training { epochs: 5 }",
+        }.items():
+            with self.subTest(field):
+                config = _GOOD.replace("cluster {", "cluster {\n" + text + "\n", 1)
+                self.assertIn(f"cluster.{field}: is set, but it varies", self.refused(config))
+        config = _GOOD.replace("EMULATED", 'EMULATED emulated { device: "none" }')
+        self.assertIn("cluster.compute.emulated: is set, but it varies", self.refused(config))
+
+    def test_a_device_without_the_emulated_backend_is_refused(self):
+        text = _GOOD.replace("EMULATED", "CPU") + "device: 'none'\ntime_dilation: 2"
+        self.assertEqual(
+            self.refused(text),
+            "e.textproto:5: device: has no effect with this backend, allowed: only with EMULATED\n"
+            "e.textproto:6: time_dilation: has no effect with this backend,"
+            " allowed: only with EMULATED",
+        )
+
+    def test_hosts_need_names_and_programs(self):
+        problems = self.refused(_GOOD + 'hosts { shard { name: "-oProxyCommand=x" } port: 0 }')
+        for problem in (
+            'hosts.shard[0].name: is "-oProxyCommand=x", allowed: host or user@host',
+            "hosts.worker: is missing",
+            "hosts.programs: is missing",
+            "hosts.port: is 0, allowed: 1 to 65535",
+        ):
+            self.assertIn(problem, problems)
+
+    def test_a_missing_file_is_refused(self):
+        with self.assertRaisesRegex(experiment_config.ConfigError, "cannot read --config=none"):
+            experiment_config.load("none")
+
+    def test_the_documentation_names_every_field(self):
+        with open("docs/experiment.md", encoding="utf-8") as file:
+            text = file.read()
+        for message in (
+            experiment_pb2.ExperimentConfig,
+            experiment_pb2.Hosts,
+            experiment_pb2.Host,
+        ):
+            for field in message.DESCRIPTOR.fields:
+                with self.subTest(f"{message.DESCRIPTOR.name}.{field.name}"):
+                    self.assertIn(f"`{field.name}`", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

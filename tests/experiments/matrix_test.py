@@ -1,0 +1,73 @@
+"""The runs of an experiment and their configs."""
+
+import unittest
+
+from google.protobuf import text_format
+
+from experiments import experiment_config, matrix
+from proto import config_pb2
+
+_TEXT = """\
+cluster { model { builtin: "vgg16" } compute { backend: EMULATED } }
+workers: [1, 4]
+partition { scheme: LAYER_BASED placement: GREEDY }
+partition { scheme: AUTO }
+schedule: [SEQUENTIAL, FULL]
+device: ["none", "fast"]
+shard_link_gbps: 5
+time_dilation: 10
+warmup_iterations: 2
+repeats: 2
+"""
+
+
+def _config(experiment, run):
+    cluster = config_pb2.ClusterConfig()
+    addresses = [f"h{i}:1" for i in range(run.shards)]
+    return text_format.Parse(matrix.cluster_config(experiment, run, addresses), cluster)
+
+
+class MatrixTest(unittest.TestCase):
+    def setUp(self):
+        self.experiment = experiment_config.parse(_TEXT, "/folder/e.textproto")
+        self.runs = matrix.runs(self.experiment)
+
+    def test_there_is_a_run_for_every_combination_and_repeats_come_last(self):
+        self.assertEqual(len(set(self.runs)), 2 * 2 * 2 * 2 * 2)
+        self.assertEqual([run.repeat for run in self.runs], [0] * 16 + [1] * 16)
+        self.assertEqual(len({run.cell for run in self.runs}), 16)
+        self.assertEqual(len({run.id for run in self.runs}), 32)
+
+    def test_a_run_says_what_it_is(self):
+        run = self.runs[-1]
+        self.assertEqual(run.id, "w4-s2-auto-full-fast-r1")
+        self.assertEqual(str(self.runs[0]),
+                         "1 worker, 1 shard, layer-based (greedy), sequential, communication only")
+
+    def test_its_config_has_what_varies(self):
+        cluster = _config(self.experiment, self.runs[-1])
+        self.assertEqual(cluster.workers, 4)
+        self.assertEqual([shard.address for shard in cluster.shard], ["h0:1", "h1:1"])
+        self.assertEqual(cluster.partition.scheme, config_pb2.Partition.AUTO)
+        self.assertEqual(cluster.exchange.schedule, config_pb2.ExchangeConfig.FULL)
+        self.assertEqual(cluster.compute.emulated.device, "fast")
+        self.assertEqual(cluster.compute.emulated.time_dilation, 10)
+        self.assertEqual(cluster.training.iterations, 2 + 5 + 1)
+
+    def test_only_auto_is_told_the_rates_of_the_links(self):
+        cluster = _config(self.experiment, self.runs[-1])
+        self.assertEqual([shard.link_gbps for shard in cluster.shard], [0.5, 1])
+        cluster = _config(self.experiment, self.runs[0])
+        self.assertFalse(cluster.shard[0].HasField("link_gbps"))
+
+    def test_paths_of_data_stay_relative_to_the_experiment(self):
+        text = _TEXT.replace(
+            "EMULATED }", 'EMULATED } data { idx { images: "a" labels: "/b" } }'
+        )
+        experiment = experiment_config.parse(text, "/folder/e.textproto")
+        idx = _config(experiment, self.runs[0]).data.idx
+        self.assertEqual((idx.images, idx.labels), ("/folder/a", "/b"))
+
+
+if __name__ == "__main__":
+    unittest.main()

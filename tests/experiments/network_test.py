@@ -1,0 +1,107 @@
+"""The emulated network: joined, shaped, apart from the host's, and gone without a trace."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+from experiments import experiment_config, matrix, network
+from tests.experiments import fixture
+
+_TEXT = fixture.EXPERIMENT + "shard_link_gbps: 0.5\n"
+
+
+class NetworkTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = scratch.name
+        fixture.require_namespaces(self, self.folder)
+        self.experiment = experiment_config.parse(_TEXT, "e.textproto")
+        self.run_of = [run for run in matrix.runs(self.experiment) if run.workers == 4][0]
+
+    def make(self):
+        return network.make(network.NAMESPACES, self.experiment, self.run_of, self.folder)
+
+    def output(self, host, *command):
+        with subprocess.Popen(
+            host.command(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            return process.stdout.read()
+
+    def namespace(self, host):
+        return self.output(host, "readlink", "/proc/thread-self/ns/net").strip()
+
+    def test_every_process_has_a_namespace_of_its_own_and_none_is_the_hosts(self):
+        with self.make() as net:
+            hosts = [*net.shard_hosts, *net.worker_hosts, net.control]
+            self.assertEqual(len(hosts), 2 + 4 + 1)
+            namespaces = {self.namespace(host) for host in hosts}
+            self.assertEqual(len(namespaces), len(hosts))
+            self.assertNotIn(os.readlink("/proc/self/ns/net"), namespaces)
+
+    def test_both_ends_of_every_link_have_the_dilated_rate(self):
+        with self.make() as net:
+            for host, rate in [
+                (net.shard_hosts[0], "250Mbit"),
+                (net.shard_hosts[1], "500Mbit"),
+                (net.worker_hosts[3], "500Mbit"),
+            ]:
+                shaped = self.output(host, "/usr/sbin/tc", "qdisc", "show", "dev", "eth0")
+                self.assertRegex(shaped, f"^qdisc tbf .* rate {rate} ")
+            shaped = self.output(net.control, "/usr/sbin/tc", "qdisc", "show")
+            self.assertIn("dev ps0", shaped)
+            self.assertEqual(shaped.count(" rate 250Mbit "), 1)
+            self.assertEqual(shaped.count(" rate 500Mbit "), 5)
+
+    def test_there_is_no_way_to_the_host(self):
+        with self.make() as net:
+            routes = self.output(net.worker_hosts[0], "/usr/sbin/ip", "route")
+            self.assertEqual(routes.split()[:3], ["10.0.0.0/16", "dev", "eth0"])
+            self.assertEqual(len(routes.splitlines()), 1)
+            links = self.output(net.control, "/usr/sbin/ip", "-oneline", "link")
+            names = {line.split()[1].rstrip(":").partition("@")[0] for line in links.splitlines()}
+            processes = {"ps0", "ps1", "worker0", "worker1", "worker2", "worker3"}
+            self.assertEqual(names, processes | {"lo", "bridge"})
+
+    def test_nothing_is_left_when_it_ends(self):
+        before = set(os.listdir("/sys/class/net"))
+        with self.make() as net:
+            namespaces = {self.namespace(host) for host in (*net.worker_hosts, net.control)}
+            self.assertEqual(set(os.listdir("/sys/class/net")), before)
+            # One that never ends.
+            sleeper = subprocess.Popen(
+                net.worker_hosts[0].command(["sleep", "infinity"]), stdin=subprocess.PIPE
+            )
+        sleeper.wait()
+        sleeper.stdin.close()
+        for namespace in namespaces:
+            self.assertFalse(fixture.in_network(namespace))
+        self.assertEqual(set(os.listdir("/sys/class/net")), before)
+
+
+class RefusalTest(unittest.TestCase):
+    def test_without_namespaces_the_user_learns_of_the_alternative(self):
+        experiment = fixture.experiment()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.environ["PATH"]
+            try:
+                with open(os.path.join(folder, "unshare"), "w", encoding="utf-8") as file:
+                    file.write("#!/bin/sh\necho unshare: Operation not permitted >&2\nexit 1\n")
+                os.chmod(os.path.join(folder, "unshare"), 0o755)
+                os.environ["PATH"] = f"{folder}:{path}"
+                with self.assertRaises(network.NetworkError) as refusal:
+                    network.make(
+                        network.NAMESPACES, experiment, matrix.runs(experiment)[0], folder
+                    )
+            finally:
+                os.environ["PATH"] = path
+        self.assertEqual(
+            str(refusal.exception),
+            "this machine allows no network namespaces (unshare: Operation not permitted):"
+            " run as root, or with --network=host, which uses this machine's network unshaped",
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

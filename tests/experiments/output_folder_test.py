@@ -1,0 +1,69 @@
+"""The folder of results: locked, resumable, of one experiment."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from experiments import matrix
+from experiments.output_folder import OutputFolder, OutputFolderError
+from tests.experiments import fixture
+
+# Holds the folder until its input ends.
+_HOLDER = """
+import sys
+sys.path[:0] = sys.argv[2:]
+from experiments.output_folder import OutputFolder
+folder = OutputFolder(sys.argv[1], {})
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+class OutputFolderTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.path = os.path.join(scratch.name, "out")
+
+    def test_a_folder_in_use_is_refused_and_says_by_whom_until_that_process_ends(self):
+        with subprocess.Popen(
+            [sys.executable, "-c", _HOLDER, self.path, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as holder:
+            self.assertEqual(holder.stdout.readline(), "held\n")
+            with self.assertRaisesRegex(OutputFolderError, f"in use .*process {holder.pid}"):
+                OutputFolder(self.path, {})
+            holder.kill()
+        OutputFolder(self.path, {})
+
+    def test_results_come_back_and_unfinished_runs_have_none(self):
+        runs = matrix.runs(fixture.experiment())
+        folder = OutputFolder(self.path, {})
+        for run in runs:
+            os.makedirs(folder.run_folder(run))
+        folder.store(runs[2], {"iteration_seconds": [1.5]})
+        with open(os.path.join(folder.run_folder(runs[3]), "result.json.part"), "w",
+                  encoding="utf-8") as file:
+            file.write('{"iter')
+        self.assertEqual(folder.stored(runs), {runs[2]: {"iteration_seconds": [1.5]}})
+
+    def test_results_of_another_experiment_are_refused(self):
+        folder = OutputFolder(self.path, {"config": "one"})
+        del folder
+        OutputFolder(self.path, {"config": "one"})
+        with self.assertRaisesRegex(OutputFolderError, "results of another config"):
+            OutputFolder(self.path, {"config": "two"})
+
+    def test_a_folder_that_cannot_be_is_refused(self):
+        with open(self.path, "w", encoding="utf-8"):
+            pass
+        with self.assertRaisesRegex(OutputFolderError, "cannot write to --out="):
+            OutputFolder(self.path, {})
+
+
+if __name__ == "__main__":
+    unittest.main()

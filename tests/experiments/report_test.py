@@ -1,0 +1,65 @@
+"""The report and its charts, of fixed measurements."""
+
+import os
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+from experiments import charts, experiment_config, network, paper, report
+from experiments.results import Results
+from tests.experiments import fixture
+
+
+def _results(text=fixture.EXPERIMENT):
+    experiment = experiment_config.parse(text, "e.textproto")
+    plans, stored = fixture.measured(experiment)
+    return Results(network.NAMESPACES, experiment, plans, stored)
+
+
+class ReportTest(unittest.TestCase):
+    def test_it_shows_each_cell_beside_its_bound_and_flags_those_bound_by_the_processor(self):
+        text = report.write(_results(), ["speedup_none"], None, "the command")
+        self.assertIn(
+            "| 4 | 2 | memory-based | full | communication only | 0.020 (0.019-0.022) | 0.020"
+            " | 1.00 | 100% | 2,000.0 | 2.00 | 1.50 | 95% ! |",
+            text,
+        )
+        self.assertIn("more than 90% of the machine's processors", text)
+        self.assertIn("| 4 | 2 | layer-based (greedy) | 0 | 3.0 | 3.0 | 3.0 | 3.0 |", text)
+        self.assertIn("the largest difference is 1.00%", text)
+        self.assertIn("![speedup none](speedup_none.svg)", text)
+        self.assertIn("`the command`", text)
+        self.assertIn("dilated 2 times", text)
+        self.assertNotIn("The paper explained", text)
+
+    def test_the_paper_is_explained_beside_this_system(self):
+        explained = paper.Paper(4e6, 0.05, {4: 1.2, 8: 1.7}, {})
+        text = report.write(_results(), [], explained, "")
+        self.assertIn("| the paper, measured | 1.20 | 1.66 |", text)
+        self.assertIn("fitted on the first | 1.20 | 1.70 |", text)
+        self.assertIn("this system, `full`, communication only, measured | 1.50 | - |", text)
+        # Four times the bytes at a tenth of the time: 0.012 s and 0.008 s, hidden by 0.05 s.
+        self.assertIn("with its measured exchange | 1.00 | - |", text)
+
+    def test_the_simulator_stands_beside_the_measurement_with_its_error(self):
+        text = report.write(_results(), [], None, "")
+        self.assertIn("memory-based, full, communication only | 0.020 | 0.025 | +25.0% |", text)
+        self.assertIn("(greedy), full, communication only | 0.030 | 0.037 | +25.0% |", text)
+        self.assertIn("Within 10% in 0 of 4.", text)
+
+    def test_charts_are_images(self):
+        with tempfile.TemporaryDirectory() as folder:
+            names = charts.draw(_results(), folder)
+            self.assertEqual(names, ["speedup_none", "shard_bytes", "iteration_time"])
+            for name in names:
+                path = os.path.join(folder, name)
+                root = xml.etree.ElementTree.parse(path + ".svg").getroot()
+                self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+                with open(path + ".png", "rb") as file:
+                    content = file.read()
+                self.assertEqual(content[:8], b"\x89PNG\r\n\x1a\n")
+                self.assertEqual(content[-8:-4], b"IEND")
+
+
+if __name__ == "__main__":
+    unittest.main()
