@@ -68,8 +68,7 @@ def _scheme_styles(results):
     }
 
 
-def _worker_axis(axes, results):
-    workers = _ordered(results, "workers")
+def _worker_axis(axes, workers):
     axes.set_xscale("log", base=2)
     axes.set_xticks(workers, [str(count) for count in workers])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -106,7 +105,7 @@ def _speedup(results, device):
         axes.set_title(f"schedule: {schedule.lower()}", fontsize=10)
         axes.set_ylabel("speed-up over 1 worker, images/s")
         axes.set_ylim(bottom=0)
-        _worker_axis(axes, results)
+        _worker_axis(axes, _ordered(results, "workers"))
     for axes in panels[1:-1]:
         axes.sharey(panels[0])
     panels[0].legend(loc="upper left", fontsize=8)
@@ -140,9 +139,10 @@ def _ratio_panel(axes, results, device, schedules):
     )
     axes.set_title("memory-based over layer-based", fontsize=10)
     axes.set_ylabel("times as fast")
+    axes.margins(y=0.1)
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left", fontsize=8)
-    _worker_axis(axes, results)
+    _worker_axis(axes, sorted({*_ordered(results, "workers"), *paper.RATIOS}))
 
 
 def _shard_bytes(results):

@@ -19,9 +19,21 @@ exec 3<&-
 wait $child
 """
 
+_END_SECONDS = 30
+
 
 def watched(command):
     return ["sh", "-c", _WATCH, "sh", *command]
+
+
+def end(process):
+    """Of a process that ends with its standard input: ends it, should it still be there."""
+    process.stdin.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:  # an ssh that has lost its host
+        process.kill()
+        process.wait()
 
 
 class HostError(Exception):

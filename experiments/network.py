@@ -14,7 +14,7 @@ import os
 import socket
 import subprocess
 
-from experiments.hosts import LocalHost, SshHost
+from experiments import hosts
 
 NAMESPACES = "namespaces"
 HOST = "host"
@@ -71,7 +71,7 @@ class _Network(contextlib.AbstractContextManager):
 class HostNetwork(_Network):
     def __init__(self, run, folder):
         super().__init__()
-        host = LocalHost(folder)
+        host = hosts.LocalHost(folder)
         self.shard_hosts = [host] * run.shards
         self.worker_hosts = [host] * run.workers
         self.control = host
@@ -87,26 +87,26 @@ class HostNetwork(_Network):
 class RemoteNetwork(_Network):
     def __init__(self, experiment, run, folder):
         super().__init__()
-        hosts = experiment.proto.hosts
+        wanted = experiment.proto.hosts
         opened = {}
 
         def host(name):
             if name not in opened:
-                opened[name] = SshHost(hosts.ssh, name, hosts.programs)
+                opened[name] = hosts.SshHost(wanted.ssh, name, wanted.programs)
                 self._stack.callback(opened[name].close)
             return opened[name]
 
         with self._stack:  # closes those opened should one fail
-            shards = [hosts.shard[i % len(hosts.shard)] for i in range(run.shards)]
-            workers = [hosts.worker[i % len(hosts.worker)] for i in range(run.workers)]
+            shards = [wanted.shard[i % len(wanted.shard)] for i in range(run.shards)]
+            workers = [wanted.worker[i % len(wanted.worker)] for i in range(run.workers)]
             self.shard_hosts = [host(shard.name) for shard in shards]
             self.worker_hosts = [host(worker.name) for worker in workers]
             self._stack = self._stack.pop_all()
         self.addresses = [
-            f"{shard.address or shard.name.rpartition('@')[2]}:{hosts.port + i}"
+            f"{shard.address or shard.name.rpartition('@')[2]}:{wanted.port + i}"
             for i, shard in enumerate(shards)
         ]
-        self.control = LocalHost(folder)
+        self.control = hosts.LocalHost(folder)
         self.machines = list(opened.values())
 
 
@@ -156,8 +156,9 @@ class NamespaceNetwork(_Network):
             f"ps{i}": experiment.shard_link_gbps(i) / proto.time_dilation
             for i in range(run.shards)
         }
-        rates.update({f"worker{i}": proto.link_gbps / proto.time_dilation
-                      for i in range(run.workers)})
+        rates.update(
+            {f"worker{i}": proto.link_gbps / proto.time_dilation for i in range(run.workers)}
+        )
         addresses = dict(zip(rates, (_SUBNET[2 + i] for i in range(len(rates)))))
         script = _bridge_commands(_SUBNET[1], proto.mtu)
         for name, gbps in rates.items():
@@ -170,21 +171,21 @@ class NamespaceNetwork(_Network):
             check=False,
         )
         if done.returncode != 0:
-            raise NetworkError(f"cannot make the emulated network ({done.stderr.strip()}): {_INSTEAD}")
+            complaint = done.stderr.strip()
+            raise NetworkError(f"cannot make the emulated network ({complaint}): {_INSTEAD}")
 
         def host(name):
-            return LocalHost(folder, [*enter, "nsenter", f"--net=/run/netns/{name}"])
+            return hosts.LocalHost(folder, [*enter, "nsenter", f"--net=/run/netns/{name}"])
 
         self.shard_hosts = [host(f"ps{i}") for i in range(run.shards)]
         self.worker_hosts = [host(f"worker{i}") for i in range(run.workers)]
         self.addresses = [f"{addresses[f'ps{i}']}:{_PORT}" for i in range(run.shards)]
-        self.control = LocalHost(folder, enter)
-        self.machines = [LocalHost(folder)]
+        self.control = hosts.LocalHost(folder, enter)
+        self.machines = [hosts.LocalHost(folder)]
 
 
 def _end(holder):
-    holder.stdin.close()
-    holder.wait()
+    hosts.end(holder)
     holder.stdout.close()
     holder.stderr.close()
 

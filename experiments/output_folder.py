@@ -11,6 +11,8 @@ import fcntl
 import json
 import os
 
+_IDENTITY = "experiment.json"
+
 
 class OutputFolderError(Exception):
     """The folder cannot be used."""
@@ -38,19 +40,19 @@ class OutputFolder:
         self._lock.truncate(0)
         self._lock.write(str(os.getpid()))
         self._lock.flush()
-        self._claim(identity)
+        self._identity = identity
+        self._check_identity()
 
-    def _claim(self, identity):
+    def _check_identity(self):
         try:
-            with open(self.file("experiment.json"), encoding="utf-8") as file:
+            with open(self.file(_IDENTITY), encoding="utf-8") as file:
                 earlier = json.load(file)
         except FileNotFoundError:
-            self.write("experiment.json", json.dumps(identity, indent=2))
             return
-        if earlier != identity:
+        if earlier != self._identity:
             raise OutputFolderError(
                 f"--out={self.path} holds the results of another config or network"
-                " (its experiment.json), allowed: the same ones, to go on, or an empty folder"
+                " (its {_IDENTITY}), allowed: the same ones, to go on, or an empty folder"
             )
 
     def file(self, name):
@@ -68,6 +70,8 @@ class OutputFolder:
         os.rename(temporary, self.file(name))
 
     def store(self, run, result):
+        """From the first result on, the folder is of this experiment."""
+        self.write(_IDENTITY, json.dumps(self._identity, indent=2))
         self.write(os.path.join("runs", run.id, "result.json"), json.dumps(result))
 
     def stored(self, runs):

@@ -14,7 +14,7 @@ of workers. T is fitted on the 4-worker figure; the 8-worker figure is then a pr
 
 import dataclasses
 
-from experiments import bound, experiment_config, matrix, plans
+from experiments import experiment_config, matrix, network, plans
 
 GBPS = 10
 RATIOS = {4: 1.20, 8: 1.66}  # memory-based over layer-based, by workers
@@ -44,22 +44,17 @@ class Paper:
     exchange_seconds: dict  # push, then pull, by (workers, scheme)
 
 
-def explain(psctl):
+def explain(programs):
     experiment = experiment_config.parse(_CONFIG, "the paper's cluster")
-    predicted = plans.load(experiment, matrix.runs(experiment), psctl)
-    rate = bound.payload_bytes_per_second(GBPS, experiment.proto.mtu, on_cable=True)
+    predicted = plans.load(network.REMOTE, experiment, matrix.runs(experiment), programs)
+    # Without computing, the bound of SEQUENTIAL is push and pull.
     exchange = {
-        (run.workers, run.scheme): bound.iteration_seconds(
-            plan, run.workers, run.schedule, 0, rate, [rate] * run.shards
-        )
-        for run, plan in predicted.items()
+        (run.workers, run.scheme): plan.bound_seconds for run, plan in predicted.items()
     }
     layer = {workers: exchange[workers, matrix.LAYER_BASED] for workers in RATIOS}
     memory = {workers: exchange[workers, matrix.MEMORY_BASED] for workers in RATIOS}
     outside = fit(layer[_FITTED], memory[_FITTED], RATIOS[_FITTED])
-    model_bytes = next(
-        sum(plan.bytes_in) / run.workers for run, plan in predicted.items()
-    )
+    model_bytes = next(sum(plan.bytes_in) / run.workers for run, plan in predicted.items())
     return Paper(
         model_bytes,
         outside,

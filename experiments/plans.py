@@ -1,4 +1,5 @@
-"""What the plan of each run predicts, as `psctl plan` says."""
+"""What is to be expected of each run: bytes, as `psctl plan` says; the bound and the time of
+an iteration, as //experiments:simulate says."""
 
 import dataclasses
 import json
@@ -7,10 +8,10 @@ import re
 import subprocess
 import tempfile
 
-from experiments import matrix
+from experiments import matrix, network
 from experiments.experiment_config import ConfigError
 
-# psctl speaks of the config made for a run; what the user can change is the experiment's.
+# The programs speak of the config made for a run; what the user can change is the experiment's.
 _EXPERIMENT_FIELDS = {
     "workers": "workers",
     "shard": "shards",
@@ -25,38 +26,71 @@ _PROBLEM = re.compile(r"[^\n]*?:\d+: ([\w.\[\]]+): (.*)")
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
+    """Of one iteration, in seconds of the emulated cluster."""
+
     model: str
-    # Of all workers together, in one iteration; one entry for each shard.
+    # Of all workers together; one entry for each shard.
     bytes_in: list
     bytes_out: list
+    # None where the links' rate is not known.
+    bound_seconds: float | None
+    simulated_seconds: float | None
 
 
-def load(experiment, runs, psctl):
+def load(kind, experiment, runs, programs):
     """The Plan of every cell of `runs`; raises ConfigError for a config that no run can have."""
     cells = list({run.cell: None for run in runs})
     with tempfile.TemporaryDirectory() as folder:
-        command = [psctl, "plan", "--format=json"]
-        for cell in cells:
-            path = os.path.join(folder, cell.id)
+        paths = [os.path.join(folder, cell.id) for cell in cells]
+        for cell, path in zip(cells, paths):
             with open(path, "w", encoding="utf-8") as file:
                 addresses = [f"127.0.0.1:{1 + shard}" for shard in range(cell.shards)]
                 file.write(matrix.cluster_config(experiment, cell, addresses))
-            command.append(f"--config={path}")
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        configs = [f"--config={path}" for path in paths]
+        planned = _call(experiment, [programs.psctl, "plan", "--format=json", *configs])["plans"]
+        return {
+            cell: Plan(
+                plan["model"],
+                [shard["bytes_in_per_iteration"] for shard in plan["shards"]],
+                [shard["bytes_out_per_iteration"] for shard in plan["shards"]],
+                *_simulate(kind, experiment, cell, config, programs.simulate),
+            )
+            for cell, plan, config in zip(cells, planned, configs)
+        }
+
+
+def _simulate(kind, experiment, cell, config, program):
+    """The bound and the simulated time."""
+    if kind == network.HOST:
+        return None, None
+    proto = experiment.proto
+    dilation = proto.time_dilation
+    command = [
+        program,
+        config,
+        f"--link_gbps={proto.link_gbps / dilation!r}",
+        f"--mtu={proto.mtu}",
+        "--format=json",
+    ]
+    if kind == network.REMOTE:
+        command.append("--cable")
+    for shard in range(min(cell.shards, len(proto.shard_link_gbps))):
+        rate = experiment.shard_link_gbps(shard) / dilation
+        command.append(f"--shard_link_gbps={shard}:{rate!r}")
+    simulated = _call(experiment, command)
+    return simulated["bound_seconds"] / dilation, simulated["iteration_seconds"] / dilation
+
+
+def _call(experiment, command):
+    """The JSON that a program prints; raises ConfigError with its complaints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ConfigError(_translate(experiment, done.stderr))
-    return {
-        cell: Plan(
-            plan["model"],
-            [shard["bytes_in_per_iteration"] for shard in plan["shards"]],
-            [shard["bytes_out_per_iteration"] for shard in plan["shards"]],
-        )
-        for cell, plan in zip(cells, json.loads(done.stdout)["plans"])
-    }
+    return json.loads(done.stdout)
 
 
 def _translate(experiment, text):
-    """psctl's problems, with the places of the experiment's config."""
+    """A program's problems, with the places of the experiment's config."""
     lines = []
     for line in text.strip().splitlines():
         problem = _PROBLEM.fullmatch(line)

@@ -5,6 +5,8 @@ import subprocess
 import threading
 import time
 
+from experiments import hosts
+
 _LOOP = "while head -n 1 /proc/stat; do sleep 0.25; done"
 
 
@@ -28,8 +30,7 @@ class ProcessorWatch:
             self._samples.append((time.monotonic(), *busy_and_total(line)))
 
     def close(self):
-        self._process.stdin.close()
-        self._process.wait()
+        hosts.end(self._process)
         self._thread.join()
         self._process.stdout.close()
 

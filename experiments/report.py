@@ -13,10 +13,13 @@ _NETWORKS = {
     network.REMOTE: "processes on other hosts, over their own network",
 }
 
+_NEAR_BOUND = 1.1
+_SIMULATOR_TOLERANCE = 0.1
 
-def write(results, charts, explained, simulated, command):
+
+def write(results, charts, explained, command):
     """The text of the report. `charts` are names without ending, `explained` is a
-    paper.Paper or None, `simulated` are seconds by Run."""
+    paper.Paper or None."""
     sections = [
         _head(results, command),
         _charts(charts, "speedup"),
@@ -24,7 +27,7 @@ def write(results, charts, explained, simulated, command):
         _charts(charts, "iteration_time"),
         _bytes(results),
         _charts(charts, "shard_bytes"),
-        _simulator(results, simulated),
+        _simulator(results),
         _paper(results, explained) if explained else "",
         _how(),
     ]
@@ -77,9 +80,12 @@ def _head(results, command):
         + f"; batch {results.experiment.batch_size} per worker; runs of"
         f" {matrix.count(proto.iterations, 'iteration')} after"
         f" {proto.warmup_iterations} of warm-up, {matrix.count(proto.repeats, 'repeat')}.",
-        f"- Machine: {machine()}.",
+        f"- {'Started from' if results.kind == network.REMOTE else 'Machine'}: {machine()}.",
         f"- Network: {_NETWORKS[results.kind]}.",
     ]
+    if results.kind == network.REMOTE:
+        names = [host.name for host in (*proto.hosts.shard, *proto.hosts.worker)]
+        text.append(f"- Hosts: {', '.join(dict.fromkeys(names))}.")
     if results.kind != network.HOST:
         uneven = list(proto.shard_link_gbps)
         text.append(
@@ -134,6 +140,10 @@ def _iterations(results):
         " computing, push and pull in turn; for the others the largest of them. Efficiency is"
         " bound / measured."
     )
+    bounded = [m for m in results.cells.values() if m.bound]
+    if bounded:
+        within = sum(m.median <= _NEAR_BOUND * m.bound for m in bounded)
+        text += f" {within} of {len(bounded)} are at most {_NEAR_BOUND:.2f} times their bound."
     if flagged:
         text += (
             "\n\n**!**: more than"
@@ -174,20 +184,23 @@ def _bytes(results):
     )
 
 
-def _simulator(results, simulated):
-    if not simulated:
+def _simulator(results):
+    if results.kind == network.HOST:
         return ""
     rows = []
     within = 0
-    for run, seconds in simulated.items():
-        measured = results.cells[run].median
-        error = seconds / measured - 1
-        within += abs(error) <= 0.1
-        rows.append([str(run), f"{measured:.3f}", f"{seconds:.3f}", f"{error:+.1%}"])
+    for measured in results.cells.values():
+        simulated = measured.plan.simulated_seconds
+        error = simulated / measured.median - 1
+        within += abs(error) <= _SIMULATOR_TOLERANCE
+        rows.append([
+            str(measured.run), f"{measured.median:.3f}", f"{simulated:.3f}", f"{error:+.1%}"
+        ])
     return (
         "## The simulator beside the measurement\n\n"
         + table(["run", ">measured, s", ">simulated, s", ">error"], rows)
-        + f"\n\nWithin 10 % in {within} of {len(rows)}."
+        + f"\n\nWithin {_SIMULATOR_TOLERANCE:.0%} in {within} of {len(rows)}. `bazel run"
+        " //experiments:simulate` plays clusters that no one machine can be."
     )
 
 

@@ -10,7 +10,7 @@ import statistics
 
 import numpy
 
-from experiments import bound, matrix, network
+from experiments import matrix, network
 
 COLUMNS = (
     "run model scheme placement schedule device batch_size workers shards repeat"
@@ -18,7 +18,7 @@ COLUMNS = (
     " iteration_seconds_median iteration_seconds_p10 iteration_seconds_p90"
     " wall_iteration_seconds_median wall_iteration_seconds_p10 wall_iteration_seconds_p90"
     " images_per_second speedup_over_1_worker speedup_over_layer_based"
-    " bound_seconds wall_bound_seconds efficiency"
+    " bound_seconds wall_bound_seconds efficiency simulated_seconds"
     " compute_seconds exchange_wait_seconds"
     " shard_bytes_in_predicted shard_bytes_in_measured"
     " shard_bytes_out_predicted shard_bytes_out_measured bytes_error"
@@ -29,7 +29,7 @@ COLUMNS = (
 class Measured:
     """One cell of the matrix: one or all of its runs."""
 
-    def __init__(self, kind, experiment, run, plan, results):
+    def __init__(self, experiment, run, plan, results):
         proto = experiment.proto
         dilation = proto.time_dilation
         self.run = run
@@ -52,29 +52,8 @@ class Measured:
         uses = [r["processor_use"] for r in results if r["processor_use"] is not None]
         self.processor_use = max(uses, default=None)
         self.processor_bound = (self.processor_use or 0) > proto.processor_bound_above
-        self.bound = iteration_bound(kind, experiment, run, plan, self.compute)
+        self.bound = plan.bound_seconds
         self.efficiency = self.bound / self.median if self.bound else None
-
-
-def iteration_bound(kind, experiment, run, plan, compute_seconds):
-    """In seconds of the emulated cluster; None where the links' rate is not known."""
-    if kind == network.HOST:
-        return None
-
-    def rate(gbps):
-        return bound.payload_bytes_per_second(
-            gbps, experiment.proto.mtu, on_cable=kind == network.REMOTE
-        )
-
-    return bound.iteration_seconds(
-        plan,
-        run.workers,
-        run.schedule,
-        # Without a device, what the machine spends on making gradients is no one's time.
-        0 if experiment.emulated and run.device == "none" else compute_seconds,
-        rate(experiment.proto.link_gbps),
-        [rate(experiment.shard_link_gbps(i)) for i in range(run.shards)],
-    )
 
 
 def _means(lists):
@@ -92,7 +71,7 @@ class Results:
         for run, result in stored.items():
             by_cell.setdefault(run.cell, []).append(result)
         self.cells = {
-            cell: Measured(kind, experiment, cell, plans[cell], results)
+            cell: Measured(experiment, cell, plans[cell], results)
             for cell, results in by_cell.items()
         }
         self._plans = plans
@@ -148,9 +127,7 @@ class Results:
 
     def rows(self):
         for run, result in self._stored.items():
-            measured = Measured(
-                self.kind, self.experiment, run, self._plans[run.cell], [result]
-            )
+            measured = Measured(self.experiment, run, self._plans[run.cell], [result])
             yield self._row(measured, result["run_seconds"])
 
     def csv(self):
@@ -192,6 +169,7 @@ class Results:
             "bound_seconds": measured.bound,
             "wall_bound_seconds": measured.bound and measured.bound * dilation,
             "efficiency": measured.efficiency,
+            "simulated_seconds": measured.plan.simulated_seconds,
             "compute_seconds": measured.compute,
             "exchange_wait_seconds": measured.wait,
             "shard_bytes_in_predicted": measured.plan.bytes_in,

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import time
 
-from experiments import matrix, network
+from experiments import hosts, matrix, network
 from experiments.processor import ProcessorWatch
 
 _CONFIG = "cluster.textproto"
@@ -56,11 +56,11 @@ class _Process:
     def error(self, what):
         with open(self._log_path, encoding="utf-8", errors="replace") as file:
             lines = file.read().strip().splitlines()[-_LOG_LINES:]
-        return RunError("\n  ".join([f"{self.name} {what}; its log, {self._log_path}, ends:", *lines]))
+        head = f"{self.name} {what}; its log, {self._log_path}, ends:"
+        return RunError("\n  ".join([head, *lines]))
 
     def close(self):
-        self._popen.stdin.close()
-        self._popen.wait()
+        hosts.end(self._popen)
 
 
 def execute(kind, experiment, run, programs, folder, on_tick):

@@ -16,10 +16,10 @@ import sys
 from google.protobuf import text_format
 
 from experiments import charts, experiment_config, matrix, network, output_folder, paper
-from experiments import plans, report, run, simulator
+from experiments import plans, report, run
 from experiments.hosts import HostError
 from experiments.progress import Progress
-from experiments.results import Results, iteration_bound
+from experiments.results import Results
 
 _FAILURE = 1
 _USAGE = 2
@@ -34,6 +34,7 @@ class Programs:
     ps: str
     worker: str
     psctl: str
+    simulate: str
 
 
 def _runfile(path):
@@ -53,11 +54,6 @@ def _arguments():
         help="namespaces: an emulated network with shaped links (default);\n"
         "host: this machine's own, unshaped",
     )
-    parser.add_argument(
-        "--simulate",
-        metavar="PROGRAM",
-        help="//experiments:simulate, to compare every measurement with",
-    )
     return parser.parse_args()
 
 
@@ -76,9 +72,9 @@ def _network_kind(experiment, asked):
     return network.REMOTE
 
 
-def _weight(kind, experiment, one, plan):
+def _weight(experiment, plan):
     """What a run is expected to take: seconds where the links' rate is known."""
-    seconds = iteration_bound(kind, experiment, one, plan, compute_seconds=0)
+    seconds = plan.simulated_seconds
     wall = seconds * experiment.proto.time_dilation if seconds else sum(plan.bytes_in)
     return wall * matrix.iterations(experiment)
 
@@ -88,9 +84,7 @@ def _measure(kind, experiment, all_runs, predicted, programs, folder):
     stored = folder.stored(all_runs)
     if stored:
         print(f"{len(stored)} of {matrix.count(len(all_runs), 'run')} are done already", flush=True)
-    weights = {
-        one: _weight(kind, experiment, one, predicted[one.cell]) for one in all_runs
-    }
+    weights = {one: _weight(experiment, predicted[one.cell]) for one in all_runs}
     known = [(weights.pop(one), result["run_seconds"]) for one, result in stored.items()]
     progress = Progress(weights, known)
     for one in weights:
@@ -114,18 +108,14 @@ def _measure(kind, experiment, all_runs, predicted, programs, folder):
     return Results(kind, experiment, predicted, stored)
 
 
-def _report(results, programs, folder, simulate):
+def _report(results, programs, folder):
     folder.write("results.csv", results.csv())
     explained = None
     if results.experiment.proto.cluster.model.builtin == "vgg16":
-        explained = paper.explain(programs.psctl)
-    simulated = {}
-    if simulate:
-        for cell in results.cells:
-            simulated[cell] = simulator.iteration_seconds(simulate, results.experiment, cell)
+        explained = paper.explain(programs)
     command = "bazel run -c opt //experiments:sharding -- " + shlex.join(sys.argv[1:])
     drawn = charts.draw(results, folder.path)
-    folder.write("report.md", report.write(results, drawn, explained, simulated, command))
+    folder.write("report.md", report.write(results, drawn, explained, command))
     print("", *results.headlines(), "", sep="\n")
     print(f"report: {folder.file('report.md')}")
     print("charts: " + ", ".join(folder.file(f"{name}.svg") for name in drawn))
@@ -134,13 +124,16 @@ def _report(results, programs, folder, simulate):
 def main():
     arguments = _arguments()
     programs = Programs(
-        _runfile("server/ps"), _runfile("worker/worker"), _runfile("tools/psctl")
+        _runfile("server/ps"),
+        _runfile("worker/worker"),
+        _runfile("tools/psctl"),
+        _runfile("experiments/simulate"),
     )
     try:
         experiment = experiment_config.load(_from_user(arguments.config))
         kind = _network_kind(experiment, arguments.network)
         all_runs = matrix.runs(experiment)
-        predicted = plans.load(experiment, all_runs, programs.psctl)
+        predicted = plans.load(kind, experiment, all_runs, programs)
         folder = output_folder.OutputFolder(
             _from_user(arguments.out),
             {"network": kind, "config": text_format.MessageToString(experiment.proto)},
@@ -150,14 +143,14 @@ def main():
         return _USAGE
     try:
         results = _measure(kind, experiment, all_runs, predicted, programs, folder)
-        _report(results, programs, folder, arguments.simulate)
+        _report(results, programs, folder)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return _INTERRUPTED
     except network.NetworkError as error:
         print(error, file=sys.stderr)
         return _NO_NETWORK
-    except (HostError, run.RunError, simulator.SimulatorError) as error:
+    except (HostError, run.RunError) as error:
         print(f"{error}\nwhat is done is kept; the same command goes on", file=sys.stderr)
         return _FAILURE
     return 0

@@ -2,8 +2,8 @@
 """Counts the test cases of all test targets of a `bazel test`.
 
 Reads Bazel's build event file, and from each target's log the summary that Catch2, or
-Python's unittest, prints in the end. A target without one (it crashed, ran out of time, was not built
-or did not run) and a failed build count as one failure each, and are named.
+Python's unittest, prints in the end. A target without one (it crashed, ran out of time,
+was not built or did not run) and a failed build count as one failure each, and are named.
 The last line is "N passed, M failed"; the exit code is 0 only for M = 0 and N > 0.
 """
 

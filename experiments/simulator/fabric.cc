@@ -105,7 +105,6 @@ void Fabric::Sent(int source) {
   const int index = from.destination;
   const double bytes = options_.chunk_bytes[sent.chunk];
   source_bytes_[source] += bytes;
-  options_.sent(source, index, sent.chunk);
 
   // The destination's link has worked on the chunk since its first byte left. Times of arrival
   // never decrease: neither `now` nor `free_at` does.

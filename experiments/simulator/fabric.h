@@ -28,8 +28,7 @@ class Fabric final : private EventQueue::Target {
     int window = 1;
     // Waiting chunks leave by number, the smallest first; otherwise in the order of Send.
     bool by_priority = false;
-    Callback sent;       // the chunk has left the source
-    Callback delivered;  // it has reached the destination
+    Callback delivered;  // a chunk has reached its destination
   };
 
   // `events` must outlive the fabric.

@@ -37,7 +37,6 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                  .chunk_bytes = gradient_bytes_,
                  .window = config.proto().limits().connections(),
                  .by_priority = layers_.schedule == ExchangeConfig::FULL,
-                 .sent = [this](int worker, int, uint32_t) { workers_[worker].Sent(); },
                  .delivered = [this](int worker, int shard,
                                      uint32_t chunk) { TakeIn(worker, shard, chunk); }},
                 &events_),
@@ -46,7 +45,6 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                 .chunk_bytes = parameter_bytes_,
                 .window = config.proto().limits().connections(),
                 .by_priority = layers_.schedule == ExchangeConfig::FULL,
-                .sent = [](int, int, uint32_t) {},
                 .delivered =
                     [this](int shard, int worker, uint32_t chunk) {
                       Count(worker, parameter_bytes_[chunk],
@@ -120,6 +118,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   void TakeIn(int worker, int index, uint32_t chunk) {
     const double bytes = gradient_bytes_[chunk];
     Count(worker, bytes, &simulation_.shard_payload[index].bytes_in);
+    workers_[worker].Pushed();
     Shard& shard = shards_[index];
     shard.free_at = std::max(shard.free_at, events_.now()) + bytes / rates_.shard_processing[index];
     shard.gradients.push_back({shard.free_at, worker, chunk});

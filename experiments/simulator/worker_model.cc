@@ -78,7 +78,7 @@ void WorkerModel::BeginExchange() {
   for (size_t layer = 0; layer < layers_.chunks.size(); ++layer) {
     layer_unanswered_[layer] = layers_.chunks[layer].size();
   }
-  unsent_ = unanswered_ = layers_.of_chunk.size();
+  unpushed_ = unanswered_ = layers_.of_chunk.size();
   phase_ = Phase::kBackward;
   layer_ = layers_.times.size() - 1;
 }
@@ -95,13 +95,13 @@ void WorkerModel::EndCompute() {
   layer_ = 0;
 }
 
-void WorkerModel::Sent() {
-  if (--unsent_ > 0) return;
+void WorkerModel::Pushed() {
+  if (--unpushed_ > 0) return;
   for (const uint32_t chunk : std::exchange(held_replies_, {})) network_->Reply(rank_, chunk);
 }
 
 void WorkerModel::Reply(uint32_t chunk) {
-  if (layers_.schedule == ExchangeConfig::SEQUENTIAL && unsent_ > 0) {
+  if (layers_.schedule == ExchangeConfig::SEQUENTIAL && unpushed_ > 0) {
     held_replies_.push_back(chunk);
   } else {
     network_->Reply(rank_, chunk);

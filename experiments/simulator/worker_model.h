@@ -13,7 +13,7 @@ namespace ps {
 
 // One worker: when it computes which layer, when its chunks leave, and what it waits for.
 //
-//   forward ---> backward ---> SEQUENTIAL: push all; once all have left, replies may come
+//   forward ---> backward ---> SEQUENTIAL: push all; replies come once all are there
 //      ^            |          the others: push each layer as it is computed
 //      |            v
 //      +------- all parameters back; under FULL at once, and forward waits for each layer's
@@ -50,8 +50,8 @@ class WorkerModel final : private EventQueue::Target {
   // The iteration whose gradients travel, or travelled last.
   int iteration() const { return iteration_; }
 
-  // A pushed chunk has left; a shard has an answer; the answer is here.
-  void Sent();
+  // A chunk has reached its shard; a shard has an answer; the answer is here.
+  void Pushed();
   void Reply(uint32_t chunk);
   void Answered(uint32_t chunk);
 
@@ -78,10 +78,10 @@ class WorkerModel final : private EventQueue::Target {
   bool computing_ = false;
   int iteration_ = -1;
   bool has_next_ = true;   // an iteration after the one whose parameters are back
-  size_t unsent_ = 0;      // chunks of this iteration that have not left
+  size_t unpushed_ = 0;    // chunks of this iteration that have not reached their shard
   size_t unanswered_ = 0;  // that are not back
   std::vector<size_t> layer_unanswered_;
-  std::vector<uint32_t> held_replies_;  // SEQUENTIAL: until everything has left
+  std::vector<uint32_t> held_replies_;  // SEQUENTIAL: until everything is pushed
 };
 
 }  // namespace ps

@@ -52,7 +52,12 @@ class OutputFolderTest(unittest.TestCase):
         self.assertEqual(folder.stored(runs), {runs[2]: {"iteration_seconds": [1.5]}})
 
     def test_results_of_another_experiment_are_refused(self):
+        run = matrix.runs(fixture.experiment())[0]
+        folder = OutputFolder(self.path, {"config": "none is stored"})
+        del folder
         folder = OutputFolder(self.path, {"config": "one"})
+        os.makedirs(folder.run_folder(run))
+        folder.store(run, {})
         del folder
         OutputFolder(self.path, {"config": "one"})
         with self.assertRaisesRegex(OutputFolderError, "results of another config"):

@@ -3,6 +3,7 @@
 import unittest
 
 from experiments import matrix, paper
+from tests.experiments import fixture
 
 
 class PaperTest(unittest.TestCase):
@@ -11,7 +12,7 @@ class PaperTest(unittest.TestCase):
         self.assertAlmostEqual((outside + 8) / (outside + 5), 1.2)
 
     def test_the_four_worker_figure_explains_the_eight_worker_figure(self):
-        explained = paper.explain("tools/psctl")
+        explained = paper.explain(fixture.Programs)
         self.assertEqual(explained.model_bytes, 4 * 138_357_544)
         # Pushed and pulled by 4 workers: the half of all parameters on each shard, or fc6.
         rate = 1250e6 * 1448 / 1538

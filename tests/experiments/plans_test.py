@@ -1,10 +1,11 @@
 """Plans, and configs that psctl refuses."""
 
+import glob
 import unittest
 
-from experiments import experiment_config, matrix, plans
+from experiments import experiment_config, matrix, network, plans
+from tests.experiments import fixture
 
-_PSCTL = "tools/psctl"
 _CLUSTER = """\
 cluster {
   model {
@@ -21,9 +22,9 @@ schedule: FULL
 """
 
 
-def _load(text):
+def _load(text, kind=network.NAMESPACES):
     experiment = experiment_config.parse(text, "e.textproto")
-    return plans.load(experiment, matrix.runs(experiment), _PSCTL)
+    return plans.load(kind, experiment, matrix.runs(experiment), fixture.Programs)
 
 
 class PlansTest(unittest.TestCase):
@@ -38,6 +39,25 @@ class PlansTest(unittest.TestCase):
         self.assertEqual(sum(loaded[4].bytes_out), 4 * 4 * 13002)
         self.assertEqual(len(loaded[4].bytes_out), 2)
         self.assertEqual(loaded[4].model, "mnist_mlp")
+
+    def test_the_bound_is_that_of_the_links_less_framing_whatever_the_dilation(self):
+        text = _CLUSTER + _REST + "link_gbps: 10\nshard_link_gbps: 5\n"
+        wall = {cell.workers: plan for cell, plan in _load(text).items()}
+        rate = 5e9 / 8 * 1448 / 1514  # of the slow shard's link
+        self.assertAlmostEqual(wall[2].bound_seconds, 2 * 4 * 13002 / rate)
+        self.assertGreaterEqual(wall[2].simulated_seconds, wall[2].bound_seconds)
+        dilated = _load(text + "time_dilation: 4\n").values()
+        for plan, undilated in zip(dilated, wall.values()):
+            self.assertAlmostEqual(plan.bound_seconds, undilated.bound_seconds)
+        on_cable = {cell.workers: p for cell, p in _load(text, network.REMOTE).items()}
+        self.assertAlmostEqual(
+            on_cable[2].bound_seconds, wall[2].bound_seconds * 1538 / 1514
+        )
+
+    def test_without_links_there_is_no_bound(self):
+        for plan in _load(_CLUSTER + _REST, network.HOST).values():
+            self.assertIsNone(plan.bound_seconds)
+            self.assertIsNone(plan.simulated_seconds)
 
     def test_a_wrong_field_of_the_cluster_is_named_at_its_line(self):
         text = _CLUSTER.replace("  update", "  limits { chunk_bytes: 7 }\n  update") + _REST
@@ -60,6 +80,16 @@ class PlansTest(unittest.TestCase):
     def test_an_unknown_device_is_refused(self):
         text = _CLUSTER + _REST + 'device: "abacus"\n'
         self.assertRegex(self.refused(text), r'e\.textproto:11: device: .*abacus.*allowed: ')
+
+    def test_every_example_has_plans(self):
+        paths = glob.glob("configs/*_sharding*.textproto")
+        self.assertGreater(len(paths), 1)
+        for path in paths:
+            with self.subTest(path):
+                experiment = experiment_config.load(path)
+                runs = matrix.runs(experiment)
+                loaded = plans.load(network.NAMESPACES, experiment, runs, fixture.Programs)
+                self.assertEqual(set(loaded), {run.cell for run in runs})
 
 
 if __name__ == "__main__":

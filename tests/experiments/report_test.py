@@ -5,7 +5,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from experiments import charts, experiment_config, matrix, network, paper, report, simulator
+from experiments import charts, experiment_config, network, paper, report
 from experiments.results import Results
 from tests.experiments import fixture
 
@@ -18,12 +18,13 @@ def _results(text=fixture.EXPERIMENT):
 
 class ReportTest(unittest.TestCase):
     def test_it_shows_each_cell_beside_its_bound_and_flags_those_bound_by_the_processor(self):
-        text = report.write(_results(), ["speedup_none"], None, {}, "the command")
+        text = report.write(_results(), ["speedup_none"], None, "the command")
         self.assertIn(
-            "| 4 | 2 | memory-based | full | communication only | 0.020 (0.019-0.022) | 0.017"
-            " | 1.20 | 84% | 2,000.0 | 2.00 | 1.50 | 95% ! |",
+            "| 4 | 2 | memory-based | full | communication only | 0.020 (0.019-0.022) | 0.020"
+            " | 1.00 | 100% | 2,000.0 | 2.00 | 1.50 | 95% ! |",
             text,
         )
+        self.assertIn("4 of 4 are at most 1.10 times their bound", text)
         self.assertIn("more than 90% of the machine's processors", text)
         self.assertIn("| 4 | 2 | layer-based (greedy) | 0 | 3.0 | 3.0 | 3.0 | 3.0 |", text)
         self.assertIn("the largest difference is 1.00%", text)
@@ -31,11 +32,10 @@ class ReportTest(unittest.TestCase):
         self.assertIn("`the command`", text)
         self.assertIn("dilated 2 times", text)
         self.assertNotIn("The paper explained", text)
-        self.assertNotIn("The simulator", text)
 
     def test_the_paper_is_explained_beside_this_system(self):
         explained = paper.Paper(4e6, 0.05, {4: 1.2, 8: 1.7}, {})
-        text = report.write(_results(), [], explained, {}, "")
+        text = report.write(_results(), [], explained, "")
         self.assertIn("| the paper, measured | 1.20 | 1.66 |", text)
         self.assertIn("fitted on the first | 1.20 | 1.70 |", text)
         self.assertIn("this system, `full`, communication only, measured | 1.50 | - |", text)
@@ -43,12 +43,10 @@ class ReportTest(unittest.TestCase):
         self.assertIn("with its measured exchange | 1.00 | - |", text)
 
     def test_the_simulator_stands_beside_the_measurement_with_its_error(self):
-        results = _results()
-        simulated = {cell: 0.021 if cell.workers == 4 else 0.02 for cell in results.cells}
-        text = report.write(results, [], None, simulated, "")
-        self.assertIn("memory-based, full, communication only | 0.020 | 0.021 | +5.0% |", text)
-        self.assertIn("| 0.030 | 0.021 | -30.0% |", text)
-        self.assertIn("Within 10 % in 1 of 4.", text)
+        text = report.write(_results(), [], None, "")
+        self.assertIn("memory-based, full, communication only | 0.020 | 0.025 | +25.0% |", text)
+        self.assertIn("(greedy), full, communication only | 0.030 | 0.037 | +25.0% |", text)
+        self.assertIn("Within 10% in 0 of 4.", text)
 
     def test_charts_are_images(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -62,30 +60,6 @@ class ReportTest(unittest.TestCase):
                     content = file.read()
                 self.assertEqual(content[:8], b"\x89PNG\r\n\x1a\n")
                 self.assertEqual(content[-8:-4], b"IEND")
-
-    def test_the_simulator_is_asked_for_the_same_cluster_in_dilated_time(self):
-        experiment = experiment_config.parse(
-            fixture.EXPERIMENT + "shard_link_gbps: 0.5\n", "e.textproto"
-        )
-        run = [run for run in matrix.runs(experiment) if run.workers == 4][1]
-        with tempfile.TemporaryDirectory() as folder:
-            program = os.path.join(folder, "simulate")
-            with open(program, "w", encoding="utf-8") as file:
-                file.write(
-                    '#!/bin/sh\necho "$*" >"$0.arguments"\necho \'{"iteration_seconds": 0.05}\'\n'
-                )
-            os.chmod(program, 0o755)
-            self.assertEqual(simulator.iteration_seconds(program, experiment, run), 0.025)
-            with open(program + ".arguments", encoding="utf-8") as file:
-                self.assertRegex(
-                    file.read(),
-                    r"^--config=\S+ --workers=4 --shards=2 --link_gbps=0.5 --format=json"
-                    r" --shard_link_gbps=0:0.25\n$",
-                )
-            with open(program, "w", encoding="utf-8") as file:
-                file.write("#!/bin/sh\necho no such flag >&2\nexit 2\n")
-            with self.assertRaisesRegex(simulator.SimulatorError, "no such flag"):
-                simulator.iteration_seconds(program, experiment, run)
 
 
 if __name__ == "__main__":

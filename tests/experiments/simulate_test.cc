@@ -1,0 +1,78 @@
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "nlohmann/json.hpp"
+#include "tests/experiments/cluster_fixture.h"
+#include "tests/testing/program.h"
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+namespace {
+
+struct Result {
+  int code;
+  std::string output;
+};
+
+Result Simulate(const std::vector<std::string>& flags) {
+  const ScratchFolder folder;
+  const std::string config = folder.Write(
+      "run.textproto", ClusterConfigOf(2, 2, kMemoryBased, "FULL").proto().DebugString());
+  std::vector<std::string> command = {"experiments/simulate", "--config=" + config};
+  command.insert(command.end(), flags.begin(), flags.end());
+  Program program(command);
+  const int code = program.Wait();
+  return {code, program.output()};
+}
+
+TEST_CASE("simulate prints what an iteration takes, beside the bound, for people and programs") {
+  const Result text = Simulate({"--workers=4"});
+  CHECK(text.code == 0);
+  CHECK(absl::StrContains(text.output, "memory_based, full, sync: 4 workers, 2 shards"));
+  CHECK(absl::StrContains(text.output, "efficiency"));
+  CHECK(absl::StrContains(text.output, "shard 1"));
+
+  const Result result = Simulate({"--workers=4", "--shards=3", "--link_gbps=1", "--iterations=3",
+                                  "--shard_link_gbps=2:0.5", "--format=json"});
+  CHECK(result.code == 0);
+  const auto json = nlohmann::json::parse(result.output, nullptr, false);
+  REQUIRE_FALSE(json.is_discarded());
+  CHECK(json["schedule"] == "FULL");
+  CHECK(json["each_iteration_seconds"].size() == 3);
+  CHECK(json["iteration_seconds"].get<double>() >= json["bound_seconds"].get<double>());
+  CHECK(json["efficiency"].get<double>() ==
+        Approx(json["bound_seconds"].get<double>() / json["iteration_seconds"].get<double>()));
+  REQUIRE(json["shards"].size() == 3);
+  REQUIRE(json["workers"].size() == 4);
+  double bytes_in = 0;
+  for (const auto& shard : json["shards"])
+    bytes_in += shard["bytes_in_per_iteration"].get<double>();
+  CHECK(bytes_in == 4 * 430000 * 4);
+  CHECK(json["shards"][2]["payload_bytes_per_second"].get<double>() ==
+        Approx(json["shards"][0]["payload_bytes_per_second"].get<double>() / 2));
+  CHECK(json["shards"][2]["utilisation_in"].get<double>() > 0.5);
+  CHECK(json["shards"][2]["utilisation_in"].get<double>() <= 1);
+}
+
+TEST_CASE("simulate refuses what cannot be, and says what is allowed") {
+  const auto refused = [](const std::vector<std::string>& flags, const std::string& message) {
+    const Result result = Simulate(flags);
+    CAPTURE(flags, result.output);
+    CHECK(result.code == 2);
+    CHECK(absl::StrContains(result.output, message));
+  };
+  refused({"--workers=0"}, "workers: is 0, allowed: 1 to 1024");
+  refused({"--link_gbps=0"}, "--link_gbps: is 0, allowed: a number above 0");
+  refused({"--link_gbps=-5"}, "--link_gbps: is -5, allowed: a number above 0");
+  refused({"--worker_link_gbps=2:10"}, "--worker_link_gbps: the rank of \"2:10\" is not there");
+  refused({"--iterations=0"}, "--iterations: is 0, allowed: at least 1");
+  refused({"--format=xml"}, "--format: is \"xml\", allowed: table, json");
+  refused({"--lnk_gbps=1"}, "unknown flag --lnk_gbps");
+  refused({"--set=wrkers=1"}, "wrkers: unknown field");
+  refused({"--set=compute.emulated={device: 'abacus'}"}, "abacus");
+}
+
+}  // namespace
+}  // namespace ps

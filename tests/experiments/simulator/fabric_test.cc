@@ -1,0 +1,142 @@
+#include "experiments/simulator/fabric.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <tuple>
+#include <vector>
+
+namespace ps {
+namespace {
+
+struct Arrived {
+  double time;
+  int source;
+  int destination;
+  uint32_t chunk;
+
+  friend bool operator==(const Arrived&, const Arrived&) = default;
+};
+
+// A fabric on its own, with chunks of 1 byte but the fourth, which has 2.
+class Network {
+ public:
+  Network(std::vector<double> source_rates, std::vector<double> destination_rates,
+          bool by_priority = false, int window = 2)
+      : fabric_({.source_rates = std::move(source_rates),
+                 .destination_rates = std::move(destination_rates),
+                 .chunk_bytes = {1, 1, 1, 2},
+                 .window = window,
+                 .by_priority = by_priority,
+                 .delivered =
+                     [this](int source, int destination, uint32_t chunk) {
+                       arrived_.push_back({events_.now(), source, destination, chunk});
+                     }},
+                &events_) {}
+
+  Fabric& fabric() { return fabric_; }
+
+  const std::vector<Arrived>& Run() {
+    while (events_.RunNext()) {
+    }
+    return arrived_;
+  }
+
+ private:
+  EventQueue events_;
+  std::vector<Arrived> arrived_;
+  Fabric fabric_;
+};
+
+TEST_CASE("A chunk passes both links at once, and as fast as the slower one") {
+  Network fast({1}, {4});
+  fast.fabric().Send(0, 0, 0);
+  CHECK(fast.Run() == std::vector<Arrived>{{1, 0, 0, 0}});
+  Network slow({4}, {1});
+  slow.fabric().Send(0, 0, 0);
+  CHECK(slow.Run() == std::vector<Arrived>{{1, 0, 0, 0}});
+}
+
+TEST_CASE("Chunks leave in the order of their sending, or by number") {
+  for (const bool by_priority : {false, true}) {
+    CAPTURE(by_priority);
+    Network network({1}, {1}, by_priority);
+    for (const uint32_t chunk : {2, 3, 0, 1}) network.fabric().Send(0, 0, chunk);
+    std::vector<uint32_t> order;
+    for (const Arrived& arrived : network.Run()) order.push_back(arrived.chunk);
+    CHECK(order ==
+          (by_priority ? std::vector<uint32_t>{0, 1, 2, 3} : std::vector<uint32_t>{2, 3, 0, 1}));
+    CHECK(network.Run().back().time == 5);
+  }
+}
+
+TEST_CASE("Sources share the link of a destination, and it is never idle") {
+  Network network({1, 1, 1}, {1});
+  for (int source = 0; source < 3; ++source) {
+    network.fabric().Send(source, 0, 0);
+    network.fabric().Send(source, 0, 1);
+  }
+  const std::vector<Arrived>& arrived = network.Run();
+  REQUIRE(arrived.size() == 6);
+  for (int i = 0; i < 6; ++i) CHECK(arrived[i].time == i + 1);
+  // Everybody's first chunk comes before anybody's second.
+  CHECK(std::all_of(arrived.begin(), arrived.begin() + 3,
+                    [](const Arrived& a) { return a.chunk == 0; }));
+}
+
+TEST_CASE("A source serves its destinations in turn, and equal sources begin at different ones") {
+  Network network({1, 1}, {1, 1});
+  for (int source = 0; source < 2; ++source) {
+    for (int destination = 0; destination < 2; ++destination) {
+      network.fabric().Send(source, destination, 0);
+      network.fabric().Send(source, destination, 1);
+    }
+  }
+  const std::vector<Arrived> arrived = network.Run();
+  REQUIRE(arrived.size() == 8);
+  CHECK(arrived.back().time == 4);  // no link was idle
+  CHECK(arrived[0].destination != arrived[1].destination);
+}
+
+TEST_CASE("A slow destination holds up nobody else") {
+  Network network({1}, {0.01, 1});
+  for (const uint32_t chunk : {0, 1, 2}) {
+    network.fabric().Send(0, 0, chunk);
+    network.fabric().Send(0, 1, chunk);
+  }
+  const std::vector<Arrived> arrived = network.Run();
+  REQUIRE(arrived.size() == 6);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(arrived[i].destination == 1);
+    // Two chunks are under way to the slow one.
+    CHECK(arrived[i].time <= 5);
+  }
+  CHECK(arrived.back().time == Approx(300).margin(1));
+}
+
+TEST_CASE("Every byte that is sent is counted at both of its links") {
+  Network network({1, 2}, {3, 4, 5});
+  for (const auto& [source, destination, chunk] :
+       std::vector<std::tuple<int, int, uint32_t>>{{0, 0, 0}, {0, 2, 3}, {1, 2, 1}, {1, 2, 3}}) {
+    network.fabric().Send(source, destination, chunk);
+  }
+  CHECK(network.Run().size() == 4);
+  CHECK(network.fabric().source_bytes() == std::vector<double>{3, 3});
+  CHECK(network.fabric().destination_bytes() == std::vector<double>{1, 0, 5});
+}
+
+TEST_CASE("More than 64 destinations are served, each once a round") {
+  constexpr int kDestinations = 150;
+  Network network({1}, std::vector<double>(kDestinations, 1));
+  for (const uint32_t chunk : {0, 1}) {
+    for (int i = 0; i < kDestinations; ++i) network.fabric().Send(0, i, chunk);
+  }
+  const std::vector<Arrived> arrived = network.Run();
+  REQUIRE(arrived.size() == 2 * kDestinations);
+  for (int i = 0; i < 2 * kDestinations; ++i) {
+    CHECK(arrived[i].destination == i % kDestinations);
+    CHECK(arrived[i].chunk == static_cast<uint32_t>(i / kDestinations));
+  }
+}
+
+}  // namespace
+}  // namespace ps
