@@ -87,7 +87,7 @@ TEST_CASE_METHOD(ShardFixture, "a worker whose config has another encoding is re
   JoinRequest request = RequestFor(*other.config, 0);
   *request.mutable_config() = other.config->Contract();
   CHECK_THAT(Message(shard->Join(request, "test").status()),
-             Contains("exchange: { gradient_encoding: FLOAT16 }"));
+             Contains("exchange.gradient_encoding: FLOAT16"));
 }
 
 TEST_CASE_METHOD(ShardFixture, "a gradient in another encoding is refused and changes nothing") {
