@@ -10,7 +10,9 @@
 
 namespace ps {
 
-// The least time of an iteration that the machines allow, whatever the order of chunks.
+// The least time of an iteration that the machines allow, whatever the order of chunks. For
+// SEQUENTIAL it supposes workers in step: out of step, one pulls while another pushes, and an
+// iteration can take as little as the longest of the parts.
 struct Bound {
   double compute_seconds = 0;  // of the slowest worker
   double push_seconds = 0;     // of the busiest link or shard, gradients
