@@ -216,6 +216,8 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   problems->Require(limits.held_bytes() >= chunk_bytes, "limits.held_bytes", limits.held_bytes(),
                     absl::StrCat("at least limits.chunk_bytes, ", chunk_bytes),
                     {"limits.chunk_bytes"});
+  problems->Require(limits.lead_bytes() >= 0, "limits.lead_bytes", limits.lead_bytes(),
+                    "at least 0");
   problems->RequireRange("limits.connections", limits.connections(), 1, kMaxConnections);
   problems->RequireRange("limits.window_bytes", limits.window_bytes(), kMinWindowBytes,
                          kMaxWindowBytes);

@@ -3,7 +3,7 @@
 
 namespace ps {
 
-// What gRPC and Abseil need in a process that exchanges gradients. Called once, by main, which
+// What tcmalloc, gRPC and Abseil need in a process that exchanges gradients. Called once, by main, which
 // blocks signals first: it starts threads.
 //
 // Sends what gRPC's core logs to spdlog, at level debug: the statuses that its calls return say the

@@ -28,6 +28,11 @@ _SUBNET = ipaddress.ip_network("10.0.0.0/16")
 _BURST_BYTES = 128 * 1024
 # How long tbf queues before it drops.
 _LATENCY = "50ms"
+# The host's default may be another, and only this one may be chosen everywhere.
+_CONGESTION_CONTROL = "reno"
+# Packets that the kernel hands down whole have at least so many segments (64 KiB, its most): a
+# connection with a small part of a link would otherwise send them one or a few at a time.
+_SEGMENTS = 44
 
 # The mounts are of a namespace of their own; /proc is the host's, so that the number is
 # that of this process as seen from outside.
@@ -212,4 +217,7 @@ def _host_commands(name, address, gbps, mtu):
         f"ip -n {name} address add {address}/{_SUBNET.prefixlen} dev eth0",
         f"ip -n {name} link set eth0 up",
         f"ip -n {name} link set lo up",
+        f"nsenter --net=/run/netns/{name} sh -c '"
+        f"cd /proc/sys/net/ipv4 && echo {_CONGESTION_CONTROL} >tcp_congestion_control"
+        f" && echo {_SEGMENTS} >tcp_min_tso_segs'",
     ]

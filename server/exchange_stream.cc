@@ -63,7 +63,17 @@ void ExchangeStream::OnReadDone(bool ok) {
 
 void ExchangeStream::ResumeRead() {
   if (!read_paused_ || ending_ || held_bytes_ > held_bytes_limit_) return;
-  if (replies_.size() > replies_limit_) return;
+  if (replies_.size() > replies_limit_ || alarm_set_) return;
+  if (const absl::Duration wait = shard_->PushWait(worker_); wait > absl::ZeroDuration()) {
+    alarm_set_ = true;
+    alarm_ = std::make_unique<grpc::Alarm>();  // the last one may be ringing just now
+    alarm_->Set(absl::ToChronoTime(absl::Now() + wait), [self = shared_from_this()](bool) {
+      absl::MutexLock lock(&self->mutex_);
+      self->alarm_set_ = false;
+      self->ResumeRead();
+    });
+    return;
+  }
   read_paused_ = false;
   StartRead(&read_);
 }
@@ -115,6 +125,7 @@ void ExchangeStream::End(const absl::Status& status) {
     if (std::exchange(ending_, true)) return;
     end_status_ = status;
     if (!status.ok()) replies_.clear();
+    if (alarm_set_) alarm_->Cancel();
     if (std::exchange(writing_, true)) return;
   }
   WriteNext();

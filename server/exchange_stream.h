@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/chunk_queue.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/gradient.h"
@@ -21,7 +22,8 @@ namespace ps {
 // first. The worker holds its rank while it lives.
 //
 // Bounds: it reads the next chunk only after the shard has dealt with the last one, and
-// not while the shard holds more than limits.held_bytes of this stream's gradients, nor
+// not while the worker is too far ahead of others (UpdatePolicy::PushWait), nor while the
+// shard holds more than limits.held_bytes of this stream's gradients, nor
 // while more replies than the shard has chunks wait for a worker that does not read them;
 // a reply takes memory of its own only while it is being written, one at a time.
 //
@@ -96,6 +98,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   size_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool read_paused_ ABSL_GUARDED_BY(mutex_) = false;  // no read is under way
+  bool alarm_set_ ABSL_GUARDED_BY(mutex_) = false;    // to resume it
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ps

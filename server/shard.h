@@ -45,6 +45,8 @@ class Shard {
   Membership& membership() { return membership_; }
   ShardCounters& counters() { return counters_; }
   ParameterStore& store() { return *store_; }
+  // See UpdatePolicy::PushWait.
+  absl::Duration PushWait(uint32_t worker) const { return policy_->PushWait(worker); }
   // See UpdatePolicy::RepliesMayBorrow.
   bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
 

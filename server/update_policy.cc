@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/push_pacing.h"
 
 namespace ps {
 namespace {
@@ -34,10 +35,14 @@ absl::Status CountPush(const StoredChunk& chunk, const GradientHeader& header,
 
 class SyncPolicy final : public UpdatePolicy {
  public:
-  SyncPolicy(int workers, bool deterministic, ParameterStore* store, ShardCounters* counters,
+  SyncPolicy(const Config& config, ParameterStore* store, ShardCounters* counters,
              const Clock* clock)
-      : workers_(workers), deterministic_(deterministic), counters_(counters), clock_(clock) {
-    for (StoredChunk& chunk : store->chunks()) gathers_.emplace_back(&chunk, workers);
+      : workers_(config.workers()),
+        deterministic_(config.proto().update().deterministic()),
+        counters_(counters),
+        clock_(clock),
+        pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
+    for (StoredChunk& chunk : store->chunks()) gathers_.emplace_back(&chunk, workers_);
   }
 
   absl::Status Push(int index, Gradient gradient, std::shared_ptr<ReplySink> sink) override {
@@ -60,6 +65,7 @@ class SyncPolicy final : public UpdatePolicy {
       } else {
         absl::Status counted = CountPush(*gather.chunk, header, counters_);
         if (!counted.ok()) return counted;
+        pacing_.Pushed(header.worker, gather.chunk->info().size * sizeof(float));
         own.sink = std::move(sink);
         if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
         Contribute(gather, std::move(gradient));
@@ -68,6 +74,11 @@ class SyncPolicy final : public UpdatePolicy {
     }
     for (const auto& reply : released) reply->Reply(gather.chunk->info().id, header.iteration);
     return absl::OkStatus();
+  }
+
+  // In deterministic order the slowest may be held back for one that is ahead.
+  absl::Duration PushWait(uint32_t worker) const override {
+    return deterministic_ ? absl::ZeroDuration() : pacing_.Wait(worker);
   }
 
   // A worker sends the next gradient of a chunk only after it holds this reply, and the
@@ -169,6 +180,7 @@ class SyncPolicy final : public UpdatePolicy {
   const bool deterministic_;
   ShardCounters* const counters_;
   const Clock* const clock_;
+  PushPacing pacing_;
   std::deque<Gather> gathers_;  // parallel to the store's chunks
 };
 
@@ -197,6 +209,8 @@ class AsyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
+  absl::Duration PushWait(uint32_t) const override { return absl::ZeroDuration(); }
+
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
 
@@ -221,10 +235,8 @@ class AsyncPolicy final : public UpdatePolicy {
 
 std::unique_ptr<UpdatePolicy> UpdatePolicy::Create(const Config& config, ParameterStore* store,
                                                    ShardCounters* counters, const Clock* clock) {
-  const Update& update = config.proto().update();
-  if (update.policy() == Update::SYNC) {
-    return std::make_unique<SyncPolicy>(config.workers(), update.deterministic(), store, counters,
-                                        clock);
+  if (config.proto().update().policy() == Update::SYNC) {
+    return std::make_unique<SyncPolicy>(config, store, counters, clock);
   }
   return std::make_unique<AsyncPolicy>(config.workers(), store, counters);
 }

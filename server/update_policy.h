@@ -39,6 +39,10 @@ class UpdatePolicy {
   // Errors: FAILED_PRECONDITION for an iteration that this chunk cannot be at.
   virtual absl::Status Push(int index, Gradient gradient, std::shared_ptr<ReplySink> sink) = 0;
 
+  // How long the shard should not read on from `worker`, because it is ahead of others that the
+  // update needs; zero: it may. To be asked again after that time.
+  virtual absl::Duration PushWait(uint32_t worker) const = 0;
+
   // Whether a reply may borrow the parameters' memory: no update of a chunk can come
   // before every worker has received the reply to its last push of that chunk.
   virtual bool RepliesMayBorrow() const = 0;

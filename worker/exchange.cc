@@ -1,7 +1,7 @@
 // A push-pull, step by step:
-//   1. Begin marks every chunk as to be exchanged; PushChunks queues it on one of its shard's
+//   1. Begin marks every chunk as to be exchanged; PushChunks queues it for its shard's
 //      streams: all at once (PushPull) or as the layers' gradients come (Push).
-//   2. ShardStream asks for the message when the one before has passed flow control;
+//   2. A ShardStream takes the next one when the one before has passed flow control;
 //      GradientMessage lends it the gradient's own memory (Borrow), or encodes it.
 //   3. The shard answers (server/exchange_stream.cc); TakeParameters copies or decodes the
 //      received pieces to their final place and marks the chunk answered.
@@ -104,6 +104,7 @@ struct Exchange::ShardLink {
   std::string address;
   // Control calls have a connection of their own, so that they never queue behind data.
   std::unique_ptr<ParameterServer::Stub> control;
+  std::unique_ptr<PushQueue> queue;
   std::vector<std::unique_ptr<ShardStream>> streams;
   uint64_t start_iteration = 0;
   bool asked = false;             // to Join: it may have taken us though its answer was lost
@@ -122,35 +123,40 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
 
 void Exchange::OpenStreams() {
   const Limits& limits = config_.proto().limits();
-  const ExchangeConfig::Schedule schedule = config_.proto().exchange().schedule();
+  const int connections = limits.connections();
   const Plan& plan = config_.plan();
   ShardStream::Handler* const handler = this;
-  stream_of_chunk_.resize(plan.chunks().size());
-  holds_.resize(plan.chunks().size());
+  last_on_.assign(plan.chunks().size(), -1);
   for (int shard = 0; shard < config_.shards(); ++shard) {
     ShardLink& link = *links_[shard];
     start_iteration_ = std::max<int64_t>(start_iteration_, link.start_iteration);
-    for (int i = 0; i < limits.connections(); ++i) {
-      link.streams.push_back(std::make_unique<ShardStream>(
-          CreateBulkChannel(link.address, limits),
-          ShardStream::Options{.shard = shard,
-                               .worker = rank_,
-                               .incarnation = incarnation_,
-                               .order = schedule == ExchangeConfig::FULL ? ChunkOrder::kPriority
-                                                                         : ChunkOrder::kArrival},
-          handler));
+    link.queue = std::make_unique<PushQueue>(
+        config_.proto().exchange().schedule() == ExchangeConfig::FULL ? ChunkOrder::kPriority
+                                                                      : ChunkOrder::kArrival,
+        connections);
+    for (int i = 0; i < connections; ++i) {
+      link.streams.push_back(
+          std::make_unique<ShardStream>(CreateBulkChannel(link.address, limits),
+                                        ShardStream::Options{.shard = shard,
+                                                             .index = i,
+                                                             .worker = rank_,
+                                                             .incarnation = incarnation_,
+                                                             .queue = link.queue.get()},
+                                        handler));
     }
+    if (!IsSequential()) continue;
     const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(shard);
-    for (size_t i = 0; i < chunks.size(); ++i) {
-      stream_of_chunk_[chunks[i]] = link.streams[i % link.streams.size()].get();
-      holds_[chunks[i]] =
-          schedule == ExchangeConfig::SEQUENTIAL && i + link.streams.size() < chunks.size();
+    for (size_t i = 0; i < std::min<size_t>(connections, chunks.size()); ++i) {
+      last_on_[chunks[chunks.size() - 1 - i]] = i;
     }
   }
   for (const Chunk& chunk : plan.chunks()) {
-    const bool lets_go = schedule == ExchangeConfig::SEQUENTIAL && !holds_[chunk.id];
-    (lets_go ? last_chunks_ : other_chunks_).push_back(chunk.id);
+    (last_on_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
   }
+}
+
+bool Exchange::IsSequential() const {
+  return config_.proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL;
 }
 
 Exchange::Exchange(const Options& options)
@@ -291,7 +297,12 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
   const ExchangeConfig& exchange = config_.proto().exchange();
   round_.Pushed(chunks);
   for (const uint32_t chunk : chunks) {
-    stream_of_chunk_[chunk]->Push(chunk);
+    PushQueue& queue = *links_[config_.plan().chunks()[chunk].shard]->queue;
+    if (last_on_[chunk] >= 0) {
+      queue.PushLast(last_on_[chunk], chunk);
+    } else {
+      queue.Push(chunk);
+    }
     const int64_t size = config_.plan().chunks()[chunk].size;
     traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), size);
     if (!gradients_.empty()) {
@@ -299,6 +310,9 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
     }
   }
   traffic_.pushes += chunks.size();
+  for (const auto& link : links_) {
+    for (const auto& stream : link->streams) stream->Wake();
+  }
 }
 
 absl::Status Exchange::AwaitLayer(int layer) {
@@ -327,7 +341,7 @@ grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
                         .base_version = versions_[chunk_id],
                         .skip = gradients_.empty(),
                         .encoding = encoding,
-                        .hold = holds_[chunk_id]};
+                        .hold = IsSequential() && last_on_[chunk_id] < 0};
   const size_t bytes = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
   const EncodedHeader encoded = EncodeHeader(header, bytes);
   grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};

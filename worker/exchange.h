@@ -99,6 +99,7 @@ class Exchange final : private ShardStream::Handler {
   absl::Status Join(int shard);
   void OpenStreams();
   void PushChunks(absl::Span<const uint32_t> chunks);
+  bool IsSequential() const;
   // Waits for the return of the borrowed gradients. REQUIRES: every push has been answered.
   absl::Status AwaitBorrowed();
 
@@ -123,11 +124,10 @@ class Exchange final : private ShardStream::Handler {
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;
-  std::vector<ShardStream*> stream_of_chunk_;  // in links_
-  // SEQUENTIAL: of each stream, whose pushes let the replies go. Otherwise empty.
+  // SEQUENTIAL: one for each stream, whose pushes let the replies go. Otherwise empty.
   std::vector<uint32_t> last_chunks_;
   std::vector<uint32_t> other_chunks_;
-  std::vector<bool> holds_;  // by chunk: sent with `hold`
+  std::vector<int> last_on_;  // by chunk: the stream that one of last_chunks_ is for, or -1
 
   // The push-pull under way: set by Begin while no stream uses it.
   uint64_t iteration_ = 0;

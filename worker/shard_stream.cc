@@ -16,7 +16,7 @@ constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 
 ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
                          Handler* handler)
-    : shard_(options.shard), handler_(handler), queue_(options.order) {
+    : options_(options), handler_(handler) {
   // Not wait_for_ready: a shard that has gone since Join must be an error, not a wait. While the
   // connection is being made the call waits for it all the same.
   context_.AddMetadata(kWorkerMetadata, absl::StrCat(options.worker));
@@ -25,7 +25,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
   StartRead(&read_);
-  AddHold();  // writes start from outside of reactions: Push
+  AddHold();  // writes start from outside of reactions: Wake
   StartCall();
 }
 
@@ -40,17 +40,17 @@ ShardStream::~ShardStream() {
   done_.WaitForNotification();
 }
 
-void ShardStream::Push(uint32_t chunk) {
+void ShardStream::Wake() {
   absl::MutexLock lock(&mutex_);
-  if (stopped_) return;
-  queue_.Push(chunk, chunk);
   if (!writing_) WriteNext();
 }
 
 void ShardStream::WriteNext() {
-  writing_ = !queue_.empty() && !stopped_;
+  const absl::optional<uint32_t> chunk =
+      stopped_ ? absl::nullopt : options_.queue->Pop(options_.index);
+  writing_ = chunk.has_value();
   if (!writing_) return;
-  written_ = queue_.Pop();
+  written_ = *chunk;
   write_ = handler_->GradientMessage(written_);
   StartWrite(&write_);
 }
@@ -70,7 +70,7 @@ void ShardStream::OnReadDone(bool ok) {
   absl::Status taken;
   if (ok) {
     const ReceivedMessage message(&read_);
-    taken = handler_->TakeParameters(shard_, message.segments());
+    taken = handler_->TakeParameters(options_.shard, message.segments());
     if (taken.ok()) {
       StartRead(&read_);
       return;
@@ -92,7 +92,6 @@ void ShardStream::Close() {
 void ShardStream::StopWriting() {
   if (stopped_) return;
   stopped_ = true;
-  queue_.clear();
   RemoveHold();
 }
 
@@ -102,7 +101,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
     absl::MutexLock lock(&mutex_);
     if (!rejected_.ok()) outcome = rejected_;
   }
-  handler_->StreamEnded(shard_, outcome);
+  handler_->StreamEnded(options_.shard, outcome);
   done_.Notify();
 }
 

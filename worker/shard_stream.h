@@ -10,11 +10,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/chunk_codec.h"
-#include "common/chunk_queue.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/client_callback.h"
+#include "worker/push_queue.h"
 
 namespace ps {
 
@@ -39,9 +39,10 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
   struct Options {
     int shard = 0;
+    int index = 0;  // among the streams to that shard
     int worker = 0;
     uint64_t incarnation = 0;
-    ChunkOrder order = ChunkOrder::kArrival;  // of the pushes that wait
+    PushQueue* queue = nullptr;  // of that shard; must outlive the stream
   };
 
   // Starts the RPC for a worker that has joined. `handler` must outlive the stream.
@@ -50,8 +51,8 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // Cancels what is not closed, and waits for the end of the RPC.
   ~ShardStream() override;
 
-  // Queues a push. Ignored once the stream has ended.
-  void Push(uint32_t chunk);
+  // Begins to send what is in the queue, unless it does already or has ended.
+  void Wake();
 
   // Ends the RPC in good order. REQUIRES: every push has been answered.
   void Close();
@@ -65,14 +66,13 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // Lets OnDone come once nothing is under way. Idempotent.
   void StopWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const int shard_;
+  const Options options_;
   Handler* const handler_;
   grpc::ClientContext context_;
   grpc::ByteBuffer read_;
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
-  ChunkQueue<uint32_t> queue_ ABSL_GUARDED_BY(mutex_);
   uint32_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // the chunk of the last write
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -123,6 +123,7 @@ TEST_CASE("A value out of its range is refused with its place, value and range")
        "limits.held_bytes: is 1000, allowed: at least limits.chunk_bytes, 1048576"},
       {"limits { window_bytes: 65535 }",
        "limits.window_bytes: is 65535, allowed: 65536 to 1073741824"},
+      {"limits { lead_bytes: -1 }", "limits.lead_bytes: is -1, allowed: at least 0"},
       {"limits { connections: 0 }", "limits.connections: is 0, allowed: 1 to 64"},
       {"limits { connections: 65 }", "limits.connections: is 65, allowed: 1 to 64"},
       {"limits { startup_seconds: 0 }",

@@ -54,6 +54,15 @@ class NetworkTest(unittest.TestCase):
             self.assertEqual(shaped.count(" rate 250Mbit "), 1)
             self.assertEqual(shaped.count(" rate 500Mbit "), 5)
 
+    def test_tcp_is_the_same_on_every_host(self):
+        with self.make() as net:
+            for host in (net.shard_hosts[0], net.worker_hosts[3]):
+                settings = [
+                    self.output(host, "cat", f"/proc/sys/net/ipv4/{name}").strip()
+                    for name in ("tcp_congestion_control", "tcp_min_tso_segs")
+                ]
+                self.assertEqual(settings, ["reno", "44"])
+
     def test_there_is_no_way_to_the_host(self):
         with self.make() as net:
             routes = self.output(net.worker_hosts[0], "/usr/sbin/ip", "route")

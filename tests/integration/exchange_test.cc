@@ -47,10 +47,14 @@ void RequireNear(const std::vector<float>& actual, const std::vector<float>& exp
 }  // namespace
 
 TEST_CASE("SYNC with W workers equals one process that applies the mean gradient") {
+  // Without a lead, a shard does not read on from any worker but the slowest.
+  const std::string pacing = GENERATE("limits.lead_bytes=0", "limits.lead_bytes=2097152");
+  const std::string chunks = "limits.chunk_bytes=256";
   for (const int workers : {1, 2, 5}) {
-    CAPTURE(workers);
+    CAPTURE(workers, pacing);
     const Config config =
-        MustParse(kSmallConfig, {absl::StrCat("workers=", workers), "optimizer.kind=ADAM"});
+        MustParse(kSmallConfig,
+                  {absl::StrCat("workers=", workers), "optimizer.kind=ADAM", pacing, chunks});
     const std::vector<float> actual = TrainedParameters(config);
 
     // The reference: one worker that pushes the mean, with one shard.
