@@ -107,7 +107,8 @@ absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
   if (command.quick) {
     options.repeat = 3;
     options.latency_count = 500;
-    options.raw_chunk_bytes = {256 << 10, 1 << 20};
+    options.window_seconds = 0.5;
+    options.raw_chunk_bytes = {1 << 20};
     options.raw_socket_buffer_bytes = {0};
   }
   if (command.repeat > 0) options.repeat = command.repeat;

@@ -38,19 +38,25 @@ class Measurement {
       : options_(options), folder_(folder), interrupts_(interrupts) {}
 
   absl::StatusOr<WireResults> Run() {
+    const absl::StatusOr<Config> config = ParseConfig(ModelLayout(options_.transports.front()));
+    if (!config.ok()) return config.status();
+    parameters_ = config->model().parameter_count();
     for (const std::string& transport : options_.transports) {
       absl::StatusOr<RawCandidate> best = FindRawBest(transport);
       if (!best.ok()) return best.status();
       for (const int workers : options_.workers) {
         for (const int shards : options_.shards) {
-          WireLayout layout = ModelLayout(transport);
-          layout.workers = workers;
-          layout.shards = shards;
-          absl::StatusOr<GoodputResult> result = MeasureGoodput(layout, *best);
-          if (!result.ok()) return result.status();
-          results_.goodput.push_back(*std::move(result));
+          results_.goodput.push_back(Goodput(transport, workers, shards, *best));
         }
       }
+    }
+    const size_t layouts = options_.workers.size() * options_.shards.size();
+    for (size_t layout = 0; layout < layouts; ++layout) {
+      std::vector<GoodputResult*> results;  // of a layout over each transport
+      for (size_t i = layout; i < results_.goodput.size(); i += layouts) {
+        if (results_.goodput[i].skipped.empty()) results.push_back(&results_.goodput[i]);
+      }
+      if (absl::Status status = MeasureGoodput(results); !status.ok()) return status;
     }
     for (const std::string& transport : options_.transports) {
       for (const int64_t width : {16, 128, 512}) {
@@ -93,11 +99,10 @@ class Measurement {
     return measured;
   }
 
-  absl::Status Sample(const Measured& measured, const WireLayout& layout, int64_t parameters,
-                      GoodputSamples* samples) {
+  absl::Status Sample(const Measured& measured, const WireLayout& layout, GoodputSamples* samples) {
     const absl::StatusOr<WireWindow> window = measured.cluster->Run(measured.iterations);
     if (!window.ok()) return window.status();
-    samples->bytes_per_iteration = 2 * EncodedBytes(layout.encoding, parameters) * layout.workers;
+    samples->bytes_per_iteration = 2 * EncodedBytes(layout.encoding, parameters_) * layout.workers;
     const double bytes = static_cast<double>(samples->bytes_per_iteration) * measured.iterations;
     samples->iteration_seconds.push_back(window->seconds / measured.iterations);
     samples->goodput.push_back(bytes / window->seconds);
@@ -105,101 +110,149 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<GoodputResult> MeasureGoodput(const WireLayout& layout, const RawCandidate& best) {
+  // What is to be measured, or why it cannot be.
+  GoodputResult Goodput(const std::string& transport, int workers, int shards,
+                        const RawCandidate& best) const {
     GoodputResult result;
-    result.layout = layout;
-    WireLayout ps = layout;
-    ps.limits = options_.limits;
-    ps.encoding = options_.encoding;
-    WireLayout raw = layout;
-    raw.system = kRawSystem;
-    raw.limits = {absl::StrCat("chunk_bytes: ", best.chunk_bytes)};
-    raw.socket_buffer_bytes = best.socket_buffer_bytes;
+    result.layout = ModelLayout(transport);
+    result.layout.workers = workers;
+    result.layout.shards = shards;
     result.raw_chunk_bytes = best.chunk_bytes;
     result.raw_socket_buffer_bytes = best.socket_buffer_bytes;
-
-    const absl::StatusOr<Config> config = Config::Parse(WireConfig(layout, folder_), "bench");
+    const absl::StatusOr<Config> config = ParseConfig(result.layout);
     if (!config.ok()) {
       result.skipped = std::string(config.status().message());
       return result;
     }
-    const int64_t parameter_count = config->model().parameter_count();
-    const int64_t model_bytes = parameter_count * 4;
-    for (int shard = 0; shard < layout.shards; ++shard) {
+    for (int shard = 0; shard < shards; ++shard) {
       const int64_t parameters = config->plan().shard_parameters(shard) * 4;
       result.shard_needs_bytes =
-          std::max(result.shard_needs_bytes, layout.workers > 1 ? 2 * parameters : parameters);
+          std::max(result.shard_needs_bytes, workers > 1 ? 2 * parameters : parameters);
     }
-    const int64_t needs =
-        2 * (layout.workers + 1) * model_bytes + (layout.workers + layout.shards) * kProcessBytes;
+    const int64_t needs = NeedsBytes(result.layout);
     const int64_t available = AvailableBytes();
     if (needs > available) {
       result.skipped = absl::StrFormat("needs %.1f GB of memory, %.1f GB are free", needs * 1e-9,
                                        available * 1e-9);
-      Tell(absl::StrCat(Name(layout), ": skipped, ", result.skipped));
-      return result;
-    }
-    // Both systems stay up where memory allows; otherwise each is started for each window.
-    const bool side_by_side = 2 * needs < available;
-    Tell(absl::StrCat(Name(layout), side_by_side ? "" : " (one system at a time)"));
-    Measured running[2];
-    for (int i = 0; i < 2 * options_.repeat; ++i) {
-      const WireLayout& turn = i % 2 == 0 ? ps : raw;
-      Measured& measured = running[i % 2];
-      if (measured.cluster == nullptr) {
-        absl::StatusOr<Measured> prepared = Prepare(turn);
-        if (!prepared.ok()) return prepared.status();
-        measured = *std::move(prepared);
-      }
-      GoodputSamples& samples = i % 2 == 0 ? result.ps : result.raw;
-      if (absl::Status status = Sample(measured, turn, parameter_count, &samples); !status.ok()) {
-        return status;
-      }
-      const absl::StatusOr<WireMemory> memory = measured.cluster->Memory();
-      if (!memory.ok()) return memory.status();
-      samples.memory = *memory;
-      if (!side_by_side) measured.cluster.reset();
     }
     return result;
   }
 
-  static std::string Name(const WireLayout& layout) {
-    return absl::StrFormat("%s, %d x %d", layout.transport, layout.workers, layout.shards);
+  // What the processes of a layout take.
+  int64_t NeedsBytes(const WireLayout& layout) const {
+    return 2 * (layout.workers + 1) * parameters_ * int64_t{sizeof(float)} +
+           (layout.workers + layout.shards) * kProcessBytes;
   }
 
-  // Tries sizes of chunks and of the kernel's buffers, with one worker and one shard.
-  absl::StatusOr<RawCandidate> FindRawBest(const std::string& transport) {
-    Tell(absl::StrCat(transport, ": the best raw socket"));
-    RawCandidate best;
-    for (const int64_t chunk_bytes : options_.raw_chunk_bytes) {
-      for (const int buffer_bytes : options_.raw_socket_buffer_bytes) {
-        WireLayout layout = ModelLayout(transport);
-        layout.system = kRawSystem;
-        layout.limits = {absl::StrCat("chunk_bytes: ", chunk_bytes)};
-        layout.socket_buffer_bytes = buffer_bytes;
-        absl::StatusOr<GoodputSamples> samples = Sample(layout, (options_.repeat + 1) / 2);
-        if (!samples.ok()) return samples.status();
-        const RawCandidate candidate = {transport, chunk_bytes, buffer_bytes,
-                                        Quantile(samples->goodput, 0.5)};
-        if (candidate.goodput > best.goodput) best = candidate;
-        results_.candidates.push_back(candidate);
+  // A system in a layout, and where its windows go.
+  struct Turn {
+    WireLayout layout;
+    GoodputSamples* samples;
+  };
+
+  Turn PsTurn(WireLayout layout, GoodputSamples* samples) const {
+    layout.limits = options_.limits;
+    layout.encoding = options_.encoding;
+    return {std::move(layout), samples};
+  }
+
+  static Turn RawTurn(WireLayout layout, int64_t chunk_bytes, int socket_buffer_bytes,
+                      GoodputSamples* samples) {
+    layout.system = kRawSystem;
+    layout.limits = {absl::StrCat("chunk_bytes: ", chunk_bytes)};
+    layout.socket_buffer_bytes = socket_buffer_bytes;
+    return {std::move(layout), samples};
+  }
+
+  bool SideBySide(const std::vector<Turn>& turns) const {
+    int64_t needs = 0;
+    for (const Turn& turn : turns) needs += NeedsBytes(turn.layout);
+    return needs < AvailableBytes();
+  }
+
+  // Of a layout over one or more transports.
+  absl::Status MeasureGoodput(const std::vector<GoodputResult*>& results) {
+    std::vector<Turn> turns;
+    for (GoodputResult* result : results) {
+      turns.push_back(PsTurn(result->layout, &result->ps));
+      turns.push_back(RawTurn(result->layout, result->raw_chunk_bytes,
+                              result->raw_socket_buffer_bytes, &result->raw));
+      const WireLayout& layout = result->layout;
+      if (layout.transport == "tcp" && layout.workers == 8 && layout.shards == 1) {
+        turns.push_back(PsTurn(ModelLayout("tcp"), &results_.one_beside_eight));
       }
     }
-    return best;
+    if (results.size() > 1 && !SideBySide(turns)) {
+      for (GoodputResult* result : results) {
+        if (absl::Status status = MeasureGoodput({result}); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }
+    return SampleInTurn(turns, options_.repeat);
   }
 
-  // Windows of a cluster that is up only for them.
-  absl::StatusOr<GoodputSamples> Sample(const WireLayout& layout, int windows) {
-    const absl::StatusOr<Config> config = Config::Parse(WireConfig(layout, folder_), "bench");
-    if (!config.ok()) return config.status();
-    const absl::StatusOr<Measured> measured = Prepare(layout);
-    if (!measured.ok()) return measured.status();
-    GoodputSamples samples;
-    for (int i = 0; i < windows; ++i) {
-      absl::Status status = Sample(*measured, layout, config->model().parameter_count(), &samples);
-      if (!status.ok()) return status;
+  // All systems stay up where memory allows; otherwise each is started for each window.
+  absl::Status SampleInTurn(const std::vector<Turn>& turns, int windows) {
+    const bool side_by_side = SideBySide(turns);
+    std::string names;
+    for (const Turn& turn : turns) {
+      absl::StrAppend(&names, names.empty() ? "" : ", ", Name(turn.layout));
     }
-    return samples;
+    Tell(absl::StrCat(names, side_by_side ? "" : " (one at a time)"));
+    std::vector<Measured> running(turns.size());
+    for (int window = 0; window < windows; ++window) {
+      for (size_t i = 0; i < turns.size(); ++i) {
+        const Turn& turn = turns[i];
+        Measured& measured = running[i];
+        if (measured.cluster == nullptr) {
+          absl::StatusOr<Measured> prepared = Prepare(turn.layout);
+          if (!prepared.ok()) return prepared.status();
+          measured = *std::move(prepared);
+        }
+        absl::Status status = Sample(measured, turn.layout, turn.samples);
+        if (!status.ok()) return status;
+        const absl::StatusOr<WireMemory> memory = measured.cluster->Memory();
+        if (!memory.ok()) return memory.status();
+        turn.samples->memory = *memory;
+        if (!side_by_side) measured.cluster.reset();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Config> ParseConfig(const WireLayout& layout) const {
+    return Config::Parse(WireConfig(layout, folder_), "bench");
+  }
+
+  static std::string Name(const WireLayout& layout) {
+    return absl::StrFormat("%s over %s, %d x %d", layout.system, layout.transport, layout.workers,
+                           layout.shards);
+  }
+
+  // Tries sizes of chunks and of the kernel's buffers in turn, with one worker and one shard.
+  absl::StatusOr<RawCandidate> FindRawBest(const std::string& transport) {
+    std::vector<RawCandidate> candidates;
+    for (const int64_t chunk_bytes : options_.raw_chunk_bytes) {
+      for (const int buffer_bytes : options_.raw_socket_buffer_bytes) {
+        candidates.push_back({transport, chunk_bytes, buffer_bytes});
+      }
+    }
+    if (candidates.size() == 1) return candidates.front();
+    std::vector<GoodputSamples> samples(candidates.size());
+    std::vector<Turn> turns;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      turns.push_back(RawTurn(ModelLayout(transport), candidates[i].chunk_bytes,
+                              candidates[i].socket_buffer_bytes, &samples[i]));
+    }
+    absl::Status status = SampleInTurn(turns, (options_.repeat + 1) / 2);
+    if (!status.ok()) return status;
+    RawCandidate best;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      candidates[i].goodput = Quantile(samples[i].goodput, 0.5);
+      if (candidates[i].goodput > best.goodput) best = candidates[i];
+      results_.candidates.push_back(candidates[i]);
+    }
+    return best;
   }
 
   // Of a model of width x width parameters in one tensor.
@@ -226,6 +279,7 @@ class Measurement {
   const WireOptions& options_;
   const std::string& folder_;
   const Interrupts* const interrupts_;
+  int64_t parameters_ = 0;  // of the model
   WireResults results_;
 };
 

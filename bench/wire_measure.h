@@ -63,11 +63,14 @@ struct RawCandidate {
 struct WireResults {
   std::vector<RawCandidate> candidates;
   std::vector<GoodputResult> goodput;
+  // This system with 1 worker and 1 shard over TCP, in turn with 8 workers and 1 shard.
+  GoodputSamples one_beside_eight;
   std::vector<LatencyResult> latency;
 };
 
 // Measures everything, telling on standard error what it does. Each layout is first verified
-// in both systems, then measured in turn: ps, raw, ps, raw, ...
+// in both systems, then measured in turn: ps, raw, ps, raw, ... with the transports in turn as
+// well where memory allows, since a shared machine is not as fast from one minute to the next.
 // Errors: those of WireCluster; the first ends all.
 absl::StatusOr<WireResults> MeasureWire(const WireOptions& options, const std::string& folder,
                                         const Interrupts* interrupts);

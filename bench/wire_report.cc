@@ -71,10 +71,11 @@ Json Headline(const WireResults& results) {
         MedianRatio(one->ps.iteration_seconds, one->raw.iteration_seconds);
   }
   if (tcp != nullptr && local != nullptr) {
-    headline["unix_over_tcp"] = Median(local->ps.goodput) / Median(tcp->ps.goodput);
+    headline["unix_over_tcp"] = MedianRatio(local->ps.goodput, tcp->ps.goodput);
   }
-  if (tcp != nullptr && eight != nullptr) {
-    headline["eight_workers_over_one"] = Median(eight->ps.goodput) / Median(tcp->ps.goodput);
+  if (eight != nullptr) {
+    headline["eight_workers_over_one"] =
+        MedianRatio(eight->ps.goodput, results.one_beside_eight.goodput);
   }
   if (!results.latency.empty()) {
     const WireLatency& smallest = results.latency.front().latency;
@@ -139,10 +140,10 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
                                   "\nload     ", origin.load, " before the start\ndate     ",
                                   origin.date, "\ncommand  ", origin.command, "\n");
 
-  absl::StrAppend(
-      &text,
-      "\nPush-pull of all parameters: GB/s of gradients in and parameters out, and CPU "
-      "seconds per GB;\nmedian (smallest-largest window), ps and raw sockets in turn\n");
+  absl::StrAppend(&text,
+                  "\nPush-pull of all parameters: GB/s of gradients in and parameters out, and CPU "
+                  "seconds per GB;\nmedian (smallest-largest window), ps and raw sockets in turn; "
+                  "the ratio window by window\n");
   constexpr char kRow[] = "%-5s %2s x %-2s  %-19s %-19s %5s   %-17s %-17s %5s\n";
   absl::StrAppendFormat(&text, kRow, "", "W", "S", "ps GB/s", "raw GB/s", "ratio", "ps CPU s/GB",
                         "raw CPU s/GB", "ratio");
@@ -212,9 +213,11 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
                           absl::StrFormat("%.2f", latency.p50_seconds / latency.call_p50_seconds));
   }
 
-  absl::StrAppend(&text,
-                  "\nRaw sockets, what was tried (1 worker, 1 shard; buffer 0: the kernel's "
-                  "choice)\n");
+  if (!results.candidates.empty()) {
+    absl::StrAppend(&text,
+                    "\nRaw sockets, what was tried (1 worker, 1 shard; buffer 0: the kernel's "
+                    "choice)\n");
+  }
   for (const RawCandidate& candidate : results.candidates) {
     absl::StrAppendFormat(&text, "%-5s chunk %8d  buffer %8d  %.2f GB/s\n", candidate.transport,
                           candidate.chunk_bytes, candidate.socket_buffer_bytes,

@@ -36,7 +36,7 @@ TEST_CASE("A valid config gives its model, its plan and its defaults") {
   CHECK(config.shards() == 2);
   CHECK(config.workers() == 2);
   CHECK(config.address(1) == "localhost:50052");
-  CHECK(config.proto().limits().chunk_bytes() == 1 << 20);
+  CHECK(config.proto().limits().chunk_bytes() == 640 << 10);
 }
 
 TEST_CASE("Every example in configs/ loads") {
@@ -159,7 +159,7 @@ TEST_CASE("Writing a default out loud does not change the fingerprint") {
   for (const std::string override :
        {"optimizer={kind: SGD learning_rate: 0.01 weight_decay: 0 schedule {kind: CONSTANT "
         "warmup_iterations: 0}}",
-        "optimizer={}", "compute={backend: CPU}", "limits={chunk_bytes: 1048576}",
+        "optimizer={}", "compute={backend: CPU}", "limits={chunk_bytes: 655360}",
         "training={batch_size: 4 epochs: 3 seed: 1}", "model.layer[2].linear.bias=true",
         // Not a default, but without effect: cuts do not follow layers.
         "partition.placement=GREEDY"}) {

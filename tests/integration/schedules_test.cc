@@ -363,7 +363,12 @@ TEST_CASE("SEQUENTIAL lets no reply go before its last pushes: all others have b
     training { iterations: 1 }
     compute { backend: EMULATED }
     exchange { schedule: SEQUENTIAL }
-    limits { connections: 2 startup_seconds: 20 exchange_seconds: 60 }
+    limits {
+      chunk_bytes: 1048576
+      connections: 2
+      startup_seconds: 20
+      exchange_seconds: 60
+    }
   )");
   REQUIRE(config.plan().chunks().size() == 64);
   SlowShard shard(config);

@@ -25,7 +25,7 @@ class EmulatedBackend : public ComputeBackend {
  public:
   struct Options {
     int rank = 0;
-    std::vector<LayerTime> times;  // by layer of the model; empty: no time
+    std::vector<LayerTime> times = {};  // by layer of the model; empty: no time
     const Clock* clock = nullptr;  // must outlive the backend
     std::stop_token stop = {};     // ends a pass with CANCELLED
   };
