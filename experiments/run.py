@@ -165,7 +165,8 @@ def _psctl(host, psctl, verb, *arguments):
         text = process.stdout.read()
         complaint = process.stderr.read()
         if process.wait(_PSCTL_SECONDS) != 0:
-            raise RunError(f"psctl {verb} failed: {complaint.strip()}")
+            # Of a shard that does not answer, psctl tells among its results.
+            raise RunError(f"psctl {verb} failed: {(complaint or text).strip()}")
         return text
 
 
