@@ -44,9 +44,10 @@ class LocalHost:
     """This machine. Its folder is the caller's and is kept."""
 
     def __init__(self, folder, enter=()):
-        """`enter` is a command that runs a command, say in another namespace."""
+        """`enter` is a command that runs a command, say in another namespace, where it may
+        begin in another folder."""
         self.name = "this machine"
-        self._folder = folder
+        self._folder = os.path.abspath(folder)
         self._enter = enter
 
     def command(self, command):

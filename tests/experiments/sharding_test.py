@@ -15,6 +15,7 @@ import xml.etree.ElementTree
 from experiments.output_folder import OutputFolder
 from tests.experiments import fixture
 
+_SHARDING = os.path.abspath("experiments/sharding")
 _PATIENCE_SECONDS = 60
 
 # Tensors of many chunks, and a fullest shard that depends on the placement.
@@ -57,7 +58,7 @@ class ShardingTest(unittest.TestCase):
         path = os.path.join(self.folder, "e.textproto")
         with open(path, "w", encoding="utf-8") as file:
             file.write(config)
-        return ["experiments/sharding", f"--config={path}", f"--out={self.out}", *arguments]
+        return [_SHARDING, f"--config={path}", f"--out={self.out}", *arguments]
 
     def sharding(self, config, *arguments):
         """Runs to the end; the exit code, standard output and error."""
@@ -89,6 +90,10 @@ class ShardingTest(unittest.TestCase):
 
     def test_a_small_experiment_over_namespaces_moves_the_bytes_that_the_plan_predicts(self):
         fixture.require_namespaces(self, self.folder)
+        # Relative to this folder; programs begin elsewhere in their namespaces.
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        self.out = "out"
         code, output, complaints = self.sharding(_CONFIG)
         self.assertEqual(code, 0, complaints)
         self.assertRegex(output, r"(?m)^\[1/2\] 2 workers, 2 shards, layer-based \(greedy\), full,"
