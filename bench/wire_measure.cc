@@ -56,6 +56,7 @@ class Measurement {
       for (size_t i = layout; i < results_.goodput.size(); i += layouts) {
         if (results_.goodput[i].skipped.empty()) results.push_back(&results_.goodput[i]);
       }
+      if (results.empty()) continue;
       if (absl::Status status = MeasureGoodput(results); !status.ok()) return status;
     }
     for (const std::string& transport : options_.transports) {
@@ -134,6 +135,7 @@ class Measurement {
     if (needs > available) {
       result.skipped = absl::StrFormat("needs %.1f GB of memory, %.1f GB are free", needs * 1e-9,
                                        available * 1e-9);
+      Tell(absl::StrCat(Name(result.layout), ": skipped, ", result.skipped));
     }
     return result;
   }
@@ -150,18 +152,19 @@ class Measurement {
     GoodputSamples* samples;
   };
 
-  Turn PsTurn(WireLayout layout, GoodputSamples* samples) const {
+  // The layout for this system, with what the command line sets.
+  WireLayout OfPs(WireLayout layout) const {
     layout.limits = options_.limits;
     layout.encoding = options_.encoding;
-    return {std::move(layout), samples};
+    return layout;
   }
 
-  static Turn RawTurn(WireLayout layout, int64_t chunk_bytes, int socket_buffer_bytes,
-                      GoodputSamples* samples) {
+  // The layout for the raw baseline.
+  static WireLayout OfRaw(WireLayout layout, int64_t chunk_bytes, int socket_buffer_bytes) {
     layout.system = kRawSystem;
     layout.limits = {absl::StrCat("chunk_bytes: ", chunk_bytes)};
     layout.socket_buffer_bytes = socket_buffer_bytes;
-    return {std::move(layout), samples};
+    return layout;
   }
 
   bool SideBySide(const std::vector<Turn>& turns) const {
@@ -174,12 +177,13 @@ class Measurement {
   absl::Status MeasureGoodput(const std::vector<GoodputResult*>& results) {
     std::vector<Turn> turns;
     for (GoodputResult* result : results) {
-      turns.push_back(PsTurn(result->layout, &result->ps));
-      turns.push_back(RawTurn(result->layout, result->raw_chunk_bytes,
-                              result->raw_socket_buffer_bytes, &result->raw));
+      turns.push_back({OfPs(result->layout), &result->ps});
+      turns.push_back(
+          {OfRaw(result->layout, result->raw_chunk_bytes, result->raw_socket_buffer_bytes),
+           &result->raw});
       const WireLayout& layout = result->layout;
       if (layout.transport == "tcp" && layout.workers == 8 && layout.shards == 1) {
-        turns.push_back(PsTurn(ModelLayout("tcp"), &results_.one_beside_eight));
+        turns.push_back({OfPs(ModelLayout("tcp")), &results_.one_beside_eight});
       }
     }
     if (results.size() > 1 && !SideBySide(turns)) {
@@ -241,8 +245,9 @@ class Measurement {
     std::vector<GoodputSamples> samples(candidates.size());
     std::vector<Turn> turns;
     for (size_t i = 0; i < candidates.size(); ++i) {
-      turns.push_back(RawTurn(ModelLayout(transport), candidates[i].chunk_bytes,
-                              candidates[i].socket_buffer_bytes, &samples[i]));
+      turns.push_back({OfRaw(ModelLayout(transport), candidates[i].chunk_bytes,
+                             candidates[i].socket_buffer_bytes),
+                       &samples[i]});
     }
     absl::Status status = SampleInTurn(turns, (options_.repeat + 1) / 2);
     if (!status.ok()) return status;
@@ -261,14 +266,12 @@ class Measurement {
     Tell(absl::StrCat(transport, ": latency of ", bytes, " bytes"));
     WireLayout layout;
     layout.transport = transport;
-    layout.limits = options_.limits;
-    layout.encoding = options_.encoding;
     layout.model = absl::StrFormat(
         "input { channels: %d height: 1 width: 1 } layer { name: \"only\" conv { out_channels: %d "
         "kernel: 1 bias: false } }",
         width, width);
     absl::StatusOr<std::unique_ptr<WireCluster>> cluster =
-        WireCluster::Start(layout, folder_, interrupts_);
+        WireCluster::Start(OfPs(layout), folder_, interrupts_);
     if (!cluster.ok()) return cluster.status();
     absl::StatusOr<WireLatency> latency = (*cluster)->MeasureLatency(options_.latency_count);
     if (!latency.ok()) return latency.status();

@@ -3,8 +3,8 @@
 
 namespace ps {
 
-// What tcmalloc, gRPC and Abseil need in a process that exchanges gradients. Called once, by main, which
-// blocks signals first: it starts threads.
+// What tcmalloc, gRPC and Abseil need in a process that exchanges gradients. Called once, by main,
+// which blocks signals first: it starts threads.
 //
 // Sends what gRPC's core logs to spdlog, at level debug: the statuses that its calls return say the
 // same, and say it where it matters. Keeps gRPC from being shut down before the process ends: its

@@ -1,8 +1,9 @@
 // The way of a push through this file:
 //   1. OnReadDone has a GradientChunk message, as gRPC's slices.
 //   2. HandleGradient decodes its header and passes the data on where it lies (Shard::Push).
-//   3. The next read starts; under `deterministic` perhaps only in Release, and for a worker
-//      that does not take its replies only in WriteNext.
+//   3. The next read starts (ResumeRead): for a worker that is ahead of the others after a
+//      while, under `deterministic` perhaps only in Release, and for a worker that does not
+//      take its replies only in WriteNext.
 //   4. Reply, from this or another worker's push, queues the answer. While the worker asks to
 //      `hold`, it stays there.
 //   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,

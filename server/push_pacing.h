@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -41,7 +40,7 @@ class PushPacing {
   const Clock* const clock_;
   std::vector<std::atomic<int64_t>> pushed_;  // bytes, by rank
 
-  absl::Mutex mutex_;  // held to move the floor
+  absl::Mutex mutex_;              // held to move the floor
   std::atomic<int64_t> floor_{0};  // what the slowest has pushed
   std::atomic<int64_t> moved_at_;  // Unix nanoseconds
   std::atomic<int64_t> step_;      // nanoseconds between two moves, on average of the last few

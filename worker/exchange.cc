@@ -296,17 +296,17 @@ void Exchange::Push(int layer) {
 void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
   const ExchangeConfig& exchange = config_.proto().exchange();
   round_.Pushed(chunks);
-  for (const uint32_t chunk : chunks) {
-    PushQueue& queue = *links_[config_.plan().chunks()[chunk].shard]->queue;
-    if (last_on_[chunk] >= 0) {
-      queue.PushLast(last_on_[chunk], chunk);
+  for (const uint32_t id : chunks) {
+    const Chunk& chunk = config_.plan().chunks()[id];
+    PushQueue& queue = *links_[chunk.shard]->queue;
+    if (last_on_[id] >= 0) {
+      queue.PushLast(last_on_[id], id);
     } else {
-      queue.Push(chunk);
+      queue.Push(id);
     }
-    const int64_t size = config_.plan().chunks()[chunk].size;
-    traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), size);
+    traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), chunk.size);
     if (!gradients_.empty()) {
-      traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), size);
+      traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), chunk.size);
     }
   }
   traffic_.pushes += chunks.size();

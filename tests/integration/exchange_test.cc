@@ -52,9 +52,8 @@ TEST_CASE("SYNC with W workers equals one process that applies the mean gradient
   const std::string chunks = "limits.chunk_bytes=256";
   for (const int workers : {1, 2, 5}) {
     CAPTURE(workers, pacing);
-    const Config config =
-        MustParse(kSmallConfig,
-                  {absl::StrCat("workers=", workers), "optimizer.kind=ADAM", pacing, chunks});
+    const Config config = MustParse(
+        kSmallConfig, {absl::StrCat("workers=", workers), "optimizer.kind=ADAM", pacing, chunks});
     const std::vector<float> actual = TrainedParameters(config);
 
     // The reference: one worker that pushes the mean, with one shard.

@@ -26,8 +26,8 @@ class EmulatedBackend : public ComputeBackend {
   struct Options {
     int rank = 0;
     std::vector<LayerTime> times = {};  // by layer of the model; empty: no time
-    const Clock* clock = nullptr;  // must outlive the backend
-    std::stop_token stop = {};     // ends a pass with CANCELLED
+    const Clock* clock = nullptr;       // must outlive the backend
+    std::stop_token stop = {};          // ends a pass with CANCELLED
   };
 
   EmulatedBackend(const Model& model, Options options);
