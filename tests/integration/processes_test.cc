@@ -67,13 +67,16 @@ std::vector<pid_t> Find(const std::vector<std::string>& words) {
   return found;
 }
 
-// Whether a process blocks SIGTERM, so that it has come to wait for it.
+// Whether a process blocks SIGTERM, so that it has come to wait for it. A process that blocks all
+// signals does not count: libraries do that for a moment, as when they start a thread.
 bool BlocksSigterm(pid_t pid) {
   std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
   std::string line;
   while (std::getline(status, line)) {
     if (line.rfind("SigBlk:", 0) != 0) continue;
-    return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+    const unsigned long long blocked = std::stoull(line.substr(7), nullptr, 16);
+    const auto blocks = [&](int signal) { return (blocked >> (signal - 1) & 1) != 0; };
+    return blocks(SIGTERM) && !blocks(SIGWINCH);
   }
   return false;
 }
