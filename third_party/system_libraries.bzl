@@ -10,8 +10,33 @@ def _run(ctx, arguments, what):
 def _quoted(items):
     return ", ".join(["\"%s\"" % item for item in items])
 
-def _write_library(ctx, include_dirs, defines, linkopts):
-    """Writes a BUILD file with one cc_library, its include directories linked in."""
+# Part of the C library, which is never linked statically.
+_C_LIBRARY = ["-lc", "-lm", "-lpthread", "-ldl", "-lrt"]
+
+def _static_linkopts(ctx, linkopts):
+    """The archives in place of the libraries of `linkopts`, where the compiler finds any."""
+    compiler = ctx.os.environ.get("CXX", "c++")
+    static = []
+    for option in linkopts:
+        archive = "lib%s.a" % option[2:]
+        if option.startswith("-l") and option not in _C_LIBRARY:
+            path = _run(ctx, [compiler, "-print-file-name=" + archive], compiler)
+            if path != archive:
+                option = "-l:" + archive
+        static.append(option)
+
+    # The order of pkg-config is not always one in which a linker finds everything.
+    return ["-Wl,--start-group"] + static + ["-Wl,--end-group"]
+
+def _write_library(ctx, include_dirs, shared, static):
+    """Writes a BUILD file with one cc_library, its include directories linked in.
+
+    Args:
+      ctx: of the repository rule.
+      include_dirs: of the headers.
+      shared: a struct of `defines` and `linkopts`.
+      static: the same for --config=static.
+    """
     includes = []
     for i, directory in enumerate(include_dirs):
         ctx.symlink(directory, "include_%d" % i)
@@ -22,17 +47,25 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 cc_library(
     name = "{name}",
     hdrs = glob([{globs}]),
-    defines = [{defines}],
+    defines = select({{
+        "@//third_party:static": [{static_defines}],
+        "//conditions:default": [{defines}],
+    }}),
     includes = [{includes}],
-    linkopts = [{linkopts}],
+    linkopts = select({{
+        "@//third_party:static": [{static_linkopts}],
+        "//conditions:default": [{linkopts}],
+    }}),
     visibility = ["//visibility:public"],
 )
 """.format(
         name = ctx.name,
         globs = _quoted([i + "/**/*.h*" for i in includes]),
-        defines = _quoted(defines),
+        defines = _quoted(shared.defines),
         includes = _quoted(includes),
-        linkopts = _quoted(linkopts),
+        linkopts = _quoted(shared.linkopts),
+        static_defines = _quoted(static.defines),
+        static_linkopts = _quoted(static.linkopts),
     ))
 
 def _pkg_config_library_impl(ctx):
@@ -42,13 +75,28 @@ def _pkg_config_library_impl(ctx):
         fail("pkg-config was not found. Run ./tools/setup, which installs it.")
     cflags = _run(ctx, ["pkg-config", "--cflags"] + packages, what).split(" ")
     libs = _run(ctx, ["pkg-config", "--libs"] + packages, what).split(" ")
+    static_libs = _run(ctx, ["pkg-config", "--static", "--libs"] + packages, what).split(" ")
+    shared = struct(
+        defines = [flag[2:] for flag in cflags if flag.startswith("-D")],
+        linkopts = [flag for flag in libs if flag] + ctx.attr.extra_linkopts,
+    )
+    if ctx.attr.header_only_defines:
+        static = struct(defines = ctx.attr.header_only_defines, linkopts = [])
+    else:
+        static = struct(
+            defines = shared.defines,
+            linkopts = _static_linkopts(
+                ctx,
+                ctx.attr.extra_linkopts + [flag for flag in static_libs if flag],
+            ),
+        )
 
     # pkg-config leaves the compiler's own directories out, so what is left needs a link.
     _write_library(
         ctx,
         include_dirs = [flag[2:] for flag in cflags if flag.startswith("-I")],
-        defines = [flag[2:] for flag in cflags if flag.startswith("-D")],
-        linkopts = [flag for flag in libs if flag] + ctx.attr.extra_linkopts,
+        shared = shared,
+        static = static,
     )
 
 pkg_config_library = repository_rule(
@@ -56,9 +104,11 @@ pkg_config_library = repository_rule(
     implementation = _pkg_config_library_impl,
     attrs = {
         "extra_linkopts": attr.string_list(),
+        # For a library without an archive: what makes its headers do without it.
+        "header_only_defines": attr.string_list(),
         "packages": attr.string_list(mandatory = True),
     },
-    environ = ["PATH", "PKG_CONFIG_PATH"],
+    environ = ["PATH", "PKG_CONFIG_PATH", "CXX"],
     local = True,
 )
 
@@ -71,10 +121,12 @@ def _plain_library_impl(ctx):
         [compiler, str(ctx.path("probe.cc")), "-o", str(ctx.path("probe"))] + linkopts,
         "the library %s with its header %s" % (ctx.attr.library, ctx.attr.header),
     )
-    _write_library(ctx, include_dirs = [], defines = [], linkopts = linkopts)
+    options = struct(defines = [], linkopts = linkopts)
+    _write_library(ctx, include_dirs = [], shared = options, static = options)
 
 plain_library = repository_rule(
-    doc = "A cc_library @name//:name for a library without a .pc file, on the compiler's own paths.",
+    doc = "A cc_library @name//:name for a library without a .pc file, on the compiler's own paths; " +
+          "shared also with --config=static.",
     implementation = _plain_library_impl,
     attrs = {
         "header": attr.string(mandatory = True),
