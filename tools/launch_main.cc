@@ -2,7 +2,7 @@
 //   1. Check the config, its data, and that the results can be written.
 //   2. Give shards with port 0 a free port.
 //   3. Start the shards and the workers and see them through (supervisor.h).
-//   4. With the workers done: psctl stats, psctl save, as asked for.
+//   4. With the workers done, or one failed: psctl stats, psctl save, as asked for.
 //   5. End the shards.
 
 #include <sys/ioctl.h>
@@ -31,8 +31,10 @@ constexpr char kUsage[] =
     "launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE] [--summary=FILE]\n\n"
     "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
     "ends the shards. All output, behind the name of the process, goes to standard output.\n"
-    "When a process fails, the others are ended; none outlives this one. A shard whose address\n"
-    "has port 0 gets a free one; in the moment until it listens, another program may take it.\n\n"
+    "When a process fails, the others are ended; none outlives this one. Where a worker failed, "
+    "or\n"
+    "the accuracy was too low, --save and --stats get what the shards have by then. A shard whose\n"
+    "address has port 0 gets a free one; until it listens, another program may take it.\n\n"
     "Exit code: 0 all went well; 2 wrong usage or config; otherwise that of the process that\n"
     "failed first, 128 + n if signal n killed it; 128 + n after signal n to launch itself; 1\n"
     "where there is no other.";
@@ -83,25 +85,30 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
     run.services.push_back(
         {absl::StrCat("ps ", shard), command(options.ps, {absl::StrCat("--shard=", shard)})});
   }
-  std::vector<ps::ProcessSpec> workers;
+  ps::Stage workers;
   for (int rank = 0; rank < config.workers(); ++rank) {
     std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
     if (rank == 0 && !options.summary.empty()) {
       arguments.push_back(absl::StrCat("--summary=", options.summary));
     }
-    workers.push_back({absl::StrCat("worker ", rank), command(options.worker, arguments)});
+    workers.processes.push_back(
+        {absl::StrCat("worker ", rank), command(options.worker, arguments)});
   }
   // One live line is enough. Rank 0 finds a terminal where launch has one, less the label.
-  workers[0].terminal_columns = std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
+  workers.processes[0].terminal_columns =
+      std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
   run.stages.push_back(std::move(workers));
   if (!options.stats.empty()) {
     run.stages.push_back(
-        {{"stats", command(options.psctl,
-                           {"stats", "--format=json", absl::StrCat("--out=", options.stats)})}});
+        {.processes = {{"stats", command(options.psctl, {"stats", "--format=json",
+                                                         absl::StrCat("--out=", options.stats)})}},
+         .after_failure = true});
   }
   if (!options.save.empty()) {
     run.stages.push_back(
-        {{"save", command(options.psctl, {"save", absl::StrCat("--out=", options.save)})}});
+        {.processes = {{"save",
+                        command(options.psctl, {"save", absl::StrCat("--out=", options.save)})}},
+         .after_failure = true});
   }
   return run;
 }

@@ -6,7 +6,8 @@
 //   3. ReadOutput() passes on what the children wrote, line by line.
 //   4. Reap() takes note of each child that has ended. A failure begins the end, a moment
 //      later, in which its cause may still come to light: see kSettling.
-//   5. When a stage is done, the next one starts; after the last, the end begins.
+//   5. When a stage is done, the next one starts; after the last, the end begins. After a failure
+//      in a stage EndStage() ends the rest of it first, and most stages are passed over.
 //   6. BeginEnd() signals all that still run and sets a deadline, after which those that
 //      are left get SIGKILL.
 //   7. The last child reaped, Supervise() returns the exit code.
@@ -52,6 +53,7 @@ class Supervisor {
   };
 
   void Start(const ProcessSpec& spec, bool service);
+  bool Settling() const { return settled_ != absl::InfiniteFuture(); }
   bool AnyRunning(bool services_too) const;
   void StartNextStage();
   void Wait();
@@ -60,6 +62,7 @@ class Supervisor {
   void Reap(Child* child);
   void Ended(const Child& child, const siginfo_t& info);
   void Settle();
+  void EndStage();
   void BeginEnd(int signal);
   void KillRest();
   void Say(const std::string& message);
@@ -73,6 +76,7 @@ class Supervisor {
   int exit_code_ = 0;
   bool failed_ = false;  // or interrupted: exit_code_ is final
   std::string failure_;  // while it settles: what is to be said of it
+  bool services_failed_ = false;
   absl::Time settled_ = absl::InfiniteFuture();
   bool ending_ = false;
   absl::Time deadline_ = absl::InfiniteFuture();
@@ -92,7 +96,7 @@ Supervisor::Supervisor(const SupervisedRun& run, LabelledOutput* output)
 int Supervisor::Run() {
   for (const ProcessSpec& spec : run_.services) Start(spec, /*service=*/true);
   while (true) {
-    while (!failed_ && !ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
+    while (!Settling() && !ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
     if (!AnyRunning(/*services_too=*/true)) return exit_code_;
     Wait();
     ReadSignals();
@@ -114,8 +118,8 @@ void Supervisor::Start(const ProcessSpec& spec, bool service) {
     return;
   }
   Say(absl::StrCat(spec.label, ": ", process.status().message()));
+  if (!failed_) exit_code_ = 1;
   failed_ = true;
-  exit_code_ = 1;
   BeginEnd(SIGTERM);
 }
 
@@ -130,8 +134,10 @@ void Supervisor::StartNextStage() {
     BeginEnd(SIGTERM);
     return;
   }
-  for (const ProcessSpec& spec : run_.stages[next_stage_]) Start(spec, /*service=*/false);
-  ++next_stage_;
+  deadline_ = absl::InfiniteFuture();  // of what is left of the stage before
+  const Stage& stage = run_.stages[next_stage_++];
+  if (failed_ && !stage.after_failure) return;
+  for (const ProcessSpec& spec : stage.processes) Start(spec, /*service=*/false);
 }
 
 void Supervisor::Wait() {
@@ -157,13 +163,10 @@ void Supervisor::ReadSignals() {
       KillRest();
       continue;
     }
-    if (failed_) {
-      Settle();
-      continue;
-    }
+    if (Settling()) Settle();
     Say(absl::StrCat("ending the run on SIG", sigabbrev_np(signal)));
+    if (!failed_) exit_code_ = kSignalExit + signal;
     failed_ = true;
-    exit_code_ = kSignalExit + signal;
     BeginEnd(signal == SIGHUP ? SIGTERM : signal);
   }
 }
@@ -200,8 +203,8 @@ void Supervisor::Reap(Child* child) {
 void Supervisor::Ended(const Child& child, const siginfo_t& info) {
   const bool exited = info.si_code == CLD_EXITED;
   const bool too_early = child.service && !ending_;
-  const bool settling = settled_ != absl::InfiniteFuture();
-  if (failed_ && (!settling || exited)) return;
+  if (too_early) services_failed_ = true;
+  if (failed_ && (!Settling() || exited)) return;
   if (exited && info.si_status == 0 && !too_early) return;
   failed_ = true;
   if (!exited) {
@@ -218,11 +221,22 @@ void Supervisor::Ended(const Child& child, const siginfo_t& info) {
 }
 
 void Supervisor::Settle() {
-  if (settled_ == absl::InfiniteFuture()) return;
+  if (!Settling()) return;
   settled_ = absl::InfiniteFuture();
-  const bool others = AnyRunning(/*services_too=*/true);
+  const bool others = AnyRunning(/*services_too=*/services_failed_);
   Say(absl::StrCat(failure_, others ? "; ending the others" : ""));
-  BeginEnd(SIGTERM);
+  if (services_failed_) {
+    BeginEnd(SIGTERM);
+  } else {
+    EndStage();
+  }
+}
+
+void Supervisor::EndStage() {
+  deadline_ = absl::Now() + run_.grace;
+  for (const Child& child : children_) {
+    if (child.running && !child.service) kill(-child.process.pid, SIGTERM);
+  }
 }
 
 void Supervisor::BeginEnd(int signal) {
@@ -237,7 +251,7 @@ void Supervisor::BeginEnd(int signal) {
 void Supervisor::KillRest() {
   deadline_ = absl::InfiniteFuture();
   for (const Child& child : children_) {
-    if (!child.running) continue;
+    if (!child.running || (child.service && !ending_)) continue;
     Say(absl::StrCat("killing ", child.label, ", which did not end"));
     kill(-child.process.pid, SIGKILL);
   }

@@ -15,17 +15,24 @@ struct ProcessSpec {
   int terminal_columns = 0;          // above 0: it writes to a terminal of that width
 };
 
-// What to run. A service runs until all stages are done and then ends on SIGTERM. A
-// stage is over when all its processes have ended with exit code 0; then the next starts.
+// Processes that run at once; over when all have ended with exit code 0.
+struct Stage {
+  std::vector<ProcessSpec> processes;
+  bool after_failure = false;  // run it also where a process of an earlier stage failed
+};
+
+// What to run: the stages one after the other. A service runs until all stages are done and then
+// ends on SIGTERM.
 struct SupervisedRun {
   std::vector<ProcessSpec> services;
-  std::vector<std::vector<ProcessSpec>> stages;
+  std::vector<Stage> stages;
   // From SIGTERM, or the forwarded signal, to SIGKILL.
   absl::Duration grace;
 };
 
-// Runs it to the end, with all output and its own messages on `output`. When a process
-// fails, or a service ends before its time, the others are ended. SIGINT, SIGTERM and
+// Runs it to the end, with all output and its own messages on `output`. When a process of a
+// stage fails, the others of the stage are ended, and only stages `after_failure` follow; when a
+// service ends before its time, all are ended. SIGINT, SIGTERM and
 // SIGHUP of this process are passed on and end the run; a second one ends it with
 // SIGKILL. When it returns, every process has ended and is reaped; when this process is
 // killed, the kernel kills them.

@@ -90,8 +90,8 @@ void Kill(const ScratchFolder& folder, const std::string& flag) {
 
 }  // namespace
 
-TEST_CASE("launch trains the digits to 95 %, memory-based, sync and async") {
-  for (const std::string config : {"digits_sync", "digits_async"}) {
+TEST_CASE("launch trains the digits to 95 %: sync, async, and a residual network") {
+  for (const std::string config : {"digits_sync", "digits_async", "digits_resnet"}) {
     CAPTURE(config);
     const ScratchFolder folder;
     Program launch(
@@ -108,6 +108,7 @@ TEST_CASE("launch trains the digits to 95 %, memory-based, sync and async") {
     CHECK(std::stod(match[1]) >= 0.95);
     CHECK_THAT(folder.Read("model"), Contains("conv1/weight"));
     CHECK_THAT(folder.Read("stats"), Contains("\"updates\""));
+    if (config == "digits_resnet") CHECK_THAT(folder.Read("model"), Contains("bn1/running_var"));
   }
 }
 
@@ -126,6 +127,35 @@ TEST_CASE("half-width exchanges train the digits as well") {
       CHECK(exit_code == 0);  // the configs require 95 %
     }
   }
+}
+
+TEST_CASE("launch saves a model that misses the accuracy, and fails") {
+  const ScratchFolder folder;
+  Program launch(Command({"tools/launch", "--config=configs/digits_sync.textproto", "--set",
+                          "training.epochs=1", "--set", "training.required_accuracy=0.9999",
+                          "--save=" + folder.Path("model"), "--stats=" + folder.Path("stats")},
+                         Sockets(folder)));
+  CHECK(launch.Wait() == 1);
+  INFO(launch.output());
+  CHECK_THAT(launch.output(), Contains("below training.required_accuracy") &&
+                                  Contains("[save] saved custom, 13,706 parameters") &&
+                                  !Contains("which did not end"));
+  CHECK_THAT(folder.Read("model"), Contains("fc2/weight"));
+  CHECK_THAT(folder.Read("stats"), Contains("below training.required_accuracy"));
+}
+
+TEST_CASE("launch saves what the shards have when a worker is killed") {
+  const ScratchFolder folder;
+  const std::string policy = GENERATE("SYNC", "ASYNC");
+  Program launch({"tools/launch", "--config=" + EndlessConfig(folder, policy),
+                  "--save=" + folder.Path("model")});
+  launch.WaitFor("iteration ");
+  Kill(folder, "--rank=1");
+  CHECK(launch.Wait() != 0);
+  INFO(launch.output());
+  CHECK_THAT(launch.output(), Contains("worker 1") && Contains("[save] saved"));
+  CHECK_THAT(folder.Read("model"), Contains("__metadata__"));
+  CHECK(Find({"--config=" + folder.Path("")}).empty());
 }
 
 TEST_CASE("when a shard is killed, launch ends all others and names it") {

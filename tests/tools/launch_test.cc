@@ -296,7 +296,7 @@ TEST_CASE("Statistics and model are asked for when the workers are done, the sha
     run.psctl = "[[ $1 == stats ]] || exit 4";
     Program& launch = run.Start();
     CHECK(launch.Wait() == 4);
-    CHECK(Contains(launch, "[launch] save failed with exit code 4; ending the others\n"));
+    CHECK(Contains(launch, "[launch] save failed with exit code 4\n"));
     CHECK(run.AllGone());
   }
 }
