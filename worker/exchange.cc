@@ -166,7 +166,8 @@ Exchange::Exchange(const Options& options)
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
       borrow_(std::make_shared<Borrow>()),
-      round_(config_, [this](int shard) { return ShardName(shard); }),
+      round_(
+          config_, [this](int shard) { return ShardName(shard); }, options.trace),
       on_stop_(stop_,
                [this] { round_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   for (int shard = 0; shard < config_.shards(); ++shard) {
@@ -288,9 +289,12 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
 
 void Exchange::Push(int layer) {
   const Layer& pushed = config_.model().layers()[layer];
+  std::vector<uint32_t> chunks;
   for (int i = 0; i < pushed.tensor_count; ++i) {
-    PushChunks(config_.plan().chunks_of_tensor(pushed.first_tensor + i));
+    const auto of_tensor = config_.plan().chunks_of_tensor(pushed.first_tensor + i);
+    chunks.insert(chunks.end(), of_tensor.begin(), of_tensor.end());
   }
+  PushChunks(chunks);
 }
 
 void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {

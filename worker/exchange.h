@@ -29,6 +29,7 @@ class Exchange final : private ShardStream::Handler {
     int rank = 0;
     // Of the shards, where they are not the config's (tests: ports of 0).
     std::vector<std::string> addresses = {};
+    Trace* trace = nullptr;  // null: none is kept. See ExchangeRound
     // Makes whatever blocks, and what is called later, return CANCELLED soon.
     std::stop_token stop = {};
   };

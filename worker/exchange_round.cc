@@ -7,10 +7,12 @@
 
 namespace ps {
 
-ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int)> shard_name)
+ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int)> shard_name,
+                             Trace* trace)
     : plan_(config.plan()),
       limit_(1.1 * absl::Seconds(config.proto().limits().exchange_seconds()) + absl::Seconds(1)),
       shard_name_(std::move(shard_name)),
+      trace_(trace),
       layer_of_chunk_(plan_.chunks().size()),
       states_(plan_.chunks().size(), State::kAnswered) {
   for (const Layer& layer : config.model().layers()) {
@@ -25,6 +27,7 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
   }
   absl::MutexLock lock(&mutex_);
   layer_unanswered_.resize(layer_chunks_.size());
+  layer_unsent_.resize(layer_chunks_.size());
 }
 
 absl::Status ExchangeRound::Begin(uint64_t iteration) {
@@ -39,12 +42,18 @@ absl::Status ExchangeRound::Begin(uint64_t iteration) {
 
 void ExchangeRound::Pushed(absl::Span<const uint32_t> chunks) {
   absl::MutexLock lock(&mutex_);
-  for (const uint32_t chunk : chunks) states_[chunk] = State::kPushed;
+  for (const uint32_t chunk : chunks) {
+    states_[chunk] = State::kPushed;
+    const int layer = layer_of_chunk_[chunk];
+    if (layer_unsent_[layer]++ == 0 && trace_ != nullptr) trace_->Begin("push", layer, iteration_);
+  }
   unsent_ += chunks.size();
 }
 
 void ExchangeRound::Sent(uint32_t chunk) {
   absl::MutexLock lock(&mutex_);
+  const int layer = layer_of_chunk_[chunk];
+  if (--layer_unsent_[layer] == 0 && trace_ != nullptr) trace_->End("push", layer, iteration_);
   --unsent_;
 }
 
@@ -56,8 +65,12 @@ bool ExchangeRound::Awaits(uint32_t chunk, uint64_t iteration) const {
 void ExchangeRound::Answered(uint32_t chunk) {
   absl::MutexLock lock(&mutex_);
   states_[chunk] = State::kAnswered;
-  --layer_unanswered_[layer_of_chunk_[chunk]];
   --unanswered_;
+  const int layer = layer_of_chunk_[chunk];
+  const size_t before = layer_unanswered_[layer]--;
+  if (trace_ == nullptr) return;
+  if (before == layer_chunks_[layer]) trace_->Begin("pull", layer, iteration_);
+  if (before == 1) trace_->End("pull", layer, iteration_);
 }
 
 void ExchangeRound::Fail(const absl::Status& failure) {

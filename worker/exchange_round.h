@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/config.h"
+#include "worker/trace.h"
 
 namespace ps {
 
@@ -22,8 +23,11 @@ namespace ps {
 // others tell what has happened. Thread-safe.
 class ExchangeRound {
  public:
-  // `shard_name` says in errors which shard is meant. `config` must outlive the round.
-  ExchangeRound(const Config& config, std::function<std::string(int shard)> shard_name);
+  // `shard_name` says in errors which shard is meant. `trace`, where there is one, hears of each
+  // layer's "push", from its first chunk pushed to its last one sent, and of its "pull", from its
+  // first answer to its last. `config` and `trace` must outlive the round.
+  ExchangeRound(const Config& config, std::function<std::string(int shard)> shard_name,
+                Trace* trace);
 
   // Begins an iteration: every chunk is to be pushed and answered.
   // REQUIRES: those of the last one have been answered. Errors: the failure.
@@ -65,6 +69,7 @@ class ExchangeRound {
   const Plan& plan_;
   const absl::Duration limit_;
   const std::function<std::string(int)> shard_name_;
+  Trace* const trace_;
   std::vector<int> layer_of_chunk_;
   std::vector<size_t> layer_chunks_;
 
@@ -72,6 +77,7 @@ class ExchangeRound {
   uint64_t iteration_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<State> states_ ABSL_GUARDED_BY(mutex_);             // by chunk
   std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);  // by layer
+  std::vector<size_t> layer_unsent_ ABSL_GUARDED_BY(mutex_);
   size_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   // Pushed, not sent; of the last iteration too, whose answers may overtake the news.
   size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -16,10 +16,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/encoding.h"
 #include "absl/strings/str_join.h"
+#include "common/encoding.h"
 #include "spdlog/spdlog.h"
 #include "worker/gradient_norm.h"
+#include "worker/traced_hooks.h"
 
 namespace ps {
 namespace {
@@ -133,6 +134,7 @@ absl::Status Trainer::JoinAndTrain() {
       Exchange::Connect({.config = &config_,
                          .rank = options_.rank,
                          .addresses = options_.addresses,
+                         .trace = options_.trace,
                          .stop = stop_.get_token()});
   absl::Status outcome = exchange.status();
   if (exchange.ok()) {
@@ -198,14 +200,19 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
 
   const absl::Time loaded = options_.clock->Now();
   schedule.Start(iteration);
-  absl::StatusOr<BatchResult> result =
-      backend_->ForwardBackward(*batch, parameters_.span(), iteration, gradients_.span(), schedule);
+  absl::StatusOr<BatchResult> result = Compute(schedule, *batch, iteration);
   if (!result.ok()) return result.status();
   const bool contributes = PrepareGradient();
   if (!contributes) ++summary_.skipped_iterations;
 
+  const absl::Time computed = options_.clock->Now();
   if (absl::Status finished = schedule.Finish(contributes, settles); !finished.ok()) {
     return finished;
+  }
+  if (options_.trace != nullptr) {
+    options_.trace->Span("load the batch", Trace::kWhole, iteration, start, loaded);
+    options_.trace->Span("wait for the exchange", Trace::kWhole, iteration, computed,
+                         options_.clock->Now());
   }
   const absl::Time end = options_.clock->Now();
   const double compute_seconds = absl::ToDoubleSeconds(end - loaded - schedule.waited());
@@ -224,6 +231,16 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
   return absl::OkStatus();
 }
 
+absl::StatusOr<BatchResult> Trainer::Compute(LayerHooks& hooks, const Batch& batch,
+                                             int64_t iteration) {
+  if (options_.trace == nullptr) {
+    return backend_->ForwardBackward(batch, parameters_.span(), iteration, gradients_.span(),
+                                     hooks);
+  }
+  TracedHooks traced(&hooks, options_.trace, iteration);
+  return backend_->ForwardBackward(batch, parameters_.span(), iteration, gradients_.span(), traced);
+}
+
 absl::StatusOr<Batch> Trainer::LoadBatch(int64_t iteration) {
   if (loader_ == nullptr) return Batch();
   return loader_->Load(iteration);
@@ -234,9 +251,20 @@ bool Trainer::PrepareGradient() {
   const bool may_skip = update.non_finite() == Update::SKIP;
   const double limit = update.clip_global_norm();
   if (!may_skip && limit == 0) return true;
-  const double norm = GlobalNorm(gradients_.span());
-  if (!std::isfinite(norm)) return !may_skip;  // otherwise the shard refuses it, and says why
-  if (limit > 0 && norm > limit) Scale(static_cast<float>(limit / norm), gradients_.span());
+  double parameters = 0, statistics = 0;  // squares of norms
+  for (const Tensor& tensor : config_.model().tensors()) {
+    const double norm = GlobalNorm(gradients_.span().subspan(tensor.offset, tensor.size));
+    (tensor.role == TensorRole::kParameter ? parameters : statistics) += norm * norm;
+  }
+  // Otherwise the shard refuses it, and says why.
+  if (!std::isfinite(parameters + statistics)) return !may_skip;
+  if (const double norm = std::sqrt(parameters); limit > 0 && norm > limit) {
+    for (const Tensor& tensor : config_.model().tensors()) {
+      if (tensor.role != TensorRole::kParameter) continue;
+      Scale(static_cast<float>(limit / norm),
+            gradients_.span().subspan(tensor.offset, tensor.size));
+    }
+  }
   // What the encoding makes an infinity of is left out as an infinity is.
   return !may_skip ||
          FitsEncoding(config_.proto().exchange().gradient_encoding(), gradients_.span());

@@ -20,6 +20,7 @@
 #include "worker/exchange.h"
 #include "worker/exchange_schedule.h"
 #include "worker/progress.h"
+#include "worker/trace.h"
 
 namespace ps {
 
@@ -50,6 +51,7 @@ class Trainer {
     const Clock* clock = nullptr;             // must outlive the trainer
     std::vector<std::string> addresses = {};  // see Exchange::Options
     ProgressReporter::Options progress = {};  // its iteration counts are filled in here
+    Trace* trace = nullptr;                   // null: none is kept; must outlive the trainer
   };
 
   // Opens the data and makes the backend. Errors: those of OpenDatasets and
@@ -78,6 +80,8 @@ class Trainer {
   // `settles`: all parameters are back afterwards.
   absl::Status Iterate(ExchangeSchedule& schedule, int64_t iteration, bool settles,
                        ProgressReporter& progress);
+  // The forward and backward pass, traced where there is a trace.
+  absl::StatusOr<BatchResult> Compute(LayerHooks& hooks, const Batch& batch, int64_t iteration);
   // Loads the batch of an iteration; an empty one where the backend needs no data.
   absl::StatusOr<Batch> LoadBatch(int64_t iteration);
   // Whether the gradient may be pushed: clips it, and says no to one that is not

@@ -27,6 +27,7 @@
 #include "common/text.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
+#include "worker/trace.h"
 #include "worker/trainer.h"
 
 namespace {
@@ -41,6 +42,7 @@ struct CommandLine {
   std::vector<std::string> overrides;
   int rank = -1;
   std::string summary;
+  std::string trace;
 };
 
 // Turns SIGTERM and SIGINT into Trainer::Stop, and ends the process where that takes too
@@ -132,11 +134,22 @@ int Run(const CommandLine& command) {
     return 2;
   }
   ps::RealClock clock;
+  std::unique_ptr<ps::Trace> trace;
+  if (!command.trace.empty()) {
+    absl::StatusOr<std::unique_ptr<ps::Trace>> created =
+        ps::Trace::Create(command.trace, command.rank, &config->model(), &clock);
+    if (!created.ok()) {
+      spdlog::error("--trace: {}", std::string(created.status().message()));
+      return 2;
+    }
+    trace = *std::move(created);
+  }
   absl::StatusOr<std::unique_ptr<ps::Trainer>> trainer = ps::Trainer::Create({
       .config = &*config,
       .rank = command.rank,
       .clock = &clock,
       .progress = ps::ProgressReporter::ForOutput(stdout),
+      .trace = trace.get(),
   });
   if (!trainer.ok()) {
     spdlog::error("{}", std::string(trainer.status().message()));
@@ -146,6 +159,7 @@ int Run(const CommandLine& command) {
   signals.Guard(trainer->get(), limit);
   absl::StatusOr<ps::TrainingSummary> summary = (*trainer)->Run();
   signals.Guard(nullptr, limit);
+  const absl::Status traced = trace == nullptr ? absl::OkStatus() : trace->Close();
   if (!summary.ok()) {
     spdlog::error("{}", std::string(summary.status().message()));
     return 1;
@@ -158,6 +172,10 @@ int Run(const CommandLine& command) {
       ps::FormatSeconds(summary->compute_seconds),
       ps::FormatSeconds(summary->exchange_wait_seconds),
       ps::FormatBytes(summary->traffic.bytes_out), ps::FormatBytes(summary->traffic.bytes_in));
+  if (!traced.ok()) {
+    spdlog::error("--trace: {}", std::string(traced.message()));
+    return 1;
+  }
   if (command.summary.empty()) return 0;
   std::ofstream file(command.summary);
   file << summary->ToJson();
@@ -191,6 +209,10 @@ int main(int argc, char** argv) {
        .value = "FILE",
        .help = "writes the figures of the run there, as JSON",
        .target = &command.summary},
+      {.name = "trace",
+       .value = "FILE",
+       .help = "writes there what the worker does when, for Perfetto or about:tracing",
+       .target = &command.trace},
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;

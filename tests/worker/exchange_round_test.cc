@@ -33,7 +33,9 @@ Config MakeConfig(const std::vector<std::string>& overrides) {
 struct Fixture {
   explicit Fixture(const std::vector<std::string>& overrides = {})
       : config(MakeConfig(overrides)),
-        round(config, [](int shard) { return "shard " + std::to_string(shard); }) {}
+        round(
+            config, [](int shard) { return "shard " + std::to_string(shard); }, /*trace=*/nullptr) {
+  }
 
   std::vector<uint32_t> ChunksOf(int layer) const {
     std::vector<uint32_t> chunks;

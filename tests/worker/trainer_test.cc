@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "nlohmann/json.hpp"
 #include "tests/testing/cluster.h"
+#include "tests/testing/scratch_folder.h"
 #include "worker/gradient_norm.h"
 
 namespace ps {
@@ -170,6 +174,36 @@ TEST_CASE("the gradient is clipped to its global norm before it is pushed") {
   CHECK(GlobalNorm(change) == Approx(0.01).epsilon(1e-3));
 }
 
+TEST_CASE("the clipped norm is that of the parameters; running statistics are left alone") {
+  const std::string model = R"(model={ input { channels: 1 height: 8 width: 8 }
+                                       layer { name: "c" conv { out_channels: 4 kernel: 3 } }
+                                       layer { name: "n" batch_norm {} }
+                                       layer { name: "f" linear { out_features: 10 } } })";
+  // The change of the parameters, and that of the statistics.
+  const auto changes = [&](const std::string& clip) {
+    TestCluster cluster(
+        MustParse(kDigits, {model, "workers=1", "training.iterations=1",
+                            "optimizer.learning_rate=1", "update.clip_global_norm=" + clip}));
+    const std::vector<float> before = cluster.Parameters();
+    RequireAllOk(RunAll(cluster));
+    const std::vector<float> after = cluster.Parameters();
+    std::pair<std::vector<float>, std::vector<float>> changes;
+    for (const Tensor& tensor : cluster.config().model().tensors()) {
+      auto& change = tensor.role == TensorRole::kParameter ? changes.first : changes.second;
+      for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+        change.push_back(before[i] - after[i]);
+      }
+    }
+    return changes;
+  };
+  const auto clipped = changes("0.01");
+  const auto whole = changes("0");
+  CHECK(GlobalNorm(clipped.first) == Approx(0.01).epsilon(1e-3));
+  CHECK(GlobalNorm(whole.first) > 0.1);
+  CHECK(clipped.second == whole.second);
+  CHECK(GlobalNorm(whole.second) > 0.02);
+}
+
 TEST_CASE("the times of a run add up under every schedule") {
   const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD", "FULL");
   TestCluster cluster(MustParse(kDigits, {"workers=2", "exchange.schedule=" + schedule}));
@@ -190,6 +224,75 @@ TEST_CASE("the times of a run add up under every schedule") {
     CHECK(std::count(json.begin() + list, json.end(), ',') == 9);
     CHECK_THAT(json, Catch::EndsWith("]}\n"));
   }
+}
+
+TEST_CASE("a trace tells each layer's computing, waiting, push and pull, under every schedule") {
+  const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD", "FULL");
+  CAPTURE(schedule);
+  const ScratchFolder folder;
+  TestCluster cluster(
+      MustParse(kDigits, {"workers=1", "training.iterations=3", "exchange.schedule=" + schedule}));
+  const RealClock clock;
+  auto trace = Trace::Create(folder.Path("trace"), /*rank=*/0, &cluster.config().model(), &clock);
+  REQUIRE(trace.ok());
+  auto trainer = Trainer::Create({.config = &cluster.config(),
+                                  .rank = 0,
+                                  .clock = &clock,
+                                  .addresses = cluster.addresses(),
+                                  .trace = trace->get()});
+  REQUIRE(trainer.ok());
+  RequireAllOk({(*trainer)->Run()});
+  REQUIRE((*trace)->Close().ok());
+
+  std::map<std::string, int> spans;               // of the thread that trains, by name
+  std::map<std::string, std::vector<double>> on;  // begins and ends beside it, by name
+  double end = 0;
+  for (const nlohmann::json& event : nlohmann::json::parse(folder.Read("trace"))) {
+    const std::string phase = event.at("ph");
+    if (phase == "M") continue;
+    CAPTURE(event.dump());
+    const std::string name = event.at("name");
+    const int64_t iteration = event.at("args").at("iteration");
+    CHECK(iteration >= 0);
+    CHECK(iteration < 3);
+    if (phase != "X") {
+      CHECK(phase == (on[name].size() % 2 == 0 ? "b" : "e"));
+      on[name].push_back(event.at("ts"));
+      continue;
+    }
+    ++spans[name];
+    CHECK(event.at("dur") >= 0);
+    if (name == "load the batch") continue;  // told when its iteration is over
+    CHECK(event.at("ts") >= end - 1);        // as exact as a double is
+    end = event.at("ts").get<double>() + event.at("dur").get<double>();
+  }
+  CHECK(spans == std::map<std::string, int>{{"load the batch", 3},
+                                            {"wait fc1", 3},
+                                            {"forward fc1", 3},
+                                            {"wait fc2", 3},
+                                            {"forward, loss and backward fc2", 3},
+                                            {"backward fc1", 3},
+                                            {"wait for the exchange", 3}});
+  for (const std::string layer : {"fc1", "fc2"}) {
+    CAPTURE(layer);
+    const std::vector<double>& push = on["push " + layer];
+    const std::vector<double>& pull = on["pull " + layer];
+    // Fewer or more than three pushes: a chunk may be answered before it is known to be sent, and
+    // SEQUENTIAL may push the last chunks after the others are sent.
+    REQUIRE(push.size() >= 2);
+    CHECK(push.size() % 2 == 0);
+    REQUIRE(pull.size() == 6);
+    for (const auto& times : {push, pull}) CHECK(std::is_sorted(times.begin(), times.end()));
+    CHECK(push.front() <= pull.front());
+  }
+}
+
+TEST_CASE("a trace that cannot be written is an error") {
+  const Config config = MustParse(kDigits, {"workers=1"});
+  const RealClock clock;
+  const auto trace = Trace::Create("/nowhere/trace", 0, &config.model(), &clock);
+  CHECK(absl::IsNotFound(trace.status()));
+  CHECK_THAT(std::string(trace.status().message()), Contains("cannot write /nowhere/trace"));
 }
 
 TEST_CASE("a stopped worker leaves with the reason, and the others hear it") {

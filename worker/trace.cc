@@ -1,0 +1,82 @@
+#include "worker/trace.h"
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ps {
+namespace {
+
+// Microseconds with all digits: a double has too few for the time since 1970.
+std::string Micros(absl::Duration time) {
+  const int64_t nanos = absl::ToInt64Nanoseconds(time);
+  return absl::StrFormat("%d.%03d", nanos / 1000, nanos % 1000);
+}
+
+std::string Micros(absl::Time time) { return Micros(time - absl::UnixEpoch()); }
+
+// errno, where the library has left one.
+absl::Status WriteError(int error, const std::string& path) {
+  const std::string what = absl::StrCat("cannot write ", path);
+  return error == 0 ? absl::UnknownError(what) : absl::ErrnoToStatus(error, what);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path, int rank,
+                                                     const Model* model, const Clock* clock) {
+  std::unique_ptr<Trace> trace(new Trace(path, rank, model, clock));
+  absl::MutexLock lock(&trace->mutex_);
+  if (!trace->file_) return WriteError(errno, path);
+  return trace;
+}
+
+Trace::Trace(const std::string& path, int rank, const Model* model, const Clock* clock)
+    : path_(path), rank_(rank), clock_(clock), file_(path) {
+  // The rest of a string in JSON, without its quotation marks.
+  for (const Layer& layer : model->layers()) {
+    const std::string quoted = nlohmann::json(layer.name).dump();
+    layer_names_.push_back(quoted.substr(1, quoted.size() - 2));
+  }
+  absl::MutexLock lock(&mutex_);
+  file_ << absl::StrFormat(
+      R"([{"name":"process_name","ph":"M","pid":%d,"args":{"name":"worker %d"}})", rank_, rank_);
+}
+
+void Trace::Span(absl::string_view what, int layer, int64_t iteration, absl::Time begin,
+                 absl::Time end) {
+  Add(what, layer, iteration,
+      absl::StrCat(R"("ph":"X","ts":)", Micros(begin), R"(,"dur":)", Micros(end - begin)));
+}
+
+void Trace::Begin(absl::string_view what, int layer, int64_t iteration) {
+  Add(what, layer, iteration,
+      absl::StrCat(R"("ph":"b","id2":{"local":")", layer, R"("},"ts":)", Micros(Now())));
+}
+
+void Trace::End(absl::string_view what, int layer, int64_t iteration) {
+  Add(what, layer, iteration,
+      absl::StrCat(R"("ph":"e","id2":{"local":")", layer, R"("},"ts":)", Micros(Now())));
+}
+
+void Trace::Add(absl::string_view what, int layer, int64_t iteration, const std::string& rest) {
+  const std::string event = absl::StrCat(
+      ",\n{\"name\":\"", what, layer == kWhole ? "" : absl::StrCat(" ", layer_names_[layer]),
+      R"(","cat":")", what, R"(","pid":)", rank_, R"(,"tid":0,)", rest, R"(,"args":{"iteration":)",
+      iteration, "}}");
+  absl::MutexLock lock(&mutex_);
+  file_ << event;
+}
+
+absl::Status Trace::Close() {
+  absl::MutexLock lock(&mutex_);
+  if (!file_) return WriteError(/*error=*/0, path_);  // of an earlier write
+  errno = 0;
+  file_ << "]\n";
+  file_.close();
+  return file_ ? absl::OkStatus() : WriteError(errno, path_);
+}
+
+}  // namespace ps

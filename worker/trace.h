@@ -1,0 +1,64 @@
+#ifndef PS_WORKER_TRACE_H_
+#define PS_WORKER_TRACE_H_
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/model.h"
+
+namespace ps {
+
+// A file of what a worker does when, layer by layer, to look at in Perfetto or about:tracing: the
+// JSON array of Google's Trace Event Format. The worker's rank is the process, so that the traces
+// of several workers of one machine can be joined. Thread-safe.
+//
+// Written as it happens, through a buffer; a file that a killed worker left lacks the array's end,
+// which its readers do without.
+class Trace {
+ public:
+  // In place of a layer: something of the whole iteration.
+  static constexpr int kWhole = -1;
+
+  // `model` and `clock` must outlive the trace. Errors: UNKNOWN or the like where the file cannot
+  // be written.
+  static absl::StatusOr<std::unique_ptr<Trace>> Create(const std::string& path, int rank,
+                                                       const Model* model, const Clock* clock);
+
+  absl::Time Now() const { return clock_->Now(); }
+
+  // What the thread that trains did from `begin` to `end`. Spans lie apart or one in another.
+  void Span(absl::string_view what, int layer, int64_t iteration, absl::Time begin, absl::Time end);
+  // What goes on beside it; of different layers at once.
+  void Begin(absl::string_view what, int layer, int64_t iteration);
+  void End(absl::string_view what, int layer, int64_t iteration);
+
+  // Ends the file. Nothing may be added afterwards. Errors: as of Create.
+  absl::Status Close();
+
+ private:
+  Trace(const std::string& path, int rank, const Model* model, const Clock* clock);
+
+  void Add(absl::string_view what, int layer, int64_t iteration, const std::string& rest);
+
+  const std::string path_;
+  const int rank_;
+  const Clock* const clock_;
+  std::vector<std::string> layer_names_;  // escaped for JSON
+
+  absl::Mutex mutex_;
+  std::ofstream file_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_TRACE_H_
