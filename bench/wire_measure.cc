@@ -40,7 +40,7 @@ class Measurement {
   absl::StatusOr<WireResults> Run() {
     const absl::StatusOr<Config> config = ParseConfig(ModelLayout(options_.transports.front()));
     if (!config.ok()) return config.status();
-    parameters_ = config->model().parameter_count();
+    parameters_ = config->model().element_count();
     for (const std::string& transport : options_.transports) {
       absl::StatusOr<RawCandidate> best = FindRawBest(transport);
       if (!best.ok()) return best.status();

@@ -150,18 +150,8 @@ void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model
                                "compute.backend EMULATED"),
                   {"compute.backend"});
   }
-  const auto untrainable = [&](absl::string_view what) {
-    problems->Add("compute.backend",
-                  absl::StrCat("is CPU, which cannot train ", what, " of the model ", model.name(),
-                               ", allowed: EMULATED"),
-                  {"model"});
-  };
-  for (const Layer& layer : model.layers()) {
-    if (layer.spec.has_batch_norm() || layer.spec.has_global_avg_pool()) {
-      return untrainable(absl::StrCat("the layer ", layer.name));
-    }
-  }
-  if (!model.sequential()) untrainable("the residual blocks");
+  const absl::Status batch = CheckBatchSize(model, config.training().batch_size());
+  if (!batch.ok()) problems->Add("training.batch_size", batch.message(), {"model"});
 }
 
 void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,

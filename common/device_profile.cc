@@ -37,7 +37,7 @@ double Flops(const Layer& layer) {
 
 double Bytes(const Layer& layer) {
   if (Flops(layer) > 0) return 0;
-  return sizeof(float) * (layer.input.size() + layer.output.size());
+  return sizeof(float) * (layer.inputs.size() * layer.input.size() + layer.output.size());
 }
 
 double Sum(const Model& model, double (*of)(const Layer&)) {

@@ -1,8 +1,10 @@
 #include "common/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,7 +19,7 @@ namespace {
 using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
 
 // Sizes are checked against these before they are multiplied, so none overflows.
-constexpr int64_t kMaxParameters = int64_t{1} << 36;  // 256 GiB of float32
+constexpr int64_t kMaxElements = int64_t{1} << 36;  // 256 GiB of float32
 constexpr int64_t kMaxActivation = (int64_t{1} << 31) - 1;
 
 // The product of positive factors, or -1 where it is above `limit`.
@@ -37,6 +39,12 @@ absl::string_view KindName(const LayerSpec& spec) {
 bool HasParameters(const LayerSpec& spec) {
   return spec.has_conv() || spec.has_linear() || spec.has_batch_norm();
 }
+
+// An activation: what a layer gives, or the images.
+struct Source {
+  int layer = kImages;
+  Shape3 shape;
+};
 
 struct Size {
   absl::string_view field;
@@ -86,11 +94,12 @@ class ModelBuilder {
       return absl::InvalidArgumentError("layer: the model has no layers, it needs at least one");
     }
     if (absl::Status status = CollectNames(spec.layer(), "layer"); !status.ok()) return status;
-    const absl::StatusOr<Shape3> output = AddLayers(spec.layer(), "layer", model_.input_);
+    const absl::StatusOr<Source> output =
+        AddLayers(spec.layer(), "layer", {.shape = model_.input_});
     if (!output.ok()) return output.status();
-    if (output->height != 1 || output->width != 1) {
+    if (output->shape.height != 1 || output->shape.width != 1) {
       return absl::InvalidArgumentError(absl::StrCat("the last layer, ", model_.layers_.back().name,
-                                                     ", gives ", output->ToString(),
+                                                     ", gives ", output->shape.ToString(),
                                                      ", but a model must end as {classes}x1x1"));
     }
     if (model_.parameter_count_ == 0) {
@@ -115,20 +124,21 @@ class ModelBuilder {
     if (factor == 1) return absl::OkStatus();
     const std::vector<Tensor> full = std::exchange(model_.tensors_, {});
     model_.parameter_count_ = 0;
+    model_.element_count_ = 0;
     model_.buffer_size_ = 0;
     for (const Tensor& tensor : full) {
-      absl::Status added =
-          AddTensor(tensor.name, {tensor.size / factor}, tensor.fan_in, tensor.initializer);
+      absl::Status added = AddTensor(tensor.name, {tensor.size / factor}, tensor.fan_in,
+                                     tensor.initializer, tensor.role);
       if (!added.ok()) return added;
     }
-    for (Layer& layer : model_.layers_) CountParameters(&layer);
+    for (Layer& layer : model_.layers_) CountElements(&layer);
     return absl::OkStatus();
   }
 
-  void CountParameters(Layer* layer) const {
-    layer->parameters = 0;
+  void CountElements(Layer* layer) const {
+    layer->elements = 0;
     for (int i = 0; i < layer->tensor_count; ++i) {
-      layer->parameters += model_.tensors_[layer->first_tensor + i].size;
+      layer->elements += model_.tensors_[layer->first_tensor + i].size;
     }
   }
 
@@ -199,15 +209,15 @@ class ModelBuilder {
     return name;
   }
 
-  // Adds layers in line and returns the shape that the last one gives.
-  absl::StatusOr<Shape3> AddLayers(const LayerSpecs& layers, const std::string& path,
-                                   Shape3 input) {
+  // Adds layers in line and returns what the last one gives.
+  absl::StatusOr<Source> AddLayers(const LayerSpecs& layers, const std::string& path,
+                                   Source input) {
     for (int i = 0; i < layers.size(); ++i) {
       const LayerSpec& spec = layers[i];
       const std::string name = NameOf(spec);
       const std::string where = Path(path, i);
-      const absl::StatusOr<Shape3> output = spec.has_residual()
-                                                ? AddResidual(spec.residual(), where, name, input)
+      const absl::StatusOr<Source> output = spec.has_residual()
+                                                ? AddResidual(spec, where, name, input)
                                                 : AddLayer(spec, where, name, input);
       if (!output.ok()) return output.status();
       input = *output;
@@ -215,35 +225,43 @@ class ModelBuilder {
     return input;
   }
 
-  absl::StatusOr<Shape3> AddResidual(const Residual& residual, const std::string& where,
-                                     const std::string& name, const Shape3& input) {
-    model_.sequential_ = false;
+  absl::StatusOr<Source> AddResidual(const LayerSpec& spec, const std::string& where,
+                                     const std::string& name, const Source& input) {
+    const Residual& residual = spec.residual();
     const std::string here = absl::StrCat(where, " \"", name, "\": ");
     if (residual.body().empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(here, "residual.body has no layers, it needs at least one"));
     }
-    const absl::StatusOr<Shape3> body = AddLayers(residual.body(), where + ".residual.body", input);
+    const absl::StatusOr<Source> body = AddLayers(residual.body(), where + ".residual.body", input);
     if (!body.ok()) return body;
-    const absl::StatusOr<Shape3> shortcut =
+    const absl::StatusOr<Source> shortcut =
         AddLayers(residual.shortcut(), where + ".residual.shortcut", input);
     if (!shortcut.ok()) return shortcut;
-    if (*body != *shortcut) {
+    if (body->shape != shortcut->shape) {
       return absl::InvalidArgumentError(absl::StrCat(
-          here, "residual.body gives ", body->ToString(), ", but residual.shortcut gives ",
-          shortcut->ToString(), "; they are added and must be equal"));
+          here, "residual.body gives ", body->shape.ToString(), ", but residual.shortcut gives ",
+          shortcut->shape.ToString(), "; they are added and must be equal"));
     }
-    return body;
+    Layer end;
+    end.name = name;
+    end.spec.set_name(name);
+    end.spec.mutable_residual();  // its layers stand before it
+    end.inputs = {body->layer, shortcut->layer};
+    end.input = end.output = body->shape;
+    end.first_tensor = static_cast<int>(model_.tensors_.size());
+    return Add(std::move(end));
   }
 
-  absl::StatusOr<Shape3> AddLayer(const LayerSpec& spec, const std::string& where,
-                                  const std::string& name, const Shape3& input) {
+  absl::StatusOr<Source> AddLayer(const LayerSpec& spec, const std::string& where,
+                                  const std::string& name, const Source& input) {
     Layer layer;
     layer.name = name;
     layer.spec = spec;
-    layer.input = input;
+    layer.inputs = {input.layer};
+    layer.input = input.shape;
     layer.first_tensor = static_cast<int>(model_.tensors_.size());
-    absl::StatusOr<Shape3> output = AddKind(spec, name, input);
+    absl::StatusOr<Shape3> output = AddKind(spec, name, input.shape);
     absl::Status status = output.status();
     if (status.ok()) status = CheckActivation(*output);
     if (!status.ok()) {
@@ -251,9 +269,13 @@ class ModelBuilder {
     }
     layer.output = *output;
     layer.tensor_count = static_cast<int>(model_.tensors_.size()) - layer.first_tensor;
-    CountParameters(&layer);
+    CountElements(&layer);
+    return Add(std::move(layer));
+  }
+
+  Source Add(Layer layer) {
     model_.layers_.push_back(std::move(layer));
-    return output;
+    return {static_cast<int>(model_.layers_.size()) - 1, model_.layers_.back().output};
   }
 
   // Adds the tensors of one layer and returns the shape of its output.
@@ -305,11 +327,24 @@ class ModelBuilder {
         return input;
       }
       case LayerSpec::kBatchNorm: {
-        absl::Status status = AddTensor(name + "/weight", {input.channels}, 0, Initializer::kOnes);
-        if (status.ok()) {
-          status = AddTensor(name + "/bias", {input.channels}, 0, Initializer::kZeros);
+        const BatchNorm2d& norm = spec.batch_norm();
+        // Negated, so that NaN is refused.
+        if (!(norm.epsilon() > 0) || !std::isfinite(norm.epsilon())) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("batch_norm.epsilon is ", norm.epsilon(), ", allowed is above 0"));
         }
-        if (!status.ok()) return status;
+        if (!(norm.momentum() > 0 && norm.momentum() <= 1)) {
+          return absl::InvalidArgumentError(absl::StrCat("batch_norm.momentum is ", norm.momentum(),
+                                                         ", allowed is above 0, to 1"));
+        }
+        for (const auto& [tensor, initializer, role] :
+             {std::tuple("/weight", Initializer::kOnes, TensorRole::kParameter),
+              std::tuple("/bias", Initializer::kZeros, TensorRole::kParameter),
+              std::tuple("/running_mean", Initializer::kZeros, TensorRole::kRunningStatistic),
+              std::tuple("/running_var", Initializer::kOnes, TensorRole::kRunningStatistic)}) {
+          absl::Status status = AddTensor(name + tensor, {input.channels}, 0, initializer, role);
+          if (!status.ok()) return status;
+        }
         return input;
       }
       case LayerSpec::kGlobalAvgPool:
@@ -326,7 +361,7 @@ class ModelBuilder {
   absl::Status AddWeights(const std::string& name, std::vector<int64_t> shape, bool bias) {
     const int64_t outputs = shape.front();
     const int64_t fan_in =
-        LimitedProduct(std::vector<int64_t>(shape.begin() + 1, shape.end()), kMaxParameters);
+        LimitedProduct(std::vector<int64_t>(shape.begin() + 1, shape.end()), kMaxElements);
     absl::Status status =
         AddTensor(name + "/weight", std::move(shape), fan_in, Initializer::kHeUniform);
     if (!status.ok() || !bias) return status;
@@ -334,20 +369,22 @@ class ModelBuilder {
   }
 
   absl::Status AddTensor(std::string name, std::vector<int64_t> shape, int64_t fan_in,
-                         Initializer initializer) {
+                         Initializer initializer, TensorRole role = TensorRole::kParameter) {
     Tensor tensor;
-    tensor.size = LimitedProduct(shape, kMaxParameters - model_.parameter_count_);
+    tensor.size = LimitedProduct(shape, kMaxElements - model_.element_count_);
     if (tensor.size < 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "with ", name, " [", absl::StrJoin(shape, ", "), "] the model has more than ",
-          kMaxParameters, " parameters, the most allowed"));
+          kMaxElements, " parameters, the most allowed"));
     }
     tensor.name = std::move(name);
     tensor.shape = std::move(shape);
     tensor.offset = model_.buffer_size_;
     tensor.fan_in = fan_in;
     tensor.initializer = initializer;
-    model_.parameter_count_ += tensor.size;
+    tensor.role = role;
+    if (role == TensorRole::kParameter) model_.parameter_count_ += tensor.size;
+    model_.element_count_ += tensor.size;
     model_.buffer_size_ += (tensor.size + kAlignment - 1) / kAlignment * kAlignment;
     model_.tensors_.push_back(std::move(tensor));
     return absl::OkStatus();
@@ -368,6 +405,19 @@ absl::StatusOr<Model> Model::Create(const ModelSpec& spec) {
   absl::StatusOr<ModelSpec> builtin = BuiltinModel(spec.builtin());
   if (!builtin.ok()) return builtin.status();
   return ModelBuilder().Build(*builtin, spec.shrink(), spec.builtin());
+}
+
+absl::Status CheckBatchSize(const Model& model, int64_t batch_size) {
+  for (const Layer& layer : model.layers()) {
+    if (!layer.spec.has_batch_norm() || batch_size * layer.input.height * layer.input.width > 1) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("is ", batch_size, ", but the batch normalisation ", layer.name,
+                     " of the model ", model.name(), ", whose input is ", layer.input.ToString(),
+                     ", needs several values per channel, allowed: at least 2"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ps

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/model.pb.h"
 
@@ -32,7 +33,13 @@ enum class Initializer {
   kOnes,
 };
 
-// One parameter tensor, float32, row-major.
+// What a shard does with what workers push for a tensor.
+enum class TensorRole {
+  kParameter,         // a gradient, for the optimizer
+  kRunningStatistic,  // value - observed, times a momentum: subtracted as it is. Read in evaluation
+};
+
+// One tensor of a model, float32, row-major.
 struct Tensor {
   std::string name;            // "fc6/weight"
   std::vector<int64_t> shape;  // {4096, 25088}
@@ -40,23 +47,30 @@ struct Tensor {
   int64_t offset = 0;          // of its first element in a worker's buffer, a multiple of 16
   int64_t fan_in = 0;          // inputs summed into one output; 0 where it has no meaning
   Initializer initializer = Initializer::kZeros;
+  TensorRole role = TensorRole::kParameter;
 };
+
+// The images, where a layer's input is named by the layer that gives it.
+inline constexpr int kImages = -1;
 
 // One layer, with the tensors [first_tensor, first_tensor + tensor_count) of the model. Its
 // shapes are those of the full layer, also where ModelSpec.shrink makes the tensors smaller.
 struct Layer {
   std::string name;
   LayerSpec spec;
+  // The layers, all before this one, whose outputs it reads, or kImages. One; two for the end
+  // of a residual block, which gives relu(body + shortcut): of equal shapes, the body's first.
+  std::vector<int> inputs;
   Shape3 input;
   Shape3 output;
   int first_tensor = 0;
-  int tensor_count = 0;    // 0: a layer without parameters
-  int64_t parameters = 0;  // elements of its tensors together
+  int tensor_count = 0;  // 0: a layer without parameters
+  int64_t elements = 0;  // of its tensors together
 };
 
 // An immutable, checked model: its layers in the order of the forward pass
-// and their parameter tensors in the same order ("model order"). The layers of
-// a residual block stand in line: its body, then its shortcut.
+// and their tensors in the same order ("model order"). The layers of a residual block
+// stand in line: its body, then its shortcut, then its end, a layer with the block's name.
 //
 // A worker keeps parameters, and gradients, in one buffer of buffer_size()
 // floats in which every tensor begins at a 64-byte boundary; the gaps are 0.
@@ -73,10 +87,10 @@ class Model {
   int64_t classes() const { return layers_.back().output.size(); }
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
+  // Elements of the parameters, as models are compared by; of all tensors.
   int64_t parameter_count() const { return parameter_count_; }
+  int64_t element_count() const { return element_count_; }
   int64_t buffer_size() const { return buffer_size_; }
-  // False where the layers in line are not the whole story: residual blocks.
-  bool sequential() const { return sequential_; }
 
  private:
   friend class ModelBuilder;
@@ -85,9 +99,13 @@ class Model {
   std::vector<Layer> layers_;
   std::vector<Tensor> tensors_;
   int64_t parameter_count_ = 0;
+  int64_t element_count_ = 0;
   int64_t buffer_size_ = 0;
-  bool sequential_ = true;
 };
+
+// Errors: INVALID_ARGUMENT where batch normalisation would have one value per channel to
+// normalise by. The message names the layer and the smallest batch.
+absl::Status CheckBatchSize(const Model& model, int64_t batch_size);
 
 }  // namespace ps
 

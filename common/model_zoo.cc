@@ -119,38 +119,54 @@ void AddConvNorm(LayerSpecs& layers, const std::string& conv, const std::string&
   layer->mutable_batch_norm();
 }
 
-// He, Zhang, Ren, Sun 2016, table 1, with torchvision's names and, as there, the
-// stride of a block in its 3x3 convolution.
-ModelSpec ResNet152() {
+// He, Zhang, Ren, Sun 2016, table 1, with torchvision's names and, as there, the stride of a
+// bottleneck block in its 3x3 convolution.
+struct ResNet {
+  int blocks[4];    // in each stage
+  bool bottleneck;  // blocks of 1x1, 3x3, 1x1 convolutions instead of two 3x3
+};
+
+constexpr int kStageChannels[4] = {64, 128, 256, 512};
+
+// The first block of a stage may halve the image and widen the channels, `shortcut` included.
+void AddBlock(LayerSpecs& layers, const std::string& name, bool bottleneck, int channels,
+              int stride, bool projects) {
   constexpr int kExpansion = 4;  // of a bottleneck block's output channels
+  LayerSpec* const layer = layers.Add();
+  layer->set_name(name);
+  LayerSpecs& body = *layer->mutable_residual()->mutable_body();
+  int out_channels = channels;
+  if (bottleneck) {
+    out_channels *= kExpansion;
+    AddConvNorm(body, name + ".conv1", name + ".bn1", channels, 1, 1, 0);
+    AddRelu(body);
+    AddConvNorm(body, name + ".conv2", name + ".bn2", channels, 3, stride, 1);
+    AddRelu(body);
+    AddConvNorm(body, name + ".conv3", name + ".bn3", out_channels, 1, 1, 0);
+  } else {
+    AddConvNorm(body, name + ".conv1", name + ".bn1", channels, 3, stride, 1);
+    AddRelu(body);
+    AddConvNorm(body, name + ".conv2", name + ".bn2", channels, 3, 1, 1);
+  }
+  if (projects) {
+    AddConvNorm(*layer->mutable_residual()->mutable_shortcut(), name + ".downsample.0",
+                name + ".downsample.1", out_channels, 1, stride, 0);
+  }
+}
+
+ModelSpec MakeResNet(const ResNet& net) {
   ModelSpec spec;
   SetInput(spec, 3, 224, 224);
   LayerSpecs& layers = *spec.mutable_layer();
   AddConvNorm(layers, "conv1", "bn1", 64, 7, 2, 3);
   AddRelu(layers);
   AddMaxPool(layers, 3, 2, 1);
-  struct Stage {
-    int blocks, channels;
-  };
-  int stage_number = 0;
-  for (const Stage& stage : {Stage{3, 64}, Stage{8, 128}, Stage{36, 256}, Stage{3, 512}}) {
-    ++stage_number;
-    for (int block = 0; block < stage.blocks; ++block) {
-      LayerSpec* layer = layers.Add();
-      layer->set_name(absl::StrCat("layer", stage_number, ".", block));
-      const std::string& name = layer->name();
-      const int stride = stage_number > 1 && block == 0 ? 2 : 1;
-      const int out_channels = stage.channels * kExpansion;
-      LayerSpecs& body = *layer->mutable_residual()->mutable_body();
-      AddConvNorm(body, name + ".conv1", name + ".bn1", stage.channels, 1, 1, 0);
-      AddRelu(body);
-      AddConvNorm(body, name + ".conv2", name + ".bn2", stage.channels, 3, stride, 1);
-      AddRelu(body);
-      AddConvNorm(body, name + ".conv3", name + ".bn3", out_channels, 1, 1, 0);
-      if (block == 0) {
-        AddConvNorm(*layer->mutable_residual()->mutable_shortcut(), name + ".downsample.0",
-                    name + ".downsample.1", out_channels, 1, stride, 0);
-      }
+  for (int stage = 0; stage < 4; ++stage) {
+    for (int block = 0; block < net.blocks[stage]; ++block) {
+      const int stride = stage > 0 && block == 0 ? 2 : 1;
+      AddBlock(layers, absl::StrCat("layer", stage + 1, ".", block), net.bottleneck,
+               kStageChannels[stage], stride,
+               /*projects=*/block == 0 && (net.bottleneck || stage > 0));
     }
   }
   layers.Add()->mutable_global_avg_pool();
@@ -158,12 +174,21 @@ ModelSpec ResNet152() {
   return spec;
 }
 
+ModelSpec ResNet18() { return MakeResNet({{2, 2, 2, 2}, /*bottleneck=*/false}); }
+ModelSpec ResNet34() { return MakeResNet({{3, 4, 6, 3}, /*bottleneck=*/false}); }
+ModelSpec ResNet50() { return MakeResNet({{3, 4, 6, 3}, /*bottleneck=*/true}); }
+ModelSpec ResNet101() { return MakeResNet({{3, 4, 23, 3}, /*bottleneck=*/true}); }
+ModelSpec ResNet152() { return MakeResNet({{3, 8, 36, 3}, /*bottleneck=*/true}); }
+
 struct Builtin {
   absl::string_view name;
   ModelSpec (*spec)();
 };
 constexpr Builtin kBuiltins[] = {
-    {"mnist_mlp", MnistMlp}, {"alexnet", AlexNet}, {"vgg16", Vgg16}, {"resnet152", ResNet152}};
+    {"mnist_mlp", MnistMlp},  {"alexnet", AlexNet},     {"vgg16", Vgg16},
+    {"resnet18", ResNet18},   {"resnet34", ResNet34},   {"resnet50", ResNet50},
+    {"resnet101", ResNet101}, {"resnet152", ResNet152},
+};
 
 }  // namespace
 

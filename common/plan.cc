@@ -23,7 +23,7 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
   struct Unit {
     int first_tensor;
     int tensor_count;
-    int64_t parameters;
+    int64_t elements;
   };
   std::vector<Unit> units;
   for (const Layer& layer : model.layers()) {
@@ -33,7 +33,7 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
         units.push_back({tensor, 1, model.tensors()[tensor].size});
       }
     } else if (layer.tensor_count > 0) {
-      units.push_back({layer.first_tensor, layer.tensor_count, layer.parameters});
+      units.push_back({layer.first_tensor, layer.tensor_count, layer.elements});
     }
   }
 
@@ -41,7 +41,7 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
   std::iota(order.begin(), order.end(), 0);
   if (placement == Partition::GREEDY) {
     std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return units[a].parameters > units[b].parameters; });
+                     [&](int a, int b) { return units[a].elements > units[b].elements; });
   }
   std::vector<int64_t> load(shards, 0);
   std::vector<int> shard_of_tensor(model.tensors().size());
@@ -50,7 +50,7 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
     const int shard = placement == Partition::GREEDY
                           ? std::min_element(load.begin(), load.end()) - load.begin()
                           : i % shards;
-    load[shard] += unit.parameters;
+    load[shard] += unit.elements;
     std::fill_n(shard_of_tensor.begin() + unit.first_tensor, unit.tensor_count, shard);
   }
 
@@ -124,7 +124,7 @@ std::vector<Slice> CutBySizes(const Model& model, const std::vector<int64_t>& si
 // How many shards can own something.
 int64_t MaxShards(const Model& model, const Partition& partition) {
   if (partition.scheme() != Partition::LAYER_BASED) {
-    return CeilDiv(model.parameter_count(), kAlignment);
+    return CeilDiv(model.element_count(), kAlignment);
   }
   if (partition.placement() == Partition::TENSOR_ROUND_ROBIN) return model.tensors().size();
   return std::count_if(model.layers().begin(), model.layers().end(),
@@ -179,8 +179,8 @@ absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition
   } else {
     const bool by_rates = partition.scheme() == Partition::AUTO && !shard_rates.empty();
     const std::vector<int64_t> sizes = by_rates
-                                           ? ProportionalSizes(model.parameter_count(), shard_rates)
-                                           : EqualSizes(model.parameter_count(), shards);
+                                           ? ProportionalSizes(model.element_count(), shard_rates)
+                                           : EqualSizes(model.element_count(), shards);
     if (const auto empty = std::find(sizes.begin(), sizes.end(), 0); empty != sizes.end()) {
       const int64_t shard = empty - sizes.begin();
       return absl::InvalidArgumentError(absl::StrCat(

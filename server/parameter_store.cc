@@ -4,6 +4,17 @@
 #include "server/aggregate.h"
 
 namespace ps {
+namespace {
+
+// value -= gradient.
+std::unique_ptr<const Optimizer> MakeSubtraction() {
+  OptimizerConfig config;
+  config.set_kind(OptimizerConfig::SGD);
+  config.set_learning_rate(1);
+  return Optimizer::Create(config, /*clip_value=*/0);
+}
+
+}  // namespace
 
 void StoredChunk::StartSum(const Segments& gradient) {
   CountedTime time(&counters_->aggregate_nanoseconds);
@@ -57,6 +68,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
   std::unique_ptr<ParameterStore> store(new ParameterStore());
   store->optimizer_ =
       Optimizer::Create(config.proto().optimizer(), config.proto().update().clip_value());
+  store->subtraction_ = MakeSubtraction();
 
   const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
     absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(floats);
@@ -79,13 +91,15 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
     for (int slot = 0; slot < store->optimizer_->slots(); ++slot) {
       state.slots[slot] = store->slots_[slot].data() + chunk.shard_offset;
     }
-    InitializeParameters(config.proto().training().seed(), config.model().tensors()[chunk.tensor],
-                         chunk.begin, state.parameters);
+    const Tensor& tensor = config.model().tensors()[chunk.tensor];
+    InitializeParameters(config.proto().training().seed(), tensor, chunk.begin, state.parameters);
+    const Optimizer* const optimizer =
+        tensor.role == TensorRole::kParameter ? store->optimizer_.get() : store->subtraction_.get();
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
     store->chunks_.emplace_back(chunk, config.proto().exchange().gradient_encoding(), state, sum,
-                                store->optimizer_.get(), counters);
+                                optimizer, counters);
   }
   return store;
 }

@@ -86,7 +86,8 @@ class ParameterStore {
  private:
   ParameterStore() = default;
 
-  std::unique_ptr<const Optimizer> optimizer_;
+  std::unique_ptr<const Optimizer> optimizer_;    // for TensorRole::kParameter
+  std::unique_ptr<const Optimizer> subtraction_;  // for TensorRole::kRunningStatistic
   FloatBuffer parameters_;
   FloatBuffer slots_[2];
   FloatBuffer sums_;

@@ -66,7 +66,7 @@ std::vector<std::string> Holds(const Model& model, const Plan& plan, int shard) 
       owned += slice.size;
       parts.push_back(SliceName(model.tensors()[slice.tensor], slice));
     }
-    if (owned == layer.parameters) {
+    if (owned == layer.elements) {
       run.push_back(layer.name);
     } else {
       end_run();
@@ -105,11 +105,14 @@ std::string Plural(int64_t count, absl::string_view noun) {
 }
 
 std::string Heading(const Config& config) {
-  return absl::StrCat(config.model().name(), " on ", Plural(config.shards(), "shard"), " for ",
-                      Plural(config.workers(), "worker"), "\n",
-                      FormatCount(config.model().parameter_count()), " parameters, ",
-                      FormatBytes(Bytes(config.model().parameter_count())), ", ",
-                      Plural(config.plan().chunks().size(), "chunk"), "\n");
+  const int64_t statistics = config.model().element_count() - config.model().parameter_count();
+  return absl::StrCat(
+      config.model().name(), " on ", Plural(config.shards(), "shard"), " for ",
+      Plural(config.workers(), "worker"), "\n", FormatCount(config.model().parameter_count()),
+      " parameters, ",
+      statistics == 0 ? "" : absl::StrCat(FormatCount(statistics), " running statistics, "),
+      FormatBytes(Bytes(config.model().element_count())), ", ",
+      Plural(config.plan().chunks().size(), "chunk"), "\n");
 }
 
 std::string Prediction(const PlanReport& report, double gbps) {
@@ -132,9 +135,8 @@ PlanReport MakePlanReport(const Config& config) {
   const Plan& plan = config.plan();
   PlanReport report;
   report.scheme = SchemeName(config.proto().partition());
-  report.worker_bytes = report.busiest_link_bytes =
-      std::max(GradientBytes(config, model.parameter_count()),
-               ParameterBytes(config, model.parameter_count()));
+  report.worker_bytes = report.busiest_link_bytes = std::max(
+      GradientBytes(config, model.element_count()), ParameterBytes(config, model.element_count()));
   const std::vector<double> rates = ShardRates(config.proto());
   // Seconds, up to a factor, that the shard is busy.
   const auto load_for_rate = [&](int shard) {
@@ -144,7 +146,7 @@ PlanReport MakePlanReport(const Config& config) {
     ShardLoad load;
     load.parameters = plan.shard_parameters(shard);
     load.bytes = Bytes(load.parameters);
-    load.share = static_cast<double>(load.parameters) / model.parameter_count();
+    load.share = static_cast<double>(load.parameters) / model.element_count();
     load.bytes_in = config.workers() * GradientBytes(config, load.parameters);
     load.bytes_out = config.workers() * ParameterBytes(config, load.parameters);
     load.bytes_each_way = std::max(load.bytes_in, load.bytes_out);
@@ -160,7 +162,7 @@ PlanReport MakePlanReport(const Config& config) {
   const double rate_of_all =
       rates.empty() ? plan.shards() : std::accumulate(rates.begin(), rates.end(), 0.0);
   report.ratio_to_balanced =
-      load_for_rate(report.bottleneck) / (model.parameter_count() / rate_of_all);
+      load_for_rate(report.bottleneck) / (model.element_count() / rate_of_all);
   return report;
 }
 
@@ -190,7 +192,7 @@ std::string PlanText(const std::string& name, const Config& config, double gbps)
              FormatBytes(load.bytes_out), WrapItems(holds, kHoldsWidth)},
             absl::StrCat(load.gbps));
   }
-  const int64_t total = config.model().parameter_count();
+  const int64_t total = config.model().element_count();
   add_row({"total", "", FormatCount(total), FormatBytes(Bytes(total)), FormatPercent(1),
            FormatBytes(in), FormatBytes(out), ""},
           "");
@@ -266,7 +268,7 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                      {"scheme", report.scheme},
                      {"workers", config.workers()},
                      {"parameters", config.model().parameter_count()},
-                     {"bytes", Bytes(config.model().parameter_count())},
+                     {"bytes", Bytes(config.model().element_count())},
                      {"chunks", config.plan().chunks().size()},
                      {"plan_fingerprint", absl::StrFormat("%016x", config.plan().fingerprint())},
                      {"config_fingerprint", absl::StrFormat("%016x", config.fingerprint())},

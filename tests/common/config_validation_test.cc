@@ -329,17 +329,22 @@ TEST_CASE("Rates of shards are numbers of at least 0, for all shards or for none
         "shard, or for none");
 }
 
-TEST_CASE("A model that the CPU backend cannot train is refused with it") {
-  const std::string error = ErrorOf(R"(
-    model { builtin: "resnet152" }
+TEST_CASE("A batch too small for the model's batch normalisation is refused") {
+  const std::string text = R"(
+    model {
+      input { channels: 1 height: 3 width: 3 }
+      layer { name: "c" conv { out_channels: 4 kernel: 3 } }
+      layer { name: "n" batch_norm {} }
+    }
     partition { scheme: MEMORY_BASED }
     shard { address: "a:1" }
     update { policy: SYNC }
-    training { iterations: 3 }
-    data { synthetic {} })");
-  CHECK(error ==
-        "f:1: compute.backend: is CPU, which cannot train the layer bn1 of the model resnet152, "
-        "allowed: EMULATED");
+    training { iterations: 3 batch_size: )";
+  const std::string rest = " } data { synthetic {} }";
+  CHECK(ErrorOf(text + "1" + rest) ==
+        "f:10: training.batch_size: is 1, but the batch normalisation n of the model custom, whose "
+        "input is 4x1x1, needs several values per channel, allowed: at least 2");
+  Valid(text + "2" + rest);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ps {
 namespace {
@@ -39,16 +41,23 @@ const Tensor& TensorNamed(const Model& model, const std::string& name) {
 }
 
 TEST_CASE("the built-in models have their published parameter counts") {
-  const auto [name, parameters, tensors, sequential] =
-      GENERATE(table<std::string, int64_t, size_t, bool>({{"mnist_mlp", 13'002, 6, true},
-                                                          {"alexnet", 61'100'840, 16, true},
-                                                          {"vgg16", 138'357'544, 32, true},
-                                                          {"resnet152", 60'192'808, 467, false}}));
+  // The running statistics, as many as weights and biases of batch norms, are not counted.
+  const auto [name, parameters, statistics, tensors] =
+      GENERATE(table<std::string, int64_t, int64_t, size_t>({
+          {"mnist_mlp", 13'002, 0, 6},
+          {"alexnet", 61'100'840, 0, 16},
+          {"vgg16", 138'357'544, 0, 32},
+          {"resnet18", 11'689'512, 9'600, 20 + 20 * 4 + 2},
+          {"resnet34", 21'797'672, 17'024, 36 + 36 * 4 + 2},
+          {"resnet50", 25'557'032, 53'120, 53 + 53 * 4 + 2},
+          {"resnet101", 44'549'160, 105'344, 104 + 104 * 4 + 2},
+          {"resnet152", 60'192'808, 151'424, 155 + 155 * 4 + 2},
+      }));
   const Model model = Builtin(name);
   CHECK(model.name() == name);
   CHECK(model.parameter_count() == parameters);
+  CHECK(model.element_count() == parameters + statistics);
   CHECK(model.tensors().size() == tensors);
-  CHECK(model.sequential() == sequential);
   CHECK(model.classes() == (name == "mnist_mlp" ? 10 : 1000));
   CHECK(model.input() == (name == "mnist_mlp" ? Shape3{1, 28, 28} : Shape3{3, 224, 224}));
 }
@@ -71,7 +80,7 @@ TEST_CASE("shrink divides every tensor's size alike and leaves the layers' shape
   }
   CHECK(shrunk->parameter_count() == parameters);
   CHECK(shrunk->buffer_size() >= end);
-  CHECK(LayerNamed(*shrunk, "fc6").parameters == 102'760'448 / 60 + 4096 / 60);
+  CHECK(LayerNamed(*shrunk, "fc6").elements == 102'760'448 / 60 + 4096 / 60);
   CHECK(LayerNamed(*shrunk, "fc6").input == LayerNamed(full, "fc6").input);
   CHECK(shrunk->classes() == 1000);
 }
@@ -84,20 +93,27 @@ TEST_CASE("a shrink that leaves a tensor without elements is refused with the te
                                    "conv1_1/bias"));
 }
 
-TEST_CASE("the layers of a sequential built-in model fit one another") {
-  const Model model = Builtin(GENERATE("mnist_mlp", "alexnet", "vgg16"));
-  Shape3 shape = model.input();
-  for (const Layer& layer : model.layers()) {
+TEST_CASE("a layer of a built-in model reads what layers before it give") {
+  const Model model = Builtin(GENERATE("mnist_mlp", "alexnet", "vgg16", "resnet18", "resnet152"));
+  std::set<int> read;
+  for (size_t i = 0; i < model.layers().size(); ++i) {
+    const Layer& layer = model.layers()[i];
     INFO(layer.name);
-    CHECK(layer.input == shape);
-    shape = layer.output;
+    CHECK(layer.inputs.size() == (layer.spec.has_residual() ? 2 : 1));
+    for (const int input : layer.inputs) {
+      REQUIRE(input >= kImages);
+      REQUIRE(input < static_cast<int>(i));
+      CHECK(layer.input == (input == kImages ? model.input() : model.layers()[input].output));
+      read.insert(input);
+    }
   }
+  CHECK(read.size() == model.layers().size());  // the images' too, but not the last one's
 }
 
 TEST_CASE("tensors and layers of a model are laid out one after the other, aligned") {
   const Model model = Builtin(GENERATE("mnist_mlp", "alexnet", "vgg16", "resnet152"));
   std::set<std::string> names;
-  int64_t end = 0, parameters = 0;
+  int64_t end = 0, elements = 0;
   for (const Tensor& tensor : model.tensors()) {
     INFO(tensor.name);
     CHECK(names.insert(tensor.name).second);
@@ -108,9 +124,9 @@ TEST_CASE("tensors and layers of a model are laid out one after the other, align
     for (const int64_t extent : tensor.shape) size *= extent;
     CHECK(tensor.size == size);
     end = tensor.offset + tensor.size;
-    parameters += tensor.size;
+    elements += tensor.size;
   }
-  CHECK(parameters == model.parameter_count());
+  CHECK(elements == model.element_count());
   CHECK(model.buffer_size() % 16 == 0);
   CHECK(model.buffer_size() >= end);
   CHECK(model.buffer_size() < end + 16);
@@ -125,15 +141,15 @@ TEST_CASE("tensors and layers of a model are laid out one after the other, align
       CHECK(model.tensors()[next_tensor].name.find(layer.name + "/") == 0);
       size += model.tensors()[next_tensor].size;
     }
-    CHECK(layer.parameters == size);
+    CHECK(layer.elements == size);
   }
   CHECK(next_tensor == static_cast<int>(model.tensors().size()));
 }
 
 TEST_CASE("vgg16 has the layers of its paper") {
   const Model model = Builtin("vgg16");
-  CHECK(LayerNamed(model, "fc6").parameters == 102'764'544);
-  CHECK(LayerNamed(model, "conv1_1").parameters == 1'792);
+  CHECK(LayerNamed(model, "fc6").elements == 102'764'544);
+  CHECK(LayerNamed(model, "conv1_1").elements == 1'792);
   CHECK(LayerNamed(model, "conv5_3").output == Shape3{512, 14, 14});
   CHECK(LayerNamed(model, "fc6").input == Shape3{512, 7, 7});
   CHECK(TensorNamed(model, "fc6/weight").shape == std::vector<int64_t>{4096, 25088});
@@ -164,7 +180,20 @@ TEST_CASE("resnet152 halves the image at the start of its stages") {
   CHECK(LayerNamed(model, "layer2.7.bn3").output == Shape3{512, 28, 28});
   CHECK(LayerNamed(model, "layer3.35.bn3").output == Shape3{1024, 14, 14});
   CHECK(LayerNamed(model, "layer4.0.downsample.1").output == Shape3{2048, 7, 7});
+  CHECK(LayerNamed(model, "layer4.2").output == Shape3{2048, 7, 7});
   CHECK(LayerNamed(model, "fc").input == Shape3{2048, 1, 1});
+}
+
+TEST_CASE("resnet18 has basic blocks, and no projection where nothing changes") {
+  const Model model = Builtin("resnet18");
+  CHECK(LayerNamed(model, "layer1.0.conv1").spec.conv().kernel() == 3);
+  CHECK(LayerNamed(model, "layer1.1").output == Shape3{64, 56, 56});
+  CHECK(LayerNamed(model, "layer4.1").output == Shape3{512, 7, 7});
+  int projections = 0;
+  for (const Layer& layer : model.layers()) {
+    projections += layer.name.find(".downsample.0") != std::string::npos;
+  }
+  CHECK(projections == 3);
 }
 
 TEST_CASE("weights start by He's rule, biases at zero, batch norm at the identity") {
@@ -175,10 +204,13 @@ TEST_CASE("weights start by He's rule, biases at zero, batch norm at the identit
       CHECK(tensor.initializer == Initializer::kHeUniform);
       CHECK(tensor.fan_in == tensor.size / tensor.shape[0]);
     } else {
-      const bool weight = tensor.name.find("/weight") != std::string::npos;
-      CHECK(tensor.initializer == (weight ? Initializer::kOnes : Initializer::kZeros));
+      const bool ones = tensor.name.find("/weight") != std::string::npos ||
+                        tensor.name.find("/running_var") != std::string::npos;
+      CHECK(tensor.initializer == (ones ? Initializer::kOnes : Initializer::kZeros));
       CHECK(tensor.fan_in == 0);
     }
+    const bool statistic = tensor.name.find("/running_") != std::string::npos;
+    CHECK((tensor.role == TensorRole::kRunningStatistic) == statistic);
   }
 }
 
@@ -198,7 +230,6 @@ TEST_CASE("a custom model is built as its layers say") {
   REQUIRE(model.status().ToString() == "OK");
   CHECK(model->name() == "custom");
   CHECK(model->classes() == 6);
-  CHECK(model->sequential());
   // Generated names keep clear of given ones.
   std::vector<std::string> layers;
   for (const Layer& layer : model->layers()) layers.push_back(layer.name);
@@ -213,27 +244,35 @@ TEST_CASE("a custom model is built as its layers say") {
                                                               {"c/bias", {4}},
                                                               {"n/weight", {4}},
                                                               {"n/bias", {4}},
+                                                              {"n/running_mean", {4}},
+                                                              {"n/running_var", {4}},
                                                               {"l/weight", {6, 48}}});
   CHECK(model->parameter_count() == 72 + 4 + 4 + 4 + 288);
-  CHECK(model->buffer_size() == 80 + 16 + 16 + 16 + 288);
+  CHECK(model->element_count() == model->parameter_count() + 4 + 4);
+  CHECK(model->buffer_size() == 80 + 5 * 16 + 288);
 }
 
-TEST_CASE("the layers of a residual block stand in line and both branches begin at its input") {
+TEST_CASE("the layers of a residual block stand in line, its end last, and tell what they read") {
   const absl::StatusOr<Model> model = Model::Create(Spec(R"(
     input { channels: 3 height: 8 width: 8 }
     layer { residual {
       body { name: "b" conv { out_channels: 5 kernel: 3 stride: 2 padding: 1 } }
       shortcut { name: "s" conv { out_channels: 5 kernel: 1 stride: 2 } }
     } }
-    layer { residual { body { relu {} } } }
+    layer { name: "block" residual { body { relu {} } } }
     layer { global_avg_pool {} }
   )"));
   REQUIRE(model.status().ToString() == "OK");
-  CHECK_FALSE(model->sequential());
-  CHECK(model->layers().size() == 4);
-  CHECK(LayerNamed(*model, "b").input == Shape3{3, 8, 8});
-  CHECK(LayerNamed(*model, "s").input == Shape3{3, 8, 8});
-  CHECK(model->layers()[2].input == Shape3{5, 4, 4});
+  std::vector<std::pair<std::string, std::vector<int>>> layers;
+  for (const Layer& layer : model->layers()) layers.emplace_back(layer.name, layer.inputs);
+  CHECK(layers == std::vector<std::pair<std::string, std::vector<int>>>{{"b", {kImages}},
+                                                                        {"s", {kImages}},
+                                                                        {"residual1", {0, 1}},
+                                                                        {"relu1", {2}},
+                                                                        {"block", {3, 2}},
+                                                                        {"global_avg_pool1", {4}}});
+  CHECK(model->layers()[2].output == Shape3{5, 4, 4});
+  CHECK(model->layers()[2].tensor_count == 0);
   CHECK(model->classes() == 5);
 }
 
@@ -242,7 +281,8 @@ TEST_CASE("a wrong model is refused with an error that names the place") {
   const std::string end = " layer { name: 'end' linear { out_features: 2 } }";
   const auto [text, message] = GENERATE_COPY(table<std::string, std::string>({
       {"builtin: 'vgg61'",
-       "builtin: there is no model \"vgg61\"; known are mnist_mlp, alexnet, vgg16, resnet152"},
+       "builtin: there is no model \"vgg61\"; known are mnist_mlp, alexnet, vgg16, resnet18, "
+       "resnet34, resnet50, resnet101, resnet152"},
       {"builtin: ''", "builtin: there is no model \"\""},
       {"builtin: 'vgg16'" + end, "give either `builtin` or `input` and `layer`"},
       {"builtin: 'vgg16' " + input, "give either `builtin` or `input` and `layer`"},
@@ -285,6 +325,14 @@ TEST_CASE("a wrong model is refused with an error that names the place") {
       {input + "layer { dropout { p: 1 } }" + end,
        "layer[0] \"dropout1\": dropout.p is 1, allowed is 0 to below 1"},
       {input + "layer { dropout { p: -0.5 } }" + end, "dropout.p is -0.5"},
+      {input + "layer { name: 'x' batch_norm { epsilon: 0 } }" + end,
+       "layer[0] \"x\": batch_norm.epsilon is 0, allowed is above 0"},
+      {input + "layer { name: 'x' batch_norm { epsilon: nan } }" + end,
+       "batch_norm.epsilon is nan"},
+      {input + "layer { name: 'x' batch_norm { momentum: 0 } }" + end,
+       "layer[0] \"x\": batch_norm.momentum is 0, allowed is above 0, to 1"},
+      {input + "layer { name: 'x' batch_norm { momentum: 1.5 } }" + end,
+       "batch_norm.momentum is 1.5"},
       {input + "layer { dropout { p: nan } }" + end, "dropout.p is nan"},
       {input + "layer { name: 'x' conv { out_channels: 2 kernel: 7 } }",
        "the last layer, x, gives 2x2x2, but a model must end as {classes}x1x1"},

@@ -81,10 +81,10 @@ Model RandomModel(std::mt19937& random) {
 }
 
 int MaxShards(const Model& model, const Partition& partition) {
-  if (partition.scheme() != Partition::LAYER_BASED) return (model.parameter_count() + 15) / 16;
+  if (partition.scheme() != Partition::LAYER_BASED) return (model.element_count() + 15) / 16;
   if (partition.placement() == Partition::TENSOR_ROUND_ROBIN) return model.tensors().size();
   int layers = 0;
-  for (const Layer& layer : model.layers()) layers += layer.parameters > 0;
+  for (const Layer& layer : model.layers()) layers += layer.elements > 0;
   return layers;
 }
 

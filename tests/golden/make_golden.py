@@ -12,14 +12,16 @@ float64. The file is a header of text lines
 
     golden 1
     model <ModelSpec in protobuf text format>
-    loss <mean softmax cross-entropy>
+    loss <mean softmax cross-entropy, in training>
     correct <images whose largest score is their label's>
+    evaluation_loss, evaluation_correct    (the same, by the running statistics)
     labels <label> ...
     tensor <name> <dimension> ...       (any number, in the order of the data)
     end
 
 followed by the tensors' elements, row-major, little-endian float32. The tensors are
-images, scores, scores/gradient, and for each parameter NAME and NAME/gradient.
+images, scores, scores/gradient, and for each parameter NAME and NAME/gradient. For a running
+statistic, NAME/gradient is what training on the batch takes from it.
 """
 
 import pathlib
@@ -50,6 +52,41 @@ def relu():
     return None, 'layer { relu {} }', lambda c: nn.ReLU()
 
 
+def global_avg_pool():
+    return None, 'layer { global_avg_pool {} }', lambda c: nn.AdaptiveAvgPool2d(1)
+
+
+def batch_norm(name, epsilon=1e-5, momentum=0.1):
+    spec = (f'layer {{ name: "{name}" batch_norm {{ epsilon: {epsilon} '
+            f'momentum: {momentum} }} }}')
+
+    def make_module(channels):
+        norm = nn.BatchNorm2d(channels, epsilon, momentum)
+        for tensor in (norm.weight.data, norm.running_var):
+            tensor.uniform_(0.5, 1.5)
+        for tensor in (norm.bias.data, norm.running_mean):
+            tensor.normal_()
+        return norm
+
+    return name, spec, make_module
+
+
+class Residual(nn.Module):
+    def __init__(self, body, shortcut):
+        super().__init__()
+        self.body, self.shortcut = body, shortcut
+
+    def forward(self, x):
+        return nn.functional.relu(self.body(x) + self.shortcut(x))
+
+
+def residual(body, shortcut=()):
+    """Named by its layers; they are made when it meets its input."""
+    specs = [f'{field} {spec[len("layer "):]}' for field, layers in
+             (('body', body), ('shortcut', shortcut)) for _, spec, _ in layers]
+    return None, f'layer {{ residual {{ {" ".join(specs)} }} }}', (body, shortcut)
+
+
 # name: (images, (channels, height, width), layers)
 CASES = {
     # Three fully connected layers; the middle one without a bias.
@@ -77,44 +114,78 @@ CASES = {
     # No fully connected layer: the scores come out of a convolution.
     'fully_convolutional': (3, (2, 6, 6), [
         conv('conv1', 16, 3), relu(), conv('conv2', 7, 4)]),
+    # Channels that fill no vector and that do, an epsilon that is felt, and the pooling of all.
+    'batch_norm': (4, (3, 7, 6), [
+        conv('conv1', 5, 3, bias=False), batch_norm('bn1', epsilon=0.1, momentum=0.25), relu(),
+        conv('conv2', 16, 2, bias=False), batch_norm('bn2'), relu(), global_avg_pool(),
+        linear('fc', 6)]),
+    # The two blocks of a ResNet: with a projection and a stride, and with the identity.
+    'residual': (3, (3, 9, 9), [
+        conv('conv1', 8, 3, stride=2, padding=1, bias=False), batch_norm('bn1'), relu(),
+        residual([conv('a.conv1', 16, 3, stride=2, padding=1, bias=False), batch_norm('a.bn1'),
+                  relu(), conv('a.conv2', 16, 3, padding=1, bias=False), batch_norm('a.bn2')],
+                 [conv('a.down', 16, 1, stride=2, bias=False), batch_norm('a.down_bn')]),
+        residual([conv('b.conv1', 4, 1, bias=False), batch_norm('b.bn1'), relu(),
+                  conv('b.conv2', 16, 1, bias=False), batch_norm('b.bn2')]),
+        global_avg_pool(), linear('fc', 5)]),
+    # Blocks in blocks, the images read twice, and layers in place where a branch begins or ends.
+    'branches': (2, (4, 5, 5), [
+        residual([relu(), conv('a', 4, 3, padding=1)]),
+        residual([residual([conv('b', 4, 1), relu()], [relu()]), relu()],
+                 [conv('c', 4, 1), relu()]),
+        residual([relu()]),
+        linear('fc', 3)]),
 }
 
 
-def parameter_name(layer, parameter):
-    return f'{layer}/{"weight" if parameter.dim() > 1 else "bias"}'
+def build(layers, activation, named):
+    """The modules of `layers`, whose tensors go to `named`, and what they make of `activation`."""
+    modules = nn.Sequential()
+    for name, _, make_module in layers:
+        if isinstance(make_module, tuple):
+            module = Residual(*(build(branch, activation, named)[0] for branch in make_module))
+        else:
+            module = make_module(activation.shape[1]).double()
+            module.eval()(activation)  # a lazy module makes its parameters
+            for key, tensor in module.state_dict(keep_vars=True).items():
+                if not tensor.is_floating_point():
+                    continue  # the count of batches
+                # Rounded to float32, which is what the file holds.
+                tensor.data = tensor.data.float().double()
+                named[f'{name}/{key.split(".")[-1]}'] = tensor
+        activation = module.eval()(activation)
+        modules.append(module)
+    return modules, activation
 
 
 def make(images, shape, layers):
     """The text lines and the tensors of one case."""
-    modules = []
     value = torch.randn(images, *shape).float().double()
     named = {}
-    activation = value
-    for name, _, make_module in layers:
-        module = make_module(activation.shape[1]).double()
-        activation = module(activation)
-        for parameter in module.parameters():
-            # Rounded to float32, which is what the file holds.
-            parameter.data = parameter.data.float().double()
-            named[parameter_name(name, parameter)] = parameter
-        modules.append(module)
+    net, activation = build(layers, value, named)
     labels = torch.randint(activation.flatten(1).shape[1], (images,))
 
-    scores = nn.Sequential(*modules)(value).flatten(1)
+    evaluated = net(value).flatten(1)
+    evaluation_loss = nn.functional.cross_entropy(evaluated, labels)
+    before = {name: tensor.detach().clone() for name, tensor in named.items()}
+    scores = net.train()(value).flatten(1)
     scores.retain_grad()
     loss = nn.functional.cross_entropy(scores, labels)
     loss.backward()
 
     tensors = {'images': value, 'scores': scores, 'scores/gradient': scores.grad}
-    for name, parameter in named.items():
-        tensors[name] = parameter
-        tensors[f'{name}/gradient'] = parameter.grad
+    for name, tensor in named.items():
+        tensors[name] = before[name]
+        tensors[f'{name}/gradient'] = (tensor.grad if tensor.requires_grad
+                                       else before[name] - tensor)
     channels, height, width = shape
     spec = ' '.join([f'input {{ channels: {channels} height: {height} width: {width} }}'] +
                     [spec for _, spec, _ in layers])
     lines = [
         'golden 1', f'model {spec}', f'loss {loss.item():.17g}',
         f'correct {(scores.argmax(1) == labels).sum().item()}',
+        f'evaluation_loss {evaluation_loss.item():.17g}',
+        f'evaluation_correct {(evaluated.argmax(1) == labels).sum().item()}',
         'labels ' + ' '.join(str(label.item()) for label in labels)
     ]
     return lines, tensors

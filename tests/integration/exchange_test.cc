@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,45 @@ TEST_CASE("the number of shards does not change a deterministic run") {
     if (first.empty()) first = parameters;
     REQUIRE(parameters == first);
     text += "  shard { address: \"127.0.0.1:0\" }\n";
+  }
+}
+
+TEST_CASE("running statistics lose what is pushed for them, whatever becomes of a gradient") {
+  const auto [policy, expected] =
+      GENERATE(table<std::string, float>({{"SYNC", (1 + 2 + 6) / 3.0f}, {"ASYNC", 1 + 2 + 6}}));
+  const std::string optimizer = GENERATE(
+      "{kind: SGD learning_rate: 0.1 weight_decay: 0.5}", "{kind: ADAM learning_rate: 0.1}",
+      "{kind: MOMENTUM learning_rate: 0.1 schedule: {warmup_iterations: 100}}");
+  CAPTURE(policy, optimizer);
+  TestCluster cluster(MustParse(kSmallConfig, {R"(model={ input { channels: 3 height: 4 width: 4 }
+                            layer { name: "c" conv { out_channels: 20 kernel: 3 } }
+                            layer { name: "n" batch_norm {} }
+                            layer { name: "f" linear { out_features: 2 } } })",
+                                               "workers=3", "update.policy=" + policy,
+                                               "update.clip_value=0.5", "optimizer=" + optimizer}));
+  const Model& model = cluster.config().model();
+  const std::vector<float> start = cluster.Parameters();
+  RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) {
+    const float push[] = {1, 2, 6};
+    std::vector<float> parameters(model.buffer_size());
+    absl::Status status = exchange.Pull(absl::MakeSpan(parameters));
+    if (!status.ok()) return status;
+    return exchange.PushPull(0, std::vector<float>(model.buffer_size(), push[rank]),
+                             absl::MakeSpan(parameters));
+  }));
+  const std::vector<float> end = cluster.Parameters();
+  for (const Tensor& tensor : model.tensors()) {
+    CAPTURE(tensor.name);
+    const bool statistic = tensor.role == TensorRole::kRunningStatistic;
+    for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+      const float lost = start[i] - end[i];
+      if (statistic) {
+        REQUIRE(lost == expected);
+      } else {
+        REQUIRE(std::abs(lost) < 1);  // clipped, and a tenth of it
+        REQUIRE(lost != 0);
+      }
+    }
   }
 }
 

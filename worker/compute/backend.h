@@ -30,7 +30,8 @@ class ComputeBackend {
   // The forward and backward pass over `batch`: writes the gradient of the mean
   // loss into `gradients`, every tensor whole. `iteration` selects the dropout mask.
   // Blocks until done; `hooks` hear of each layer meanwhile. `batch` may be smaller than the
-  // training batch size: the mean is over its images. The gaps between tensors in `gradients` are 0
+  // training batch size, but not where the model has batch normalisation: the mean is over its
+  // images. The gaps between tensors in `gradients` are 0
   // after if they were 0 before. Errors: INVALID_ARGUMENT for a label out of range, an empty batch
   // or one larger than the backend was made for, or a buffer of the wrong size; INTERNAL and
   // RESOURCE_EXHAUSTED with the layer and the device library's message; those of `hooks`.
@@ -52,8 +53,8 @@ class ComputeBackend {
 
 // The backend that the config's `compute` asks for, for the worker of `rank`. Emulated
 // time passes on `clock`, which must outlive the backend, until `stop`.
-// Errors: UNIMPLEMENTED where the backend cannot train the model (names the layer);
-// RESOURCE_EXHAUSTED where memory does not suffice for the batch size.
+// Errors: INVALID_ARGUMENT where the batch size is too small for the model (CheckBatchSize);
+// RESOURCE_EXHAUSTED where memory does not suffice for it.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config, int rank,
                                                                      const Clock* clock,
                                                                      const std::stop_token& stop);

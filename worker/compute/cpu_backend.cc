@@ -9,10 +9,13 @@
 #include "absl/strings/string_view.h"
 #include "oneapi/dnnl/dnnl_debug.h"
 #include "worker/compute/cpu_activation.h"
+#include "worker/compute/cpu_batch_norm.h"
 #include "worker/compute/cpu_convolution.h"
 #include "worker/compute/cpu_dropout.h"
 #include "worker/compute/cpu_linear.h"
 #include "worker/compute/cpu_pooling.h"
+#include "worker/compute/cpu_residual.h"
+#include "worker/compute/cpu_shared_memory.h"
 #include "worker/compute/softmax_cross_entropy.h"
 #include "worker/compute/thread_count.h"
 
@@ -38,48 +41,33 @@ absl::Status RunGuarded(absl::string_view where, Step step) {
   }
 }
 
-absl::Status CheckTrainable(const Model& model) {
-  for (const Layer& layer : model.layers()) {
-    switch (layer.spec.kind_case()) {
-      case LayerSpec::kConv:
-      case LayerSpec::kLinear:
-      case LayerSpec::kMaxPool:
-      case LayerSpec::kRelu:
-      case LayerSpec::kDropout:
-        break;
-      default: {
-        const auto* kind = LayerSpec::descriptor()->FindFieldByNumber(layer.spec.kind_case());
-        return absl::UnimplementedError(absl::StrCat(
-            "the CPU backend cannot train the model ", model.name(), ": its layer ", layer.name,
-            " is a ", kind->name(),
-            "; it can train conv, linear, max_pool, relu and dropout. The EMULATED backend takes "
-            "any model"));
-      }
-    }
-  }
-  if (!model.sequential()) {
-    return absl::UnimplementedError(
-        absl::StrCat("the CPU backend cannot train the model ", model.name(),
-                     ": it has residual blocks. The EMULATED backend takes any model"));
-  }
-  return absl::OkStatus();
-}
-
-// REQUIRES: CheckTrainable.
 std::unique_ptr<CpuLayer> MakeLayer(CpuDevice* device, const Model& model, const Layer& layer,
-                                    const CpuBackend::Options& options, const Activation& input) {
+                                    const CpuBackend::Options& options,
+                                    const std::vector<Activation>& inputs) {
   switch (layer.spec.kind_case()) {
     case LayerSpec::kConv:
-      return MakeCpuConvolution(device, model, layer, input);
+      return MakeCpuConvolution(device, model, layer, inputs[0]);
     case LayerSpec::kLinear:
-      return MakeCpuLinear(device, model, layer, input);
+      return MakeCpuLinear(device, model, layer, inputs[0]);
     case LayerSpec::kMaxPool:
-      return MakeCpuPooling(device, layer, input);
+    case LayerSpec::kGlobalAvgPool:
+      return MakeCpuPooling(device, layer, inputs[0]);
+    case LayerSpec::kRelu:
+      return MakeCpuRelu(device, inputs[0]);
     case LayerSpec::kDropout:
-      return MakeCpuDropout(device, layer, options.seed, options.rank, input);
-    default:
-      return MakeCpuRelu(device, input);
+      return MakeCpuDropout(device, layer, options.seed, options.rank, inputs[0]);
+    case LayerSpec::kBatchNorm:
+      return MakeCpuBatchNorm(device, model, layer, inputs[0]);
+    case LayerSpec::kResidual:
+      return MakeCpuResidualEnd(device, inputs[0], inputs[1]);
+    case LayerSpec::KIND_NOT_SET:  // refused by Model::Create
+      break;
   }
+  throw dnnl::error(dnnl_unimplemented, "a layer of no kind");
+}
+
+bool OverwritesInput(const Layer& layer) {
+  return layer.spec.has_relu() || layer.spec.has_dropout();
 }
 
 absl::Status CheckBuffer(absl::string_view what, size_t floats, const Model& model) {
@@ -89,22 +77,27 @@ absl::Status CheckBuffer(absl::string_view what, size_t floats, const Model& mod
                                                  model.buffer_size()));
 }
 
-float* Floats(const memory& memory) { return static_cast<float*>(memory.get_data_handle()); }
+bool HasBatchNorm(const Model& model) {
+  return std::any_of(model.layers().begin(), model.layers().end(),
+                     [](const Layer& layer) { return layer.spec.has_batch_norm(); });
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const Model& model,
                                                                const Options& options) {
-  if (absl::Status status = CheckTrainable(model); !status.ok()) return status;
   if (options.batch_size < 1 || options.threads < 1) {
     return absl::InvalidArgumentError(absl::StrCat("batch_size ", options.batch_size,
                                                    " and threads ", options.threads,
                                                    " must both be at least 1"));
   }
+  absl::Status status = CheckBatchSize(model, options.batch_size);
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("batch_size ", status.message()));
+  }
   const ThreadCountScope threads(options.threads);
   std::unique_ptr<CpuBackend> backend;
-  absl::Status status =
-      RunGuarded("images", [&] { backend.reset(new CpuBackend(model, options)); });
+  status = RunGuarded("images", [&] { backend.reset(new CpuBackend(model, options)); });
   if (status.ok()) status = backend->MakeLayers();
   if (!status.ok()) return status;
   return backend;
@@ -117,50 +110,58 @@ CpuBackend::CpuBackend(const Model& model, const Options& options)
                                             model.input().height, model.input().width}))) {}
 
 absl::Status CpuBackend::MakeLayers() {
-  Activation activation = {images_, memory()};
-  for (const Layer& layer : model_.layers()) {
-    absl::Status status = RunGuarded(layer.name, [&] {
-      layers_.push_back(MakeLayer(&device_, model_, layer, options_, activation));
-    });
-    if (!status.ok()) return status;
-    activation = layers_.back()->output();
+  const std::vector<Layer>& layers = model_.layers();
+  // By layer, kImages first: what it gives, to how many, and through which fork.
+  std::vector<Activation> outputs = {{images_, memory()}};
+  std::vector<std::vector<bool>> overwritten(layers.size() + 1);
+  for (const Layer& layer : layers) {
+    for (const int input : layer.inputs) overwritten[input + 1].push_back(OverwritesInput(layer));
   }
+  std::vector<CpuFork*> forks(layers.size() + 1);
+  std::vector<int> taken(layers.size() + 1);  // branches
+  const auto fork_if_shared = [&](int layer) {
+    if (overwritten[layer + 1].size() < 2) return;
+    auto fork = std::make_unique<CpuFork>(&device_, outputs.back(), overwritten[layer + 1]);
+    forks[layer + 1] = fork.get();
+    nodes_.push_back({layer, /*fork=*/true, std::move(fork)});
+  };
+  const auto take = [&](int layer) -> Activation {
+    CpuFork* const fork = forks[layer + 1];
+    return fork == nullptr ? outputs[layer + 1] : fork->branch(taken[layer + 1]++);
+  };
+
+  absl::Status status = RunGuarded("images", [&] { fork_if_shared(kImages); });
+  for (size_t i = 0; i < layers.size() && status.ok(); ++i) {
+    status = RunGuarded(layers[i].name, [&] {
+      std::vector<Activation> inputs;
+      for (const int input : layers[i].inputs) inputs.push_back(take(input));
+      nodes_.push_back({static_cast<int>(i), /*fork=*/false,
+                        MakeLayer(&device_, model_, layers[i], options_, inputs)});
+      outputs.push_back(nodes_.back().operation->output());
+      fork_if_shared(static_cast<int>(i));
+    });
+  }
+  if (!status.ok()) return status;
   return RunGuarded("loss", [&] {
     MakeLoss();
-    AllocateActivationGradients();
+    std::vector<std::vector<memory>> steps;
+    for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+      steps.push_back(node->operation->gradients());
+    }
+    gradient_memory_ = ShareMemory(device_, steps);
   });
 }
 
 // A model has tensors, so the gradient by the scores is always needed.
 void CpuBackend::MakeLoss() {
-  const memory::desc output = layers_.back()->output().value.get_desc();
+  const memory::desc output = nodes_.back().operation->output().value.get_desc();
   const memory::desc plain = PlainFormat(output.dims());
   scores_.emplace(&device_, output, plain);
   score_gradients_.emplace(&device_, plain, output);
 }
 
-// The backward pass needs the gradient by a layer's output only until the gradient by
-// its input is there, so two pieces of memory serve all layers in turn.
-void CpuBackend::AllocateActivationGradients() {
-  std::array<std::vector<memory>, 2> users;
-  int turn = 0;
-  memory previous;
-  for (const std::unique_ptr<CpuLayer>& layer : layers_) {
-    const memory& gradient = layer->output().gradient;
-    if (!gradient || gradient == previous) continue;  // not needed, or in place
-    users[turn].push_back(gradient);
-    turn = 1 - turn;
-    previous = gradient;
-  }
-  for (int i = 0; i < 2; ++i) {
-    size_t bytes = 0;
-    for (const memory& user : users[i]) bytes = std::max(bytes, user.get_desc().get_size());
-    if (bytes == 0) continue;
-    activation_gradients_[i] = device_.Allocate(Bytes(bytes));
-    for (memory& user : users[i]) {
-      user.set_data_handle(activation_gradients_[i].get_data_handle());
-    }
-  }
+absl::Status CpuBackend::RunNode(const Node& node, absl::FunctionRef<void()> step) const {
+  return RunGuarded(node.layer == kImages ? "images" : model_.layers()[node.layer].name, step);
 }
 
 absl::Status CpuBackend::Check(const Batch& batch, absl::Span<const float> parameters) const {
@@ -183,24 +184,27 @@ absl::Status CpuBackend::Check(const Batch& batch, absl::Span<const float> param
   return CheckBuffer("parameter", parameters.size(), model_);
 }
 
+bool CpuBackend::HasTensors(const Node& node) const {
+  return !node.fork && model_.layers()[node.layer].tensor_count > 0;
+}
+
 absl::Status CpuBackend::RunForward(const Batch& batch, const ForwardPass& pass,
                                     LayerHooks& hooks) {
   float* const images = Floats(images_);
   std::copy(batch.images.begin(), batch.images.end(), images);
   std::fill(images + batch.images.size(), images + options_.batch_size * model_.input().size(),
             0.0f);
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = model_.layers()[i];
+  for (const Node& node : nodes_) {
     absl::Status status;
-    if (layer.tensor_count > 0) status = hooks.AwaitParameters(i);
-    if (status.ok()) status = RunGuarded(layer.name, [&] { layers_[i]->Forward(pass); });
+    if (HasTensors(node)) status = hooks.AwaitParameters(node.layer);
+    if (status.ok()) status = RunNode(node, [&] { node.operation->Forward(pass); });
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const ForwardPass& pass) {
-  const Activation& output = layers_.back()->output();
+  const Activation& output = nodes_.back().operation->output();
   const size_t used = batch.size * model_.classes();
   BatchResult result;
   absl::Status status = RunGuarded("loss", [&] {
@@ -223,14 +227,13 @@ absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const Forwar
 
 absl::Status CpuBackend::RunBackward(absl::Span<const float> parameters,
                                      absl::Span<float> gradients, LayerHooks& hooks) {
-  for (size_t i = layers_.size(); i-- > 0;) {
-    if (!layers_[i]->output().gradient) break;  // nor has any layer before it parameters
-    const Layer& layer = model_.layers()[i];
-    absl::Status status = RunGuarded(layer.name, [&] {
-      layers_[i]->Backward(parameters, gradients);
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    if (!node->operation->output().gradient) continue;  // no layer before it has parameters
+    absl::Status status = RunNode(*node, [&] {
+      node->operation->Backward(parameters, gradients);
       device_.stream().wait();
     });
-    if (status.ok() && layer.tensor_count > 0) status = hooks.GradientReady(i);
+    if (status.ok() && HasTensors(*node)) status = hooks.GradientReady(node->layer);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -244,6 +247,12 @@ absl::StatusOr<BatchResult> CpuBackend::ForwardBackward(const Batch& batch,
   absl::Status status = Check(batch, parameters);
   if (status.ok()) status = CheckBuffer("gradient", gradients.size(), model_);
   if (!status.ok()) return status;
+  // The images that fill a batch up would be normalised with the others.
+  if (batch.size < options_.batch_size && HasBatchNorm(model_)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a batch of ", batch.size, " images: the model ", model_.name(),
+        " has batch normalisation, and is trained on whole batches of ", options_.batch_size));
+  }
   const ThreadCountScope threads(options_.threads);
   const ForwardPass pass = {.parameters = parameters, .training = true, .iteration = iteration};
   status = RunForward(batch, pass, hooks);

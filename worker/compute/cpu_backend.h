@@ -1,12 +1,12 @@
 #ifndef PS_WORKER_COMPUTE_CPU_BACKEND_H_
 #define PS_WORKER_COMPUTE_CPU_BACKEND_H_
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/model.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/cpu_device.h"
@@ -20,7 +20,7 @@ namespace ps {
 //
 // ForwardBackward runs over the layers in order, then in reverse. A layer reads its
 // tensors in its own Forward and Backward, and has written its tensors' gradients when
-// its Backward returns.
+// its Backward returns. A model with batch normalisation is trained on whole batches only.
 //
 // Not thread-safe, but bound to no thread.
 class CpuBackend : public ComputeBackend {
@@ -32,9 +32,9 @@ class CpuBackend : public ComputeBackend {
     int rank = 0;
   };
 
-  // Errors: UNIMPLEMENTED for a layer that it cannot train, by name; INVALID_ARGUMENT
-  // for options below 1; RESOURCE_EXHAUSTED where memory does not suffice; INTERNAL with
-  // oneDNN's message.
+  // Errors: INVALID_ARGUMENT for options below 1, or a batch too small for the model (see
+  // CheckBatchSize); RESOURCE_EXHAUSTED where memory does not suffice; INTERNAL with oneDNN's
+  // message.
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const Model& model,
                                                             const Options& options);
 
@@ -48,9 +48,18 @@ class CpuBackend : public ComputeBackend {
  private:
   CpuBackend(const Model& model, const Options& options);
 
+  // A layer of the model, or a fork of what it gives.
+  struct Node {
+    int layer = kImages;
+    bool fork = false;
+    std::unique_ptr<CpuLayer> operation;
+  };
+
   absl::Status MakeLayers();
   void MakeLoss();
-  void AllocateActivationGradients();
+  bool HasTensors(const Node& node) const;
+  // Runs a step of the node; errors name its layer.
+  absl::Status RunNode(const Node& node, absl::FunctionRef<void()> step) const;
 
   absl::Status Check(const Batch& batch, absl::Span<const float> parameters) const;
   // The three parts of a step. The loss part writes the gradient by the scores too
@@ -65,9 +74,9 @@ class CpuBackend : public ComputeBackend {
   const Options options_;
 
   CpuDevice device_;
-  dnnl::memory images_;  // plain
-  std::vector<std::unique_ptr<CpuLayer>> layers_;
-  std::array<dnnl::memory, 2> activation_gradients_;  // see AllocateActivationGradients
+  dnnl::memory images_;      // plain
+  std::vector<Node> nodes_;  // in the order of the forward pass; the last one gives the scores
+  std::vector<dnnl::memory> gradient_memory_;  // of the activations: see ShareMemory
 
   // The scores of the last layer, and the gradients by them, in the plain layout.
   std::optional<ConvertedSource> scores_;

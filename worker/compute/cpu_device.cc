@@ -17,8 +17,14 @@ std::optional<CpuOperation> MakeReorder(CpuDevice* device, const memory::desc& f
 
 }  // namespace
 
-CpuDevice::CpuDevice() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-  attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+CpuDevice::CpuDevice()
+    : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), attributes_(AttributesWith({})) {}
+
+dnnl::primitive_attr CpuDevice::AttributesWith(const dnnl::post_ops& operations) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_post_ops(operations);
+  return attributes;
 }
 
 memory CpuDevice::Allocate(const memory::desc& desc) const { return memory(desc, engine_); }
@@ -50,6 +56,8 @@ memory::desc AnyFormat(const std::vector<int64_t>& shape) {
 memory::desc Bytes(size_t bytes) {
   return memory::desc({static_cast<int64_t>(bytes)}, memory::data_type::u8, memory::format_tag::a);
 }
+
+float* Floats(const memory& memory) { return static_cast<float*>(memory.get_data_handle()); }
 
 void CpuOperation::Run(CpuArguments arguments) const {
   if (scratch_.get_size() > 0) {

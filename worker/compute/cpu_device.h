@@ -29,6 +29,8 @@ class CpuDevice {
   dnnl::stream& stream() { return stream_; }
   // Every primitive is described with these, which ask for user-mode scratch memory.
   const dnnl::primitive_attr& attributes() const { return attributes_; }
+  // The same with an operation on the result.
+  static dnnl::primitive_attr AttributesWith(const dnnl::post_ops& operations);
 
   dnnl::memory Allocate(const dnnl::memory::desc& desc) const;
   // Gets its memory later, by set_data_handle.
@@ -50,6 +52,9 @@ dnnl::memory::desc PlainFormat(const std::vector<int64_t>& shape);
 dnnl::memory::desc AnyFormat(const std::vector<int64_t>& shape);
 // Bare memory.
 dnnl::memory::desc Bytes(size_t bytes);
+
+// The elements of memory in a plain format.
+float* Floats(const dnnl::memory& memory);
 
 using CpuArguments = std::unordered_map<int, dnnl::memory>;
 

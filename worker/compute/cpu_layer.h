@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "oneapi/dnnl/dnnl.hpp"
@@ -15,14 +16,14 @@ namespace ps {
 struct Activation {
   dnnl::memory value;
   // Empty where no tensor lies before: nobody needs this gradient. While the layers
-  // are being made it has a format and no memory yet: CpuBackend gives it some.
+  // are being made it has a format and no memory yet: ShareMemory gives it some.
   dnnl::memory gradient;
 };
 
 // One forward pass.
 struct ForwardPass {
   absl::Span<const float> parameters;  // the whole model's, as Model lays them out
-  bool training = false;               // dropout drops
+  bool training = false;               // dropout drops, and batch normalisation goes by the batch
   int64_t iteration = 0;               // selects the dropout mask
 };
 
@@ -30,8 +31,8 @@ struct ForwardPass {
 // primitives and their memory. Methods throw dnnl::error.
 //
 // A layer may write its output over its input (ReLU, dropout), so Backward may read
-// the input's value but never the value of the layer's own output, unless it is such
-// a layer itself and allows for dropout after it.
+// the input's value but never the value of the layer's own output, unless it
+// gives max(x, 0), of which dropout after it leaves what a backward pass needs.
 class CpuLayer {
  public:
   virtual ~CpuLayer() = default;
@@ -45,6 +46,11 @@ class CpuLayer {
   // tensors to their places in `gradients` and, unless it is empty, the input's
   // gradient. Not called where output().gradient is empty.
   virtual void Backward(absl::Span<const float> parameters, absl::Span<float> gradients) = 0;
+
+  // The gradients by activations that Backward reads or writes; some may be empty.
+  virtual std::vector<dnnl::memory> gradients() const {
+    return {input_.gradient, output_.gradient};
+  }
 
  protected:
   explicit CpuLayer(Activation input) : input_(std::move(input)) {}

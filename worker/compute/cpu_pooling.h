@@ -9,7 +9,8 @@
 
 namespace ps {
 
-// A MaxPool2d layer. Where values in a window are equal, the first gets the gradient.
+// A MaxPool2d or GlobalAvgPool layer. Where the largest values in a window are equal, the first
+// gets the gradient.
 std::unique_ptr<CpuLayer> MakeCpuPooling(CpuDevice* device, const Layer& layer, Activation input);
 
 }  // namespace ps

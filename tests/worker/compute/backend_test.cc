@@ -83,8 +83,8 @@ TEST_CASE("A worker has at least one thread, however many workers share the proc
   CHECK(RunStep(config, 499).result.loss > 0);
 }
 
-TEST_CASE("The emulated backend takes a model that the CPU backend refuses") {
-  const std::string model = "model { builtin: \"resnet152\" }";
+TEST_CASE("The emulated backend takes a shrunk model, which the CPU backend refuses") {
+  const std::string model = "model { builtin: \"resnet152\" shrink: 16 }";
   const Outcome outcome = RunStep(MakeConfig(model, {"compute.backend=EMULATED"}), 0);
   CHECK(outcome.result.loss == 0);
   CHECK(outcome.gradients.front() != 0);

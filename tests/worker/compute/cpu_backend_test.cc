@@ -30,23 +30,44 @@ constexpr char kMixedNet[] = R"(
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-TEST_CASE("A model with layers for which there is no code yet is refused by the layer's name") {
-  const auto created = CpuBackend::Create(ParseModel("builtin: \"resnet152\""), {});
-  CHECK(created.status().code() == absl::StatusCode::kUnimplemented);
-  const std::string text = Message(created.status());
-  CHECK_THAT(text, Contains("resnet152") && Contains("bn1 is a batch_norm") &&
-                       Contains("conv, linear, max_pool, relu and dropout"));
+constexpr char kNormNet[] = R"(
+    input { channels: 2 height: 3 width: 3 }
+    layer { name: "conv" conv { out_channels: 4 kernel: 3 } }
+    layer { name: "norm" batch_norm {} }
+    layer { name: "fc" linear { out_features: 3 } })";
+
+TEST_CASE("Batch normalisation of one value per channel is refused with the layer's name") {
+  const auto created = CpuBackend::Create(ParseModel(kNormNet), {.batch_size = 1});
+  CHECK(created.status() ==
+        absl::InvalidArgumentError(
+            "batch_size is 1, but the batch normalisation norm of the model custom, whose input is "
+            "4x1x1, needs several values per channel, allowed: at least 2"));
 }
 
-TEST_CASE("A residual block of known layers is refused, not computed as if in line") {
-  const auto created = CpuBackend::Create(ParseModel(R"(
-      input { channels: 2 height: 3 width: 3 }
-      layer { name: "block" residual { body {
-          name: "conv" conv { out_channels: 2 kernel: 3 padding: 1 } } } }
-      layer { name: "fc" linear { out_features: 2 } })"),
-                                          {});
-  CHECK(created.status().code() == absl::StatusCode::kUnimplemented);
-  CHECK_THAT(Message(created.status()), Contains("residual"));
+TEST_CASE("A model with batch normalisation is trained on whole batches and evaluated on any") {
+  const TestNet net(kNormNet, 4);
+  const auto backend = MakeBackend(net.model, {.batch_size = 4});
+  std::vector<float> gradients(net.model.buffer_size(), 5.0f);
+  LayerHooks hooks;
+  const auto trained = backend->ForwardBackward(net.FirstImages(3), net.parameters, 0,
+                                                absl::MakeSpan(gradients), hooks);
+  CHECK(trained.status() ==
+        absl::InvalidArgumentError("a batch of 3 images: the model custom has batch normalisation, "
+                                   "and is trained on whole batches of 4"));
+  CHECK(gradients == std::vector<float>(net.model.buffer_size(), 5.0f));
+
+  // The images that fill up a batch do not touch the others' scores.
+  double sum = 0;
+  for (int64_t i = 0; i < 4; ++i) {
+    const auto one = backend->Evaluate({1, absl::MakeConstSpan(net.images).subspan(i * 18, 18),
+                                        absl::MakeConstSpan(net.labels).subspan(i, 1)},
+                                       net.parameters);
+    REQUIRE(one.ok());
+    sum += one->loss;
+  }
+  const auto all = backend->Evaluate(net.All(), net.parameters);
+  REQUIRE(all.ok());
+  CHECK(all->loss == Approx(sum / 4).epsilon(1e-6));
 }
 
 TEST_CASE("Where memory does not suffice the error names the layer") {

@@ -26,6 +26,7 @@ void CheckGradients(TestNet net) {
   const auto loss = [&] { return RunStep(*backend, net, net.All()).result.loss; };
   const Step step = RunStep(*backend, net, net.All());
   for (const Tensor& tensor : net.model.tensors()) {
+    if (tensor.role != TensorRole::kParameter) continue;
     CAPTURE(tensor.name);
     double largest = 0;
     for (int64_t i = 0; i < tensor.size; ++i) {
@@ -142,6 +143,46 @@ TEST_CASE("The gradient of ReLU followed by dropout equals finite differences") 
   const Tensor& weight = net.tensor("a/weight");
   for (int64_t i = 0; i < weight.size; ++i) net.parameters[weight.offset + i] *= 0.25f;
   net.Set("a/bias", [](int64_t i) { return i % 2 == 0 ? 1.0f : -1.0f; });
+  CheckGradients(net);
+}
+
+TEST_CASE("The gradients of batch normalisation and average pooling equal finite differences") {
+  const std::string channels = GENERATE("3", "16", "18");
+  CAPTURE(channels);
+  TestNet net(
+      "input { channels: 2 height: 5 width: 4 } "
+      "layer { name: \"a\" conv { out_channels: " +
+          channels +
+          " kernel: 2 bias: false } } "
+          "layer { name: \"n\" batch_norm { epsilon: 0.01 } } "
+          "layer { name: \"b\" conv { out_channels: 6 kernel: 2 } } "
+          "layer { global_avg_pool {} } "
+          "layer { name: \"c\" linear { out_features: 4 } }",
+      3);
+  // The smaller what is normalised, the larger the gradient by it.
+  const Tensor& weight = net.tensor("a/weight");
+  for (int64_t i = 0; i < weight.size; ++i) net.parameters[weight.offset + i] *= 0.7f;
+  CheckGradients(net);
+}
+
+// Every sum at a block's end is well above or well below 0, by the bias of its body.
+TEST_CASE("The gradient of residual blocks equals finite differences") {
+  TestNet net(R"(input { channels: 2 height: 5 width: 4 }
+                 layer { name: "a" conv { out_channels: 4 kernel: 2 } }
+                 layer { residual {
+                   body { name: "b" conv { out_channels: 4 kernel: 3 padding: 1 } } } }
+                 layer { residual {
+                   body { name: "c" conv { out_channels: 6 kernel: 3 padding: 1 stride: 2 } }
+                   shortcut { name: "s" conv { out_channels: 6 kernel: 1 stride: 2 } } } }
+                 layer { name: "d" linear { out_features: 3 } })",
+              2);
+  for (const std::string name : {"a", "b", "c", "s"}) {
+    const Tensor& weight = net.tensor(name + "/weight");
+    for (int64_t i = 0; i < weight.size; ++i) net.parameters[weight.offset + i] *= 0.25f;
+  }
+  for (const std::string name : {"b", "c"}) {
+    net.Set(name + "/bias", [](int64_t i) { return i % 2 == 0 ? 3.0f : -3.0f; });
+  }
   CheckGradients(net);
 }
 

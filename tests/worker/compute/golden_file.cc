@@ -27,6 +27,10 @@ GoldenFile ReadGoldenFile(const std::string& name) {
       words >> golden.loss;
     } else if (key == "correct") {
       words >> golden.correct;
+    } else if (key == "evaluation_loss") {
+      words >> golden.evaluation_loss;
+    } else if (key == "evaluation_correct") {
+      words >> golden.evaluation_correct;
     } else if (key == "labels") {
       for (int32_t label; words >> label;) golden.labels.push_back(label);
     } else {

@@ -13,6 +13,8 @@ struct GoldenFile {
   std::string model;
   double loss = 0;
   int64_t correct = 0;
+  double evaluation_loss = 0;
+  int64_t evaluation_correct = 0;
   std::vector<int32_t> labels;
   std::map<std::string, std::vector<float>> tensors;
 };

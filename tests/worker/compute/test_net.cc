@@ -27,7 +27,8 @@ TestNet::TestNet(const std::string& spec, int64_t size, uint64_t seed)
     const auto values = absl::MakeSpan(parameters).subspan(tensor.offset, tensor.size);
     CounterRandom(seed, tensor.name).FillUniform(0, values);
     const float bound = tensor.fan_in > 0 ? std::sqrt(3.0f / tensor.fan_in) : 0.5f;
-    for (float& value : values) value = (2 * value - 1) * bound;
+    const bool variance = tensor.name.find("/running_var") != std::string::npos;
+    for (float& value : values) value = variance ? 0.5f + value : (2 * value - 1) * bound;
   }
   const CounterRandom image_random(seed, "images");
   for (int64_t i = 0; i < size * model.input().size(); ++i) {
