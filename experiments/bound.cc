@@ -12,7 +12,7 @@ double DirectionSeconds(const Config& config, int64_t element_bytes,
                         const std::vector<double>& shard_rates) {
   double seconds = 0;
   for (const double rate : worker_rates) {
-    seconds = std::max(seconds, element_bytes * config.model().parameter_count() / rate);
+    seconds = std::max(seconds, element_bytes * config.model().element_count() / rate);
   }
   for (int shard = 0; shard < config.shards(); ++shard) {
     const int64_t elements = config.workers() * config.plan().shard_parameters(shard);

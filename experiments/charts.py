@@ -192,13 +192,9 @@ def _iteration_time(results):
     figure, axes = plt.subplots(figsize=(9, 1.4 + 0.32 * len(cells)), layout="constrained")
     at = range(len(cells))
     parts = [
-        ("computing", [m.compute for m in cells], _COLORS[2]),
-        ("waiting for the exchange", [m.wait for m in cells], _COLORS[1]),
-        (
-            "other",
-            [max(0, m.mean - m.compute - m.wait) for m in cells],
-            "#BBBBBB",
-        ),
+        ("computing", [m.computing for m in cells], _COLORS[2]),
+        ("waiting for the exchange", [m.waiting for m in cells], _COLORS[1]),
+        ("other", [m.other for m in cells], "#BBBBBB"),
     ]
     left = [0.0] * len(cells)
     for label, values, color in parts:

@@ -14,9 +14,6 @@ struct ClusterRates {
   std::vector<double> shard_processing;
   // What the time of a worker's layers is multiplied by.
   std::vector<double> worker_slowdown;
-  // How unequally connections share a link: the standard deviation of the logarithm of their
-  // shares. The bound knows nothing of it.
-  double unfairness = 0;
 };
 
 }  // namespace ps

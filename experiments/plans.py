@@ -35,6 +35,8 @@ class Plan:
     # None where the links' rate is not known.
     bound_seconds: float | None
     simulated_seconds: float | None
+    # Of the emulated device; None without one.
+    compute_seconds: float | None
 
 
 def load(kind, experiment, runs, programs):
@@ -60,9 +62,9 @@ def load(kind, experiment, runs, programs):
 
 
 def _simulate(kind, experiment, cell, config, program):
-    """The bound and the simulated time."""
+    """The bound, the simulated time, and that of the emulated device."""
     if kind == network.HOST:
-        return None, None
+        return None, None, None
     proto = experiment.proto
     dilation = proto.time_dilation
     command = [
@@ -78,7 +80,12 @@ def _simulate(kind, experiment, cell, config, program):
         rate = experiment.shard_link_gbps(shard) / dilation
         command.append(f"--shard_link_gbps={shard}:{rate!r}")
     simulated = _call(experiment, command)
-    return simulated["bound_seconds"] / dilation, simulated["iteration_seconds"] / dilation
+    compute = simulated["bound"]["compute_seconds"] / dilation
+    return (
+        simulated["bound_seconds"] / dilation,
+        simulated["iteration_seconds"] / dilation,
+        compute if experiment.emulated else None,
+    )
 
 
 def _call(experiment, command):

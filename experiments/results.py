@@ -40,6 +40,11 @@ class Measured:
         self.mean = statistics.fmean(r["mean_seconds"] for r in results) / dilation
         self.compute = statistics.fmean(r["compute_seconds"] for r in results) / dilation
         self.wait = statistics.fmean(r["exchange_wait_seconds"] for r in results) / dilation
+        # What a median iteration consists of. An emulated device keeps to its times; the means
+        # have the first and last iteration too, in which more is done.
+        self.computing = self.compute if plan.compute_seconds is None else plan.compute_seconds
+        self.other = max(0, self.mean - self.compute - self.wait)
+        self.waiting = max(0, self.median - self.computing - self.other)
         self.bytes_in = _means(result["bytes_in"] for result in results)
         self.bytes_out = _means(result["bytes_out"] for result in results)
         # The largest of all shards, both ways, as a part of what was predicted.

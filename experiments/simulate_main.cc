@@ -28,7 +28,7 @@ int Fail(const absl::Status& status) {
 int main(int argc, char** argv) {
   ps::SimulateOptions options;
   std::string format = "table";
-  int iterations = 8;
+  int iterations = 4;
   const ps::Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
@@ -48,16 +48,12 @@ int main(int argc, char** argv) {
        "10^9 bytes of gradients per second that each shard adds up; default: the config's "
        "server_gbps, or no limit",
        &options.shard_gbytes_per_second},
-      {"unfairness", "SIGMA",
-       "how unequally connections share a link, the standard deviation of the logarithm of "
-       "their shares; default: 0.35, as measured; 0: equally",
-       &options.unfairness},
       {"mtu", "BYTES", "of an IP packet; default: 1500", &options.framing.mtu},
       {"cable", "",
        "counts preamble, check sequence and gap of each frame, as a cable does and "
        "tc tbf does not",
        &options.framing.on_cable},
-      {"iterations", "N", "of each worker; default: 8", &iterations},
+      {"iterations", "N", "of each worker; default: 4", &iterations},
       {"format", "table|json", "of the output; default: table", &format},
   };
   if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;

@@ -87,12 +87,7 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Confi
                                                           ", allowed: ", Framing::kMinMtu, " to ",
                                                           Framing::kMaxMtu)));
   }
-  if (!std::isfinite(*options.unfairness) || *options.unfairness < 0) {
-    status.Update(absl::InvalidArgumentError(absl::StrCat("--unfairness: is ", *options.unfairness,
-                                                          ", allowed: a number of at least 0")));
-  }
   ClusterRates rates;
-  rates.unfairness = *options.unfairness;
   const double link_gbps = options.link_gbps.value_or(SimulateOptions::kDefaultGbps);
   rates.worker_link.assign(config.workers(), link_gbps);
   rates.worker_slowdown.assign(config.workers(), 1);

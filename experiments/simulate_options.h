@@ -26,12 +26,9 @@ struct SimulateOptions {
   std::vector<std::string> slow_worker;       // "RANK:FACTOR"
   // Of every shard, in place of the config's server_gbps.
   std::optional<double> shard_gbytes_per_second;
-  std::optional<double> unfairness = kDefaultUnfairness;  // see ClusterRates
   Framing framing;
 
   static constexpr double kDefaultGbps = 10;
-  // What TCP does on links that tc tbf shapes (docs/experiment.md).
-  static constexpr double kDefaultUnfairness = 0.35;
 };
 
 // Loads the config with as many workers and shards as asked for. More shards than the file

@@ -28,7 +28,8 @@
 namespace {
 
 constexpr char kUsage[] =
-    "launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE] [--summary=FILE]\n\n"
+    "launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE] [--summary=FILE]\n"
+    "       [--trace=FILE]\n\n"
     "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
     "ends the shards. All output, behind the name of the process, goes to standard output.\n"
     "When a process fails, the others are ended; none outlives this one. Where a worker failed, "
@@ -51,6 +52,7 @@ struct Options {
   std::string save;
   std::string stats;
   std::string summary;
+  std::string trace;
   std::string ps;
   std::string worker;
   std::string psctl;
@@ -91,6 +93,9 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
     if (rank == 0 && !options.summary.empty()) {
       arguments.push_back(absl::StrCat("--summary=", options.summary));
     }
+    if (rank == 0 && !options.trace.empty()) {
+      arguments.push_back(absl::StrCat("--trace=", options.trace));
+    }
     workers.processes.push_back(
         {absl::StrCat("worker ", rank), command(options.worker, arguments)});
   }
@@ -121,7 +126,7 @@ int Launch(Options options) {
     std::cerr << status.message() << "\n";
     return kUsageError;
   }
-  for (const std::string& path : {options.save, options.stats, options.summary}) {
+  for (const std::string& path : {options.save, options.stats, options.summary, options.trace}) {
     if (status.ok() && !path.empty()) status = ps::CheckWritable(path);
   }
   const auto ports = ps::FreePortOverrides(*config);
@@ -158,6 +163,7 @@ int main(int argc, char** argv) {
        &options.stats},
       {"summary", "FILE", "has worker 0 write its summary of the run there, as JSON",
        &options.summary},
+      {"trace", "FILE", "has worker 0 write there what it does when, for Perfetto", &options.trace},
       {"ps", "FILE", "the program of a shard; default: as built beside launch", &options.ps},
       {"worker", "FILE", "the program of a worker; likewise", &options.worker},
       {"psctl", "FILE", "the program that --stats and --save run; likewise", &options.psctl},

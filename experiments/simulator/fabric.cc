@@ -1,7 +1,6 @@
 #include "experiments/simulator/fabric.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -18,7 +17,6 @@ Fabric::Fabric(Options options, EventQueue* events)
       sources_(options_.source_rates.size()),
       destinations_(options_.destination_rates.size()),
       pairs_(sources_.size() * destinations_.size()),
-      random_(options_.seed, "fabric"),
       source_bytes_(sources_.size()),
       destination_bytes_(destinations_.size()) {
   for (size_t i = 0; i < sources_.size(); ++i) {
@@ -30,11 +28,7 @@ Fabric::Fabric(Options options, EventQueue* events)
 }
 
 void Fabric::Send(int source, int destination, uint32_t chunk) {
-  Pair& pair = PairOf(source, destination);
-  std::vector<uint64_t>& waiting = pair.waiting;
-  if (options_.unfairness > 0 && waiting.empty() && pair.in_flight == 0) {
-    pair.weight = std::exp(options_.unfairness * random_.Normal(draws_++));
-  }
+  std::vector<uint64_t>& waiting = PairOf(source, destination).waiting;
   waiting.push_back((options_.by_priority ? 0 : order_++ << 32) | chunk);
   std::push_heap(waiting.begin(), waiting.end(), std::greater<>());
   UpdateReady(source, destination);
@@ -61,7 +55,11 @@ void Fabric::OnEvent(int kind, int index) {
   } else if (kind == kSent) {
     Sent(index);
   } else {
-    Delivered(index);
+    std::deque<Arrival>& arrivals = destinations_[index].arrivals;
+    const Arrival arrival = arrivals.front();
+    arrivals.pop_front();
+    if (!arrivals.empty()) events_->At(arrivals.front().time, this, kDelivered, index);
+    Delivered(index, arrival);
   }
 }
 
@@ -103,41 +101,29 @@ void Fabric::Sent(int source) {
   from.sending = false;
   from.picks = true;
   events_->AtEndOfInstant(this, kPick, source);
-  const double bytes = options_.chunk_bytes[from.chunk];
+  const Arrival sent = {events_->now(), source, from.chunk};
+  const int index = from.destination;
+  const double bytes = options_.chunk_bytes[sent.chunk];
   source_bytes_[source] += bytes;
 
-  Destination& to = destinations_[from.destination];
-  Pair& pair = PairOf(source, from.destination);
-  pair.tag = std::max(pair.tag, to.passing.tag) + bytes / pair.weight;
-  to.arrivals.push({pair.tag, order_++, from.since, source, from.chunk});
-  if (!to.busy) PassOn(from.destination);
-}
-
-void Fabric::PassOn(int destination) {
-  Destination& to = destinations_[destination];
-  if (to.arrivals.empty()) return;
-  to.busy = true;
-  to.passing = to.arrivals.top();
-  to.arrivals.pop();
-  // The link may have worked on the chunk since its first byte left the source.
-  to.free_at = std::max(to.free_at, to.passing.since) +
-               options_.chunk_bytes[to.passing.chunk] / options_.destination_rates[destination];
-  if (to.free_at <= events_->now()) {
-    Delivered(destination);
-  } else {
-    events_->At(to.free_at, this, kDelivered, destination);
+  // The destination's link has worked on the chunk since its first byte left. Times of arrival
+  // never decrease: neither `now` nor `free_at` does.
+  Destination& to = destinations_[index];
+  to.free_at = std::max(to.free_at, from.since) + bytes / options_.destination_rates[index];
+  const Arrival arrival = {std::max(events_->now(), to.free_at), source, sent.chunk};
+  if (to.arrivals.empty() && arrival.time <= events_->now()) {
+    Delivered(index, arrival);
+    return;
   }
+  to.arrivals.push_back(arrival);
+  if (to.arrivals.size() == 1) events_->At(arrival.time, this, kDelivered, index);
 }
 
-void Fabric::Delivered(int destination) {
-  Destination& to = destinations_[destination];
-  to.busy = false;
-  const int source = to.passing.source;
-  --PairOf(source, destination).in_flight;
-  UpdateReady(source, destination);
-  destination_bytes_[destination] += options_.chunk_bytes[to.passing.chunk];
-  options_.delivered(source, destination, to.passing.chunk);
-  PassOn(destination);
+void Fabric::Delivered(int destination, const Arrival& arrival) {
+  --PairOf(arrival.source, destination).in_flight;
+  UpdateReady(arrival.source, destination);
+  destination_bytes_[destination] += options_.chunk_bytes[arrival.chunk];
+  options_.delivered(arrival.source, destination, arrival.chunk);
 }
 
 }  // namespace ps

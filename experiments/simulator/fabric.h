@@ -2,11 +2,10 @@
 #define PS_EXPERIMENTS_SIMULATOR_FABRIC_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <queue>
 #include <vector>
 
-#include "common/random.h"
 #include "experiments/simulator/event_queue.h"
 
 namespace ps {
@@ -15,15 +14,10 @@ namespace ps {
 // destination one out of it, each with a rate of its own, and nothing else limits.
 //
 // A source sends one chunk at a time, to its destinations in turn, as its connections would
-// share the link. A destination's link is shared by its sources as TCP's connections share a
-// queue, unequally: each has a weight, drawn anew whenever it begins to send after it had
-// nothing to send, whose logarithm is normal with the standard deviation `unfairness`. Chunks
-// are passed on one by one in the order that gives these shares (self-clocked fair queueing:
-// Golestani, INFOCOM 1994).
-//
-// A chunk passes both links at once where both are free. At most `window` chunks between a
-// source and a destination have left the one and not reached the other, so that a slow
-// destination stops nobody but those who wait for it. Not thread-safe.
+// share the link; a destination's link passes chunks on in the order of their arrival. A chunk
+// passes both links at once where both are free. At most `window` chunks between a source
+// and a destination have left the one and not reached the other, so that a slow destination
+// stops nobody but those who wait for it. Not thread-safe.
 class Fabric final : private EventQueue::Target {
  public:
   using Callback = std::function<void(int source, int destination, uint32_t chunk)>;
@@ -32,8 +26,6 @@ class Fabric final : private EventQueue::Target {
     std::vector<double> destination_rates;  // bytes per second
     std::vector<double> chunk_bytes;        // by chunk
     int window = 1;
-    double unfairness = 0;
-    uint64_t seed = 0;  // of the weights
     // Waiting chunks leave by number, the smallest first; otherwise in the order of Send.
     bool by_priority = false;
     Callback delivered;  // a chunk has reached its destination
@@ -55,8 +47,6 @@ class Fabric final : private EventQueue::Target {
   struct Pair {
     std::vector<uint64_t> waiting;  // heap; the chunk in the lower half, its order in the upper
     int in_flight = 0;
-    float weight = 1;
-    double tag = 0;  // of the last chunk to arrive
   };
   struct Source {
     bool picks = false;    // will pick at the end of this instant
@@ -67,31 +57,20 @@ class Fabric final : private EventQueue::Target {
     int next = 0;                 // whose turn it is
     std::vector<uint64_t> ready;  // a bit for each destination that could be sent to
   };
-  // A chunk that has left its source.
   struct Arrival {
-    double tag;      // the smallest is passed on first
-    uint64_t order;  // and then the smallest of these
-    double since;    // its first byte has left the source
+    double time;
     int source;
     uint32_t chunk;
-
-    bool operator<(const Arrival& other) const {  // the first one is the top of the queue
-      return tag > other.tag || (tag == other.tag && order > other.order);
-    }
   };
   struct Destination {
-    double free_at = 0;  // the link has passed on all before
-    bool busy = false;   // with what follows
-    Arrival passing = {};
-    std::priority_queue<Arrival> arrivals;
+    double free_at = 0;            // the link has passed on everything
+    std::deque<Arrival> arrivals;  // in the order of time
   };
 
   void OnEvent(int kind, int index) override;
   void Pick(int source);
   void Sent(int source);
-  // Passes the next arrival on, if there is one.
-  void PassOn(int destination);
-  void Delivered(int destination);
+  void Delivered(int destination, const Arrival& arrival);
 
   void UpdateReady(int source, int destination);
   // The first ready destination at or after `next`, in a circle; -1: none.
@@ -105,8 +84,6 @@ class Fabric final : private EventQueue::Target {
   std::vector<Source> sources_;
   std::vector<Destination> destinations_;
   std::vector<Pair> pairs_;
-  const CounterRandom random_;
-  uint64_t draws_ = 0;
   uint64_t order_ = 0;
   std::vector<double> source_bytes_;
   std::vector<double> destination_bytes_;

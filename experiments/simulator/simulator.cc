@@ -21,10 +21,6 @@
 namespace ps {
 namespace {
 
-// Seeds of the two directions.
-constexpr uint64_t kPushes = 1;
-constexpr uint64_t kPulls = 2;
-
 class Cluster final : private EventQueue::Target, private WorkerModel::Network {
  public:
   Cluster(const Config& config, const ClusterRates& rates, absl::Span<const LayerTime> layer_times,
@@ -40,8 +36,6 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                  .destination_rates = rates.shard_link,
                  .chunk_bytes = gradient_bytes_,
                  .window = config.proto().limits().connections(),
-                 .unfairness = rates.unfairness,
-                 .seed = kPushes,
                  .by_priority = layers_.schedule == ExchangeConfig::FULL,
                  .delivered = [this](int worker, int shard,
                                      uint32_t chunk) { TakeIn(worker, shard, chunk); }},
@@ -50,8 +44,6 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                 .destination_rates = rates.worker_link,
                 .chunk_bytes = parameter_bytes_,
                 .window = config.proto().limits().connections(),
-                .unfairness = rates.unfairness,
-                .seed = kPulls,
                 .by_priority = layers_.schedule == ExchangeConfig::FULL,
                 .delivered =
                     [this](int shard, int worker, uint32_t chunk) {
@@ -169,12 +161,6 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   Simulation simulation_;
 };
 
-double Median(absl::Span<const double> values) {
-  std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
-  return (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
-}
-
 }  // namespace
 
 double Simulation::seconds() const {
@@ -182,17 +168,17 @@ double Simulation::seconds() const {
 }
 
 double Simulation::steady_seconds() const {
-  const absl::Span<const double> all = iteration_seconds;
-  return Median(all.size() > 1 ? all.subspan(1) : all);
+  std::vector<double> steady(iteration_seconds.begin() + (iteration_seconds.size() > 1 ? 1 : 0),
+                             iteration_seconds.end());
+  std::sort(steady.begin(), steady.end());
+  return (steady[(steady.size() - 1) / 2] + steady[steady.size() / 2]) / 2;
 }
 
 bool Simulation::is_steady() const {
-  constexpr double kTolerance = 0.1;
-  if (iteration_seconds.size() < 3) return false;
-  const auto steady = absl::MakeConstSpan(iteration_seconds).subspan(1);
-  const double earlier = Median(steady.subspan(0, steady.size() / 2));
-  const double later = Median(steady.subspan(steady.size() / 2));
-  return std::abs(later - earlier) <= kTolerance * earlier;
+  constexpr double kTolerance = 0.01;
+  const size_t count = iteration_seconds.size();
+  return count >= 2 && std::abs(iteration_seconds[count - 1] - iteration_seconds[count - 2]) <=
+                           kTolerance * iteration_seconds[count - 1];
 }
 
 Simulation Simulate(const Config& config, const ClusterRates& rates,

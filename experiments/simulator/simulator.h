@@ -29,7 +29,7 @@ struct Simulation {
   double seconds() const;
   // The median of all but the first iteration, which begins with nothing under way.
   double steady_seconds() const;
-  // Whether these take in their later half as long, within 10 %, as in their earlier one.
+  // Whether the last two iterations are within 1 %.
   bool is_steady() const;
 };
 
@@ -43,7 +43,7 @@ struct Simulation {
 // the others find the network as busy as before.
 //
 // Left out: latency, retransmission, the processors of the workers. Equal arguments give equal
-// results, also where connections share links unequally. REQUIRES: iterations >= 1.
+// results. REQUIRES: iterations >= 1.
 Simulation Simulate(const Config& config, const ClusterRates& rates,
                     absl::Span<const LayerTime> layer_times, int iterations);
 

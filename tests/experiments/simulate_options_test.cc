@@ -75,9 +75,6 @@ TEST_CASE("Rates, factors and ranks that cannot be are refused with their flag")
   options.shard_gbytes_per_second = 0;
   CHECK(ErrorOf(options) == "--shard_gbytes_per_second: is 0, allowed: a number above 0");
   options = {};
-  options.unfairness = -0.5;
-  CHECK(ErrorOf(options) == "--unfairness: is -0.5, allowed: a number of at least 0");
-  options = {};
   options.framing.mtu = 52;
   CHECK(ErrorOf(options) == "--mtu: is 52, allowed: 576 to 65535");
   for (const std::string rank : {"2:10", "-1:10", "x:10", "10", ""}) {

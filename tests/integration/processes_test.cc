@@ -22,6 +22,7 @@ namespace ps {
 namespace {
 
 using Catch::Contains;
+using Catch::EndsWith;
 
 // Two shards on unix sockets in `folder`, so that tests never meet on a port.
 std::vector<std::string> Sockets(const ScratchFolder& folder) {
@@ -94,11 +95,11 @@ TEST_CASE("launch trains the digits to 95 %: sync, async, and a residual network
   for (const std::string config : {"digits_sync", "digits_async", "digits_resnet"}) {
     CAPTURE(config);
     const ScratchFolder folder;
-    Program launch(
-        Command({"tools/launch", absl::StrCat("--config=configs/", config, ".textproto"), "--set",
-                 "training.epochs=12", "--save=" + folder.Path("model"),
-                 "--stats=" + folder.Path("stats"), "--summary=" + folder.Path("summary")},
-                Sockets(folder)));
+    Program launch(Command(
+        {"tools/launch", absl::StrCat("--config=configs/", config, ".textproto"), "--set",
+         "training.epochs=12", "--save=" + folder.Path("model"), "--stats=" + folder.Path("stats"),
+         "--summary=" + folder.Path("summary"), "--trace=" + folder.Path("trace")},
+        Sockets(folder)));
     const int exit_code = launch.Wait();
     INFO(launch.output());
     CHECK(exit_code == 0);
@@ -108,6 +109,7 @@ TEST_CASE("launch trains the digits to 95 %: sync, async, and a residual network
     CHECK(std::stod(match[1]) >= 0.95);
     CHECK_THAT(folder.Read("model"), Contains("conv1/weight"));
     CHECK_THAT(folder.Read("stats"), Contains("\"updates\""));
+    CHECK_THAT(folder.Read("trace"), Contains("\"name\":\"pull conv1\"") && EndsWith("]\n"));
     if (config == "digits_resnet") CHECK_THAT(folder.Read("model"), Contains("bn1/running_var"));
   }
 }
