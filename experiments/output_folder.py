@@ -52,7 +52,7 @@ class OutputFolder:
         if earlier != self._identity:
             raise OutputFolderError(
                 f"--out={self.path} holds the results of another config or network"
-                " (its {_IDENTITY}), allowed: the same ones, to go on, or an empty folder"
+                f" (its {_IDENTITY}), allowed: the same ones, to go on, or an empty folder"
             )
 
     def file(self, name):
