@@ -60,7 +60,8 @@ class OutputFolderTest(unittest.TestCase):
         folder.store(run, {})
         del folder
         OutputFolder(self.path, {"config": "one"})
-        with self.assertRaisesRegex(OutputFolderError, r"results of another config or network \(its experiment\.json\)"):
+        what = r"results of another config or network \(its experiment\.json\)"
+        with self.assertRaisesRegex(OutputFolderError, what):
             OutputFolder(self.path, {"config": "two"})
 
     def test_a_folder_that_cannot_be_is_refused(self):
