@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -32,9 +33,8 @@ constexpr char kUsage[] =
     "       [--trace=FILE]\n\n"
     "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
     "ends the shards. All output, behind the name of the process, goes to standard output.\n"
-    "When a process fails, the others are ended; none outlives this one. Where a worker failed, "
-    "or\n"
-    "the accuracy was too low, --save and --stats get what the shards have by then. A shard whose\n"
+    "When a process fails, the others are ended; none outlives this one. --save and --stats get\n"
+    "what the shards have also where a worker failed or the accuracy was too low. A shard whose\n"
     "address has port 0 gets a free one; until it listens, another program may take it.\n\n"
     "Exit code: 0 all went well; 2 wrong usage or config; otherwise that of the process that\n"
     "failed first, 128 + n if signal n killed it; 128 + n after signal n to launch itself; 1\n"
@@ -90,11 +90,11 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
   ps::Stage workers;
   for (int rank = 0; rank < config.workers(); ++rank) {
     std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
-    if (rank == 0 && !options.summary.empty()) {
-      arguments.push_back(absl::StrCat("--summary=", options.summary));
-    }
-    if (rank == 0 && !options.trace.empty()) {
-      arguments.push_back(absl::StrCat("--trace=", options.trace));
+    if (rank == 0) {
+      for (const auto& [flag, path] :
+           {std::pair("--summary=", options.summary), std::pair("--trace=", options.trace)}) {
+        if (!path.empty()) arguments.push_back(absl::StrCat(flag, path));
+      }
     }
     workers.processes.push_back(
         {absl::StrCat("worker ", rank), command(options.worker, arguments)});

@@ -52,13 +52,18 @@ void Trace::Span(absl::string_view what, int layer, int64_t iteration, absl::Tim
 }
 
 void Trace::Begin(absl::string_view what, int layer, int64_t iteration) {
-  Add(what, layer, iteration,
-      absl::StrCat(R"("ph":"b","id2":{"local":")", layer, R"("},"ts":)", Micros(Now())));
+  AddBeside("b", what, layer, iteration);
 }
 
 void Trace::End(absl::string_view what, int layer, int64_t iteration) {
+  AddBeside("e", what, layer, iteration);
+}
+
+void Trace::AddBeside(absl::string_view phase, absl::string_view what, int layer,
+                      int64_t iteration) {
   Add(what, layer, iteration,
-      absl::StrCat(R"("ph":"e","id2":{"local":")", layer, R"("},"ts":)", Micros(Now())));
+      absl::StrCat(R"("ph":")", phase, R"(","id2":{"local":")", layer, R"("},"ts":)",
+                   Micros(Now())));
 }
 
 void Trace::Add(absl::string_view what, int layer, int64_t iteration, const std::string& rest) {

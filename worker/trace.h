@@ -48,6 +48,7 @@ class Trace {
  private:
   Trace(const std::string& path, int rank, const Model* model, const Clock* clock);
 
+  void AddBeside(absl::string_view phase, absl::string_view what, int layer, int64_t iteration);
   void Add(absl::string_view what, int layer, int64_t iteration, const std::string& rest);
 
   const std::string path_;

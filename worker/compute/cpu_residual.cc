@@ -1,5 +1,6 @@
 #include "worker/compute/cpu_residual.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ps {
@@ -79,8 +80,10 @@ CpuFork::CpuFork(CpuDevice* device, Activation input, const std::vector<bool>& o
     if (needs_copy) branch.value = device->Allocate(desc);
     if (input_.gradient) branch.gradient = device->Unallocated(desc);
   }
-  copy_.emplace(device, dnnl::reorder::primitive_desc(device->engine(), desc, device->engine(),
-                                                      desc, device->attributes()));
+  if (std::find(overwritten.begin(), overwritten.end(), true) != overwritten.end()) {
+    copy_.emplace(device, dnnl::reorder::primitive_desc(device->engine(), desc, device->engine(),
+                                                        desc, device->attributes()));
+  }
   if (input_.gradient) {
     sum_.emplace(device,
                  dnnl::sum::primitive_desc(desc, std::vector<float>(branches_.size(), 1.0f),

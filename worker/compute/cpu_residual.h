@@ -25,8 +25,8 @@ class CpuFork : public CpuLayer {
 
  private:
   std::vector<Activation> branches_;
-  std::optional<CpuOperation> copy_;
-  std::optional<CpuOperation> sum_;
+  std::optional<CpuOperation> copy_;  // none where no branch needs one
+  std::optional<CpuOperation> sum_;   // none where nobody needs the gradient
 };
 
 // The end of a residual block: relu(body + shortcut) (He, Zhang, Ren, Sun 2016, eq. 1).
