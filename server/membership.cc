@@ -38,6 +38,7 @@ absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::st
   if (member.incarnation != incarnation) {
     member.streams = 0;
     member.took_part = false;
+    member.usage.reset();
   }
   member.state = WorkerStats::JOINED;
   member.incarnation = incarnation;
@@ -79,6 +80,14 @@ bool Membership::StreamClosed(uint32_t rank, uint64_t incarnation) {
   if (--member.streams > 0 || member.state != WorkerStats::JOINED) return false;
   member.state = WorkerStats::LOST;
   return true;
+}
+
+absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage) {
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  members_[rank].usage = usage;
+  members_[rank].reported = clock_->Now();
+  return absl::OkStatus();
 }
 
 void Membership::CountPush(uint32_t rank, uint64_t iteration, uint64_t bytes) {
@@ -134,6 +143,9 @@ void Membership::Fill(ShardStats* stats) const {
     out->set_pushes(activity.pushes);
     out->set_bytes_in(activity.bytes_in);
     out->set_bytes_out(activity.bytes_out);
+    if (!member.usage.has_value()) continue;
+    *out->mutable_usage() = *member.usage;
+    out->set_usage_seconds_ago(absl::ToDoubleSeconds(clock_->Now() - member.reported));
   }
 }
 

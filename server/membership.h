@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "proto/admin.pb.h"
+#include "proto/worker_usage.pb.h"
 
 namespace ps {
 
@@ -43,6 +45,10 @@ class Membership {
   // Returns whether the worker is lost by this: it was its last stream and it never left.
   bool StreamClosed(uint32_t rank, uint64_t incarnation);
 
+  // Keeps what the worker says it uses, in place of what it said before; until another incarnation
+  // joins. That is no sign of life: a worker that hangs goes on reporting.
+  absl::Status Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage);
+
   // Counts traffic of a worker that has a stream open.
   void CountPush(uint32_t rank, uint64_t iteration, uint64_t bytes);
   void CountReply(uint32_t rank, uint64_t bytes);
@@ -62,8 +68,10 @@ class Membership {
     WorkerStats::State state = WorkerStats::NEVER_JOINED;
     uint64_t incarnation = 0;
     std::string address;
-    int streams = 0;         // open ones of this incarnation
-    bool took_part = false;  // this incarnation has opened a stream
+    int streams = 0;                   // open ones of this incarnation
+    bool took_part = false;            // this incarnation has opened a stream
+    std::optional<WorkerUsage> usage;  // this incarnation's latest report
+    absl::Time reported;               // when it came
   };
 
   // What the exchange writes for every chunk, without a lock.

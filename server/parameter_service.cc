@@ -67,6 +67,13 @@ grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* c
   return reactor;
 }
 
+grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* context,
+                                                   const ReportRequest* request, ReportResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(shard_->Report(*request)));
+  return reactor;
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
   // The first read cannot complete, nor OnDone come, before this has returned the reactor.

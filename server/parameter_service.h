@@ -17,8 +17,9 @@ namespace ps {
 // their messages are never turned into generated classes. Thread-safe.
 class ParameterService final
     : public ParameterServer::WithCallbackMethod_Join<
-          ParameterServer::WithCallbackMethod_Leave<ParameterServer::WithRawCallbackMethod_Exchange<
-              ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>> {
+          ParameterServer::WithCallbackMethod_Leave<ParameterServer::WithCallbackMethod_Report<
+              ParameterServer::WithRawCallbackMethod_Exchange<
+                  ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
  public:
   // `shard` must outlive the service; its failure ends the open Exchange streams.
   explicit ParameterService(Shard* shard);
@@ -31,6 +32,8 @@ class ParameterService final
                                  JoinResponse* response) override;
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const LeaveRequest* request,
                                   LeaveResponse* response) override;
+  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
+                                   const ReportRequest* request, ReportResponse* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,

@@ -8,13 +8,15 @@
 #include "absl/strings/strip.h"
 #include "common/encoding.h"
 #include "common/incarnation.h"
+#include "common/resident_memory.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "server/resident_memory.h"
 
 namespace ps {
 namespace {
 
 constexpr uint64_t kMaxIteration = uint64_t{1} << 53;
+// A name, a bus id and some numbers.
+constexpr size_t kMaxUsageBytes = 256;
 
 // "optimizer.learning_rate: 0.1 -> 0.2" for each field that differs.
 std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
@@ -107,6 +109,15 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
         absl::StrCat("worker ", request.worker(), " gave up: ", request.error())));
   }
   return absl::OkStatus();
+}
+
+absl::Status Shard::Report(const ReportRequest& request) {
+  if (const size_t bytes = request.usage().ByteSizeLong(); bytes > kMaxUsageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", request.worker(),
+                                                   " reported usage of ", bytes,
+                                                   " bytes; allowed: ", kMaxUsageBytes));
+  }
+  return membership_.Report(request.worker(), request.incarnation(), request.usage());
 }
 
 absl::Status Shard::Push(Gradient gradient, std::shared_ptr<ReplySink> sink) {

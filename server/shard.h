@@ -60,6 +60,10 @@ class Shard {
   // if its sender has taken part.
   absl::Status Leave(const LeaveRequest& request);
 
+  // Keeps what a worker uses, for Stats. Errors: FAILED_PRECONDITION where that incarnation does
+  // not hold the rank; INVALID_ARGUMENT for more bytes than usage can have.
+  absl::Status Report(const ReportRequest& request);
+
   // Counts one gradient chunk; its sender must be bound to the rank in the header.
   // Errors: INVALID_ARGUMENT for an unknown chunk, an encoding that is not the config's, a
   // length that is not the chunk's, a non-finite value (which under REJECT also fails the run);

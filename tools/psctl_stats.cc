@@ -24,8 +24,11 @@ constexpr char kUsage[] =
     "\n"
     "Asks every shard for its statistics. Exit code 1 when a shard does not answer.\n\n"
     "in and out are seen from the shards: gradients in, parameters out. Times are sums over\n"
-    "a shard's threads. JSON is protobuf's mapping of proto/admin.proto: 64-bit integers are\n"
-    "strings. 1 MB is 1,000,000 bytes.";
+    "a shard's threads. Workers report every two seconds or so what they use: `resident` and\n"
+    "`device memory` are a worker's own, `used by all` and `busy` the whole GPU's, from NVML;\n"
+    "workers on one host with the same PCI bus id share a GPU. `-`: not reported.\n"
+    "JSON is protobuf's mapping of proto/admin.proto: 64-bit integers are strings. 1 MB is\n"
+    "1,000,000 bytes.";
 
 constexpr char kClearTerminal[] = "\033[H\033[2J";
 

@@ -138,9 +138,10 @@ struct WorkerSummary {
   uint64_t pushes = 0;
   uint64_t bytes_in = 0;
   uint64_t bytes_out = 0;
+  const WorkerStats* usage = nullptr;  // with the latest report; null: there is none
 };
 
-std::string WorkerTable(const ClusterReport& report) {
+std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
   std::map<uint32_t, WorkerSummary> workers;
   for (const ShardReport& shard : report.shards) {
     if (!shard.stats.ok()) continue;
@@ -157,8 +158,16 @@ std::string WorkerTable(const ClusterReport& report) {
       worker.pushes += stats.pushes();
       worker.bytes_in += stats.bytes_in();
       worker.bytes_out += stats.bytes_out();
+      if (stats.has_usage() && (worker.usage == nullptr ||
+                                stats.usage_seconds_ago() < worker.usage->usage_seconds_ago())) {
+        worker.usage = &stats;
+      }
     }
   }
+  return workers;
+}
+
+std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
   // From the side of the shards, as above: a worker's pushes are their "in".
   Table table(
       {">worker", "state", "address", ">iteration", ">last seen", ">pushes", ">in", ">out"});
@@ -176,6 +185,30 @@ std::string WorkerTable(const ClusterReport& report) {
   return table.ToString();
 }
 
+std::string UsageTable(const std::map<uint32_t, WorkerSummary>& workers) {
+  Table table({">worker", ">reported", ">resident", "device", "PCI bus id", ">device memory",
+               ">used by all", ">busy", ">images/s", ">exchange wait"});
+  for (const auto& [rank, worker] : workers) {
+    const bool reported = worker.usage != nullptr;
+    const WorkerUsage usage = reported ? worker.usage->usage() : WorkerUsage();
+    const auto cell = [](bool present, const std::string& text) { return present ? text : "-"; };
+    const bool device = !usage.device().empty();
+    table.AddRow(
+        {absl::StrCat(rank),
+         reported ? absl::StrCat(FormatSeconds(worker.usage->usage_seconds_ago()), " ago") : "-",
+         cell(reported, FormatBytes(usage.resident_bytes())), cell(device, usage.device()),
+         cell(device, usage.pci_bus_id()), cell(device, FormatBytes(usage.device_bytes())),
+         cell(usage.has_device_memory_total_bytes(),
+              absl::StrCat(FormatBytes(usage.device_memory_used_bytes()), " of ",
+                           FormatBytes(usage.device_memory_total_bytes()))),
+         cell(usage.has_device_utilization_percent(),
+              absl::StrCat(usage.device_utilization_percent(), "%")),
+         cell(usage.has_images_per_second(), absl::StrFormat("%.1f", usage.images_per_second())),
+         cell(usage.has_exchange_wait_fraction(), FormatPercent(usage.exchange_wait_fraction()))});
+  }
+  return table.ToString();
+}
+
 }  // namespace
 
 bool ClusterReport::complete() const {
@@ -187,8 +220,9 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier)
   const bool any = std::any_of(report.shards.begin(), report.shards.end(),
                                [](const ShardReport& shard) { return shard.stats.ok(); });
   if (!any) return ShardTable(report);
+  const std::map<uint32_t, WorkerSummary> workers = Workers(report);
   return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
-                      TimeTable(report), "\n", WorkerTable(report));
+                      TimeTable(report), "\n", WorkerTable(workers), "\n", UsageTable(workers));
 }
 
 std::string StatsJson(const ClusterReport& report, bool one_line) {

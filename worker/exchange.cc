@@ -88,7 +88,7 @@ class Exchange::Borrow : public std::enable_shared_from_this<Borrow> {
 };
 
 // The context of a blocking call on a control connection: has a deadline, and is
-// cancelled when the exchange is told to stop.
+// cancelled once `stop` is requested.
 struct Exchange::ControlCall {
   ControlCall(const std::stop_token& stop, absl::Time deadline)
       : on_stop(stop, [this] { context.TryCancel(); }) {
@@ -403,6 +403,16 @@ void Exchange::StreamEnded(int shard, const absl::Status& status) {
   const bool silent = status.ok() || absl::IsCancelled(status);
   round_.Fail(OfShard(
       shard, silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
+}
+
+absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& stop) {
+  ReportRequest request;
+  request.set_worker(rank_);
+  request.set_incarnation(incarnation_);
+  *request.mutable_usage() = usage;
+  ControlCall call(stop, absl::Now() + kControlTimeout);
+  ReportResponse response;
+  return OfShard(0, FromGrpc(links_[0]->control->Report(&call.context, request, &response)));
 }
 
 absl::Status Exchange::TellLeft(const absl::Status& outcome, absl::Duration timeout) {

@@ -14,14 +14,15 @@
 #include "absl/types/span.h"
 #include "common/config.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "proto/worker_usage.pb.h"
 #include "worker/exchange_round.h"
 #include "worker/shard_stream.h"
 
 namespace ps {
 
 // A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers
-// are laid out as Model says. Used by one thread. worker/exchange_schedule.h decides when what
-// is pushed.
+// are laid out as Model says. Used by one thread but for what says otherwise.
+// worker/exchange_schedule.h decides when what is pushed.
 class Exchange final : private ShardStream::Handler {
  public:
   struct Options {
@@ -79,6 +80,11 @@ class Exchange final : private ShardStream::Handler {
   void Push(int layer);
   absl::Status AwaitLayer(int layer);
   absl::Status AwaitAll();
+
+  // Tells shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
+  // ends soon with CANCELLED once `stop` is requested. From any thread, until Leave. Errors: the
+  // shard's refusal (see Shard::Report), or why it could not be told; the exchange goes on.
+  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
 
   // Ends the streams and gives up the rank at every shard, as finished or, with an
   // error, as failed. Errors: naming a shard that could not be told.

@@ -120,6 +120,11 @@ void Trainer::SetExchange(Exchange* exchange) {
   exchange_ = exchange;
 }
 
+TrainingTotals Trainer::Totals() {
+  absl::MutexLock lock(&mutex_);
+  return totals_;
+}
+
 absl::StatusOr<TrainingSummary> Trainer::Run() {
   const absl::Status trained = JoinAndTrain();
   if (!trained.ok()) return trained;
@@ -139,7 +144,17 @@ absl::Status Trainer::JoinAndTrain() {
   absl::Status outcome = exchange.status();
   if (exchange.ok()) {
     SetExchange(exchange->get());
-    outcome = Train(**exchange);
+    {
+      const UsageReporter reporter({
+          .backend = backend_.get(),
+          .clock = options_.clock,
+          .totals = [this] { return Totals(); },
+          .send = [&exchange](
+                      const WorkerUsage& usage,
+                      const std::stop_token& stop) { return (*exchange)->Report(usage, stop); },
+      });
+      outcome = Train(**exchange);
+    }
     SetExchange(nullptr);
   }
   if (!outcome.ok()) {
@@ -223,6 +238,12 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
   summary_.compute_seconds += compute_seconds;
   summary_.exchange_wait_seconds += wait_seconds;
   summary_.final_loss = result->loss;
+  {
+    absl::MutexLock lock(&mutex_);
+    totals_ = {.images = summary_.iterations * config_.proto().training().batch_size(),
+               .seconds = summary_.seconds,
+               .exchange_wait_seconds = summary_.exchange_wait_seconds};
+  }
   progress.Report({.iteration = iteration + 1,
                    .loss = result->loss,
                    .images = config_.proto().training().batch_size(),

@@ -21,6 +21,7 @@
 #include "worker/exchange_schedule.h"
 #include "worker/progress.h"
 #include "worker/trace.h"
+#include "worker/usage_reporter.h"
 
 namespace ps {
 
@@ -41,8 +42,9 @@ struct TrainingSummary {
   std::string ToJson() const;
 };
 
-// A worker's run: joins, pulls, trains, pushes and pulls, evaluates, leaves. What of an
-// iteration is exchanged while the backend computes: see ExchangeSchedule.
+// A worker's run: joins, pulls, trains, pushes and pulls, evaluates, leaves; beside that it reports
+// what it uses (UsageReporter). What of an iteration is exchanged while the backend computes: see
+// ExchangeSchedule.
 class Trainer {
  public:
   struct Options {
@@ -77,6 +79,7 @@ class Trainer {
   absl::Status Train(Exchange& exchange);
   absl::Status StopReason();
   void SetExchange(Exchange* exchange);
+  TrainingTotals Totals();  // from any thread
   // `settles`: all parameters are back afterwards.
   absl::Status Iterate(ExchangeSchedule& schedule, int64_t iteration, bool settles,
                        ProgressReporter& progress);
@@ -105,6 +108,7 @@ class Trainer {
   absl::Mutex mutex_;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
   Exchange* exchange_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while there is one
+  TrainingTotals totals_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ps

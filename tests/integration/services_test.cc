@@ -4,13 +4,17 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
+#include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"
+#include "worker/trainer.h"
 
 namespace ps {
 namespace {
@@ -49,6 +53,13 @@ std::string Call(const std::string& address, const std::string& method,
   return std::string(reinterpret_cast<const char*>(whole.begin()), whole.size());
 }
 
+ShardStats GetStats(const std::string& address) {
+  grpc::ClientContext context;
+  ShardStats stats;
+  REQUIRE(Admin::NewStub(ChannelTo(address))->GetStats(&context, GetStatsRequest(), &stats).ok());
+  return stats;
+}
+
 }  // namespace
 
 TEST_CASE("a shard answers grpc.health.v1 with SERVING") {
@@ -85,14 +96,59 @@ TEST_CASE("the Shutdown RPC asks for shutdown once and is answered") {
 
 TEST_CASE("GetStats answers over RPC with what the shard counted") {
   TestCluster cluster(MustParse(kSmallConfig));
-  grpc::ClientContext context;
-  ShardStats stats;
-  REQUIRE(Admin::NewStub(ChannelTo(cluster.addresses()[1]))
-              ->GetStats(&context, GetStatsRequest(), &stats)
-              .ok());
+  const ShardStats stats = GetStats(cluster.addresses()[1]);
   CHECK(stats.shard() == 1);
   CHECK(stats.incarnation() == cluster.server(1).shard().incarnation());
   CHECK(stats.worker_size() == 2);
+}
+
+TEST_CASE("the statistics of shard 0 tell what a running worker uses, also when it has left") {
+  TestCluster cluster(MustParse(kSmallConfig, {R"(
+      model={ input { channels: 1 height: 8 width: 8 }
+              layer { name: "fc" linear { out_features: 10 } } })",
+                                               R"(
+      data={ idx { images: "data/digits/images.idx3-ubyte.gz"
+                   labels: "data/digits/labels.idx1-ubyte.gz" } })",
+                                               "compute={ backend: CPU threads: 1 }"}));
+  const RealClock clock;
+  const auto trainer = Trainer::Create({.config = &cluster.config(),
+                                        .rank = 0,
+                                        .clock = &clock,
+                                        .addresses = cluster.addresses(),
+                                        .progress = {.output = stderr}});
+  INFO(trainer.status().ToString());
+  REQUIRE(trainer.ok());
+  absl::Status outcome;
+  std::thread thread([&] { outcome = (*trainer)->Run().status(); });  // waits for worker 1
+  const auto reported = [&] { return GetStats(cluster.addresses()[0]).worker(0); };
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (!reported().has_usage() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  const WorkerStats running = reported();
+  const ShardStats elsewhere = GetStats(cluster.addresses()[1]);
+  (*trainer)->Stop(absl::CancelledError("stopped by the test"));
+  thread.join();
+
+  CHECK(outcome == absl::CancelledError("stopped by the test"));
+  CHECK(running.state() == WorkerStats::JOINED);
+  CHECK(running.usage().resident_bytes() > 1'000'000);
+  CHECK(running.usage().device().empty());
+  CHECK(running.usage_seconds_ago() >= 0);
+  CHECK_FALSE(elsewhere.worker(0).has_usage());
+  CHECK(reported().state() == WorkerStats::LOST);
+  CHECK(reported().usage().resident_bytes() > 1'000'000);
+}
+
+TEST_CASE("a report of a worker that has not joined is refused") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  ReportRequest request;
+  request.set_worker(1);
+  request.set_incarnation(4711);
+  grpc::ClientContext context;
+  ReportResponse response;
+  const grpc::Status status = ParameterServer::NewStub(ChannelTo(cluster.addresses()[0]))
+                                  ->Report(&context, request, &response);
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(status.error_message() == "worker 1 has not joined with this incarnation");
 }
 
 }  // namespace ps

@@ -119,4 +119,46 @@ TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   CHECK(StatsOf(membership, 1).state() == WorkerStats::NEVER_JOINED);
 }
 
+TEST_CASE_METHOD(Fixture, "of a worker's usage the latest report is kept, with its age") {
+  WorkerUsage usage;
+  usage.set_resident_bytes(1000);
+  REQUIRE(membership.Join(1, kFirst, "a").ok());
+  CHECK_FALSE(StatsOf(membership, 1).has_usage());
+  CHECK_FALSE(StatsOf(membership, 1).has_usage_seconds_ago());
+  REQUIRE(membership.Report(1, kFirst, usage).ok());
+  clock.Advance(absl::Seconds(2));
+  CHECK(StatsOf(membership, 1).usage().resident_bytes() == 1000);
+  CHECK(StatsOf(membership, 1).usage_seconds_ago() == 2);
+  usage.set_resident_bytes(3000);
+  REQUIRE(membership.Report(1, kFirst, usage).ok());
+  CHECK(StatsOf(membership, 1).usage().resident_bytes() == 3000);
+  CHECK(StatsOf(membership, 1).usage_seconds_ago() == 0);
+  // A worker that hangs goes on reporting.
+  CHECK(StatsOf(membership, 1).last_seen_seconds_ago() == 2);
+  CHECK_FALSE(StatsOf(membership, 0).has_usage());
+
+  // It is kept when the worker leaves, and not taken for a restarted worker's.
+  REQUIRE(membership.Leave(1, kFirst, false).ok());
+  CHECK(StatsOf(membership, 1).usage().resident_bytes() == 3000);
+  REQUIRE(membership.Join(1, kSecond, "b").ok());
+  CHECK_FALSE(StatsOf(membership, 1).has_usage());
+}
+
+TEST_CASE_METHOD(Fixture, "usage is taken only of the incarnation that holds the rank") {
+  const WorkerUsage usage;
+  const auto refused = [&](uint32_t rank, uint64_t incarnation) {
+    const absl::Status status = membership.Report(rank, incarnation, usage);
+    CHECK(absl::IsFailedPrecondition(status));
+    CHECK(Message(status) ==
+          "worker " + std::to_string(rank) + " has not joined with this incarnation");
+  };
+  refused(0, kFirst);
+  refused(3, kFirst);
+  REQUIRE(membership.Join(0, kFirst, "a").ok());
+  refused(0, kSecond);
+  REQUIRE(membership.Leave(0, kFirst, false).ok());
+  refused(0, kFirst);
+  CHECK_FALSE(StatsOf(membership, 0).has_usage());
+}
+
 }  // namespace ps

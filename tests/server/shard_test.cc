@@ -311,4 +311,26 @@ TEST_CASE_METHOD(ShardFixture, "statistics describe what the shard owns") {
   CHECK(stats.worker_size() == 2);
 }
 
+TEST_CASE_METHOD(ShardFixture, "a report of a worker's usage appears in the statistics") {
+  Start(2);
+  ReportRequest request;
+  request.set_worker(1);
+  request.set_incarnation(Incarnation(1));
+  request.mutable_usage()->set_device("NVIDIA H200");
+  REQUIRE(shard->Report(request).ok());
+  CHECK(shard->Stats().worker(1).usage().device() == "NVIDIA H200");
+
+  SECTION("one of an unreasonable size is refused, and the one before is kept") {
+    request.mutable_usage()->set_device(std::string(300, 'x'));
+    const absl::Status status = shard->Report(request);
+    CHECK(absl::IsInvalidArgument(status));
+    CHECK(Message(status) == "worker 1 reported usage of 303 bytes; allowed: 256");
+    CHECK(shard->Stats().worker(1).usage().device() == "NVIDIA H200");
+  }
+  SECTION("one of another incarnation is refused") {
+    request.set_incarnation(Incarnation(0));
+    CHECK(absl::IsFailedPrecondition(shard->Report(request)));
+  }
+}
+
 }  // namespace ps

@@ -50,6 +50,18 @@ ClusterReport HalfReport() {
                 pushes: 1200
                 bytes_in: 4800000
                 bytes_out: 5200000
+                usage {
+                  resident_bytes: 1500000000
+                  device: "NVIDIA H200"
+                  pci_bus_id: "0000:65:00.0"
+                  device_bytes: 9000000000
+                  device_utilization_percent: 98
+                  device_memory_used_bytes: 21000000000
+                  device_memory_total_bytes: 150000000000
+                  images_per_second: 1234.56
+                  exchange_wait_fraction: 0.125
+                }
+                usage_seconds_ago: 1.5
               }
               worker { worker: 1 }
             )pb")},
@@ -73,7 +85,49 @@ shard  aggregating  applying  mean wait for the slowest worker  pushes by stalen
 worker  state         address               iteration  last seen  pushes       in      out
      0  joined        ipv4:127.0.0.1:40000         99  500ms ago   1,200  4.80 MB  5.20 MB
      1  never joined                                0                  0      0 B      0 B
+
+worker  reported  resident  device       PCI bus id    device memory          used by all  busy  images/s  exchange wait
+     0  1.5s ago   1.50 GB  NVIDIA H200  0000:65:00.0        9.00 GB  21.0 GB of 150.0 GB   98%    1234.6          12.5%
+     1         -         -  -            -                         -                    -     -         -              -
 )");
+}
+
+TEST_CASE("What a worker does not report is a dash") {
+  ClusterReport report = HalfReport();
+  WorkerStats& worker = *report.shards[0].stats->mutable_worker(0);
+  const auto last_lines = [&] {
+    const std::string text = StatsText(report);
+    return text.substr(text.find("\nworker  reported"));
+  };
+  SECTION("on a CPU") {
+    worker.mutable_usage()->Clear();
+    worker.mutable_usage()->set_resident_bytes(1500000000);
+    CHECK(last_lines() == R"(
+worker  reported  resident  device  PCI bus id  device memory  used by all  busy  images/s  exchange wait
+     0  1.5s ago   1.50 GB  -       -                       -            -     -         -              -
+     1         -         -  -       -                       -            -     -         -              -
+)");
+  }
+  SECTION("without NVML") {
+    worker.mutable_usage()->clear_device_utilization_percent();
+    worker.mutable_usage()->clear_device_memory_used_bytes();
+    worker.mutable_usage()->clear_device_memory_total_bytes();
+    CHECK(absl::StrContains(last_lines(), "9.00 GB            -     -    1234.6          12.5%\n"));
+  }
+}
+
+TEST_CASE("Of several shards' reports of a worker the latest is shown") {
+  ClusterReport report = HalfReport();
+  report.shards[1].stats = Stats(R"pb(
+    worker {
+      worker: 0
+      usage { resident_bytes: 7000000 }
+      usage_seconds_ago: 0.25
+    }
+  )pb");
+  const std::string text = StatsText(report);
+  INFO(text);
+  CHECK(absl::StrContains(text, "0  250ms ago   7.00 MB  -"));
 }
 
 TEST_CASE("A report is complete only when every shard has answered") {
@@ -136,6 +190,12 @@ TEST_CASE("The JSON of a report has all statistics, or the error of a shard") {
   CHECK(shards[0]["stats"]["pushes"] == "1200");
   CHECK(shards[0]["stats"]["apply_seconds"] == 1.5);
   CHECK(shards[0]["stats"]["worker"][1]["state"] == "NEVER_JOINED");
+  const auto& usage = shards[0]["stats"]["worker"][0]["usage"];
+  CHECK(usage["resident_bytes"] == "1500000000");
+  CHECK(usage["device_utilization_percent"] == 98);
+  CHECK(shards[0]["stats"]["worker"][0]["usage_seconds_ago"] == 1.5);
+  CHECK_FALSE(shards[0]["stats"]["worker"][1].contains("usage"));
+  CHECK_FALSE(shards[0]["stats"]["worker"][1].contains("usage_seconds_ago"));
   CHECK(shards[1]["error"] == "connection refused");
   CHECK_FALSE(shards[1].contains("stats"));
 }

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -20,9 +22,16 @@ struct BatchResult {
   int64_t correct = 0;  // images whose largest score is their label's alone
 };
 
+// The device that a backend computes on, where it is not the CPU.
+struct DeviceUsage {
+  std::string name;        // "NVIDIA H200"
+  std::string pci_bus_id;  // "0000:65:00.0"
+  int64_t bytes = 0;       // of its memory, held by the backend
+};
+
 // Computes gradients of a model on one device. Parameters and gradients are one
 // buffer each, laid out as Model says (tensor.offset, buffer_size() floats).
-// Not thread-safe; used by the one thread that trains.
+// Not thread-safe but for Usage; used by the one thread that trains.
 class ComputeBackend {
  public:
   virtual ~ComputeBackend() = default;
@@ -44,6 +53,9 @@ class ComputeBackend {
   // The forward pass as in evaluation (no dropout). Errors: as above.
   virtual absl::StatusOr<BatchResult> Evaluate(const Batch& batch,
                                                absl::Span<const float> parameters) = 0;
+
+  // Absent on the CPU. Constant after creation; from any thread.
+  virtual std::optional<DeviceUsage> Usage() const { return std::nullopt; }
 
  protected:
   ComputeBackend() = default;

@@ -1,5 +1,5 @@
-#ifndef PS_SERVER_RESIDENT_MEMORY_H_
-#define PS_SERVER_RESIDENT_MEMORY_H_
+#ifndef PS_COMMON_RESIDENT_MEMORY_H_
+#define PS_COMMON_RESIDENT_MEMORY_H_
 
 #include <cstdint>
 
@@ -11,4 +11,4 @@ uint64_t ResidentBytes();
 
 }  // namespace ps
 
-#endif  // PS_SERVER_RESIDENT_MEMORY_H_
+#endif  // PS_COMMON_RESIDENT_MEMORY_H_

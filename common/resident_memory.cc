@@ -1,4 +1,4 @@
-#include "server/resident_memory.h"
+#include "common/resident_memory.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,67 @@
+#ifndef PS_WORKER_USAGE_REPORTER_H_
+#define PS_WORKER_USAGE_REPORTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "proto/worker_usage.pb.h"
+#include "worker/compute/backend.h"
+#include "worker/nvml.h"
+
+namespace ps {
+
+// What a worker has trained so far.
+struct TrainingTotals {
+  int64_t images = 0;
+  double seconds = 0;                // of the iterations that have ended
+  double exchange_wait_seconds = 0;  // of these, waiting with nothing to compute
+};
+
+// Reports at once and then every period, on a thread of its own, what this worker uses of its
+// machine. A report that fails changes nothing; the first one that does is a line in the log.
+class UsageReporter {
+ public:
+  struct Options {
+    const ComputeBackend* backend = nullptr;      // must outlive the reporter
+    const Clock* clock = nullptr;                 // must outlive the reporter
+    std::function<TrainingTotals()> totals = {};  // thread-safe
+    // Sends a report; thread-safe, ends soon once stopped.
+    std::function<absl::Status(const WorkerUsage&, const std::stop_token&)> send = {};
+    absl::Duration period = absl::Seconds(2);
+    std::string nvml_library = "libnvidia-ml.so.1";
+  };
+
+  explicit UsageReporter(const Options& options);
+  // Stops a report under way and joins the thread.
+  ~UsageReporter() = default;
+
+  UsageReporter(const UsageReporter&) = delete;
+  UsageReporter& operator=(const UsageReporter&) = delete;
+
+ private:
+  void Run(const std::stop_token& stop);
+  WorkerUsage Usage();
+  void AddDevice(WorkerUsage* usage);
+  void AddTraining(WorkerUsage* usage);
+
+  const Options options_;
+
+  // Of the thread.
+  std::optional<Nvml> nvml_;  // once there is a device to ask for
+  TrainingTotals before_;     // when the rates were last computed
+  std::optional<double> images_per_second_;
+  std::optional<double> exchange_wait_fraction_;
+
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_USAGE_REPORTER_H_
