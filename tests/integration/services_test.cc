@@ -55,6 +55,7 @@ std::string Call(const std::string& address, const std::string& method,
 
 ShardStats GetStats(const std::string& address) {
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
   ShardStats stats;
   REQUIRE(Admin::NewStub(ChannelTo(address))->GetStats(&context, GetStatsRequest(), &stats).ok());
   return stats;
@@ -118,7 +119,7 @@ TEST_CASE("the statistics of shard 0 tell what a running worker uses, also when 
                                         .progress = {.output = stderr}});
   INFO(trainer.status().ToString());
   REQUIRE(trainer.ok());
-  absl::Status outcome;
+  absl::Status outcome = absl::UnknownError("did not run");
   std::thread thread([&] { outcome = (*trainer)->Run().status(); });  // waits for worker 1
   const auto reported = [&] { return GetStats(cluster.addresses()[0]).worker(0); };
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
@@ -144,6 +145,7 @@ TEST_CASE("a report of a worker that has not joined is refused") {
   request.set_worker(1);
   request.set_incarnation(4711);
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
   ReportResponse response;
   const grpc::Status status = ParameterServer::NewStub(ChannelTo(cluster.addresses()[0]))
                                   ->Report(&context, request, &response);
