@@ -119,6 +119,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
     config.clear_data();  // not read
   } else {
     VisitPaths(config.mutable_data(), [](std::string* path) { path->clear(); });
+    config.mutable_data()->clear_threads();
   }
   config.mutable_compute()->clear_threads();
   const int64_t chunk_bytes = config.limits().chunk_bytes();

@@ -12,6 +12,7 @@ namespace ps {
 namespace {
 
 constexpr int kMaxBatchSize = 65536;
+constexpr int kMaxThreads = 256;
 constexpr int kMaxJpegSize = 65500;  // the most pixels that libjpeg takes on a side
 // Images are numbered with 32 bits.
 constexpr int64_t kMaxImages = std::numeric_limits<int32_t>::max();
@@ -134,6 +135,7 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems) {
   }
   problems->Require(data.augment().crop_padding() >= 0, "data.augment.crop_padding",
                     data.augment().crop_padding(), "at least 0");
+  problems->RequireRange("data.threads", data.threads(), 0, kMaxThreads);
 }
 
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,

@@ -1,5 +1,5 @@
 // One iteration, step by step:
-//   1. load this worker's batch;
+//   1. load this worker's batch, which data.threads have read ahead;
 //   2. forward and backward pass: the gradient of the batch's mean loss. Under the schedules
 //      BACKWARD and FULL each layer's gradient leaves as soon as it exists; under FULL a layer's
 //      forward pass waits for its parameters from the iteration before (ExchangeSchedule);
@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "common/encoding.h"
 #include "spdlog/spdlog.h"
+#include "worker/data/batch_order.h"
 #include "worker/gradient_norm.h"
 #include "worker/traced_hooks.h"
 
@@ -64,26 +65,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
                                               " workers, ranks 0 to ", config.workers() - 1));
   }
   std::unique_ptr<Trainer> trainer(new Trainer(options));
-  const Training& training = config.proto().training();
   if (config.proto().data().source_case() != Data::SOURCE_NOT_SET) {
     absl::StatusOr<Datasets> data = OpenDatasets(config);
     if (!data.ok()) return data.status();
     trainer->data_ = *std::move(data);
-    trainer->loader_ = std::make_unique<BatchLoader>(
-        trainer->data_.train.get(), BatchLoader::Options{
-                                        .rank = options.rank,
-                                        .workers = config.workers(),
-                                        .batch_size = training.batch_size(),
-                                        .seed = training.seed(),
-                                        .augment = config.proto().data().has_augment(),
-                                    });
-    trainer->iterations_per_epoch_ = trainer->loader_->batches_per_epoch();
   }
-  trainer->total_iterations_ = training.has_epochs()
-                                   ? training.epochs() * trainer->iterations_per_epoch_
-                                   : training.iterations();
-  // Without data there are no epochs: all is one.
-  if (trainer->loader_ == nullptr) trainer->iterations_per_epoch_ = trainer->total_iterations_;
+  if (absl::Status made = trainer->MakeLoaders(); !made.ok()) return made;
 
   absl::StatusOr<std::unique_ptr<ComputeBackend>> backend =
       CreateComputeBackend(config, options.rank, options.clock, trainer->stop_.get_token());
@@ -95,6 +82,43 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
     *buffer = *std::move(allocated);
   }
   return trainer;
+}
+
+absl::Status Trainer::MakeLoaders() {
+  const Training& training = config_.proto().training();
+  if (data_.train == nullptr) {
+    // Without data there are no epochs: all is one.
+    total_iterations_ = iterations_per_epoch_ = training.iterations();
+    return absl::OkStatus();
+  }
+  const Data& data = config_.proto().data();
+  const ShuffledOrder order({.images = data_.train->size(),
+                             .rank = options_.rank,
+                             .workers = config_.workers(),
+                             .batch_size = training.batch_size(),
+                             .seed = training.seed(),
+                             .augment = data.has_augment()});
+  iterations_per_epoch_ = order.batches_per_epoch();
+  total_iterations_ =
+      training.has_epochs() ? training.epochs() * iterations_per_epoch_ : training.iterations();
+
+  BatchLoader::Options options = {.dataset = data_.train.get(),
+                                  .order = order,
+                                  .batch_size = training.batch_size(),
+                                  .end = total_iterations_,
+                                  .threads = data.threads()};
+  absl::StatusOr<std::unique_ptr<BatchLoader>> loader = BatchLoader::Create(options);
+  if (!loader.ok()) return loader.status();
+  loader_ = *std::move(loader);
+  if (options_.rank != 0 || data_.test == nullptr) return absl::OkStatus();
+
+  options.dataset = data_.test.get();
+  options.order = SequentialOrder(data_.test->size(), training.batch_size());
+  options.end = (data_.test->size() + training.batch_size() - 1) / training.batch_size();
+  loader = BatchLoader::Create(options);
+  if (!loader.ok()) return loader.status();
+  test_loader_ = *std::move(loader);
+  return absl::OkStatus();
 }
 
 void Trainer::Stop(const absl::Status& reason) {
@@ -180,7 +204,7 @@ absl::Status Trainer::Train(Exchange& exchange) {
                              .exchange = &exchange,
                              .gradients = gradients_.span(),
                              .parameters = parameters_.span()});
-  const bool evaluates = options_.rank == 0 && data_.test != nullptr;
+  const bool evaluates = test_loader_ != nullptr;
   const int64_t every = config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
   const int64_t start = exchange.start_iteration();
   if (start > 0) spdlog::info("goes on at iteration {} of {}", start, total_iterations_);
@@ -296,34 +320,22 @@ absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
   if (config_.proto().update().policy() == Update::ASYNC) {
     if (absl::Status pulled = exchange.Pull(parameters_.span()); !pulled.ok()) return pulled;
   }
-  const Dataset& test = *data_.test;
-  const int64_t image_size = test.shape().size();
+  const int64_t images = data_.test->size();
   const int64_t batch_size = config_.proto().training().batch_size();
-  std::vector<float> images(batch_size * image_size);
-  std::vector<int32_t> labels(batch_size);
   double loss = 0;
   int64_t correct = 0;
-  for (int64_t first = 0; first < test.size(); first += batch_size) {
+  for (int64_t i = 0; i * batch_size < images; ++i) {
     if (absl::Status stopped = StopReason(); !stopped.ok()) return stopped;
-    const int64_t count = std::min(batch_size, test.size() - first);
-    for (int64_t i = 0; i < count; ++i) {
-      absl::Status read =
-          test.Read(first + i, /*augment=*/nullptr,
-                    absl::MakeSpan(images).subspan(i * image_size, image_size), &labels[i]);
-      if (!read.ok()) return read;
-    }
-    absl::StatusOr<BatchResult> result =
-        backend_->Evaluate({.size = count,
-                            .images = absl::MakeConstSpan(images).first(count * image_size),
-                            .labels = absl::MakeConstSpan(labels).first(count)},
-                           parameters_.span());
+    absl::StatusOr<Batch> batch = test_loader_->Load(i);
+    if (!batch.ok()) return batch.status();
+    absl::StatusOr<BatchResult> result = backend_->Evaluate(*batch, parameters_.span());
     if (!result.ok()) return result.status();
-    loss += result->loss * count;
+    loss += result->loss * batch->size;
     correct += result->correct;
   }
-  summary_.final_accuracy = static_cast<double>(correct) / test.size();
+  summary_.final_accuracy = static_cast<double>(correct) / images;
   spdlog::info("iteration {}: accuracy {:.2f} % ({} of {} held-out images), loss {:.4f}", iteration,
-               *summary_.final_accuracy * 100, correct, test.size(), loss / test.size());
+               *summary_.final_accuracy * 100, correct, images, loss / images);
   return absl::OkStatus();
 }
 

@@ -74,6 +74,8 @@ class Trainer {
  private:
   explicit Trainer(const Options& options) : options_(options), config_(*options.config) {}
 
+  // Fills in what reads data_, and how many iterations that makes.
+  absl::Status MakeLoaders();
   // Joins, trains and leaves.
   absl::Status JoinAndTrain();
   absl::Status Train(Exchange& exchange);
@@ -97,7 +99,8 @@ class Trainer {
   int64_t iterations_per_epoch_ = 1;
   int64_t total_iterations_ = 0;
   Datasets data_;
-  std::unique_ptr<BatchLoader> loader_;  // null where the backend needs no data
+  std::unique_ptr<BatchLoader> loader_;       // null where the backend needs no data
+  std::unique_ptr<BatchLoader> test_loader_;  // null where this worker does not evaluate
   std::unique_ptr<ComputeBackend> backend_;
   FloatBuffer parameters_;
   FloatBuffer gradients_;

@@ -127,9 +127,9 @@ TEST_CASE("The fingerprint ignores what may differ between processes") {
   const uint64_t fingerprint = Valid().fingerprint();
   for (const std::string override :
        {"shard[0].address=other:1", "data.idx.images=/elsewhere", "compute.threads=3",
-        "limits.connections=1", "limits.startup_seconds=1", "limits.exchange_seconds=1",
-        "limits.shutdown_seconds=1", "limits.held_bytes=2000000", "limits.window_bytes=65536",
-        "limits.lead_bytes=0", "training.evaluate_every_epochs=1",
+        "data.threads=2", "limits.connections=1", "limits.startup_seconds=1",
+        "limits.exchange_seconds=1", "limits.shutdown_seconds=1", "limits.held_bytes=2000000",
+        "limits.window_bytes=65536", "limits.lead_bytes=0", "training.evaluate_every_epochs=1",
         "training.required_accuracy=0.5"}) {
     INFO(override);
     CHECK(Valid(kConfig, {override}).fingerprint() == fingerprint);

@@ -158,6 +158,10 @@ TEST_CASE("A value out of its range is refused with its place, value and range")
         "f:15: data.augment.crop_padding: is 8, allowed: below the 8 pixels of the model's input");
   CHECK(ErrorWith("holdout: 0.2", "augment { crop_padding: -1 }") ==
         "f:15: data.augment.crop_padding: is -1, allowed: at least 0");
+  CHECK(ErrorWith("holdout: 0.2", "threads: -1") == "f:15: data.threads: is -1, allowed: 0 to 256");
+  CHECK(ErrorWith("holdout: 0.2", "threads: 257") ==
+        "f:15: data.threads: is 257, allowed: 0 to 256");
+  CHECK(ErrorWith("holdout: 0.2", "threads: 256") == "no error");
 }
 
 TEST_CASE("Shard addresses are checked one by one and against each other") {

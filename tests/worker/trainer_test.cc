@@ -117,6 +117,21 @@ TEST_CASE("rank 0 evaluates, and its summary tells of the run") {
   CHECK_THAT(results[1]->ToJson(), !Contains("final_accuracy"));
 }
 
+TEST_CASE("threads that read ahead change nothing in a run or its evaluation") {
+  const auto run = [](const std::string& threads) {
+    TestCluster cluster(MustParse(
+        kDigits, {"workers=2", "training={epochs: 3 batch_size: 16 evaluate_every_epochs: 1}",
+                  "data.augment={crop_padding: 1}", "update.deterministic=true",
+                  "data.threads=" + threads}));
+    const std::vector<Result> results = RunAll(cluster);
+    RequireAllOk(results);
+    return std::pair(cluster.Parameters(), results[0]->final_accuracy);
+  };
+  const auto expected = run("0");
+  REQUIRE(expected.second.has_value());
+  CHECK(run("3") == expected);
+}
+
 TEST_CASE("an accuracy below the required one is an error") {
   TestCluster cluster(
       MustParse(kDigits, {"training.iterations=1", "training.required_accuracy=0.9"}));

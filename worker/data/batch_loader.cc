@@ -1,40 +1,124 @@
 #include "worker/data/batch_loader.h"
 
-#include <cstddef>
+#include <algorithm>
+#include <utility>
 
-#include "absl/status/status.h"
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
-#include "worker/data/permutation.h"
 
 namespace ps {
+namespace {
 
-BatchLoader::BatchLoader(const Dataset* dataset, const Options& options)
-    : dataset_(dataset),
-      options_(options),
-      batches_per_epoch_(dataset->size() / (options.workers * options.batch_size)),
-      images_(options.batch_size * dataset->shape().size()),
-      labels_(options.batch_size) {}
+constexpr int kBatchesAhead = 2;
 
-absl::StatusOr<Batch> BatchLoader::Load(int64_t iteration) {
-  const int64_t epoch = iteration / batches_per_epoch_;
-  if (epoch != epoch_) {
-    order_ = Permutation(dataset_->size(),
-                         CounterRandom(options_.seed, absl::StrCat("shuffle/", epoch)));
-    epoch_ = epoch;
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(Options options) {
+  auto loader = absl::WrapUnique(new BatchLoader(std::move(options)));
+  const int64_t floats = loader->options_.batch_size * loader->options_.dataset->shape().size();
+  const int threads = loader->options_.threads;
+  const int batches = threads == 0 ? 1 : 1 + kBatchesAhead;
+  for (int i = 0; i < batches; ++i) {
+    absl::StatusOr<FloatBuffer> images = FloatBuffer::Allocate(floats);
+    if (!images.ok()) return images.status();
+    loader->memory_.push_back(
+        {*std::move(images), std::vector<int32_t>(loader->options_.batch_size)});
   }
-  const int64_t first = iteration % batches_per_epoch_ * options_.batch_size;
-  const int64_t floats = dataset_->shape().size();
-  for (int64_t i = 0; i < options_.batch_size; ++i) {
-    const uint32_t index = order_[options_.rank + (first + i) * options_.workers];
-    // By image, not by worker or position: an augmented image is the same whoever reads it.
-    const CounterRandom augment(options_.seed, absl::StrCat("augment/", epoch, "/", index));
-    const absl::Status read =
-        dataset_->Read(index, options_.augment ? &augment : nullptr,
-                       absl::MakeSpan(images_).subspan(i * floats, floats), &labels_[i]);
-    if (!read.ok()) return read;
+  {
+    absl::MutexLock lock(&loader->mutex_);
+    loader->progress_.resize(batches);
   }
-  return Batch{.size = options_.batch_size, .images = images_, .labels = labels_};
+  for (int i = 0; i < threads; ++i) {
+    loader->threads_.emplace_back([loader = loader.get()] { loader->ReadAhead(); });
+  }
+  return loader;
+}
+
+BatchLoader::~BatchLoader() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::StatusOr<Batch> BatchLoader::Load(int64_t batch) {
+  if (batch >= options_.end) {
+    return absl::OutOfRangeError(
+        absl::StrCat("there is no batch ", batch, ", only those below ", options_.end));
+  }
+  const int64_t slots = static_cast<int64_t>(memory_.size());
+  // All but one of the batches from this one on were given to the threads by the last call,
+  // and the memory of the one that it returned is free.
+  int64_t given = batch + slots - 1;
+  if (batch != std::exchange(next_, batch + 1)) {
+    absl::MutexLock lock(&mutex_);
+    waiting_.clear();
+    const auto idle = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return reading_ == 0; };
+    mutex_.Await(absl::Condition(&idle));
+    given = batch;
+  }
+  for (; given < std::min(batch + slots, options_.end); ++given) {
+    std::vector<ImageToRead> images = options_.order(given);  // a whole epoch's may take a while
+    absl::MutexLock lock(&mutex_);
+    progress_[Slot(given)] = {.images = std::move(images)};
+    waiting_.push_back(given);
+  }
+
+  absl::MutexLock lock(&mutex_);
+  while (ReadImage(batch)) {
+  }
+  const Progress& progress = progress_[Slot(batch)];
+  const auto is_read = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return progress.read == progress.images.size();
+  };
+  mutex_.Await(absl::Condition(&is_read));
+  if (!progress.failure.ok()) return progress.failure;
+  const Memory& memory = memory_[Slot(batch)];
+  const size_t size = progress.images.size();
+  return Batch{.size = static_cast<int64_t>(size),
+               .images = memory.images.span().first(size * options_.dataset->shape().size()),
+               .labels = absl::MakeConstSpan(memory.labels).first(size)};
+}
+
+std::vector<absl::Span<float>> BatchLoader::buffers() {
+  std::vector<absl::Span<float>> buffers;
+  for (Memory& memory : memory_) buffers.push_back(memory.images.span());
+  return buffers;
+}
+
+void BatchLoader::ReadAhead() {
+  absl::MutexLock lock(&mutex_);
+  while (!stopped_) {
+    ReadImage(/*last=*/options_.end);
+    mutex_.Await(absl::Condition(this, &BatchLoader::HasWork));
+  }
+}
+
+bool BatchLoader::ReadImage(int64_t last) {
+  if (waiting_.empty() || waiting_.front() > last) return false;
+  const size_t slot = Slot(waiting_.front());
+  Progress& progress = progress_[slot];
+  const size_t position = progress.taken++;
+  if (progress.taken == progress.images.size()) waiting_.pop_front();
+  const ImageToRead image = progress.images[position];
+  ++reading_;
+  mutex_.Unlock();
+
+  Memory& memory = memory_[slot];
+  const int64_t floats = options_.dataset->shape().size();
+  const absl::Status read = options_.dataset->Read(
+      image.index, image.augment.has_value() ? &*image.augment : nullptr,
+      memory.images.span().subspan(position * floats, floats), &memory.labels[position]);
+
+  mutex_.Lock();
+  --reading_;
+  ++progress.read;
+  if (!read.ok() && position < progress.failed) {
+    progress.failed = position;
+    progress.failure = read;
+  }
+  return true;
 }
 
 }  // namespace ps

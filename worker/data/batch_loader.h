@@ -1,49 +1,97 @@
 #ifndef PS_WORKER_DATA_BATCH_LOADER_H_
 #define PS_WORKER_DATA_BATCH_LOADER_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/float_buffer.h"
 #include "worker/data/batch.h"
+#include "worker/data/batch_order.h"
 #include "worker/data/dataset.h"
 
 namespace ps {
 
-// A worker's share of a data set, batch by batch. Every epoch is a new permutation
-// of all images, the same in every worker because it follows from (seed, epoch)
-// alone; rank r of W takes its positions r, r + W, r + 2W, ... So the batches of all
-// workers at an iteration are together the batch of one worker of W times the size.
-// Each worker has the same number of batches; the images left over at the end of an
-// epoch are dropped from it. Not thread-safe.
+// Reads a data set batch by batch. With threads it reads ahead: while one batch is in use,
+// they fill the next two, image by image, each the first that nobody has taken yet. A
+// batch is the same whatever the number of threads.
+//
+// For one thread at a time; its own threads end with it, each after the image that it is
+// reading.
 class BatchLoader {
  public:
   struct Options {
-    int rank = 0;
-    int workers = 1;
+    const Dataset* dataset = nullptr;  // must outlive the loader
+    // Each batch: at least one image, at most `batch_size`. Called by Load alone.
+    BatchOrder order;
     int64_t batch_size = 1;
-    uint64_t seed = 1;
-    // Whether Dataset::Read gets random numbers: a pure function of (seed, epoch, image).
-    bool augment = false;
+    // No batch from this one on is read.
+    int64_t end = std::numeric_limits<int64_t>::max();
+    int threads = 0;  // 0: Load reads
   };
 
-  // `dataset` must hold at least workers * batch_size images and outlive the loader.
-  BatchLoader(const Dataset* dataset, const Options& options);
+  // Errors: RESOURCE_EXHAUSTED for the batches' memory.
+  static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(Options options);
+  ~BatchLoader();
 
-  int64_t batches_per_epoch() const { return batches_per_epoch_; }
+  // Batch `batch` of the order. Valid until the next call. Any may be asked for, but only
+  // the one after that of the last call has been read ahead. Reads what is left of it
+  // beside the threads.
+  // Errors: of its images that cannot be read, the first one's, as Dataset::Read;
+  // OUT_OF_RANGE at Options::end.
+  absl::StatusOr<Batch> Load(int64_t batch);
 
-  // The batch of `iteration` (0, 1, ...), in epoch iteration / batches_per_epoch().
-  // Valid until the next call. Errors: as Dataset::Read.
-  absl::StatusOr<Batch> Load(int64_t iteration);
+  // The memory that every batch's images lie in: page-aligned, the same for the loader's
+  // life. Each is one batch's, of batch_size images.
+  std::vector<absl::Span<float>> buffers();
 
  private:
-  const Dataset* const dataset_;
+  struct Memory {
+    FloatBuffer images;
+    std::vector<int32_t> labels;
+  };
+  // How far the batch in a memory is read.
+  struct Progress {
+    std::vector<ImageToRead> images;
+    size_t taken = 0;  // by threads; they read the first ones first
+    size_t read = 0;
+    size_t failed = std::numeric_limits<size_t>::max();  // the first image that `failure` is of
+    absl::Status failure = {};
+  };
+
+  explicit BatchLoader(Options options) : options_(std::move(options)) {}
+
+  // Which memory a batch is read into.
+  size_t Slot(int64_t batch) const { return batch % memory_.size(); }
+  // What each thread does.
+  void ReadAhead();
+  // Reads the next image that waits, if its batch is `last` or an earlier one; otherwise
+  // returns false.
+  bool ReadImage(int64_t last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopped_ || !waiting_.empty(); }
+
+  // Constant after construction, but for what the memory holds.
   const Options options_;
-  const int64_t batches_per_epoch_;
-  int64_t epoch_ = -1;  // of order_
-  std::vector<uint32_t> order_;
-  std::vector<float> images_;
-  std::vector<int32_t> labels_;
+  std::vector<Memory> memory_;
+  std::vector<std::thread> threads_;
+
+  int64_t next_ = -1;  // the batch after the last one asked for; Load's alone
+
+  absl::Mutex mutex_;
+  std::vector<Progress> progress_ ABSL_GUARDED_BY(mutex_);  // as memory_
+  // Batches with images that nobody has taken yet, in their order.
+  std::deque<int64_t> waiting_ ABSL_GUARDED_BY(mutex_);
+  int reading_ ABSL_GUARDED_BY(mutex_) = 0;  // images at this moment
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ps

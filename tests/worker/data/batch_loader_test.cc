@@ -1,145 +1,263 @@
 #include "worker/data/batch_loader.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
-#include <map>
-#include <random>
-#include <set>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "tests/worker/data/fake_dataset.h"
 
 namespace ps {
 namespace {
 
-using Options = BatchLoader::Options;
 constexpr Shape3 kShape = {1, 1, 2};
 
-// The images that a rank sees in an epoch, in order.
-std::vector<int32_t> Epoch(BatchLoader& loader, int64_t epoch) {
-  std::vector<int32_t> seen;
-  for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
-    const auto batch = loader.Load(epoch * loader.batches_per_epoch() + i);
+// Counts its reads, and does something before each.
+class WatchedDataset : public FakeDataset {
+ public:
+  explicit WatchedDataset(int64_t size, std::function<void(int64_t index)> before_read = {})
+      : FakeDataset(size, kShape, /*shows_random=*/true), before_read_(std::move(before_read)) {}
+
+  absl::Status Read(int64_t index, const CounterRandom* augment, absl::Span<float> image,
+                    int32_t* label) const override {
+    if (before_read_) before_read_(index);
+    const absl::Status read = FakeDataset::Read(index, augment, image, label);
+    absl::MutexLock lock(&mutex_);
+    ++reads_;
+    return read;
+  }
+
+  int64_t reads() const {
+    absl::MutexLock lock(&mutex_);
+    return reads_;
+  }
+  // Waits until there were so many, or returns false.
+  bool AwaitReads(int64_t count) const {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return reads_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
+
+ private:
+  const std::function<void(int64_t)> before_read_;
+  mutable absl::Mutex mutex_;
+  mutable int64_t reads_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// Lets threads overtake one another.
+void Dawdle(int64_t index) {
+  for (int64_t i = index * 7919 % 5; i > 0; --i) std::this_thread::yield();
+}
+
+std::unique_ptr<BatchLoader> MustCreate(BatchLoader::Options options) {
+  auto loader = BatchLoader::Create(std::move(options));
+  REQUIRE(loader.ok());
+  return *std::move(loader);
+}
+
+struct Content {
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  bool operator==(const Content&) const = default;
+};
+
+Content ContentOf(const Batch& batch) {
+  return {{batch.images.begin(), batch.images.end()}, {batch.labels.begin(), batch.labels.end()}};
+}
+
+Content MustLoad(BatchLoader& loader, int64_t batch) {
+  const auto loaded = loader.Load(batch);
+  INFO(loaded.status().ToString());
+  REQUIRE(loaded.ok());
+  REQUIRE(loaded->size == static_cast<int64_t>(loaded->labels.size()));
+  return ContentOf(*loaded);
+}
+
+// Four batches of 7 in an epoch, augmented.
+BatchLoader::Options Shuffled(const Dataset& dataset, int threads) {
+  return {.dataset = &dataset,
+          .order = ShuffledOrder({.images = dataset.size(),
+                                  .rank = 1,
+                                  .workers = 2,
+                                  .batch_size = 7,
+                                  .seed = 3,
+                                  .augment = true}),
+          .batch_size = 7,
+          .threads = threads};
+}
+
+TEST_CASE("a batch holds each image of the order with its label") {
+  const FakeDataset dataset(11, kShape);
+  const int threads = GENERATE(0, 1, 2, 5);
+  const auto loader = MustCreate({.dataset = &dataset,
+                                  .order = SequentialOrder(11, 4),
+                                  .batch_size = 4,
+                                  .end = 3,
+                                  .threads = threads});
+  for (const int64_t round : {0, 1}) {  // as one evaluation after another
+    CAPTURE(threads, round);
+    CHECK(MustLoad(*loader, 0).labels == std::vector<int32_t>{0, 1, 2, 3});
+    CHECK(MustLoad(*loader, 1).labels == std::vector<int32_t>{4, 5, 6, 7});
+    CHECK(MustLoad(*loader, 2) == Content{{8001, 8002, 9001, 9002, 10001, 10002}, {8, 9, 10}});
+  }
+}
+
+TEST_CASE("batches are the same however many threads read them") {
+  const WatchedDataset dataset(60, Dawdle);
+  const auto expected = MustCreate(Shuffled(dataset, 0));
+  const int threads = GENERATE(1, 2, 5);
+  const auto loader = MustCreate(Shuffled(dataset, threads));
+  for (int64_t iteration = 0; iteration < 20; ++iteration) {
+    CAPTURE(threads, iteration);
+    CHECK(MustLoad(*loader, iteration) == MustLoad(*expected, iteration));
+  }
+}
+
+TEST_CASE("loading goes on at any batch, and where it has been before") {
+  const WatchedDataset dataset(60, Dawdle);
+  const auto expected = MustCreate(Shuffled(dataset, 0));
+  const int threads = GENERATE(1, 2, 5);
+  const auto loader = MustCreate(Shuffled(dataset, threads));
+  for (const int64_t iteration : {3, 4, 20, 22, 22, 21, 22, 23, 24, 0, 1, 2, 3}) {
+    CAPTURE(threads, iteration);
+    CHECK(MustLoad(*loader, iteration) == MustLoad(*expected, iteration));
+  }
+}
+
+TEST_CASE("threads read two batches ahead of the one in use, which stays as it is") {
+  const WatchedDataset dataset(60);
+  const int threads = GENERATE(1, 2, 5);
+  CAPTURE(threads);
+  auto loader = MustCreate(Shuffled(dataset, threads));
+  for (int64_t iteration = 5; iteration < 8; ++iteration) {
+    const auto batch = loader->Load(iteration);
     REQUIRE(batch.ok());
-    seen.insert(seen.end(), batch->labels.begin(), batch->labels.end());
+    const Content content = ContentOf(*batch);
+    REQUIRE(dataset.AwaitReads(7 * (iteration - 5 + 3)));
+    CHECK(ContentOf(*batch) == content);
   }
-  return seen;
+  loader.reset();
+  CHECK(dataset.reads() == 7 * 5);
 }
 
-TEST_CASE("over all workers an epoch holds each image at most once, equally many each") {
-  const uint32_t seed = std::random_device{}();
-  INFO("seed " << seed);
-  std::mt19937 random(seed);
-  const auto draw = [&random](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  for (int round = 0; round < 50; ++round) {
-    const int workers = static_cast<int>(draw(1, 9));
-    const int64_t batch_size = draw(1, 20);
-    const int64_t size = draw(workers * batch_size, 5 * workers * batch_size);
-    INFO(size << " images, " << workers << " workers, batches of " << batch_size);
-    const FakeDataset dataset(size, kShape);
-    const uint64_t shuffle_seed = random();
-    std::set<int32_t> seen;
-    const int64_t batches = size / (workers * batch_size);
-    for (int rank = 0; rank < workers; ++rank) {
-      BatchLoader loader(&dataset, {rank, workers, batch_size, shuffle_seed});
-      REQUIRE(loader.batches_per_epoch() == batches);
-      const std::vector<int32_t> share = Epoch(loader, 1);
-      CHECK(static_cast<int64_t>(share.size()) == batches * batch_size);
-      seen.insert(share.begin(), share.end());
-    }
-    CHECK(static_cast<int64_t>(seen.size()) == workers * batches * batch_size);
-    CHECK(*seen.begin() >= 0);
-    CHECK(*seen.rbegin() < size);
-  }
+TEST_CASE("without threads nothing is read ahead") {
+  const WatchedDataset dataset(60);
+  const auto loader = MustCreate(Shuffled(dataset, 0));
+  MustLoad(*loader, 0);
+  CHECK(dataset.reads() == 7);
 }
 
-TEST_CASE("one batch over W workers is the batch of one worker that is W times as large") {
-  const FakeDataset dataset(100, kShape);
-  BatchLoader whole(&dataset, {0, 1, 12, 9});
-  for (const int64_t iteration : {0, 3, 7, 8, 20}) {
-    const auto expected = whole.Load(iteration);
-    REQUIRE(expected.ok());
-    std::vector<int32_t> together(12);
-    for (int rank = 0; rank < 3; ++rank) {
-      BatchLoader share(&dataset, {rank, 3, 4, 9});
-      const auto batch = share.Load(iteration);
-      REQUIRE(batch.ok());
-      for (int i = 0; i < 4; ++i) together[i * 3 + rank] = batch->labels[i];
-    }
-    CHECK(absl::MakeConstSpan(together) == expected->labels);
+TEST_CASE("nothing is read beyond the end, and each image once") {
+  const WatchedDataset dataset(60);
+  const int threads = GENERATE(0, 1, 2, 5);
+  CAPTURE(threads);
+  BatchLoader::Options options = Shuffled(dataset, threads);
+  options.end = 5;
+  auto loader = MustCreate(std::move(options));
+  for (int64_t iteration = 0; iteration < 5; ++iteration) MustLoad(*loader, iteration);
+  CHECK(loader->Load(5).status() ==
+        absl::OutOfRangeError("there is no batch 5, only those below 5"));
+  loader.reset();
+  CHECK(dataset.reads() == 7 * 5);
+}
+
+TEST_CASE("an image that cannot be read fails its batch only") {
+  FakeDataset dataset(16, kShape);
+  dataset.MakeUnreadable(9);
+  const int threads = GENERATE(0, 1, 2, 5);
+  CAPTURE(threads);
+  const auto loader = MustCreate({.dataset = &dataset,
+                                  .order = SequentialOrder(16, 4),
+                                  .batch_size = 4,
+                                  .end = 4,
+                                  .threads = threads});
+  for (const int64_t round : {0, 1}) {
+    CAPTURE(round);
+    MustLoad(*loader, 0);
+    MustLoad(*loader, 1);
+    CHECK(loader->Load(2).status() == absl::DataLossError("image 9 is damaged"));
+    CHECK(MustLoad(*loader, 3).labels == std::vector<int32_t>{12, 13, 14, 15});
   }
 }
 
-TEST_CASE("every epoch is a new order, the same for equal seeds") {
+TEST_CASE("of several images that cannot be read the first of the batch is the error") {
+  absl::Notification last_is_read;
+  bool waited = true;
+  WatchedDataset dataset(12, [&](int64_t index) {
+    if (index == 11) last_is_read.Notify();
+    if (index == 8) waited = last_is_read.WaitForNotificationWithTimeout(absl::Minutes(1));
+  });
+  for (const int64_t index : {8, 10, 11}) dataset.MakeUnreadable(index);
+  const auto loader = MustCreate({.dataset = &dataset,
+                                  .order = SequentialOrder(12, 4),
+                                  .batch_size = 4,
+                                  .end = 3,
+                                  .threads = 2});
+  MustLoad(*loader, 0);
+  MustLoad(*loader, 1);
+  CHECK(loader->Load(2).status() == absl::DataLossError("image 8 is damaged"));
+  CHECK(waited);
+}
+
+TEST_CASE("a loader ends in the middle of its reading") {
+  constexpr int64_t kBatch = 20000;
+  const int threads = GENERATE(1, 2, 5);
+  CAPTURE(threads);
+  const WatchedDataset dataset(kBatch, [](int64_t index) {
+    if (index > 0) absl::SleepFor(absl::Milliseconds(1));
+  });
+  auto loader = MustCreate({.dataset = &dataset,
+                            .order =
+                                [](int64_t batch) {
+                                  return batch == 0 ? std::vector<ImageToRead>(1)
+                                                    : SequentialOrder(kBatch, kBatch)(0);
+                                },
+                            .batch_size = kBatch,
+                            .threads = threads});
+  MustLoad(*loader, 0);
+  REQUIRE(dataset.AwaitReads(10));
+  loader.reset();
+  CHECK(dataset.reads() < kBatch);
+}
+
+TEST_CASE("a loader ends without having been asked for anything") {
+  const WatchedDataset dataset(60);
+  MustCreate(Shuffled(dataset, 5)).reset();
+  CHECK(dataset.reads() == 0);
+}
+
+TEST_CASE("all batches lie in buffers that stay where they are") {
   const FakeDataset dataset(60, kShape);
-  BatchLoader loader(&dataset, {1, 2, 5, 3}), same(&dataset, {1, 2, 5, 3}),
-      other(&dataset, {1, 2, 5, 4});
-  std::set<std::vector<int32_t>> orders;
-  for (int64_t epoch = 0; epoch < 4; ++epoch) {
-    const std::vector<int32_t> order = Epoch(loader, epoch);
-    CHECK(Epoch(same, epoch) == order);
-    CHECK(Epoch(other, epoch) != order);
-    orders.insert(order);
+  const int threads = GENERATE(0, 1, 5);
+  CAPTURE(threads);
+  const auto loader = MustCreate(Shuffled(dataset, threads));
+  const std::vector<absl::Span<float>> buffers = loader->buffers();
+  CHECK(buffers.size() == (threads == 0 ? 1 : 3));
+  for (const absl::Span<float> buffer : buffers) {
+    CHECK(static_cast<int64_t>(buffer.size()) == 7 * kShape.size());
+    CHECK(reinterpret_cast<uintptr_t>(buffer.data()) % 4096 == 0);
   }
-  CHECK(orders.size() == 4);
-  // Going back gives the same again, as a restarted worker needs.
-  CHECK(orders.count(Epoch(loader, 0)) == 1);
-}
-
-TEST_CASE("a batch holds each image with its label") {
-  const FakeDataset dataset(10, kShape);
-  BatchLoader loader(&dataset, {0, 1, 4, 1});
-  const auto batch = loader.Load(1);
-  REQUIRE(batch.ok());
-  CHECK(batch->size == 4);
-  REQUIRE(batch->images.size() == 8);
-  REQUIRE(batch->labels.size() == 4);
-  for (int i = 0; i < 4; ++i) {
-    CHECK(batch->images[2 * i] == 1000 * batch->labels[i] + 1);
-    CHECK(batch->images[2 * i + 1] == 1000 * batch->labels[i] + 2);
+  for (const int64_t iteration : {0, 1, 2, 3, 4, 5, 17, 18, 2}) {
+    CAPTURE(iteration);
+    const auto batch = loader->Load(iteration);
+    REQUIRE(batch.ok());
+    int holders = 0;
+    for (const absl::Span<float> buffer : buffers) holders += buffer.data() == batch->images.data();
+    CHECK(holders == 1);
   }
+  const std::vector<absl::Span<float>> after = loader->buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) CHECK(after[i].data() == buffers[i].data());
 }
 
-// The random number that each image saw in an epoch, over all ranks.
-std::map<int32_t, float> RandomByImage(int workers, bool augment, uint64_t seed, int64_t epoch) {
-  const FakeDataset dataset(24, kShape, /*shows_random=*/true);
-  std::map<int32_t, float> seen;
-  for (int rank = 0; rank < workers; ++rank) {
-    BatchLoader loader(&dataset, {rank, workers, 2, seed, augment});
-    for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
-      const auto batch = loader.Load(epoch * loader.batches_per_epoch() + i);
-      REQUIRE(batch.ok());
-      for (int k = 0; k < 2; ++k) {
-        seen[batch->labels[k]] = batch->images[2 * k] - 1000.0f * batch->labels[k] - 1;
-      }
-    }
-  }
-  return seen;
-}
-
-TEST_CASE("an augmentation follows from seed, epoch and image, not from the workers") {
-  const std::map<int32_t, float> one = RandomByImage(1, true, 5, 2);
-  CHECK(one.size() == 24);
-  CHECK(RandomByImage(3, true, 5, 2) == one);
-  CHECK(RandomByImage(1, true, 6, 2) != one);
-  CHECK(RandomByImage(1, true, 5, 3) != one);
-  std::set<float> different;
-  for (const auto& [image, random] : one) different.insert(random);
-  CHECK(different.size() > 20);
-}
-
-TEST_CASE("without augmentation a data set gets no random numbers") {
-  for (const auto& [image, random] : RandomByImage(1, false, 5, 0)) CHECK(random == 0);
-}
-
-TEST_CASE("an image that cannot be read fails its batch with the data set's error") {
-  FakeDataset dataset(8, kShape);
-  dataset.MakeUnreadable(7);
-  BatchLoader loader(&dataset, {0, 1, 8, 1});
-  const auto batch = loader.Load(0);
-  CHECK(batch.status() == absl::DataLossError("image 7 is damaged"));
+TEST_CASE("batches for which there is no memory are an error") {
+  const FakeDataset dataset(1, {1 << 20, 1 << 20, 1});
+  const auto loader = BatchLoader::Create(
+      {.dataset = &dataset, .order = SequentialOrder(1, 65536), .batch_size = 65536});
+  CHECK(absl::IsResourceExhausted(loader.status()));
 }
 
 }  // namespace

@@ -2,8 +2,9 @@
 #define PS_TESTS_WORKER_DATA_FAKE_DATASET_H_
 
 #include <cstdint>
-#include <string>
+#include <set>
 
+#include "absl/strings/str_cat.h"
 #include "worker/data/dataset.h"
 
 namespace ps {
@@ -20,19 +21,21 @@ class FakeDataset : public Dataset {
   int64_t classes() const override { return size_; }
   absl::Status Read(int64_t index, const CounterRandom* augment, absl::Span<float> image,
                     int32_t* label) const override {
-    if (index == unreadable_) return absl::DataLossError("image 7 is damaged");
+    if (unreadable_.count(index) > 0) {
+      return absl::DataLossError(absl::StrCat("image ", index, " is damaged"));
+    }
     const float random = shows_random_ && augment != nullptr ? augment->Uniform(0) / 2 : 0;
     for (size_t i = 0; i < image.size(); ++i) image[i] = 1000.0f * index + 1 + i + random;
     *label = static_cast<int32_t>(index);
     return absl::OkStatus();
   }
-  void MakeUnreadable(int64_t index) { unreadable_ = index; }
+  void MakeUnreadable(int64_t index) { unreadable_.insert(index); }
 
  private:
   const int64_t size_;
   const Shape3 shape_;
   const bool shows_random_;
-  int64_t unreadable_ = -1;
+  std::set<int64_t> unreadable_;
 };
 
 }  // namespace ps

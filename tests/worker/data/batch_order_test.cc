@@ -1,0 +1,128 @@
+#include "worker/data/batch_order.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace ps {
+namespace {
+
+using Options = ShuffledOrder::Options;
+
+std::vector<int64_t> Indices(const std::vector<ImageToRead>& batch) {
+  std::vector<int64_t> indices;
+  for (const ImageToRead& image : batch) indices.push_back(image.index);
+  return indices;
+}
+
+// The images that a rank sees in an epoch, in order.
+std::vector<int64_t> Epoch(ShuffledOrder& order, int64_t epoch) {
+  std::vector<int64_t> seen;
+  for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
+    const std::vector<int64_t> batch = Indices(order(epoch * order.batches_per_epoch() + i));
+    seen.insert(seen.end(), batch.begin(), batch.end());
+  }
+  return seen;
+}
+
+TEST_CASE("over all workers an epoch holds each image at most once, equally many each") {
+  const uint32_t seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  const auto draw = [&random](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 50; ++round) {
+    const int workers = static_cast<int>(draw(1, 9));
+    const int64_t batch_size = draw(1, 20);
+    const int64_t size = draw(workers * batch_size, 5 * workers * batch_size);
+    INFO(size << " images, " << workers << " workers, batches of " << batch_size);
+    const uint64_t shuffle_seed = random();
+    std::set<int64_t> seen;
+    const int64_t batches = size / (workers * batch_size);
+    for (int rank = 0; rank < workers; ++rank) {
+      ShuffledOrder order(Options{size, rank, workers, batch_size, shuffle_seed});
+      REQUIRE(order.batches_per_epoch() == batches);
+      const std::vector<int64_t> share = Epoch(order, 1);
+      CHECK(static_cast<int64_t>(share.size()) == batches * batch_size);
+      seen.insert(share.begin(), share.end());
+    }
+    CHECK(static_cast<int64_t>(seen.size()) == workers * batches * batch_size);
+    CHECK(*seen.begin() >= 0);
+    CHECK(*seen.rbegin() < size);
+  }
+}
+
+TEST_CASE("one batch over W workers is the batch of one worker that is W times as large") {
+  ShuffledOrder whole(Options{100, 0, 1, 12, 9});
+  for (const int64_t iteration : {0, 3, 7, 8, 20}) {
+    std::vector<int64_t> together(12);
+    for (int rank = 0; rank < 3; ++rank) {
+      ShuffledOrder share(Options{100, rank, 3, 4, 9});
+      const std::vector<int64_t> batch = Indices(share(iteration));
+      REQUIRE(batch.size() == 4);
+      for (int i = 0; i < 4; ++i) together[i * 3 + rank] = batch[i];
+    }
+    CHECK(together == Indices(whole(iteration)));
+  }
+}
+
+TEST_CASE("every epoch is a new order, the same for equal seeds") {
+  ShuffledOrder order(Options{60, 1, 2, 5, 3}), same(Options{60, 1, 2, 5, 3}),
+      other(Options{60, 1, 2, 5, 4});
+  std::set<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    const std::vector<int64_t> images = Epoch(order, epoch);
+    CHECK(Epoch(same, epoch) == images);
+    CHECK(Epoch(other, epoch) != images);
+    orders.insert(images);
+  }
+  CHECK(orders.size() == 4);
+  // Going back gives the same again, as a restarted worker needs.
+  CHECK(orders.count(Epoch(order, 0)) == 1);
+}
+
+// The first random number of each image in an epoch, over all ranks.
+std::map<int64_t, float> RandomByImage(int workers, uint64_t seed, int64_t epoch) {
+  std::map<int64_t, float> seen;
+  for (int rank = 0; rank < workers; ++rank) {
+    ShuffledOrder order(Options{24, rank, workers, 2, seed, /*augment=*/true});
+    for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
+      for (const ImageToRead& image : order(epoch * order.batches_per_epoch() + i)) {
+        REQUIRE(image.augment.has_value());
+        seen[image.index] = image.augment->Uniform(0);
+      }
+    }
+  }
+  return seen;
+}
+
+TEST_CASE("an augmentation follows from seed, epoch and image, not from the workers") {
+  const std::map<int64_t, float> one = RandomByImage(1, 5, 2);
+  CHECK(one.size() == 24);
+  CHECK(RandomByImage(3, 5, 2) == one);
+  CHECK(RandomByImage(1, 6, 2) != one);
+  CHECK(RandomByImage(1, 5, 3) != one);
+  std::set<float> different;
+  for (const auto& [image, random] : one) different.insert(random);
+  CHECK(different.size() > 20);
+}
+
+TEST_CASE("without augmentation an image gets no random numbers") {
+  ShuffledOrder order(Options{24, 0, 1, 24, 5});
+  for (const ImageToRead& image : order(0)) CHECK_FALSE(image.augment.has_value());
+}
+
+TEST_CASE("a sequential order goes through all images once, the last batch has the rest") {
+  const BatchOrder order = SequentialOrder(7, 3);
+  CHECK(Indices(order(0)) == std::vector<int64_t>{0, 1, 2});
+  CHECK(Indices(order(1)) == std::vector<int64_t>{3, 4, 5});
+  CHECK(Indices(order(2)) == std::vector<int64_t>{6});
+  CHECK(Indices(SequentialOrder(6, 3)(1)) == std::vector<int64_t>{3, 4, 5});
+  for (const ImageToRead& image : order(1)) CHECK_FALSE(image.augment.has_value());
+}
+
+}  // namespace
+}  // namespace ps
