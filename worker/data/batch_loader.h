@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -43,9 +44,9 @@ class BatchLoader {
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(Options options);
   ~BatchLoader();
 
-  // Batch `batch` of the order. Valid until the next call. Any may be asked for, but only
-  // the one after that of the last call has been read ahead. Reads what is left of it
-  // beside the threads.
+  // Batch `batch` of the order. Valid until the next call. Any may be asked for, but it is
+  // those after the last one that are read ahead. Waits until all of the batch is read, and
+  // reads beside the threads until then.
   // Errors: of its images that cannot be read, the first one's, as Dataset::Read;
   // OUT_OF_RANGE at Options::end.
   absl::StatusOr<Batch> Load(int64_t batch);
