@@ -1,0 +1,21 @@
+#ifndef PS_TESTS_TESTING_CUDA_MULTIPLY_H_
+#define PS_TESTS_TESTING_CUDA_MULTIPLY_H_
+
+#include <cstdint>
+
+namespace ps::cuda_stand_in {
+
+// Element (i, j) is data[i * row_stride + j * column_stride].
+struct MatrixView {
+  const float* data;
+  int64_t row_stride;
+  int64_t column_stride;
+};
+
+// c += alpha * a * b, with a [m, k], b [k, n] and c [m, n] column-major: (i, j) at i + j * ldc.
+void MultiplyAdd(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float* c,
+                 int64_t ldc);
+
+}  // namespace ps::cuda_stand_in
+
+#endif  // PS_TESTS_TESTING_CUDA_MULTIPLY_H_

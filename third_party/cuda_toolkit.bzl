@@ -1,0 +1,75 @@
+"""Finds NVIDIA's CUDA toolkit."""
+
+_BUILD = """
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+package(default_visibility = ["//visibility:public"])
+
+# Of the run-time library, cuBLAS and cuDNN.
+cc_library(
+    name = "headers",
+    hdrs = glob(["include/*.h*", "include/crt/*.h*", "include/nv/**"]),
+    includes = ["include"],
+)
+
+# The run-time library is linked in; cuBLAS and cuDNN are looked for in the toolkit's folder, beside
+# the program and where the system says.
+cc_library(
+    name = "libraries",
+    linkopts = [
+        "-L{root}/lib64",
+        "-l:libcudart_static.a",
+        "-lcudnn",
+        "-lcublas",
+        "-ldl",
+        "-lrt",
+        "-lpthread",
+        "-Wl,-rpath,{root}/lib64",
+        "-Wl,-rpath,$$ORIGIN",
+    ],
+    deps = [":headers"],
+)
+"""
+
+# For targets that need the toolkit, which are passed over, and for --config=cuda, which is not.
+_MISSING_BUILD = """
+load("@rules_cc//cc:defs.bzl", "cc_library")
+load(":toolkit.bzl", "missing_toolkit")
+
+package(default_visibility = ["//visibility:public"])
+
+[cc_library(name = name) for name in ["headers", "libraries"]]
+
+missing_toolkit(name = "missing")
+"""
+
+_MISSING_BZL = """
+CUDA_TOOLKIT = ""
+
+def _missing_toolkit_impl(ctx):
+    fail("the CUDA toolkit was not found: {missing}. " +
+         "CUDA_HOME names its folder, /usr/local/cuda by default; cuDNN 9 belongs into it.")
+
+missing_toolkit = rule(implementation = _missing_toolkit_impl)
+"""
+
+def _cuda_toolkit_impl(ctx):
+    root = ctx.os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    needed = ["bin/nvcc", "include/cublas_v2.h", "include/cudnn.h", "lib64/libcudart_static.a"]
+    missing = [name for name in needed if not ctx.path(root + "/" + name).exists]
+    if missing:
+        ctx.file("toolkit.bzl", _MISSING_BZL.format(missing = "no %s/%s" % (root, missing[0])))
+        ctx.file("BUILD.bazel", _MISSING_BUILD)
+        return
+    ctx.symlink(root + "/include", "include")
+    ctx.file("toolkit.bzl", "CUDA_TOOLKIT = \"%s\"\n" % root)
+    ctx.file("BUILD.bazel", _BUILD.format(root = root))
+
+cuda_toolkit = repository_rule(
+    doc = "The CUDA toolkit as @name//:headers and @name//:libraries; CUDA_TOOLKIT of " +
+          "@name//:toolkit.bzl is its folder, or empty where there is none: then @name//:missing " +
+          "says so to whoever builds it.",
+    implementation = _cuda_toolkit_impl,
+    environ = ["CUDA_HOME"],
+    local = True,
+)
