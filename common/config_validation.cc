@@ -21,6 +21,9 @@ namespace {
 // connections to every shard: beyond this, both would be spent on bookkeeping.
 constexpr int kMaxWorkers = 1024;
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxDevice = 1023;
+constexpr int kMaxTimedEngines = 100;
+constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 40;
 constexpr int kMaxConnections = 64;
 constexpr int64_t kMinChunkBytes = 64;
 constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
@@ -190,6 +193,19 @@ void ValidateEmulated(const Compute& compute, FieldProblems* problems) {
   problems->Require(IsAboveZero(dilation), "compute.emulated.time_dilation", dilation, kAboveZero);
 }
 
+void ValidateCuda(const Compute& compute, FieldProblems* problems) {
+  ValidateUse(compute.has_cuda(), compute.backend() == Compute::CUDA, "compute.cuda",
+              "compute.backend", Compute::Backend_Name(compute.backend()), "CUDA", problems);
+  const Compute::Cuda& cuda = compute.cuda();
+  for (int i = 0; i < cuda.device_size(); ++i) {
+    problems->RequireRange(absl::StrCat("compute.cuda.device[", i, "]"), cuda.device(i), 0,
+                           kMaxDevice);
+  }
+  problems->RequireRange<int64_t>("compute.cuda.workspace_bytes", cuda.workspace_bytes(), 0,
+                                  kMaxWorkspaceBytes);
+  problems->RequireRange("compute.cuda.timed_engines", cuda.timed_engines(), 1, kMaxTimedEngines);
+}
+
 // A layer's gradient leaves before the whole is known.
 void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* problems) {
   const ExchangeConfig& exchange = config.exchange();
@@ -256,6 +272,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateData(config, problems);
   problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
   ValidateEmulated(config.compute(), problems);
+  ValidateCuda(config.compute(), problems);
   ValidateExchangeSchedule(config, problems);
   ValidateLimits(config.limits(), problems);
 }

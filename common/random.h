@@ -9,8 +9,7 @@
 
 namespace ps {
 
-// Counter-based random numbers, Philox4x32-10: Salmon, Moraes, Dror, Shaw,
-// "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011. Every number is a pure
+// Counter-based random numbers, Philox4x32-10 (common/philox.h). Every number is a pure
 // function of (seed, stream, index), so no order of evaluation, partitioning or
 // number of processes changes it. Immutable, cheap to copy.
 class CounterRandom {
@@ -35,9 +34,6 @@ class CounterRandom {
   uint64_t seed_;
   uint64_t stream_;
 };
-
-// The 10-round Philox block function, for tests against the published vectors.
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 }  // namespace ps
 

@@ -163,6 +163,7 @@ Exchange::Exchange(const Options& options)
     : config_(*options.config),
       rank_(options.rank),
       stop_(options.stop),
+      written_(options.written),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
       borrow_(std::make_shared<Borrow>()),
@@ -262,6 +263,7 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
                                       std::memcpy(parameters.data() + chunk.model_offset,
                                                   message.data().data(), message.data().size());
                                       versions_[chunk.id] = message.version();
+                                      written_(chunk.model_offset, chunk.size);
                                       return absl::OkStatus();
                                     }));
   });
@@ -393,6 +395,7 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
   if (absl::Status wrong = CheckParameters(chunk, *decoded); !wrong.ok()) return wrong;
   Decode(config_.proto().exchange().parameter_encoding(), decoded->data,
          parameters_.data() + chunk.model_offset);
+  written_(chunk.model_offset, chunk.size);
   versions_[chunk.id] = header.version;
   round_.Answered(chunk.id);
   return absl::OkStatus();

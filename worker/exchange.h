@@ -31,6 +31,9 @@ class Exchange final : private ShardStream::Handler {
     // Of the shards, where they are not the config's (tests: ports of 0).
     std::vector<std::string> addresses = {};
     Trace* trace = nullptr;  // null: none is kept. See ExchangeRound
+    // Hears which floats of the parameters Pull, or the exchange, has just written. From several
+    // threads; before whoever waits for them goes on.
+    std::function<void(int64_t begin, int64_t count)> written = [](int64_t, int64_t) {};
     // Makes whatever blocks, and what is called later, return CANCELLED soon.
     std::stop_token stop = {};
   };
@@ -128,6 +131,7 @@ class Exchange final : private ShardStream::Handler {
   const Config& config_;
   const int rank_;
   const std::stop_token stop_;
+  const std::function<void(int64_t begin, int64_t count)> written_;
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;

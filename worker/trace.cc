@@ -43,11 +43,18 @@ Trace::Trace(const std::string& path, int rank, const Model* model, const Clock*
   absl::MutexLock lock(&mutex_);
   file_ << absl::StrFormat(
       R"([{"name":"process_name","ph":"M","pid":%d,"args":{"name":"worker %d"}})", rank_, rank_);
+  constexpr absl::string_view kRows[] = {"training", "device", "to the device", "from the device"};
+  for (size_t row = 0; row < std::size(kRows); ++row) {
+    file_ << absl::StrFormat(
+        ",\n"
+        R"({"name":"thread_name","ph":"M","pid":%d,"tid":%d,"args":{"name":"%s"}})",
+        rank_, row, kRows[row]);
+  }
 }
 
-void Trace::Span(absl::string_view what, int layer, int64_t iteration, absl::Time begin,
+void Trace::Span(Row row, absl::string_view what, int layer, int64_t iteration, absl::Time begin,
                  absl::Time end) {
-  Add(what, layer, iteration,
+  Add(row, what, layer, iteration,
       absl::StrCat(R"("ph":"X","ts":)", Micros(begin), R"(,"dur":)", Micros(end - begin)));
 }
 
@@ -61,16 +68,17 @@ void Trace::End(absl::string_view what, int layer, int64_t iteration) {
 
 void Trace::AddBeside(absl::string_view phase, absl::string_view what, int layer,
                       int64_t iteration) {
-  Add(what, layer, iteration,
+  Add(Row::kThread, what, layer, iteration,
       absl::StrCat(R"("ph":")", phase, R"(","id2":{"local":")", layer, R"("},"ts":)",
                    Micros(Now())));
 }
 
-void Trace::Add(absl::string_view what, int layer, int64_t iteration, const std::string& rest) {
+void Trace::Add(Row row, absl::string_view what, int layer, int64_t iteration,
+                const std::string& rest) {
   const std::string event = absl::StrCat(
       ",\n{\"name\":\"", what, layer == kWhole ? "" : absl::StrCat(" ", layer_names_[layer]),
-      R"(","cat":")", what, R"(","pid":)", rank_, R"(,"tid":0,)", rest, R"(,"args":{"iteration":)",
-      iteration, "}}");
+      R"(","cat":")", what, R"(","pid":)", rank_, R"(,"tid":)", static_cast<int>(row), ",", rest,
+      R"(,"args":{"iteration":)", iteration, "}}");
   absl::MutexLock lock(&mutex_);
   file_ << event;
 }

@@ -29,6 +29,14 @@ class Trace {
   // In place of a layer: something of the whole iteration.
   static constexpr int kWhole = -1;
 
+  // Who does one thing after the other.
+  enum class Row {
+    kThread,    // the thread that trains; beside a device it queues work and waits for it
+    kCompute,   // a device
+    kToDevice,  // its copies from the host
+    kFromDevice,
+  };
+
   // `model` and `clock` must outlive the trace. Errors: UNKNOWN or the like where the file cannot
   // be written.
   static absl::StatusOr<std::unique_ptr<Trace>> Create(const std::string& path, int rank,
@@ -36,8 +44,9 @@ class Trace {
 
   absl::Time Now() const { return clock_->Now(); }
 
-  // What the thread that trains did from `begin` to `end`. Spans lie apart or one in another.
-  void Span(absl::string_view what, int layer, int64_t iteration, absl::Time begin, absl::Time end);
+  // What `row` did from `begin` to `end`. The spans of a row lie apart or one in another.
+  void Span(Row row, absl::string_view what, int layer, int64_t iteration, absl::Time begin,
+            absl::Time end);
   // What goes on beside it; of different layers at once.
   void Begin(absl::string_view what, int layer, int64_t iteration);
   void End(absl::string_view what, int layer, int64_t iteration);
@@ -49,7 +58,7 @@ class Trace {
   Trace(const std::string& path, int rank, const Model* model, const Clock* clock);
 
   void AddBeside(absl::string_view phase, absl::string_view what, int layer, int64_t iteration);
-  void Add(absl::string_view what, int layer, int64_t iteration, const std::string& rest);
+  void Add(Row row, absl::string_view what, int layer, int64_t iteration, const std::string& rest);
 
   const std::string path_;
   const int rank_;

@@ -21,17 +21,20 @@ class TracedHooks final : public LayerHooks {
 
   absl::Status AwaitParameters(int layer) override {
     const absl::Time asked = trace_->Now();
-    if (forward_.has_value()) trace_->Span("forward", *forward_, iteration_, mark_, asked);
+    if (forward_.has_value())
+      trace_->Span(Trace::Row::kThread, "forward", *forward_, iteration_, mark_, asked);
     forward_ = layer;
     absl::Status status = hooks_->AwaitParameters(layer);
     mark_ = trace_->Now();
-    trace_->Span("wait", layer, iteration_, asked, mark_);
+    trace_->Span(Trace::Row::kThread, "wait", layer, iteration_, asked, mark_);
     return status;
   }
 
+  void PassQueued() override { hooks_->PassQueued(); }
+
   absl::Status GradientReady(int layer) override {
-    trace_->Span(backward_ ? "backward" : "forward, loss and backward", layer, iteration_, mark_,
-                 trace_->Now());
+    trace_->Span(Trace::Row::kThread, backward_ ? "backward" : "forward, loss and backward", layer,
+                 iteration_, mark_, trace_->Now());
     backward_ = true;
     absl::Status status = hooks_->GradientReady(layer);
     mark_ = trace_->Now();

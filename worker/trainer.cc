@@ -12,8 +12,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <thread>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -32,6 +35,28 @@ double Median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+// The schedule's, and the next batch while a device computes.
+class IterationHooks final : public LayerHooks {
+ public:
+  IterationHooks(LayerHooks* schedule, absl::FunctionRef<void()> pass_queued)
+      : schedule_(*schedule), pass_queued_(pass_queued) {}
+
+  absl::Status AwaitParameters(int layer) override { return schedule_.AwaitParameters(layer); }
+  void PassQueued() override { pass_queued_(); }
+  absl::Status GradientReady(int layer) override { return schedule_.GradientReady(layer); }
+
+ private:
+  LayerHooks& schedule_;
+  const absl::FunctionRef<void()> pass_queued_;
+};
+
+// The processors have nothing else to do where a device computes.
+int LoaderThreads(const Config& config) {
+  const int threads = config.proto().data().threads();
+  if (threads > 0 || config.proto().compute().backend() != Compute::CUDA) return threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.workers());
 }
 
 }  // namespace
@@ -73,7 +98,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
   if (absl::Status made = trainer->MakeLoaders(); !made.ok()) return made;
 
   absl::StatusOr<std::unique_ptr<ComputeBackend>> backend =
-      CreateComputeBackend(config, options.rank, options.clock, trainer->stop_.get_token());
+      options.create_backend(config, {.rank = options.rank,
+                                      .clock = options.clock,
+                                      .trace = options.trace,
+                                      .stop = trainer->stop_.get_token()});
   if (!backend.ok()) return backend.status();
   trainer->backend_ = *std::move(backend);
   for (FloatBuffer* buffer : {&trainer->parameters_, &trainer->gradients_}) {
@@ -81,6 +109,13 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
     if (!allocated.ok()) return allocated.status();
     *buffer = *std::move(allocated);
   }
+  HostBuffers buffers = {.parameters = trainer->parameters_.span(),
+                         .gradients = trainer->gradients_.span()};
+  for (const auto& loader : {std::cref(trainer->loader_), std::cref(trainer->test_loader_)}) {
+    if (loader.get() == nullptr) continue;
+    for (const absl::Span<float> images : loader.get()->buffers()) buffers.images.push_back(images);
+  }
+  if (absl::Status used = trainer->backend_->UseBuffers(buffers); !used.ok()) return used;
   return trainer;
 }
 
@@ -106,7 +141,7 @@ absl::Status Trainer::MakeLoaders() {
                                   .order = order,
                                   .batch_size = training.batch_size(),
                                   .end = total_iterations_,
-                                  .threads = data.threads()};
+                                  .threads = LoaderThreads(config_)};
   absl::StatusOr<std::unique_ptr<BatchLoader>> loader = BatchLoader::Create(options);
   if (!loader.ok()) return loader.status();
   loader_ = *std::move(loader);
@@ -159,12 +194,14 @@ absl::StatusOr<TrainingSummary> Trainer::Run() {
 }
 
 absl::Status Trainer::JoinAndTrain() {
-  absl::StatusOr<std::unique_ptr<Exchange>> exchange =
-      Exchange::Connect({.config = &config_,
-                         .rank = options_.rank,
-                         .addresses = options_.addresses,
-                         .trace = options_.trace,
-                         .stop = stop_.get_token()});
+  absl::StatusOr<std::unique_ptr<Exchange>> exchange = Exchange::Connect(
+      {.config = &config_,
+       .rank = options_.rank,
+       .addresses = options_.addresses,
+       .trace = options_.trace,
+       .written = [this](int64_t begin,
+                         int64_t count) { backend_->ParametersWritten(begin, count); },
+       .stop = stop_.get_token()});
   absl::Status outcome = exchange.status();
   if (exchange.ok()) {
     SetExchange(exchange->get());
@@ -239,7 +276,9 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
 
   const absl::Time loaded = options_.clock->Now();
   schedule.Start(iteration);
-  absl::StatusOr<BatchResult> result = Compute(schedule, *batch, iteration);
+  const auto prefetch = [&] { PrefetchBatch(iteration + 1); };
+  IterationHooks hooks(&schedule, prefetch);
+  absl::StatusOr<BatchResult> result = Compute(hooks, *batch, iteration);
   if (!result.ok()) return result.status();
   const bool contributes = PrepareGradient();
   if (!contributes) ++summary_.skipped_iterations;
@@ -249,9 +288,10 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
     return finished;
   }
   if (options_.trace != nullptr) {
-    options_.trace->Span("load the batch", Trace::kWhole, iteration, start, loaded);
-    options_.trace->Span("wait for the exchange", Trace::kWhole, iteration, computed,
-                         options_.clock->Now());
+    options_.trace->Span(Trace::Row::kThread, "load the batch", Trace::kWhole, iteration, start,
+                         loaded);
+    options_.trace->Span(Trace::Row::kThread, "wait for the exchange", Trace::kWhole, iteration,
+                         computed, options_.clock->Now());
   }
   const absl::Time end = options_.clock->Now();
   const double compute_seconds = absl::ToDoubleSeconds(end - loaded - schedule.waited());
@@ -288,7 +328,15 @@ absl::StatusOr<BatchResult> Trainer::Compute(LayerHooks& hooks, const Batch& bat
 
 absl::StatusOr<Batch> Trainer::LoadBatch(int64_t iteration) {
   if (loader_ == nullptr) return Batch();
-  return loader_->Load(iteration);
+  absl::StatusOr<Batch> batch = std::exchange(next_batch_, absl::CancelledError());
+  return std::exchange(next_iteration_, -1) == iteration ? batch : loader_->Load(iteration);
+}
+
+void Trainer::PrefetchBatch(int64_t iteration) {
+  if (loader_ == nullptr || iteration >= total_iterations_) return;
+  next_iteration_ = iteration;
+  next_batch_ = loader_->Load(iteration);
+  if (next_batch_.ok()) backend_->Prefetch(*next_batch_);
 }
 
 bool Trainer::PrepareGradient() {

@@ -2,6 +2,7 @@
 #define PS_WORKER_TRAINER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -54,6 +55,10 @@ class Trainer {
     std::vector<std::string> addresses = {};  // see Exchange::Options
     ProgressReporter::Options progress = {};  // its iteration counts are filled in here
     Trace* trace = nullptr;                   // null: none is kept; must outlive the trainer
+    // Tests make others than the config's.
+    std::function<absl::StatusOr<std::unique_ptr<ComputeBackend>>(const Config& config,
+                                                                  const BackendOptions& options)>
+        create_backend = CreateComputeBackend;
   };
 
   // Opens the data and makes the backend. Errors: those of OpenDatasets and
@@ -89,6 +94,8 @@ class Trainer {
   absl::StatusOr<BatchResult> Compute(LayerHooks& hooks, const Batch& batch, int64_t iteration);
   // Loads the batch of an iteration; an empty one where the backend needs no data.
   absl::StatusOr<Batch> LoadBatch(int64_t iteration);
+  // The same ahead, for a device that computes meanwhile; LoadBatch then has it.
+  void PrefetchBatch(int64_t iteration);
   // Whether the gradient may be pushed: clips it, and says no to one that is not
   // finite where the config says SKIP.
   bool PrepareGradient();
@@ -101,9 +108,11 @@ class Trainer {
   Datasets data_;
   std::unique_ptr<BatchLoader> loader_;       // null where the backend needs no data
   std::unique_ptr<BatchLoader> test_loader_;  // null where this worker does not evaluate
-  std::unique_ptr<ComputeBackend> backend_;
+  int64_t next_iteration_ = -1;               // of next_batch_; -1: there is none
+  absl::StatusOr<Batch> next_batch_ = absl::CancelledError();
   FloatBuffer parameters_;
   FloatBuffer gradients_;
+  std::unique_ptr<ComputeBackend> backend_;  // may hold on to the memory before it
 
   TrainingSummary summary_;
 

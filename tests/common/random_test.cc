@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "common/philox.h"
+
 namespace ps {
 namespace {
 

@@ -6,34 +6,36 @@
 #include <vector>
 
 #include "common/device_profile.h"
-#include "worker/compute/cpu_backend.h"
+#include "worker/compute/cpu/backend.h"
+#include "worker/compute/create_cuda_backend.h"
 #include "worker/compute/emulated_backend.h"
 
 namespace ps {
 
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config, int rank,
-                                                                     const Clock* clock,
-                                                                     const std::stop_token& stop) {
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
+    const Config& config, const BackendOptions& options) {
   const ClusterConfig& proto = config.proto();
+  if (proto.compute().backend() == Compute::CUDA) return CreateCudaBackend(config, options);
   if (proto.compute().backend() == Compute::EMULATED) {
     absl::StatusOr<std::vector<LayerTime>> times =
         LayerTimes(config.model(), proto.compute().emulated(), proto.training().batch_size());
     if (!times.ok()) return times.status();
-    return std::make_unique<EmulatedBackend>(
-        config.model(),
-        EmulatedBackend::Options{
-            .rank = rank, .times = *std::move(times), .clock = clock, .stop = stop});
+    return std::make_unique<EmulatedBackend>(config.model(),
+                                             EmulatedBackend::Options{.rank = options.rank,
+                                                                      .times = *std::move(times),
+                                                                      .clock = options.clock,
+                                                                      .stop = options.stop});
   }
-  CpuBackend::Options options;
-  options.batch_size = proto.training().batch_size();
-  options.threads = proto.compute().threads();
-  if (options.threads == 0) {
+  CpuBackend::Options cpu;
+  cpu.batch_size = proto.training().batch_size();
+  cpu.threads = proto.compute().threads();
+  if (cpu.threads == 0) {
     const int processors = static_cast<int>(std::thread::hardware_concurrency());
-    options.threads = std::max(1, processors / config.workers());
+    cpu.threads = std::max(1, processors / config.workers());
   }
-  options.seed = proto.training().seed();
-  options.rank = rank;
-  absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create(config.model(), options);
+  cpu.seed = proto.training().seed();
+  cpu.rank = options.rank;
+  absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create(config.model(), cpu);
   if (!backend.ok()) return backend.status();
   return *std::move(backend);
 }

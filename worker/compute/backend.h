@@ -6,6 +6,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -13,6 +14,7 @@
 #include "common/config.h"
 #include "worker/compute/layer_hooks.h"
 #include "worker/data/batch.h"
+#include "worker/trace.h"
 
 namespace ps {
 
@@ -20,6 +22,13 @@ namespace ps {
 struct BatchResult {
   double loss = 0;      // mean softmax cross-entropy over the batch
   int64_t correct = 0;  // images whose largest score is their label's alone
+};
+
+// Memory of the host that a backend is given again and again.
+struct HostBuffers {
+  absl::Span<const float> parameters;
+  absl::Span<float> gradients = {};  // empty: they stay on the device, to time its computing alone
+  std::vector<absl::Span<const float>> images = {};  // in which batches may lie
 };
 
 // The device that a backend computes on, where it is not the CPU.
@@ -35,6 +44,21 @@ struct DeviceUsage {
 class ComputeBackend {
  public:
   virtual ~ComputeBackend() = default;
+
+  // Announces the memory that passes will be given; it must outlive the backend, or others must be
+  // announced. A device page-locks it, so that its copies go on beside its computing, and needs
+  // this before any pass. Errors: those of the device library.
+  virtual absl::Status UseBuffers(const HostBuffers& buffers) { return absl::OkStatus(); }
+
+  // Says that the floats [begin, begin + count) of the parameters have been written, so that a
+  // device fetches them at once. From any thread; not while a pass may read them (see LayerHooks).
+  // An error is that of the next pass.
+  virtual void ParametersWritten(int64_t begin, int64_t count) {}
+
+  // Says which batch the next ForwardBackward is of, so that a device fetches it while it computes
+  // this one. For LayerHooks::PassQueued; the batch must then stay as it is until its own pass is
+  // queued. An error is that of the next pass.
+  virtual void Prefetch(const Batch& next) {}
 
   // The forward and backward pass over `batch`: writes the gradient of the mean
   // loss into `gradients`, every tensor whole. `iteration` selects the dropout mask.
@@ -63,13 +87,21 @@ class ComputeBackend {
   ComputeBackend& operator=(const ComputeBackend&) = delete;
 };
 
-// The backend that the config's `compute` asks for, for the worker of `rank`. Emulated
-// time passes on `clock`, which must outlive the backend, until `stop`.
-// Errors: INVALID_ARGUMENT where the batch size is too small for the model (CheckBatchSize);
-// RESOURCE_EXHAUSTED where memory does not suffice for it.
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config, int rank,
-                                                                     const Clock* clock,
-                                                                     const std::stop_token& stop);
+// What a worker's backend is made with, beside its config.
+struct BackendOptions {
+  int rank = 0;
+  const Clock* clock = nullptr;  // on which emulated time passes, until `stop`
+  Trace* trace = nullptr;        // null: none is kept. Of what a device does beside the worker
+  std::stop_token stop = {};
+};
+
+// The backend that the config's `compute` asks for. `config` and what `options` point to must
+// outlive it. Errors: INVALID_ARGUMENT where the batch size is too small for the model
+// (CheckBatchSize); RESOURCE_EXHAUSTED where memory does not suffice for it; FAILED_PRECONDITION
+// where there is no such device, or its driver or libraries are too old; UNIMPLEMENTED for CUDA in
+// a worker built without it.
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
+                                                                     const BackendOptions& options);
 
 }  // namespace ps
 

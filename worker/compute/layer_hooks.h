@@ -16,6 +16,11 @@ class LayerHooks {
   // them before any gradient is written. May block. An error ends the pass.
   virtual absl::Status AwaitParameters(int layer) { return absl::OkStatus(); }
 
+  // A device has been told all of the pass, and the thread has only to wait for it: time to get the
+  // next batch, whose memory may be this one's. Once, before any GradientReady, and only from
+  // backends that compute beside the thread.
+  virtual void PassQueued() {}
+
   // The layer's gradients are in the buffer, and this pass reads its parameters no more, so
   // that they may be overwritten. Back layers first. An error ends the pass.
   virtual absl::Status GradientReady(int layer) { return absl::OkStatus(); }

@@ -42,7 +42,7 @@ struct Outcome {
 // One step on images and parameters of ones.
 Outcome RunStep(const Config& config, int rank) {
   const RealClock clock;
-  auto backend = CreateComputeBackend(config, rank, &clock, {});
+  auto backend = CreateComputeBackend(config, {.rank = rank, .clock = &clock});
   if (!backend.ok()) FAIL(backend.status());
   const std::vector<float> images(2 * config.model().input().size(), 1.0f);
   const std::vector<int32_t> labels = {0, 1};
@@ -60,7 +60,7 @@ Outcome RunStep(const Config& config, int rank) {
 TEST_CASE("The CPU backend is made for the config's batch size") {
   const Config config = MakeConfig(kDropoutModel, {});
   const RealClock clock;
-  auto backend = CreateComputeBackend(config, 0, &clock, {});
+  auto backend = CreateComputeBackend(config, {.clock = &clock});
   REQUIRE(backend.ok());
   const std::vector<float> images(3 * 16);
   const std::vector<int32_t> labels(3);
@@ -96,7 +96,7 @@ TEST_CASE("The emulated backend takes the time of the config's device, batch and
                  {"compute={backend: EMULATED emulated {device: 'rtx_2080_ti' time_dilation: 10}}",
                   "training.batch_size=32"});
   const FakeClock clock;
-  auto backend = CreateComputeBackend(config, 0, &clock, {});
+  auto backend = CreateComputeBackend(config, {.clock = &clock});
   REQUIRE(backend.ok());
   std::vector<float> gradients(config.model().buffer_size());
   LayerHooks hooks;

@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "common/model.h"
 #include "worker/compute/backend.h"
-#include "worker/compute/cpu_backend.h"
+#include "worker/compute/cpu/backend.h"
 
 namespace ps {
 

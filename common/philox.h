@@ -1,0 +1,39 @@
+#ifndef PS_COMMON_PHILOX_H_
+#define PS_COMMON_PHILOX_H_
+
+#include <array>
+#include <cstdint>
+
+namespace ps {
+
+// The counter-based generator behind CounterRandom, for device code too: all of it is constexpr.
+
+// The 10-round Philox4x32 block function: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As
+// Easy as 1, 2, 3", SC 2011.
+constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
+                                             std::array<uint32_t, 2> key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t product1 = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<uint32_t>(product0)};
+    key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
+  }
+  return counter;
+}
+
+// The four 32-bit numbers 4 * block, ... of the stream.
+constexpr std::array<uint32_t, 4> PhiloxBlock(uint64_t seed, uint64_t stream, uint64_t block) {
+  return Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                     static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                    {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+}
+
+// [0, 1), a multiple of 2^-24: the upper 24 bits, as many as a float holds exactly.
+constexpr float PhiloxUniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+
+}  // namespace ps
+
+#endif  // PS_COMMON_PHILOX_H_

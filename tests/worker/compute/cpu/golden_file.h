@@ -1,0 +1,27 @@
+#ifndef PS_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_
+#define PS_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ps {
+
+// What tests/golden/make_golden.py writes; it says what each part is.
+struct GoldenFile {
+  std::string model;
+  double loss = 0;
+  int64_t correct = 0;
+  double evaluation_loss = 0;
+  int64_t evaluation_correct = 0;
+  std::vector<int32_t> labels;
+  std::map<std::string, std::vector<float>> tensors;
+};
+
+// Fails the test where tests/golden/`name`.golden cannot be read.
+GoldenFile ReadGoldenFile(const std::string& name);
+
+}  // namespace ps
+
+#endif  // PS_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_

@@ -1,0 +1,52 @@
+// Built-in models at their full size: training on CUDA is training on the CPU.
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/worker/compute/cuda/cuda_net.h"
+
+namespace ps {
+namespace {
+
+struct Case {
+  const char* model;
+  int64_t images;
+};
+
+constexpr float kLearningRate = 0.001f;
+
+TEST_CASE("Built-in models train on CUDA as on the CPU") {
+  if (!HasDevice()) return;
+  const Case tested = GENERATE(Case{"vgg16", 1}, Case{"resnet18", 2});
+  CAPTURE(tested.model);
+  const int iterations = kOnStandIn ? 1 : 3;  // it takes many seconds for one
+  TestNet net("builtin: \"" + std::string(tested.model) + "\"", tested.images);
+  TestNet on_cpu = net;
+  CudaNet cuda(net, {.batch_size = tested.images,
+                     .device = {.precision = Precision::kFloat32,
+                                .workspace_bytes = size_t{256} << 20,
+                                .deterministic = true}});
+  const auto cpu = MakeBackend(net.model, {.batch_size = tested.images, .threads = 2});
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    CAPTURE(iteration);
+    const Step step = cuda.Train(net.All(), iteration);
+    const Step expected = RunStep(*cpu, on_cpu, on_cpu.All(), iteration);
+    CHECK(step.result.loss == Approx(expected.result.loss).epsilon(1e-4));
+    for (size_t i = 0; i < net.parameters.size(); ++i) {
+      net.parameters[i] -= kLearningRate * step.gradients[i];
+      on_cpu.parameters[i] -= kLearningRate * expected.gradients[i];
+    }
+  }
+  // All that was learned, and not only what there was before.
+  for (const Tensor& tensor : net.model.tensors()) {
+    CAPTURE(tensor.name);
+    const auto part = [&](const TestNet& of) {
+      return absl::MakeConstSpan(of.parameters).subspan(tensor.offset, tensor.size);
+    };
+    CHECK(RelativeError(part(net), part(on_cpu)) < 1e-4);
+  }
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,53 @@
+#include "worker/compute/cpu/activation.h"
+
+#include <optional>
+#include <utility>
+
+namespace ps {
+namespace {
+
+using dnnl::memory;
+using ForwardDescription = dnnl::eltwise_forward::primitive_desc;
+using BackwardDescription = dnnl::eltwise_backward::primitive_desc;
+
+// The derivative follows from the output, which is all that is left in place. A
+// dropout layer that overwrites that output too only sets some of it to 0, whose
+// gradient it sets to 0 as well.
+constexpr auto kAlgorithm = dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
+
+class CpuRelu : public CpuLayer {
+ public:
+  CpuRelu(CpuDevice* device, Activation input) : CpuLayer(std::move(input)) {
+    const memory::desc desc = input_.value.get_desc();
+    const float slope_below_zero = 0;
+    const ForwardDescription forward(
+        {dnnl::prop_kind::forward_training, kAlgorithm, desc, slope_below_zero},
+        device->attributes(), device->engine());
+    forward_.emplace(device, forward);
+    backward_.emplace(device, BackwardDescription({kAlgorithm, desc, desc, slope_below_zero},
+                                                  device->attributes(), device->engine(), forward));
+    output_ = input_;
+  }
+
+  void Forward(const ForwardPass& pass) override {
+    forward_->Run({{DNNL_ARG_SRC, input_.value}, {DNNL_ARG_DST, output_.value}});
+  }
+
+  void Backward(absl::Span<const float> parameters, absl::Span<float> gradients) override {
+    backward_->Run({{DNNL_ARG_DST, output_.value},
+                    {DNNL_ARG_DIFF_DST, output_.gradient},
+                    {DNNL_ARG_DIFF_SRC, input_.gradient}});
+  }
+
+ private:
+  std::optional<CpuOperation> forward_;
+  std::optional<CpuOperation> backward_;
+};
+
+}  // namespace
+
+std::unique_ptr<CpuLayer> MakeCpuRelu(CpuDevice* device, Activation input) {
+  return std::make_unique<CpuRelu>(device, std::move(input));
+}
+
+}  // namespace ps

@@ -1,0 +1,87 @@
+#ifndef PS_WORKER_COMPUTE_CPU_BACKEND_H_
+#define PS_WORKER_COMPUTE_CPU_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "common/model.h"
+#include "worker/compute/backend.h"
+#include "worker/compute/cpu/device.h"
+#include "worker/compute/cpu/layer.h"
+
+namespace ps {
+
+// Computes on the processor with oneDNN. All primitives and all memory are made at
+// creation, for one batch size; a smaller batch is filled up with empty images that
+// count for nothing. Equal inputs and equal `threads` on one machine give equal bits.
+//
+// ForwardBackward runs over the layers in order, then in reverse. A layer reads its
+// tensors in its own Forward and Backward, and has written its tensors' gradients when
+// its Backward returns. A model with batch normalisation is trained on whole batches only.
+//
+// Not thread-safe, but bound to no thread.
+class CpuBackend : public ComputeBackend {
+ public:
+  struct Options {
+    int64_t batch_size = 1;
+    int threads = 1;    // at least 1
+    uint64_t seed = 1;  // with rank: of the dropout masks
+    int rank = 0;
+  };
+
+  // Errors: INVALID_ARGUMENT for options below 1, or a batch too small for the model (see
+  // CheckBatchSize); RESOURCE_EXHAUSTED where memory does not suffice; INTERNAL with oneDNN's
+  // message.
+  static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const Model& model,
+                                                            const Options& options);
+
+  absl::StatusOr<BatchResult> ForwardBackward(const Batch& batch,
+                                              absl::Span<const float> parameters, int64_t iteration,
+                                              absl::Span<float> gradients,
+                                              LayerHooks& hooks) override;
+  absl::StatusOr<BatchResult> Evaluate(const Batch& batch,
+                                       absl::Span<const float> parameters) override;
+
+ private:
+  CpuBackend(const Model& model, const Options& options);
+
+  // A layer of the model, or a fork of what it gives.
+  struct Node {
+    int layer = kImages;
+    bool fork = false;
+    std::unique_ptr<CpuLayer> operation;
+  };
+
+  absl::Status MakeLayers();
+  void MakeLoss();
+  bool HasTensors(const Node& node) const;
+  // Runs a step of the node; errors name its layer.
+  absl::Status RunNode(const Node& node, absl::FunctionRef<void()> step) const;
+
+  // The three parts of a step. The loss part writes the gradient by the scores too
+  // where `pass` is of training.
+  absl::Status RunForward(const Batch& batch, const ForwardPass& pass, LayerHooks& hooks);
+  absl::StatusOr<BatchResult> RunLoss(const Batch& batch, const ForwardPass& pass);
+  absl::Status RunBackward(absl::Span<const float> parameters, absl::Span<float> gradients,
+                           LayerHooks& hooks);
+
+  // Constant after construction.
+  const Model model_;
+  const Options options_;
+
+  CpuDevice device_;
+  dnnl::memory images_;      // plain
+  std::vector<Node> nodes_;  // in the order of the forward pass; the last one gives the scores
+  std::vector<dnnl::memory> gradient_memory_;  // of the activations: see ShareMemory
+
+  // The scores of the last layer, and the gradients by them, in the plain layout.
+  std::optional<ConvertedSource> scores_;
+  std::optional<ConvertedDestination> score_gradients_;
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_COMPUTE_CPU_BACKEND_H_

@@ -1,0 +1,19 @@
+#ifndef PS_WORKER_COMPUTE_CPU_BATCH_NORM_H_
+#define PS_WORKER_COMPUTE_CPU_BATCH_NORM_H_
+
+#include <memory>
+
+#include "common/model.h"
+#include "worker/compute/cpu/device.h"
+#include "worker/compute/cpu/layer.h"
+
+namespace ps {
+
+// Batch normalisation (Ioffe and Szegedy 2015): in training by the mean and variance of the
+// batch, in evaluation by the running ones among the parameters.
+std::unique_ptr<CpuLayer> MakeCpuBatchNorm(CpuDevice* device, const Model& model,
+                                           const Layer& layer, Activation input);
+
+}  // namespace ps
+
+#endif  // PS_WORKER_COMPUTE_CPU_BATCH_NORM_H_

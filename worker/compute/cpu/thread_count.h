@@ -1,0 +1,34 @@
+#ifndef PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
+#define PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
+
+// The entry points of the OpenMP run-time library, as its specification fixes them.
+// Declared here because <omp.h> belongs to a compiler, while the run-time library must
+// be the one that oneDNN is linked against (libgomp).
+extern "C" {
+void omp_set_num_threads(int threads);
+int omp_get_max_threads(void);
+}
+
+namespace ps {
+
+// Lets oneDNN use `threads` threads in what this thread calls during the scope.
+//
+// Debian's oneDNN is built on OpenMP, whose setting belongs to the calling thread and
+// is otherwise the number of processors. A primitive divides its work when it is made,
+// so it must run with the same number as it was made with.
+class ThreadCountScope {
+ public:
+  explicit ThreadCountScope(int threads) : before_(omp_get_max_threads()) {
+    omp_set_num_threads(threads);
+  }
+  ~ThreadCountScope() { omp_set_num_threads(before_); }
+  ThreadCountScope(const ThreadCountScope&) = delete;
+  ThreadCountScope& operator=(const ThreadCountScope&) = delete;
+
+ private:
+  const int before_;
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_

@@ -1,0 +1,117 @@
+#include "worker/compute/cuda/device.h"
+
+#include <array>
+
+#include "worker/compute/cuda/error.h"
+
+namespace ps {
+namespace {
+
+// Below this cuBLAS keeps one of its own.
+constexpr size_t kLeastCublasWorkspace = size_t{4} << 20;
+
+}  // namespace
+
+CudaEvent::CudaEvent(bool timing) {
+  const unsigned flags = cudaEventBlockingSync | (timing ? 0 : cudaEventDisableTiming);
+  Check(cudaEventCreateWithFlags(&event_, flags), "making an event");
+}
+
+void CudaEvent::Record(cudaStream_t stream) {
+  Check(cudaEventRecord(event_, stream), "recording an event");
+}
+
+void CudaEvent::Await(cudaStream_t stream) const {
+  Check(cudaStreamWaitEvent(stream, event_, /*flags=*/0), "waiting for an event");
+}
+
+void CudaEvent::Await() const { Check(cudaEventSynchronize(event_), "waiting for the device"); }
+
+bool CudaEvent::IsReached() const {
+  const cudaError_t result = cudaEventQuery(event_);
+  if (result != cudaErrorNotReady) Check(result, "asking for an event");
+  return result == cudaSuccess;
+}
+
+double CudaEvent::SecondsBetween(const CudaEvent& from, const CudaEvent& to) {
+  float milliseconds = 0;
+  Check(cudaEventElapsedTime(&milliseconds, from.event_, to.event_), "reading a time");
+  return milliseconds * 1e-3;
+}
+
+int CudaDevice::Count() {
+  int count = 0;
+  const cudaError_t result = cudaGetDeviceCount(&count);
+  if (result != cudaErrorNoDevice) Check(result, "looking for CUDA devices");
+  return count;
+}
+
+CudaDevice::CudaDevice(const Options& options) : options_(options) {
+  try {
+    Open();
+  } catch (...) {
+    Close();
+    throw;
+  }
+}
+
+CudaDevice::~CudaDevice() { Close(); }
+
+void CudaDevice::Open() {
+  const int count = Count();
+  if (options_.number < 0 || options_.number >= count) {
+    throw CudaError(CudaError::Kind::kSetup,
+                    "there is no CUDA device " + std::to_string(options_.number) +
+                        ": this machine has " + std::to_string(count) +
+                        (count == 0 ? "" : ", numbers 0 to " + std::to_string(count - 1)));
+  }
+  if (cudnnGetVersion() < CUDNN_MAJOR * 10000) {
+    throw CudaError(CudaError::Kind::kSetup, "cuDNN is version " +
+                                                 std::to_string(cudnnGetVersion()) +
+                                                 ", too old for this program, which needs " +
+                                                 std::to_string(CUDNN_MAJOR * 10000) + " (" +
+                                                 std::to_string(CUDNN_MAJOR) + ".0)");
+  }
+  Use();
+  cudaDeviceProp properties;
+  Check(cudaGetDeviceProperties(&properties, options_.number), "asking for the device's name");
+  name_ = properties.name;
+  std::array<char, 32> bus = {};
+  Check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), options_.number), "asking for the PCI bus");
+  pci_bus_id_ = bus.data();
+
+  for (cudaStream_t* stream : {&compute_, &upload_, &download_}) {
+    Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream");
+  }
+  if (options_.workspace_bytes > 0) {
+    Check(cudaMalloc(&workspace_, options_.workspace_bytes),
+          "allocating the workspace (compute.cuda.workspace_bytes)");
+  }
+  Check(cublasCreate(&cublas_), "starting cuBLAS");
+  Check(cublasSetStream(cublas_, compute_), "giving cuBLAS its stream");
+  if (options_.workspace_bytes >= kLeastCublasWorkspace) {
+    Check(cublasSetWorkspace(cublas_, workspace_, options_.workspace_bytes),
+          "giving cuBLAS its workspace");
+  }
+  Check(cudnnCreate(&cudnn_), "starting cuDNN");
+  Check(cudnnSetStream(cudnn_, compute_), "giving cuDNN its stream");
+}
+
+void CudaDevice::Close() {
+  if (cudnn_ != nullptr) cudnnDestroy(cudnn_);
+  if (cublas_ != nullptr) cublasDestroy(cublas_);
+  if (workspace_ != nullptr) cudaFree(workspace_);
+  for (const cudaStream_t stream : {compute_, upload_, download_}) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+}
+
+void CudaDevice::Use() const { Check(cudaSetDevice(options_.number), "choosing the device"); }
+
+void CudaDevice::Synchronize() const {
+  for (const cudaStream_t stream : {upload_, compute_, download_}) {
+    Check(cudaStreamSynchronize(stream), "waiting for the device");
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,54 @@
+#include "worker/compute/cuda/from_config.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/compute/cuda/backend.h"
+#include "worker/compute/cuda/error.h"
+
+namespace ps {
+namespace {
+
+Precision PrecisionOf(Compute::Cuda::Precision precision) {
+  switch (precision) {
+    case Compute::Cuda::FLOAT32:
+      return Precision::kFloat32;
+    case Compute::Cuda::TF32:
+      return Precision::kTf32;
+    case Compute::Cuda::BFLOAT16:
+      break;
+  }
+  return Precision::kBfloat16;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
+    const Config& config, const BackendOptions& options) {
+  const ClusterConfig& proto = config.proto();
+  const Compute::Cuda& cuda = proto.compute().cuda();
+  int number = 0;
+  if (cuda.device_size() > 0) {
+    number = cuda.device(options.rank % cuda.device_size());
+  } else {
+    try {
+      number = options.rank % std::max(1, CudaDevice::Count());
+    } catch (const CudaError& error) {
+      return absl::FailedPreconditionError(error.what());
+    }
+  }
+  absl::StatusOr<std::unique_ptr<CudaBackend>> backend = CudaBackend::Create(
+      config.model(), {.batch_size = proto.training().batch_size(),
+                       .device = {.number = number,
+                                  .precision = PrecisionOf(cuda.precision()),
+                                  .workspace_bytes = static_cast<size_t>(cuda.workspace_bytes()),
+                                  .timed_engines = cuda.timed_engines(),
+                                  .deterministic = proto.update().deterministic()},
+                       .seed = proto.training().seed(),
+                       .rank = options.rank,
+                       .trace = options.trace});
+  if (!backend.ok()) return backend.status();
+  return *std::move(backend);
+}
+
+}  // namespace ps
