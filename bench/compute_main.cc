@@ -1,0 +1,140 @@
+// compute: how fast a backend computes gradients, without exchange.
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "bench/compute_bench.h"
+#include "bench/quantile.h"
+#include "common/clock.h"
+#include "common/command_line.h"
+#include "common/config.h"
+#include "common/process_setup.h"
+#include "nlohmann/json.hpp"
+
+namespace {
+
+constexpr char kUsage[] =
+    "compute --config=FILE: images per second of the config's compute backend, one worker, "
+    "without\n"
+    "exchange. Verifies what it computes, then measures. An iteration is the forward and backward\n"
+    "pass; for a GPU with the copy of the batch to it, while parameters and gradients stay there.\n"
+    "There is no update and no loading of data.\n"
+    "Exit code: 0, 1 after a failure, 2 for a wrong command line or config.";
+
+struct CommandLine {
+  std::string config;
+  std::vector<std::string> overrides;
+  int iterations = 20;
+  int warmup = 5;
+  int rounds = 5;
+  bool on_request = false;
+  std::string json;
+};
+
+int Fail(const absl::Status& status) {
+  std::cerr << "compute: " << status.message() << "\n";
+  return 1;
+}
+
+int Run(const CommandLine& command) {
+  ps::SetUpProcess();
+  for (const auto& [flag, value] :
+       {std::pair("iterations", command.iterations), std::pair("rounds", command.rounds)}) {
+    if (value >= 1) continue;
+    std::cerr << "--" << flag << "=" << value << ", allowed: at least 1\n";
+    return 2;
+  }
+  absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
+  if (!config.ok()) {
+    std::cerr << config.status().message() << "\n";
+    return 2;
+  }
+  const ps::RealClock clock;
+  absl::StatusOr<std::unique_ptr<ps::ComputeBench>> bench =
+      ps::ComputeBench::Create(*config, &clock);
+  if (!bench.ok()) return Fail(bench.status());
+  const absl::StatusOr<ps::InitialPass> initial = (*bench)->Verify();
+  if (!initial.ok()) return Fail(initial.status());
+  if (command.warmup > 0) {
+    const absl::StatusOr<double> warmed = (*bench)->ImagesPerSecond(command.warmup);
+    if (!warmed.ok()) return Fail(warmed.status());
+  }
+  absl::PrintF(
+      "verified: loss %.3f and gradient norm %.3g at the start, and a step lowers the loss\n",
+      initial->loss, initial->gradient_norm);
+  std::vector<double> rounds;
+  for (int round = 0; round < command.rounds; ++round) {
+    std::fflush(stdout);
+    std::string request;
+    if (command.on_request && !std::getline(std::cin, request)) break;
+    const absl::StatusOr<double> rate = (*bench)->ImagesPerSecond(command.iterations);
+    if (!rate.ok()) return Fail(rate.status());
+    rounds.push_back(*rate);
+    absl::PrintF("round %d: %.2f images/s\n", round + 1, *rate);
+  }
+  if (rounds.empty()) return 0;
+  const auto [low, high] = std::minmax_element(rounds.begin(), rounds.end());
+  const double median = ps::Quantile(rounds, 0.5);
+  absl::PrintF("%s, batch of %d: %.1f images/s (%.1f-%.1f), median of %d rounds\n",
+               config->model().name(), config->proto().training().batch_size(), median, *low, *high,
+               rounds.size());
+  if (command.json.empty()) return 0;
+  std::ofstream file(command.json);
+  file << nlohmann::ordered_json{{"images_per_second", rounds},
+                                 {"median", median},
+                                 {"batch_size", config->proto().training().batch_size()},
+                                 {"iterations", command.iterations},
+                                 {"loss", initial->loss}}
+              .dump(2)
+       << "\n";
+  if (!file.flush()) {
+    std::cerr << "compute: cannot write --json=" << command.json << "\n";
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine command;
+  const std::vector<ps::Flag> flags = {
+      {.name = "config",
+       .value = "FILE",
+       .help = "a ClusterConfig, of which model, compute, training and update.deterministic count",
+       .target = &command.config,
+       .required = true},
+      {.name = "set",
+       .value = "FIELD=VALUE",
+       .help = "overrides a field of the config; repeatable",
+       .target = &command.overrides},
+      {.name = "iterations",
+       .value = "N",
+       .help = "of a round; default 20",
+       .target = &command.iterations},
+      {.name = "warmup",
+       .value = "N",
+       .help = "iterations before the first round; default 5",
+       .target = &command.warmup},
+      {.name = "rounds", .value = "N", .help = "default 5", .target = &command.rounds},
+      {.name = "on-request",
+       .value = "",
+       .help = "waits for a line on standard input before each round, so that rounds of several "
+               "programs are taken in turn; ends with it",
+       .target = &command.on_request},
+      {.name = "json",
+       .value = "FILE",
+       .help = "writes the figures there, as JSON",
+       .target = &command.json},
+  };
+  const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
+  if (exit_code.has_value()) return *exit_code;
+  return Run(command);
+}

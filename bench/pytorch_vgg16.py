@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""PyTorch's VGG-16 on one GPU, to compare with bench/compute: images per second of training.
+
+Reads requests, lines of "MODE PRECISION BATCH", from standard input, and answers each with one
+round, a line of JSON; so its rounds are taken in turn with another program's. Ends with its input.
+
+    printf 'compile tf32 64\\n%.0s' 1 2 3 | python3 bench/pytorch_vgg16.py
+
+MODE: eager; channels_last; compile, which is channels-last too; autotune, compiled with
+max-autotune-no-cudagraphs. PRECISION: tf32, float32 whose products are in TF32; bf16, under
+autocast. The first request for a variant prepares it and takes long; its round is not slower.
+
+A step is the forward pass, the loss and the backward pass. images_per_second_with_sgd is of steps
+that end with an update by SGD. The batch is on the GPU from the start; nothing is copied.
+"""
+
+import argparse
+import json
+import math
+import signal
+import sys
+import time
+
+try:
+    import torch
+    import torchvision
+except ImportError as error:
+    sys.exit(f"pytorch_vgg16: needs PyTorch and torchvision: {error}")
+
+MODES = ("eager", "channels_last", "compile", "autotune")
+PRECISIONS = ("tf32", "bf16")
+CLASSES = 1000
+
+
+class Model:
+    """VGG-16 with random weights in one mode."""
+
+    def __init__(self, mode):
+        self.layout = torch.contiguous_format if mode == "eager" else torch.channels_last
+        self.module = torchvision.models.vgg16(weights=None).cuda().to(memory_format=self.layout)
+        self.module.train()
+        self.call = self.module
+        if mode in ("compile", "autotune"):
+            options = {"mode": "max-autotune-no-cudagraphs"} if mode == "autotune" else {}
+            self.call = torch.compile(self.module, dynamic=False, **options)
+        # The learning rate does not change the time, and the parameters must stay finite.
+        self.optimizer = torch.optim.SGD(self.module.parameters(), lr=1e-6)
+
+
+class Variant:
+    """A model, a precision and a batch."""
+
+    def __init__(self, model, precision, batch):
+        self._model = model
+        self._bf16 = precision == "bf16"
+        images = torch.randn(batch, 3, 224, 224, device="cuda")
+        self._images = images.contiguous(memory_format=model.layout)
+        self._labels = torch.randint(CLASSES, (batch,), device="cuda")
+
+    def step(self, updates=False):
+        """One training step; returns the loss, on the GPU."""
+        self._model.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self._bf16):
+            loss = torch.nn.functional.cross_entropy(
+                self._model.call(self._images), self._labels
+            )
+        loss.backward()
+        if updates:
+            self._model.optimizer.step()
+        return loss
+
+    def verify(self):
+        """The loss of untrained parameters is about that of guessing, ln(1000)."""
+        loss = self.step().item()
+        if not 0.5 < loss / math.log(CLASSES) < 2:
+            raise RuntimeError(f"a loss of {loss} before training, expected: about ln({CLASSES})")
+
+    def images_per_second(self, iterations, updates):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(iterations):
+            self.step(updates)
+        torch.cuda.synchronize()
+        return iterations * len(self._labels) / (time.perf_counter() - start)
+
+
+class Bench:
+    def __init__(self, iterations, warmup):
+        self._iterations = iterations
+        self._warmup = warmup
+        self._models = {}
+        self._variants = {}
+
+    def answer(self, request):
+        mode, precision, batch = request.split()
+        if mode not in MODES or precision not in PRECISIONS:
+            raise ValueError(f"{request}, allowed: MODE of {MODES}, PRECISION of {PRECISIONS}")
+        variant = self._variant(mode, precision, int(batch))
+        return {
+            "images_per_second": variant.images_per_second(self._iterations, updates=False),
+            "images_per_second_with_sgd": variant.images_per_second(
+                self._iterations, updates=True
+            ),
+        }
+
+    def _variant(self, mode, precision, batch):
+        key = (mode, precision, batch)
+        if key not in self._variants:
+            if mode not in self._models:
+                self._models[mode] = Model(mode)
+            variant = Variant(self._models[mode], precision, batch)
+            variant.verify()
+            variant.images_per_second(self._warmup, updates=True)
+            self._variants[key] = variant
+        return self._variants[key]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--iterations", type=int, default=20, help="of a round")
+    parser.add_argument("--warmup", type=int, default=5, help="iterations before the first round")
+    parser.add_argument("--seconds", type=int, default=600, help="the program ends after these")
+    arguments = parser.parse_args()
+    signal.alarm(arguments.seconds)
+    if not torch.cuda.is_available():
+        sys.exit("pytorch_vgg16: PyTorch finds no GPU")
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")  # TF32; of convolutions it is the default
+    bench = Bench(arguments.iterations, arguments.warmup)
+    for request in sys.stdin:
+        try:
+            answer = bench.answer(request.strip())
+        except Exception as error:  # whatever a compiler may raise: the other variants go on
+            answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

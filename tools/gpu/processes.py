@@ -1,0 +1,158 @@
+"""Programs that run within a time limit and leave nothing behind."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+
+_GRACE_SECONDS = 8  # between the polite and the other signal
+
+
+class ProgramError(Exception):
+    """A program failed, ended or did not answer in time."""
+
+
+class Outcome:
+    """How a program ended."""
+
+    def __init__(self, code, output, seconds, timed_out):
+        self.code = code  # negative: of a signal
+        self.output = output
+        self.seconds = seconds
+        self.timed_out = timed_out
+
+    def problem(self):
+        """What went wrong, or None."""
+        if self.timed_out:
+            return f"did not end within {self.seconds:.0f} s"
+        if self.code != 0:
+            lines = [line for line in self.output.splitlines() if line.strip()]
+            return f"exit code {self.code}: {' | '.join(lines[-3:])}"
+        return None
+
+
+def _end(process):
+    """Ends a program and all that it started."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextlib.contextmanager
+def _running(command, **options):
+    """A program in a session of its own, so that its children can be ended with it, as it is in the
+    end. Signals that end this process wait until it is sure that they will end the program."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+
+    def restore_mask():
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    try:
+        process = subprocess.Popen(
+            command, start_new_session=True, preexec_fn=restore_mask, **options
+        )
+    except OSError as error:
+        restore_mask()
+        raise ProgramError(f"{command[0]}: {error.strerror}") from None
+    try:
+        restore_mask()
+        yield process
+    finally:
+        _end(process)
+
+
+def run(command, seconds, log, env=None, cwd=None):
+    """Runs a program for at most `seconds` (and a grace, to end); its output goes to `log`, a
+    binary file open for appending, which others append to, and reading. Raises ProgramError where
+    it cannot be started."""
+    log.write(f"\n$ {' '.join(command)}\n".encode())
+    log.flush()
+    begin = os.fstat(log.fileno()).st_size
+    start = time.monotonic()
+    timed_out = False
+    with _running(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=cwd
+    ) as process:
+        try:
+            process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            timed_out = True
+    log.seek(begin)
+    output = log.read().decode(errors="replace")
+    return Outcome(process.returncode, output, time.monotonic() - start, timed_out)
+
+
+class Responder:
+    """A program that answers lines with lines, beside others. Use in a `with`."""
+
+    def __init__(self, command, log, env=None, cwd=None):
+        self._command = command
+        self._options = {"env": env, "cwd": cwd}
+        self._log = log
+        self._name = os.path.basename(command[0] if "python" not in command[0] else command[1])
+        self._unread = b""
+        self._failure = None  # after which lines and requests no longer belong together
+        self._program = contextlib.ExitStack()
+        self._process = None
+
+    def __enter__(self):
+        self._log.write(f"\n$ {' '.join(self._command)}\n".encode())
+        self._log.flush()
+        self._process = self._program.enter_context(
+            _running(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+                **self._options,
+            )
+        )
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._program.close()
+        self._process.stdout.close()
+
+    def ask(self, request, parse, seconds):
+        """The first line after `request` of which `parse` makes something; a `request` of None is
+        none, but waits. Raises ProgramError where there is none in time, and from then on."""
+        if self._failure is not None:
+            raise self._failure
+        if request is not None:
+            try:
+                self._process.stdin.write(request.encode() + b"\n")
+                self._process.stdin.flush()
+            except OSError:
+                pass  # it has ended; what it said last comes first
+        deadline = time.monotonic() + seconds
+        try:
+            while (answer := parse(self._line(deadline, seconds))) is None:
+                pass
+        except ProgramError as error:
+            self._failure = error
+            raise
+        return answer
+
+    def _line(self, deadline, seconds):
+        while b"\n" not in self._unread:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+                raise ProgramError(f"{self._name} did not answer within {seconds:.0f} s")
+            read = os.read(self._process.stdout.fileno(), 65536)
+            self._log.write(read)
+            self._log.flush()
+            if not read:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_GRACE_SECONDS)
+                raise ProgramError(
+                    f"{self._name} ended with exit code {self._process.poll()}; log.txt says why"
+                )
+            self._unread += read
+        line, self._unread = self._unread.split(b"\n", 1)
+        return line.decode(errors="replace")

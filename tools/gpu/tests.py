@@ -1,0 +1,66 @@
+"""What must be right on a GPU: the tests, a training run, and the memory checks."""
+
+import json
+import os
+import re
+
+from tools.gpu import machine
+from tools.gpu.processes import ProgramError, run
+from tools.gpu.steps import Skipped
+
+_SKIPPED = re.compile(r"^SKIPPED: (.*)$", re.MULTILINE)
+_PASSED = re.compile(r"^All tests passed \(.*\)$", re.MULTILINE)
+_SANITIZED = "tests/worker/compute/cuda/layers_test_gpu"
+_SANITIZED_CASES = "Every layer gives what the CPU backend gives*"
+
+
+def run_test(program, seconds, log, **options):
+    """Runs a Catch2 program; returns its summary. Raises ProgramError where it fails, Skipped
+    where it found no device."""
+    outcome = run([program], seconds, log, **options)
+    problem = outcome.problem()
+    if problem:
+        raise ProgramError(problem)
+    if skipped := _SKIPPED.search(outcome.output):
+        raise Skipped(skipped.group(1))
+    if passed := _PASSED.search(outcome.output):
+        return passed.group(0)
+    raise ProgramError("it printed no summary of its test cases")
+
+
+def train_digits(place, seconds, log, **options):
+    """Trains to 95 %; returns the accuracy. Raises ProgramError where it is lower."""
+    summary = os.path.join(place.scratch, "digits.json")
+    command = [
+        place.program("tools/launch"),
+        f"--config={place.program('configs/digits_cuda.textproto')}",
+        "--set=shard[0].address=127.0.0.1:0",
+        "--set=shard[1].address=127.0.0.1:0",
+        f"--summary={summary}",
+    ]
+    problem = run(command, seconds, log, **options).problem()
+    if problem:
+        raise ProgramError(problem)
+    with open(summary, encoding="utf-8") as file:
+        return f"{json.load(file)['final_accuracy']:.1%} of the held-out images right"
+
+
+def sanitize(place, seconds, log, **options):
+    """One test under compute-sanitizer. Raises Skipped where there is none."""
+    sanitizer = machine.compute_sanitizer()
+    if sanitizer is None:
+        raise Skipped("this machine has no compute-sanitizer")
+    command = [
+        # Libraries try calls that may fail.
+        sanitizer, "--tool=memcheck", "--leak-check=full", "--report-api-errors=no",
+        "--error-exitcode=9",
+        place.program(_SANITIZED), _SANITIZED_CASES, "-w", "NoTests",
+    ]
+    outcome = run(command, seconds, log, **options)
+    problem = outcome.problem()
+    if problem:
+        raise ProgramError(problem)
+    if skipped := _SKIPPED.search(outcome.output):
+        raise Skipped(skipped.group(1))
+    summaries = [line for line in outcome.output.splitlines() if "SUMMARY" in line]
+    return "; ".join(line.strip("= ") for line in summaries)
