@@ -4,6 +4,8 @@
 Reads Bazel's build event file, and from each target's log the summary that Catch2, or
 Python's unittest, prints in the end. A target without one (it crashed, ran out of time,
 was not built or did not run) and a failed build count as one failure each, and are named.
+Test cases that were skipped, in Catch2 by a line "SKIPPED: why", do not count, and neither does a
+target that this machine cannot build (`target_compatible_with`); a line says how many there are.
 The last line is "N passed, M failed"; the exit code is 0 only for M = 0 and N > 0.
 """
 
@@ -17,18 +19,21 @@ import urllib.parse
 ALL_PASSED = re.compile(r"^All tests passed \(.* in (\d+) test cases?\)$", re.MULTILINE)
 SOME_FAILED = re.compile(r"^test cases: +\d+((?: \| +\d+ [a-z ]+)+)$", re.MULTILINE)
 COUNT = re.compile(r"(\d+) (passed|failed as expected|failed)")
+SKIPPED = re.compile(r"^SKIPPED: ", re.MULTILINE)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
 
 
 def read_summary(log):
-    """Returns the numbers of test cases that passed and failed, or None."""
+    """Returns the numbers of test cases that passed, failed and were skipped, or None."""
+    skipped = len(SKIPPED.findall(log))
     if matches := ALL_PASSED.findall(log):
-        return int(matches[-1]), 0
+        return int(matches[-1]) - skipped, 0, skipped
     if matches := SOME_FAILED.findall(log):
         counts = {kind: int(count) for count, kind in COUNT.findall(matches[-1])}
         return (
-            counts.get("passed", 0) + counts.get("failed as expected", 0),
+            counts.get("passed", 0) + counts.get("failed as expected", 0) - skipped,
             counts.get("failed", 0),
+            skipped,
         )
     if matches := UNITTEST.findall(log):
         ran, details = matches[-1]
@@ -36,13 +41,15 @@ def read_summary(log):
         failed = sum(
             int(counts.get(kind, 0)) for kind in ("failures", "errors", "unexpected successes")
         )
-        return int(ran) - failed - int(counts.get("skipped", 0)), failed
+        skipped = int(counts.get("skipped", 0))
+        return int(ran) - failed - skipped, failed, skipped
     return None
 
 
 def read_events(path):
-    """Returns each target's overall status and the paths of its logs."""
-    statuses, logs = {}, {}
+    """Returns each target's overall status and the paths of its logs, and the targets that this
+    machine cannot build."""
+    statuses, logs, incompatible = {}, {}, set()
     lines = path.read_text().splitlines() if path.exists() else []
     for line in lines:
         try:
@@ -53,6 +60,9 @@ def read_events(path):
             statuses[summary["label"]] = event.get("testSummary", {}).get(
                 "overallStatus", "NO_STATUS"
             )
+        if completed := event["id"].get("targetCompleted"):
+            if event.get("aborted", {}).get("reason") == "SKIPPED":
+                incompatible.add(completed["label"])
         if result := event["id"].get("testResult"):
             for output in event.get("testResult", {}).get("testActionOutput", []):
                 if output["name"] == "test.log":
@@ -60,7 +70,7 @@ def read_events(path):
                     uri = urllib.parse.urlparse(output["uri"])
                     # A later attempt replaces an earlier one.
                     logs[part] = pathlib.Path(urllib.parse.unquote(uri.path))
-    return statuses, logs
+    return statuses, logs, incompatible
 
 
 def main():
@@ -71,19 +81,22 @@ def main():
     arguments = parser.parse_args()
 
     passed = 0
+    skipped = 0
     failures = []  # what to say of each, and how many it counts for
     if arguments.build == "failed":
         failures.append(("the build failed", 1))
-    statuses, logs = read_events(arguments.events)
-    for target in sorted(arguments.targets.read_text().split()):
+    statuses, logs, incompatible = read_events(arguments.events)
+    for target in sorted(set(arguments.targets.read_text().split()) - incompatible):
         status = statuses.get(target, "NO_STATUS")
         parts = [path for (label, _, _), path in sorted(logs.items()) if label == target]
         summaries = [
             read_summary(path.read_text(errors="replace")) if path.exists() else None
             for path in parts
         ]
-        target_failed = sum(failed for _, failed in filter(None, summaries))
-        passed += sum(count for count, _ in filter(None, summaries))
+        known = list(filter(None, summaries))
+        target_failed = sum(failed for _, failed, _ in known)
+        passed += sum(count for count, _, _ in known)
+        skipped += sum(count for _, _, count in known)
         if target_failed > 0:
             failures.append((f"{target}: {target_failed} failed", target_failed))
         elif status != "PASSED":
@@ -96,6 +109,10 @@ def main():
         failures.append(("no test ran", 0))
     for what, _ in failures:
         print("FAILED", what)
+    if skipped > 0:
+        print(f"test cases skipped: {skipped}")
+    if incompatible:
+        print(f"targets that this machine cannot build: {len(incompatible)}")
     print(f"{passed} passed, {failed} failed")
     return 0 if failed == 0 and passed > 0 else 1
 

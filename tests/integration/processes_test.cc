@@ -258,7 +258,8 @@ TEST_CASE("a worker ended by SIGTERM leaves, and the others hear why") {
   CHECK(shutdown.Wait() == 0);
   CHECK(shard0.Wait() == 1);
   CHECK(shard1.Wait() == 1);
-  CHECK_THAT(shard0.output(), Contains("pushes (") && Contains("the run FAILED: worker 1 gave up"));
+  CHECK_THAT(shard0.output(), Contains("pushes (") && Contains("the run FAILED: ") &&
+                                  Contains("worker 1 gave up: stopped by Terminated"));
 }
 
 TEST_CASE("a shard ends cleanly on SIGTERM and SIGINT, with a summary") {

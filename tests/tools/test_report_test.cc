@@ -27,6 +27,13 @@ class Report {
   // A target of which Bazel says nothing: it was not built.
   void AddUnbuilt(const std::string& name) { absl::StrAppend(&targets_, "//t:", name, "\n"); }
 
+  // One that Bazel passed over.
+  void AddIncompatible(const std::string& name) {
+    AddUnbuilt(name);
+    absl::StrAppend(&events_, R"({"id":{"targetCompleted":{"label":"//t:)", name,
+                    R"("}},"aborted":{"reason":"SKIPPED"}})", "\n");
+  }
+
   // The exit code; afterwards, output() has what was printed.
   int Make(const std::string& build = "ok") {
     Program program({"/usr/bin/env", "python3", "tools/test_report.py", "--build=" + build,
@@ -81,13 +88,32 @@ TEST_CASE("Test cases of Python's unittest count as those of Catch2 do, but for 
   report.Add("skips", "PASSED", "s.\nRan 2 tests in 1.100s\n\nOK (skipped=1)\n");
   SECTION("all passed") {
     CHECK(report.Make() == 0);
-    CHECK(report.output() == "5 passed, 0 failed\n");
+    CHECK(report.output() == "test cases skipped: 1\n5 passed, 0 failed\n");
   }
   SECTION("some failed") {
     report.Add("bad", "FAILED", "FE.\nRan 4 tests in 0.1s\n\nFAILED (failures=1, errors=1)\n");
     CHECK(report.Make() == 1);
-    CHECK(report.output() == "FAILED //t:bad: 2 failed\n7 passed, 2 failed\n");
+    CHECK(report.output() ==
+          "FAILED //t:bad: 2 failed\ntest cases skipped: 1\n7 passed, 2 failed\n");
   }
+}
+
+TEST_CASE("Test cases that say that they are skipped do not count as passed") {
+  Report report;
+  report.Add("four", "PASSED", kFourPassed);
+  report.Add("gpu", "PASSED",
+             "SKIPPED: no device\nSKIPPED: no device\n===\ntest cases: 3 | 3 passed\n"
+             "assertions: 1 | 1 passed\n");
+  CHECK(report.Make() == 0);
+  CHECK(report.output() == "test cases skipped: 2\n5 passed, 0 failed\n");
+}
+
+TEST_CASE("A target that this machine cannot build does not count") {
+  Report report;
+  report.Add("four", "PASSED", kFourPassed);
+  report.AddIncompatible("gpu");
+  CHECK(report.Make() == 0);
+  CHECK(report.output() == "targets that this machine cannot build: 1\n4 passed, 0 failed\n");
 }
 
 TEST_CASE("A target without a result counts as one failure, and is named") {
