@@ -1,6 +1,7 @@
 #ifndef PS_WORKER_COMPUTE_CUDA_LAYER_H_
 #define PS_WORKER_COMPUTE_CUDA_LAYER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
