@@ -193,7 +193,7 @@ double ReferenceLoss(const TestNet& net, const std::vector<double>& parameters,
 
 std::vector<double> ReferenceGradient(const TestNet& net, const Tensor& tensor,
                                       const ReferencePass& pass) {
-  constexpr double kStep = 1e-6;
+  constexpr double kStep = 1e-7;
   std::vector<double> parameters(net.parameters.begin(), net.parameters.end());
   std::vector<double> gradient;
   for (int64_t i = 0; i < tensor.size; ++i) {
