@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <thread>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -24,6 +23,7 @@
 #include "spdlog/spdlog.h"
 #include "worker/data/batch_order.h"
 #include "worker/gradient_norm.h"
+#include "worker/processor_share.h"
 #include "worker/traced_hooks.h"
 
 namespace ps {
@@ -56,7 +56,7 @@ class IterationHooks final : public LayerHooks {
 int LoaderThreads(const Config& config) {
   const int threads = config.proto().data().threads();
   if (threads > 0 || config.proto().compute().backend() != Compute::CUDA) return threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / config.workers());
+  return ProcessorShare(config.workers());
 }
 
 }  // namespace

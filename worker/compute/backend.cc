@@ -1,7 +1,5 @@
 #include "worker/compute/backend.h"
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -9,6 +7,7 @@
 #include "worker/compute/cpu/backend.h"
 #include "worker/compute/create_cuda_backend.h"
 #include "worker/compute/emulated_backend.h"
+#include "worker/processor_share.h"
 
 namespace ps {
 
@@ -29,10 +28,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
   CpuBackend::Options cpu;
   cpu.batch_size = proto.training().batch_size();
   cpu.threads = proto.compute().threads();
-  if (cpu.threads == 0) {
-    const int processors = static_cast<int>(std::thread::hardware_concurrency());
-    cpu.threads = std::max(1, processors / config.workers());
-  }
+  if (cpu.threads == 0) cpu.threads = ProcessorShare(config.workers());
   cpu.seed = proto.training().seed();
   cpu.rank = options.rank;
   absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create(config.model(), cpu);

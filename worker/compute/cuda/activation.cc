@@ -17,7 +17,8 @@ class CudaRelu : public CudaLayer {
   }
 
   void Forward(const CudaPass& pass) override {
-    kernels::Relu(context_.stream(), context_.type(), PlanesOf(input_).size(), output_.value->data);
+    kernels::AddBias(context_.stream(), context_.type(), RowsOf(input_), input_.shape.channels,
+                     /*bias=*/nullptr, /*relu=*/true, output_.value->data);
   }
 
   void Backward(const CudaPass& pass) override {

@@ -122,7 +122,6 @@ void AveragePoolGradient(cudaStream_t stream, ElementType type, const Planes& pl
 
 // --- Element by element ---
 
-void Relu(cudaStream_t stream, ElementType type, int64_t size, void* values);
 // from where output > 0, else 0. `to` may be `from`.
 void ReluGradient(cudaStream_t stream, ElementType type, int64_t size, const void* output,
                   const void* from, void* to);

@@ -6,18 +6,6 @@ namespace ps::kernels {
 namespace {
 
 template <int N, typename T>
-struct ReluBody {
-  void* values;
-
-  __host__ __device__ void operator()(uint32_t i) const {
-    float value[N];
-    Load(values, i, value, T{});
-    for (int k = 0; k < N; ++k) value[k] = MaxWithZero(value[k]);
-    Store(value, values, i, T{});
-  }
-};
-
-template <int N, typename T>
 struct ReluGradientBody {
   const void* output;
   const void* from;
@@ -73,10 +61,6 @@ struct DropoutBody {
 };
 
 }  // namespace
-
-void Relu(cudaStream_t stream, ElementType type, int64_t size, void* values) {
-  ForEachPack<ReluBody>(stream, type, size, size, values);
-}
 
 void ReluGradient(cudaStream_t stream, ElementType type, int64_t size, const void* output,
                   const void* from, void* to) {

@@ -20,6 +20,21 @@ struct PoolSizes {
   int input_height, input_width, output_height, output_width, kernel, stride, padding;
 };
 
+// The place of the `index`-th pack of [images, height, width, channels].
+struct PackPlace {
+  __host__ __device__ PackPlace(uint32_t index, uint32_t packs, int height, int width) {
+    pack = index % packs;
+    const uint32_t pixel = index / packs;
+    column = static_cast<int>(pixel % width);
+    const uint32_t line = pixel / width;
+    row = static_cast<int>(line % height);
+    image = line / height;
+  }
+
+  uint32_t image, pack;
+  int row, column;
+};
+
 template <int N, typename T>
 struct MaxPoolBody {
   PoolSizes sizes;
@@ -29,12 +44,9 @@ struct MaxPoolBody {
 
   __host__ __device__ void operator()(uint32_t i) const {
     const uint32_t packs = sizes.channels / N;
-    const uint32_t pack = i % packs;
-    const uint32_t pixel = i / packs;
-    const int column = static_cast<int>(pixel % sizes.output_width) * sizes.stride - sizes.padding;
-    const uint32_t line = pixel / sizes.output_width;
-    const int row = static_cast<int>(line % sizes.output_height) * sizes.stride - sizes.padding;
-    const uint32_t image = line / sizes.output_height;
+    const PackPlace at(i, packs, sizes.output_height, sizes.output_width);
+    const int row = at.row * sizes.stride - sizes.padding;
+    const int column = at.column * sizes.stride - sizes.padding;
 
     float largest[N] = {};
     uint16_t place[N] = {};
@@ -44,9 +56,9 @@ struct MaxPoolBody {
       for (int x = 0; x < sizes.kernel; ++x) {
         if (column + x < 0 || column + x >= sizes.input_width) continue;
         const uint32_t input_pixel =
-            (image * sizes.input_height + (row + y)) * sizes.input_width + (column + x);
+            (at.image * sizes.input_height + (row + y)) * sizes.input_width + (column + x);
         float value[N];
-        Load(input, static_cast<size_t>(input_pixel) * packs + pack, value, T{});
+        Load(input, static_cast<size_t>(input_pixel) * packs + at.pack, value, T{});
         for (int k = 0; k < N; ++k) {
           if (!first && value[k] <= largest[k]) continue;  // a NaN is larger than all
           largest[k] = value[k];
@@ -71,12 +83,9 @@ struct MaxPoolGradientBody {
 
   __host__ __device__ void operator()(uint32_t i) const {
     const uint32_t packs = sizes.channels / N;
-    const uint32_t pack = i % packs;
-    const uint32_t pixel = i / packs;
-    const int column = static_cast<int>(pixel % sizes.input_width) + sizes.padding;
-    const uint32_t line = pixel / sizes.input_width;
-    const int row = static_cast<int>(line % sizes.input_height) + sizes.padding;
-    const uint32_t image = line / sizes.input_height;
+    const PackPlace at(i, packs, sizes.input_height, sizes.input_width);
+    const int row = at.row + sizes.padding;
+    const int column = at.column + sizes.padding;
 
     float sum[N] = {};
     // The windows that hold the pixel.
@@ -84,8 +93,8 @@ struct MaxPoolGradientBody {
     const int first_x = column < sizes.kernel ? 0 : (column - sizes.kernel) / sizes.stride + 1;
     for (int y = first_y; y < sizes.output_height && y * sizes.stride <= row; ++y) {
       for (int x = first_x; x < sizes.output_width && x * sizes.stride <= column; ++x) {
-        const uint32_t output_pixel = (image * sizes.output_height + y) * sizes.output_width + x;
-        const size_t index = static_cast<size_t>(output_pixel) * packs + pack;
+        const uint32_t output_pixel = (at.image * sizes.output_height + y) * sizes.output_width + x;
+        const size_t index = static_cast<size_t>(output_pixel) * packs + at.pack;
         const int here = (row - y * sizes.stride) * sizes.kernel + (column - x * sizes.stride);
         const Pack<uint16_t, N> place = reinterpret_cast<const Pack<uint16_t, N>*>(places)[index];
         float gradient[N];
@@ -109,34 +118,30 @@ struct SideBySideGradientBody {
 
   __host__ __device__ void operator()(uint32_t i) const {
     const uint32_t packs = sizes.channels / N;
-    const uint32_t pack = i % packs;
-    const uint32_t window = i / packs;
-    const int column = static_cast<int>(window % window_columns);
-    const uint32_t line = window / window_columns;
-    const int row = static_cast<int>(line % window_rows);
-    const uint32_t image = line / window_rows;
+    const PackPlace window(i, packs, window_rows, window_columns);
 
     float gradient[N] = {};
     Pack<uint16_t, N> place = {};
-    if (row < sizes.output_height && column < sizes.output_width) {
-      const uint32_t pixel = (image * sizes.output_height + row) * sizes.output_width + column;
-      const size_t index = static_cast<size_t>(pixel) * packs + pack;
+    if (window.row < sizes.output_height && window.column < sizes.output_width) {
+      const uint32_t pixel =
+          (window.image * sizes.output_height + window.row) * sizes.output_width + window.column;
+      const size_t index = static_cast<size_t>(pixel) * packs + window.pack;
       Load(output_gradient, index, gradient, T{});
       place = reinterpret_cast<const Pack<uint16_t, N>*>(places)[index];
     }
     for (int y = 0; y < sizes.kernel; ++y) {
-      const int input_row = row * sizes.kernel + y;
+      const int input_row = window.row * sizes.kernel + y;
       if (input_row >= sizes.input_height) break;
       for (int x = 0; x < sizes.kernel; ++x) {
-        const int input_column = column * sizes.kernel + x;
+        const int input_column = window.column * sizes.kernel + x;
         if (input_column >= sizes.input_width) break;
         float value[N];
         for (int k = 0; k < N; ++k) {
           value[k] = place.values[k] == y * sizes.kernel + x ? gradient[k] : 0;
         }
         const uint32_t pixel =
-            (image * sizes.input_height + input_row) * sizes.input_width + input_column;
-        Store(value, input_gradient, static_cast<size_t>(pixel) * packs + pack, T{});
+            (window.image * sizes.input_height + input_row) * sizes.input_width + input_column;
+        Store(value, input_gradient, static_cast<size_t>(pixel) * packs + window.pack, T{});
       }
     }
   }

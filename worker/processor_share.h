@@ -1,0 +1,17 @@
+#ifndef PS_WORKER_PROCESSOR_SHARE_H_
+#define PS_WORKER_PROCESSOR_SHARE_H_
+
+#include <algorithm>
+#include <thread>
+
+namespace ps {
+
+// The threads of a worker where its config does not say how many: the machine's processors divided
+// by the workers, at least 1.
+inline int ProcessorShare(int workers) {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
+}
+
+}  // namespace ps
+
+#endif  // PS_WORKER_PROCESSOR_SHARE_H_
