@@ -10,6 +10,15 @@ namespace {
 // Below this cuBLAS keeps one of its own.
 constexpr size_t kLeastCublasWorkspace = size_t{4} << 20;
 
+// Compute capabilities, 10 * major + minor: the oldest that kernels are compiled for
+// (third_party/cuda.bzl), and the oldest that multiplies in bfloat16.
+constexpr int kLeastCapability = 75;
+constexpr int kLeastBfloat16Capability = 80;
+
+std::string Capability(int number) {
+  return std::to_string(number / 10) + "." + std::to_string(number % 10);
+}
+
 }  // namespace
 
 CudaEvent::CudaEvent(bool timing) {
@@ -76,6 +85,16 @@ void CudaDevice::Open() {
   cudaDeviceProp properties;
   Check(cudaGetDeviceProperties(&properties, options_.number), "asking for the device's name");
   name_ = properties.name;
+  const int capability = 10 * properties.major + properties.minor;
+  const bool bfloat16 = precision() == Precision::kBfloat16;
+  const int needed = bfloat16 ? kLeastBfloat16Capability : kLeastCapability;
+  if (capability < needed) {
+    throw CudaError(CudaError::Kind::kSetup,
+                    "CUDA device " + std::to_string(options_.number) + ", " + name_ +
+                        ", has compute capability " + Capability(capability) + ", and " +
+                        (bfloat16 ? "compute.cuda.precision BFLOAT16" : "this program") +
+                        " needs " + Capability(needed) + " or more");
+  }
   std::array<char, 32> bus = {};
   Check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), options_.number), "asking for the PCI bus");
   pci_bus_id_ = bus.data();

@@ -57,8 +57,8 @@ class CudaDevice {
   // Devices of this machine. Errors: kSetup where there is no driver, or none new enough.
   static int Count();
 
-  // Errors: kSetup for a number that does not exist, or a cuDNN of an older major version than this
-  // program was built with; kMemory.
+  // Errors: kSetup for a number that does not exist, a device too old for this program or for the
+  // precision, or a cuDNN of an older major version than this program was built with; kMemory.
   explicit CudaDevice(const Options& options);
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;

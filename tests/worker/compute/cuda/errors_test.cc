@@ -60,6 +60,23 @@ TEST_CASE("A driver or cuDNN that is too old, or no driver, is named with what i
   CHECK(GetLive() == Live{});
 }
 
+TEST_CASE("A device that is too old, at all or for bfloat16, is named with what is needed") {
+  Reset({.compute_major = 7, .compute_minor = 0});
+  CHECK(absl::IsFailedPrecondition(CreationError(Options())));
+  CHECK_THAT(std::string(CreationError(Options()).message()),
+             Contains("has compute capability 7.0, and this program needs 7.5 or more"));
+  Reset({.compute_major = 7, .compute_minor = 5});
+  CudaBackend::Options bfloat16 = Options();
+  bfloat16.device.precision = Precision::kBfloat16;
+  CHECK(absl::IsFailedPrecondition(CreationError(bfloat16)));
+  CHECK_THAT(std::string(CreationError(bfloat16).message()),
+             Contains("CUDA device 0, ") && Contains("has compute capability 7.5, and "
+                                                     "compute.cuda.precision BFLOAT16 needs 8.0"));
+  bfloat16.device.precision = Precision::kTf32;
+  CHECK(CreationError(bfloat16).ok());
+  CHECK(GetLive() == Live{});
+}
+
 TEST_CASE("A batch that does not fit is refused with what it needs and what is free") {
   Reset({.memory_bytes = int64_t{64} << 20});
   const absl::Status error = CreationError(Options(/*batch_size=*/100000));
