@@ -1,6 +1,7 @@
 #include "tests/testing/cuda/convolution.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "common/half_width.h"
@@ -71,6 +72,12 @@ size_t Tensor::Bytes() const {
   return elements * ElementBytes();
 }
 
+std::vector<Tensor*> Convolution::tensors() {
+  std::vector<Tensor*> all = {&x, &w, &y};
+  if (then.has_value()) all.push_back(&then->bias);
+  return all;
+}
+
 Tensor& Convolution::output() {
   return kind == ConvolutionKind::kForward ? y : kind == ConvolutionKind::kBackwardData ? x : w;
 }
@@ -131,6 +138,13 @@ void Convolution::Compute() const {
     }
   }
 
+  if (then.has_value()) {
+    const std::vector<float> bias = Dense(then->bias, kChannelsLast);
+    for (size_t i = 0; i < ys.size(); ++i) {
+      ys[i] += bias[i % bias.size()];
+      if (ys[i] < 0 || (std::isnan(ys[i]) && !then->keeps_nan)) ys[i] = 0;
+    }
+  }
   switch (kind) {
     case ConvolutionKind::kForward:
       return Store(ys, kChannelsLast, y);

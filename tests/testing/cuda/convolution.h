@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 namespace ps::cuda_stand_in {
 
@@ -11,7 +13,8 @@ namespace ps::cuda_stand_in {
 struct Tensor {
   int64_t id = 0;
   bool bfloat16 = false;
-  int64_t alignment = 1;  // of its address, in bytes
+  bool is_virtual = false;  // in no memory
+  int64_t alignment = 1;    // of its address, in bytes
   std::array<int64_t, 4> sizes = {};
   std::array<int64_t, 4> strides = {};
   void* data = nullptr;
@@ -32,7 +35,14 @@ struct Convolution {
   std::array<int64_t, 2> padding = {}, end_padding = {}, stride = {}, dilation = {};
   float alpha = 1;
   float beta = 0;
+  // What the forward pass does with y before it is rounded: y = max(y + bias [1, k, 1, 1], 0).
+  struct BiasRelu {
+    Tensor bias;
+    bool keeps_nan = false;  // else max(NaN, 0) is 0
+  };
+  std::optional<BiasRelu> then;
 
+  std::vector<Tensor*> tensors();
   Tensor& output();
   void Compute() const;
 };

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "tests/testing/cuda/state.h"
 
 namespace ps::cuda_stand_in {
@@ -18,6 +21,7 @@ constexpr Rule kRules[] = {
     {ATTRIBUTE(TENSOR, TENSOR_STRIDES), CUDNN_TYPE_INT64, 4, 4},
     {ATTRIBUTE(TENSOR, TENSOR_UNIQUE_ID), CUDNN_TYPE_INT64, 1, 1},
     {ATTRIBUTE(TENSOR, TENSOR_BYTE_ALIGNMENT), CUDNN_TYPE_INT64, 1, 1},
+    {ATTRIBUTE(TENSOR, TENSOR_IS_VIRTUAL), CUDNN_TYPE_BOOLEAN, 1, 1, Rule::kOptional},
 
     {ATTRIBUTE(CONVOLUTION, CONVOLUTION_COMP_TYPE), CUDNN_TYPE_DATA_TYPE, 1, 1},
     {ATTRIBUTE(CONVOLUTION, CONVOLUTION_CONV_MODE), CUDNN_TYPE_CONVOLUTION_MODE, 1, 1},
@@ -39,8 +43,22 @@ constexpr Rule kRules[] = {
     OPERATION(OPERATION_CONVOLUTION_BACKWARD_DATA, OPERATION_CONVOLUTION_BWD_DATA, DX, W, DY),
     OPERATION(OPERATION_CONVOLUTION_BACKWARD_FILTER, OPERATION_CONVOLUTION_BWD_FILTER, X, DW, DY),
 
+    {ATTRIBUTE(POINTWISE, POINTWISE_MODE), CUDNN_TYPE_POINTWISE_MODE, 1, 1},
+    {ATTRIBUTE(POINTWISE, POINTWISE_MATH_PREC), CUDNN_TYPE_DATA_TYPE, 1, 1},
+    {ATTRIBUTE(POINTWISE, POINTWISE_NAN_PROPAGATION), CUDNN_TYPE_NAN_PROPOGATION, 1, 1,
+     Rule::kOptional},
+
+    {ATTRIBUTE(OPERATION_POINTWISE, OPERATION_POINTWISE_PW_DESCRIPTOR),
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1},
+    {ATTRIBUTE(OPERATION_POINTWISE, OPERATION_POINTWISE_XDESC), CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     1},
+    {ATTRIBUTE(OPERATION_POINTWISE, OPERATION_POINTWISE_BDESC), CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1,
+     Rule::kOptional},
+    {ATTRIBUTE(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC), CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+     1},
+
     {ATTRIBUTE(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE), CUDNN_TYPE_HANDLE, 1, 1},
-    {ATTRIBUTE(OPERATIONGRAPH, OPERATIONGRAPH_OPS), CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1},
+    {ATTRIBUTE(OPERATIONGRAPH, OPERATIONGRAPH_OPS), CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 3},
 
     {ATTRIBUTE(ENGINEHEUR, ENGINEHEUR_MODE), CUDNN_TYPE_HEUR_MODE, 1, 1},
     {ATTRIBUTE(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH), CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1},
@@ -69,6 +87,8 @@ Tensor ToTensor(const Descriptor& descriptor) {
   tensor.bfloat16 =
       descriptor.Value<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_BFLOAT16;
   tensor.alignment = descriptor.Value<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+  const auto is_virtual = descriptor.Values<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);  // a bool
+  tensor.is_virtual = !is_virtual.empty() && is_virtual[0] != 0;
   std::ranges::copy(descriptor.Values<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS), tensor.sizes.begin());
   std::ranges::copy(descriptor.Values<int64_t>(CUDNN_ATTR_TENSOR_STRIDES), tensor.strides.begin());
   return tensor;
@@ -111,16 +131,97 @@ cudnnStatus_t CheckGeometry(const Descriptor& descriptor) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t CheckOperation(const Descriptor& operation) {
+bool IsConvolution(const Descriptor& operation) {
+  return operation.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+         operation.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+         operation.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+}
+
+Convolution ConvolutionOf(const Descriptor& operation) {
+  struct Names {
+    ConvolutionKind kind;
+    cudnnBackendAttributeName_t alpha, beta, convolution, x, w, y;
+  };
+#define NAMES(kind, prefix, x, w, y)                                          \
+  Names {                                                                     \
+    ConvolutionKind::kind, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_ALPHA, \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_BETA,                     \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC,                \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##x,                      \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##w,                      \
+        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##y                       \
+  }
+  const Names names =
+      operation.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+          ? NAMES(kForward, FORWARD, X, W, Y)
+      : operation.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
+          ? NAMES(kBackwardData, BWD_DATA, DX, W, DY)
+          : NAMES(kBackwardFilter, BWD_FILTER, X, DW, DY);
+  const Descriptor& geometry = *operation.Reference(names.convolution);
+  Convolution result;
+  result.kind = names.kind;
+  result.x = ToTensor(*operation.Reference(names.x));
+  result.w = ToTensor(*operation.Reference(names.w));
+  result.y = ToTensor(*operation.Reference(names.y));
+  result.padding = Pair(geometry, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+  result.end_padding = Pair(geometry, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
+  result.stride = Pair(geometry, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+  result.dilation = Pair(geometry, CUDNN_ATTR_CONVOLUTION_DILATIONS);
+  result.alpha = operation.Scalar(names.alpha);
+  result.beta = operation.Scalar(names.beta);
+  return result;
+}
+
+struct Pointwise {
+  cudnnPointwiseMode_t mode;
+  bool keeps_nan = false;
+  Tensor x, y;
+  std::optional<Tensor> b;
+};
+
+// Empty where the operation is none, or computes in another type than float32.
+std::optional<Pointwise> ToPointwise(const Descriptor& operation) {
+  if (operation.type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) return std::nullopt;
+  const Descriptor& function = *operation.Reference(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+  if (function.Value<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) != CUDNN_DATA_FLOAT) {
+    return std::nullopt;
+  }
+  Pointwise result;
+  result.mode = function.Value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+  const auto nan = function.Values<cudnnNanPropagation_t>(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION);
+  result.keeps_nan = !nan.empty() && nan[0] == CUDNN_PROPAGATE_NAN;
+  result.x = ToTensor(*operation.Reference(CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
+  result.y = ToTensor(*operation.Reference(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+  if (operation.attributes.count(CUDNN_ATTR_OPERATION_POINTWISE_BDESC) > 0) {
+    result.b = ToTensor(*operation.Reference(CUDNN_ATTR_OPERATION_POINTWISE_BDESC));
+  }
+  return result;
+}
+
+// Whether what one operation writes is what the next one reads, unseen by others and not rounded.
+bool Leads(const Tensor& written, const Tensor& read) {
+  return written.is_virtual && written.id == read.id && !written.bfloat16;
+}
+
+// That an operation's references are of the types that their names say.
+cudnnStatus_t CheckReferenceTypes(const Descriptor& operation) {
   for (const auto& [name, attribute] : operation.attributes) {
     if (attribute.descriptors.empty()) continue;
-    const bool geometry = std::strstr(FindRule(operation.type, name)->text, "CONV_DESC") != nullptr;
-    if (attribute.descriptors[0]->type !=
-        (geometry ? CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR : CUDNN_BACKEND_TENSOR_DESCRIPTOR)) {
-      return Fail(CUDNN_STATUS_BAD_PARAM, "an operation's tensor or convolution is another thing");
+    const absl::string_view text = FindRule(operation.type, name)->text;
+    const auto expected = absl::EndsWith(text, "CONV_DESC") ? CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR
+                          : absl::EndsWith(text, "PW_DESCRIPTOR")
+                              ? CUDNN_BACKEND_POINTWISE_DESCRIPTOR
+                              : CUDNN_BACKEND_TENSOR_DESCRIPTOR;
+    if (attribute.descriptors[0]->type != expected) {
+      return Fail(CUDNN_STATUS_BAD_PARAM, absl::StrCat(text, " is a descriptor of another type"));
     }
   }
-  const Convolution c = ToConvolution(operation);
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t CheckConvolution(const Descriptor& operation) {
+  if (cudnnStatus_t status = CheckReferenceTypes(operation)) return status;
+  const Convolution c = ConvolutionOf(operation);
   bool fits =
       c.x.sizes[0] == c.y.sizes[0] && c.w.sizes[0] == c.y.sizes[1] && c.w.sizes[1] == c.x.sizes[1];
   for (int d = 0; d < 2; ++d) {
@@ -133,11 +234,36 @@ cudnnStatus_t CheckOperation(const Descriptor& operation) {
               "the sizes of a convolution's input, filter and output do not fit one another");
 }
 
+cudnnStatus_t CheckPointwise(const Descriptor& operation) {
+  if (cudnnStatus_t status = CheckReferenceTypes(operation)) return status;
+  const std::optional<Pointwise> pointwise = ToPointwise(operation);
+  if (!pointwise.has_value() ||
+      pointwise->b.has_value() != (pointwise->mode == CUDNN_POINTWISE_ADD)) {
+    return Fail(CUDNN_STATUS_BAD_PARAM, "a pointwise operation's type or number of operands");
+  }
+  const Tensor& x = pointwise->x;
+  bool fits = x.sizes == pointwise->y.sizes;
+  if (pointwise->b.has_value()) {  // which is repeated along dimensions of 1
+    for (int d = 0; d < 4; ++d) {
+      fits = fits && (pointwise->b->sizes[d] == x.sizes[d] || pointwise->b->sizes[d] == 1);
+    }
+  }
+  if (fits) return CUDNN_STATUS_SUCCESS;
+  return Fail(CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH, "the sizes of a pointwise operation");
+}
+
 cudnnStatus_t CheckType(const Descriptor& descriptor, cudnnBackendAttributeName_t name,
                         cudnnBackendDescriptorType_t type) {
   if (descriptor.Reference(name)->type == type) return CUDNN_STATUS_SUCCESS;
   return Fail(CUDNN_STATUS_BAD_PARAM, absl::StrCat(FindRule(descriptor.type, name)->text,
                                                    " is a descriptor of another type"));
+}
+
+// Which cuDNN's engines ask for, though it takes the graph without.
+bool OfOneType(Convolution convolution) {
+  return std::ranges::all_of(convolution.tensors(), [&](const Tensor* tensor) {
+    return tensor->bfloat16 == convolution.x.bfloat16;
+  });
 }
 
 DescriptorPtr MakeEngineConfig(const DescriptorPtr& graph, int64_t engine_index) {
@@ -161,16 +287,17 @@ cudnnStatus_t Complete(Descriptor& descriptor) {
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
-      return CheckOperation(descriptor);
-    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: {
-      const auto type = descriptor.Reference(CUDNN_ATTR_OPERATIONGRAPH_OPS)->type;
-      if (type != CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR &&
-          type != CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR &&
-          type != CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR) {
-        return Fail(CUDNN_STATUS_BAD_PARAM, "OPERATIONGRAPH_OPS is no convolution");
+      return CheckConvolution(descriptor);
+    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
+      return CUDNN_STATUS_SUCCESS;
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+      return CheckPointwise(descriptor);
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
+      if (!ToConvolution(descriptor).has_value()) {
+        return Fail(CUDNN_STATUS_NOT_SUPPORTED,
+                    "a graph of something else than a convolution, or one with bias and ReLU");
       }
       return CheckHandle(descriptor.Value<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE));
-    }
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: {
       const auto graph_name = CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH;
       if (cudnnStatus_t status =
@@ -178,9 +305,10 @@ cudnnStatus_t Complete(Descriptor& descriptor) {
         return status;
       }
       const DescriptorPtr& graph = descriptor.Reference(graph_name);
-      std::vector<DescriptorPtr> results = {MakeEngineConfig(graph, 0)};
-      if (descriptor.Value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE) !=
-          CUDNN_HEUR_MODE_FALLBACK) {
+      std::vector<DescriptorPtr> results;
+      if (OfOneType(*ToConvolution(*graph))) results.push_back(MakeEngineConfig(graph, 0));
+      if (!results.empty() && descriptor.Value<cudnnBackendHeurMode_t>(
+                                  CUDNN_ATTR_ENGINEHEUR_MODE) != CUDNN_HEUR_MODE_FALLBACK) {
         results.insert(results.begin(), MakeEngineConfig(graph, 1));
       }
       descriptor.Compute(CUDNN_ATTR_ENGINEHEUR_RESULTS, results);
@@ -261,44 +389,34 @@ size_t ElementBytes(cudnnBackendAttributeType_t type) {
     case CUDNN_TYPE_INT64:
     case CUDNN_TYPE_DOUBLE:
       return 8;
+    case CUDNN_TYPE_BOOLEAN:
+      return sizeof(bool);
     default:
       return 4;  // float and enumerations
   }
 }
 
-Convolution ToConvolution(const Descriptor& operation) {
-  struct Names {
-    ConvolutionKind kind;
-    cudnnBackendAttributeName_t alpha, beta, convolution, x, w, y;
-  };
-#define NAMES(kind, prefix, x, w, y)                                          \
-  Names {                                                                     \
-    ConvolutionKind::kind, CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_ALPHA, \
-        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_BETA,                     \
-        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC,                \
-        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##x,                      \
-        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##w,                      \
-        CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##y                       \
+std::optional<Convolution> ToConvolution(const Descriptor& graph) {
+  const auto& operations = graph.attributes.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).descriptors;
+  if (!IsConvolution(*operations[0])) return std::nullopt;
+  Convolution convolution = ConvolutionOf(*operations[0]);
+  if (operations.size() == 3 && convolution.kind == ConvolutionKind::kForward) {
+    const std::optional<Pointwise> add = ToPointwise(*operations[1]);
+    const std::optional<Pointwise> relu = ToPointwise(*operations[2]);
+    if (!add.has_value() || add->mode != CUDNN_POINTWISE_ADD || !relu.has_value() ||
+        relu->mode != CUDNN_POINTWISE_RELU_FWD || !Leads(convolution.y, add->x) ||
+        !Leads(add->y, relu->x)) {
+      return std::nullopt;
+    }
+    convolution.then = {*add->b, relu->keeps_nan};
+    convolution.y = relu->y;
+  } else if (operations.size() != 1) {
+    return std::nullopt;
   }
-  const Names names =
-      operation.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
-          ? NAMES(kForward, FORWARD, X, W, Y)
-      : operation.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
-          ? NAMES(kBackwardData, BWD_DATA, DX, W, DY)
-          : NAMES(kBackwardFilter, BWD_FILTER, X, DW, DY);
-  const Descriptor& geometry = *operation.Reference(names.convolution);
-  Convolution result;
-  result.kind = names.kind;
-  result.x = ToTensor(*operation.Reference(names.x));
-  result.w = ToTensor(*operation.Reference(names.w));
-  result.y = ToTensor(*operation.Reference(names.y));
-  result.padding = Pair(geometry, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
-  result.end_padding = Pair(geometry, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
-  result.stride = Pair(geometry, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
-  result.dilation = Pair(geometry, CUDNN_ATTR_CONVOLUTION_DILATIONS);
-  result.alpha = operation.Scalar(names.alpha);
-  result.beta = operation.Scalar(names.beta);
-  return result;
+  for (const Tensor* tensor : convolution.tensors()) {
+    if (tensor->is_virtual) return std::nullopt;
+  }
+  return convolution;
 }
 
 cudnnStatus_t CheckReferences(const Descriptor& descriptor) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -13,10 +14,11 @@
 #include "tests/testing/cuda/convolution.h"
 
 // What cudnnBackendDescriptor_t points to: the descriptors of the backend API for graphs of one
-// convolution.
+// convolution, or of a forward one with bias and ReLU.
 //
 // There are two engines: 0 needs no workspace; 1 notes CUDNN_NUMERICAL_NOTE_TENSOR_CORE and needs
-// 1 MiB. Heuristics give 1 and 0, in mode FALLBACK 0 alone.
+// 1 MiB. Heuristics give 1 and 0, in mode FALLBACK 0 alone, and none where a graph's tensors are of
+// several types, as cuDNN's own do.
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;
@@ -108,8 +110,9 @@ cudnnStatus_t Finalize(Descriptor& descriptor);
 // Whether all that `descriptor` refers to, however far, is alive.
 cudnnStatus_t CheckReferences(const Descriptor& descriptor);
 
-// The convolution of a finalized operation; its tensors' data is not set.
-Convolution ToConvolution(const Descriptor& operation);
+// What a graph whose operations are finalized computes; its tensors' data is not set. Empty where
+// that is neither a convolution nor one with bias and ReLU.
+std::optional<Convolution> ToConvolution(const Descriptor& graph);
 
 }  // namespace ps::cuda_stand_in
 

@@ -208,9 +208,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const Descriptor& config = *plan->Reference(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
   const Descriptor& engine = *config.Reference(CUDNN_ATTR_ENGINECFG_ENGINE);
   const Descriptor& graph = *engine.Reference(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
-  Convolution convolution = ToConvolution(*graph.Reference(CUDNN_ATTR_OPERATIONGRAPH_OPS));
+  Convolution convolution = *ToConvolution(graph);
   bool floats = false;
-  for (Tensor* tensor : {&convolution.x, &convolution.w, &convolution.y}) {
+  for (Tensor* tensor : convolution.tensors()) {
     if (cudnnStatus_t status = Bind(*pack, handle->stream, tensor)) return status;
     floats = floats || !tensor->bfloat16;
   }

@@ -66,7 +66,7 @@ Four Dense(const Four& sizes, bool channels_last) {
 }
 
 Descriptor MakeTensor(int64_t id, const Four& sizes, const Four& strides,
-                      cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+                      cudnnDataType_t type = CUDNN_DATA_FLOAT, bool is_virtual = false) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.Set<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, {type});
   tensor.Set<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, {sizes.begin(), sizes.end()});
@@ -74,6 +74,7 @@ Descriptor MakeTensor(int64_t id, const Four& sizes, const Four& strides,
                       {strides.begin(), strides.end()});
   tensor.Set<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, {id});
   tensor.Set<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, {16});
+  if (is_virtual) tensor.Set<char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, {true});
   REQUIRE(tensor.Finalize() == CUDNN_STATUS_SUCCESS);
   return tensor;
 }
@@ -128,6 +129,43 @@ const Operation kOperations[] = {
 
 constexpr int64_t kIds[] = {10, 20, 30};  // of x, w, y
 
+Descriptor MakeOperation(const Operation& names, const Descriptor& convolution, const Descriptor& x,
+                         const Descriptor& w, const Descriptor& y, float alpha, float beta) {
+  Descriptor operation(names.type);
+  operation.Set<float>(names.alpha, CUDNN_TYPE_FLOAT, {alpha});
+  operation.Set<double>(names.beta, CUDNN_TYPE_DOUBLE, {beta});
+  operation.Set(names.convolution, convolution);
+  operation.Set(names.x, x);
+  operation.Set(names.w, w);
+  operation.Set(names.y, y);
+  REQUIRE(operation.Finalize() == CUDNN_STATUS_SUCCESS);
+  return operation;
+}
+
+// Sets `operations` in order; not finalized.
+Descriptor MakeGraph(const Dnn& dnn, const std::vector<const Descriptor*>& operations) {
+  Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  std::vector<cudnnBackendDescriptor_t> pointers;
+  for (const Descriptor* operation : operations) pointers.push_back(operation->get());
+  graph.Set<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, {dnn.get()});
+  graph.Set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, pointers);
+  return graph;
+}
+
+// The engines that `heuristics` gives for a graph; fills `config` with the first, if there is one.
+int64_t AskForEngines(const Descriptor& graph, cudnnBackendHeurMode_t mode, Descriptor* heuristics,
+                      Descriptor* config) {
+  heuristics->Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  heuristics->Set<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, {mode});
+  REQUIRE(heuristics->Finalize() == CUDNN_STATUS_SUCCESS);
+  int64_t count = 0;
+  cudnnBackendDescriptor_t first = config->get();
+  REQUIRE(cudnnBackendGetAttribute(heuristics->get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                   &first) == CUDNN_STATUS_SUCCESS);
+  return count;
+}
+
 // From the tensors to an engine configuration, `mode`'s first; everything that it refers to.
 struct Graph {
   Descriptor x, w, y, convolution, operation, graph, heuristics, config;
@@ -139,37 +177,45 @@ struct Graph {
         w(std::move(w_tensor)),
         y(std::move(y_tensor)),
         convolution(MakeConvolution(geometry)),
-        operation(names.type),
-        graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR),
+        operation(MakeOperation(names, convolution, x, w, y, alpha, beta)),
+        graph(MakeGraph(dnn, {&operation})),
         heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR),
         config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) {
-    operation.Set<float>(names.alpha, CUDNN_TYPE_FLOAT, {alpha});
-    operation.Set<double>(names.beta, CUDNN_TYPE_DOUBLE, {beta});
-    operation.Set(names.convolution, convolution);
-    operation.Set(names.x, x);
-    operation.Set(names.w, w);
-    operation.Set(names.y, y);
-    REQUIRE(operation.Finalize() == CUDNN_STATUS_SUCCESS);
-    graph.Set<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, {dnn.get()});
-    graph.Set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
     REQUIRE(graph.Finalize() == CUDNN_STATUS_SUCCESS);
-    heuristics.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    heuristics.Set<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE,
-                                           {mode});
-    REQUIRE(heuristics.Finalize() == CUDNN_STATUS_SUCCESS);
-    int64_t count = 0;
-    cudnnBackendDescriptor_t first = config.get();
-    REQUIRE(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                     &first) == CUDNN_STATUS_SUCCESS);
-    CHECK(count == (mode == CUDNN_HEUR_MODE_FALLBACK ? 1 : 2));
+    CHECK(AskForEngines(graph, mode, &heuristics, &config) ==
+          (mode == CUDNN_HEUR_MODE_FALLBACK ? 1 : 2));
   }
 };
 
-Descriptor MakePlan(const Dnn& dnn, const Graph& graph) {
+constexpr Geometry kNoPadding = {.pad_top = 0, .pad_left = 0, .pad_bottom = 0, .pad_right = 0};
+
+struct PointwiseOperation {
+  Descriptor function, operation;
+
+  PointwiseOperation(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b,
+                     const Descriptor& y, bool keeps_nan = false)
+      : function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+        operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {
+    function.Set<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE,
+                                       {mode});
+    function.Set<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+                                  {CUDNN_DATA_FLOAT});
+    if (keeps_nan) {
+      function.Set<cudnnNanPropagation_t>(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
+                                          CUDNN_TYPE_NAN_PROPOGATION, {CUDNN_PROPAGATE_NAN});
+    }
+    REQUIRE(function.Finalize() == CUDNN_STATUS_SUCCESS);
+    operation.Set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
+    operation.Set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (b != nullptr) operation.Set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
+    operation.Set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+  }
+};
+
+Descriptor MakePlan(const Dnn& dnn, const Descriptor& config) {
   Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.Set<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, {dnn.get()});
-  plan.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, graph.config);
+  plan.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
   REQUIRE(plan.Finalize() == CUDNN_STATUS_SUCCESS);
   return plan;
 }
@@ -251,7 +297,7 @@ TEST_CASE("A convolution and its gradients follow the definition") {
   }
   const Graph graph(dnn, names, std::move(tensors[0]), std::move(tensors[1]), std::move(tensors[2]),
                     geometry, alpha, beta);
-  const Descriptor plan = MakePlan(dnn, graph);
+  const Descriptor plan = MakePlan(dnn, graph.config);
   const Buffer workspace(WorkspaceBytes(plan));
   const Descriptor pack = MakePack({kIds[0], kIds[1], kIds[2]}, pointers, workspace.data());
   REQUIRE(cudnnBackendExecute(dnn.get(), plan.get(), pack.get()) == CUDNN_STATUS_SUCCESS);
@@ -322,18 +368,128 @@ TEST_CASE("Heuristics give two engines, with tensor cores and without") {
                                    notes.data()) == CUDNN_STATUS_SUCCESS);
   CHECK(count == (tensor_cores ? 1 : 0));
   if (tensor_cores) CHECK(notes[0] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-  CHECK(WorkspaceBytes(MakePlan(dnn, graph)) == (tensor_cores ? 1 << 20 : 0));
+  CHECK(WorkspaceBytes(MakePlan(dnn, graph.config)) == (tensor_cores ? 1 << 20 : 0));
+}
+
+// x and w of ones, so that each of the two pixels of y has 4 for its three filters; the second
+// filter's bias makes that negative, the third's is NaN.
+TEST_CASE("A forward convolution takes bias and ReLU into its pass") {
+  const FreshDevice device;
+  const Dnn dnn;
+  const bool halves = GENERATE(false, true);
+  const bool keeps_nan = GENERATE(false, true);
+  const cudnnDataType_t type = halves ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+  const Four x_sizes = {1, 4, 2, 1}, w_sizes = {3, 4, 1, 1}, y_sizes = {1, 3, 2, 1};
+  const Four b_sizes = {1, 3, 1, 1}, y_strides = Dense(y_sizes, true);
+  const Descriptor x = MakeTensor(1, x_sizes, Dense(x_sizes, true), type);
+  const Descriptor w = MakeTensor(2, w_sizes, Dense(w_sizes, true), type);
+  const Descriptor y = MakeTensor(3, y_sizes, y_strides, type);
+  const Descriptor b = MakeTensor(4, b_sizes, Dense(b_sizes, true), type);
+  const Descriptor sums = MakeTensor(5, y_sizes, y_strides, CUDNN_DATA_FLOAT, true);
+  const Descriptor biased = MakeTensor(6, y_sizes, y_strides, CUDNN_DATA_FLOAT, true);
+  const Descriptor convolution = MakeConvolution(kNoPadding);
+  const Descriptor convolve = MakeOperation(kOperations[0], convolution, x, w, sums, 1, 0);
+  PointwiseOperation add(CUDNN_POINTWISE_ADD, sums, &b, biased);
+  PointwiseOperation relu(CUDNN_POINTWISE_RELU_FWD, biased, nullptr, y, keeps_nan);
+  REQUIRE(add.operation.Finalize() == CUDNN_STATUS_SUCCESS);
+  REQUIRE(relu.operation.Finalize() == CUDNN_STATUS_SUCCESS);
+  Descriptor graph = MakeGraph(dnn, {&convolve, &add.operation, &relu.operation});
+  REQUIRE(graph.Finalize() == CUDNN_STATUS_SUCCESS);
+  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  Descriptor config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  REQUIRE(AskForEngines(graph, CUDNN_HEUR_MODE_A, &heuristics, &config) == 2);
+  const Descriptor plan = MakePlan(dnn, config);
+
+  const auto buffer_of = [&](const std::vector<float>& values) {
+    std::vector<uint16_t> encoded(values.size());
+    Bfloat16().encode(values.data(), values.size(), encoded.data());
+    return halves ? std::make_unique<Buffer>(encoded) : std::make_unique<Buffer>(values);
+  };
+  const auto x_data = buffer_of(std::vector<float>(8, 1));
+  const auto w_data = buffer_of(std::vector<float>(12, 1));
+  const auto b_data = buffer_of({0.5f, -5, NAN});
+  const auto y_data = buffer_of(std::vector<float>(6, 9));
+  const Buffer workspace(WorkspaceBytes(plan));
+  const Descriptor pack =
+      MakePack({1, 2, 3, 4}, {x_data->data(), w_data->data(), y_data->data(), b_data->data()},
+               workspace.data());
+  REQUIRE(cudnnBackendExecute(dnn.get(), plan.get(), pack.get()) == CUDNN_STATUS_SUCCESS);
+  std::vector<float> result(6);
+  if (halves) {
+    Bfloat16().decode(y_data->Values<uint16_t>(dnn.stream()).data(), 6, result.data());
+  } else {
+    result = y_data->Values<float>(dnn.stream());
+  }
+  for (int pixel = 0; pixel < 2; ++pixel) {
+    CHECK(result[3 * pixel] == 4.5f);
+    CHECK(result[3 * pixel + 1] == 0);
+    CHECK((keeps_nan ? std::isnan(result[3 * pixel + 2]) : result[3 * pixel + 2] == 0));
+  }
+  const Descriptor without_bias =
+      MakePack({1, 2, 3}, {x_data->data(), w_data->data(), y_data->data()}, workspace.data());
+  CHECK(cudnnBackendExecute(dnn.get(), plan.get(), without_bias.get()) ==
+        CUDNN_STATUS_BAD_PARAM_NULL_POINTER);
+}
+
+TEST_CASE("Graphs of anything else are refused") {
+  const FreshDevice device;
+  const Dnn dnn;
+  const Four sizes = {1, 4, 1, 1}, filter = {4, 4, 1, 1};
+  const bool is_virtual = GENERATE(true, false);
+  const Descriptor x = MakeTensor(1, sizes, Dense(sizes, true));
+  const Descriptor w = MakeTensor(2, filter, Dense(filter, true));
+  const Descriptor y = MakeTensor(3, sizes, Dense(sizes, true));
+  const Descriptor b = MakeTensor(4, sizes, Dense(sizes, true));
+  const Descriptor sums = MakeTensor(5, sizes, Dense(sizes, true), CUDNN_DATA_FLOAT, is_virtual);
+  const Descriptor biased = MakeTensor(6, sizes, Dense(sizes, true), CUDNN_DATA_FLOAT, true);
+  const Descriptor convolution = MakeConvolution(kNoPadding);
+  const Descriptor convolve = MakeOperation(kOperations[0], convolution, x, w, sums, 1, 0);
+  PointwiseOperation add(CUDNN_POINTWISE_ADD, sums, &b, biased);
+  PointwiseOperation relu(CUDNN_POINTWISE_RELU_FWD, biased, nullptr, y);
+  PointwiseOperation relu_of_sums(CUDNN_POINTWISE_RELU_FWD, sums, nullptr, y);
+  PointwiseOperation add_nothing(CUDNN_POINTWISE_ADD, sums, nullptr, biased);
+  for (PointwiseOperation* made : {&add, &relu, &relu_of_sums}) {
+    REQUIRE(made->operation.Finalize() == CUDNN_STATUS_SUCCESS);
+  }
+  CHECK(add_nothing.operation.Finalize() == CUDNN_STATUS_BAD_PARAM);
+  const auto finalize = [&](const std::vector<const Descriptor*>& operations) {
+    return MakeGraph(dnn, operations).Finalize();
+  };
+  CHECK(finalize({&convolve, &relu_of_sums.operation}) == CUDNN_STATUS_NOT_SUPPORTED);
+  CHECK(finalize({&convolve, &add.operation, &relu_of_sums.operation}) ==
+        CUDNN_STATUS_NOT_SUPPORTED);
+  CHECK(finalize({&add.operation}) == CUDNN_STATUS_NOT_SUPPORTED);
+  // The sums stay inside of the graph with bias and ReLU, and leave the one without.
+  CHECK(finalize({&convolve, &add.operation, &relu.operation}) ==
+        (is_virtual ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED));
+  CHECK(finalize({&convolve}) == (is_virtual ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS));
+}
+
+TEST_CASE("No engine takes tensors of several types") {
+  const FreshDevice device;
+  const Dnn dnn;
+  const Four sizes = {1, 4, 1, 1}, filter = {4, 4, 1, 1};
+  const Descriptor x = MakeTensor(1, sizes, Dense(sizes, true), CUDNN_DATA_BFLOAT16);
+  const Descriptor w = MakeTensor(2, filter, Dense(filter, true), CUDNN_DATA_FLOAT);
+  const Descriptor y = MakeTensor(3, sizes, Dense(sizes, true), CUDNN_DATA_BFLOAT16);
+  const Descriptor convolution = MakeConvolution(kNoPadding);
+  const Descriptor operation = MakeOperation(kOperations[2], convolution, x, w, y, 1, 0);
+  Descriptor graph = MakeGraph(dnn, {&operation});
+  REQUIRE(graph.Finalize() == CUDNN_STATUS_SUCCESS);
+  const auto mode = GENERATE(CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK);
+  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  Descriptor config(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  CHECK(AskForEngines(graph, mode, &heuristics, &config) == 0);
 }
 
 TEST_CASE("An execution with missing or wrong memory is refused") {
   const FreshDevice device;
   const Dnn dnn;
-  const Geometry geometry{.pad_top = 0, .pad_left = 0, .pad_bottom = 0, .pad_right = 0};
   const Four sizes = {1, 4, 1, 1}, filter = {4, 4, 1, 1};
   const Graph graph(dnn, kOperations[0], MakeTensor(1, sizes, Dense(sizes, true)),
                     MakeTensor(2, filter, Dense(filter, true)),
-                    MakeTensor(3, sizes, Dense(sizes, true)), geometry);
-  const Descriptor plan = MakePlan(dnn, graph);
+                    MakeTensor(3, sizes, Dense(sizes, true)), kNoPadding);
+  const Descriptor plan = MakePlan(dnn, graph.config);
   const Buffer x(32), w(64), y(16), workspace(WorkspaceBytes(plan));
   float on_host[4];
   const auto execute = [&](void* x, void* y, void* workspace) {
@@ -361,12 +517,11 @@ TEST_CASE("An execution with missing or wrong memory is refused") {
 TEST_CASE("A workspace that something else uses meanwhile spoils the result") {
   const FreshDevice device;
   const Dnn dnn;
-  const Geometry geometry{.pad_top = 0, .pad_left = 0, .pad_bottom = 0, .pad_right = 0};
   const Four sizes = {1, 4, 1, 1}, filter = {4, 4, 1, 1};
   const Graph graph(dnn, kOperations[0], MakeTensor(1, sizes, Dense(sizes, true)),
                     MakeTensor(2, filter, Dense(filter, true)),
-                    MakeTensor(3, sizes, Dense(sizes, true)), geometry);
-  const Descriptor plan = MakePlan(dnn, graph);
+                    MakeTensor(3, sizes, Dense(sizes, true)), kNoPadding);
+  const Descriptor plan = MakePlan(dnn, graph.config);
   const Buffer x(std::vector<float>(4, 1)), w(std::vector<float>(16, 1)), y(16);
   const Buffer workspace(WorkspaceBytes(plan));
   const bool shared = GENERATE(false, true);
@@ -380,12 +535,11 @@ TEST_CASE("A workspace that something else uses meanwhile spoils the result") {
 TEST_CASE("A plan whose tensors are gone is refused") {
   const FreshDevice device;
   const Dnn dnn;
-  const Geometry geometry{.pad_top = 0, .pad_left = 0, .pad_bottom = 0, .pad_right = 0};
   const Four sizes = {1, 4, 1, 1}, filter = {4, 4, 1, 1};
   Graph graph(dnn, kOperations[0], MakeTensor(1, sizes, Dense(sizes, true)),
               MakeTensor(2, filter, Dense(filter, true)), MakeTensor(3, sizes, Dense(sizes, true)),
-              geometry);
-  const Descriptor plan = MakePlan(dnn, graph);
+              kNoPadding);
+  const Descriptor plan = MakePlan(dnn, graph.config);
   const Buffer buffer(64), workspace(WorkspaceBytes(plan));
   const Descriptor pack =
       MakePack({1, 2, 3}, {buffer.data(), buffer.data(), buffer.data()}, workspace.data());
@@ -427,7 +581,7 @@ TEST_CASE("Sizes that do not fit one another are refused") {
   const Descriptor w = MakeTensor(2, {6, 4, 3, 3}, Dense({6, 4, 3, 3}, true));
   const Four y_sizes = GENERATE(Four{1, 6, 8, 8}, Four{1, 5, 6, 6}, Four{2, 6, 6, 6});
   const Descriptor y = MakeTensor(3, y_sizes, Dense(y_sizes, true));
-  const Descriptor convolution = MakeConvolution({0, 0, 0, 0, 1, 1});
+  const Descriptor convolution = MakeConvolution(kNoPadding);
   const Operation& names = kOperations[0];
   Descriptor operation(names.type);
   operation.Set<float>(names.alpha, CUDNN_TYPE_FLOAT, {1});

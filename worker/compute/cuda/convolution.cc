@@ -26,6 +26,8 @@ class CudaConvolution : public CudaLayer {
 
   bool FuseRelu() override {
     bias_->FuseRelu();
+    if (!spec_.bias()) return true;
+    fused_bias_ = context_.memory->Declare(output_.shape.channels * BytesOf(context_.type()));
     return true;
   }
 
@@ -38,28 +40,12 @@ class CudaConvolution : public CudaLayer {
                                   .kernel = spec_.kernel(),
                                   .stride = spec_.stride(),
                                   .padding = spec_.padding()};
-    forward_ = planner->Plan(problem, {input_.value->data, weights_->data, output_.value->data});
-
+    forward_ = PlanForward(planner, problem);
     problem.pass = ConvolutionProblem::kWeightGradient;
-    const ConvolutionArguments arguments = {input_.value->data, context_.scratch->data,
-                                            output_.gradient->data};
-    weight_gradient_ = planner->TryPlan(problem, arguments);
-    if (context_.type() != ElementType::kFloat32) {
-      // Sums of products of 16 bits may leave an engine in 32 bits or rounded once. The former are
-      // worth a little time.
-      problem.weight_type = context_.type();
-      std::optional<Convolution> rounded = planner->TryPlan(problem, arguments);
-      if (rounded.has_value() && (!weight_gradient_.has_value() ||
-                                  rounded->seconds() < 0.9 * weight_gradient_->seconds())) {
-        weight_gradient_ = std::move(rounded);
-        weight_gradient_type_ = problem.weight_type;
-      }
-    }
-    if (!weight_gradient_.has_value()) planner->Refuse(problem);
-
+    weight_gradient_ = planner->Plan(
+        problem, {input_.value->data, context_.scratch->data, output_.gradient->data});
     if (input_.gradient == nullptr) return;
     problem.pass = ConvolutionProblem::kInputGradient;
-    problem.weight_type = ElementType::kFloat32;
     input_gradient_ =
         planner->Plan(problem, {input_.gradient->data, weights_->data, output_.gradient->data});
   }
@@ -67,26 +53,50 @@ class CudaConvolution : public CudaLayer {
   void Forward(const CudaPass& pass) override {
     kernels::ToChannelsLast(context_.stream(), planes_, ElementType::kFloat32,
                             pass.parameters + tensor_.offset, context_.type(), weights_->data);
+    if (fused_bias_ != nullptr) {
+      kernels::Convert(context_.stream(), output_.shape.channels,
+                       pass.parameters + (&tensor_ + 1)->offset, context_.type(),
+                       fused_bias_->data);
+    }
     forward_->Run();
-    bias_->Forward(pass);
+    if (fused_bias_ == nullptr) bias_->Forward(pass);
   }
 
   void Backward(const CudaPass& pass) override {
     bias_->Backward(pass);
     weight_gradient_->Run();
-    kernels::ToPlanes(context_.stream(), planes_, weight_gradient_type_, context_.scratch->data,
+    kernels::ToPlanes(context_.stream(), planes_, context_.type(), context_.scratch->data,
                       ElementType::kFloat32, pass.gradients + tensor_.offset);
     if (input_gradient_.has_value()) input_gradient_->Run();
   }
 
  private:
+  // With bias and ReLU in cuDNN's pass over the memory where that is the faster way.
+  Convolution PlanForward(ConvolutionPlanner* planner, ConvolutionProblem problem) {
+    ConvolutionArguments arguments = {input_.value->data, weights_->data, output_.value->data};
+    Convolution plain = planner->Plan(problem, arguments);
+    if (fused_bias_ == nullptr) return plain;
+    const double bias_seconds = planner->Time([&] {
+      kernels::AddBias(context_.stream(), context_.type(), RowsOf(output_), output_.shape.channels,
+                       /*bias=*/nullptr, /*relu=*/true, output_.value->data);
+    });
+    problem.pass = ConvolutionProblem::kForwardBiasRelu;
+    arguments.bias = fused_bias_->data;
+    std::optional<Convolution> fused = planner->TryPlan(problem, arguments);
+    if (fused.has_value() && fused->seconds() <= plain.seconds() + bias_seconds) {
+      return *std::move(fused);
+    }
+    fused_bias_ = nullptr;
+    return plain;
+  }
+
   const Conv2d& spec_;
   const Tensor& tensor_;        // the weights; the bias follows them
   const Planes planes_;         // of the weights
   const CudaArrayPtr weights_;  // channels-last, from Forward for Backward
   std::optional<Bias> bias_;
+  CudaArrayPtr fused_bias_;  // as forward_ reads it; null where forward_ leaves it to bias_
   std::optional<Convolution> forward_, weight_gradient_, input_gradient_;
-  ElementType weight_gradient_type_ = ElementType::kFloat32;
 };
 
 }  // namespace

@@ -15,14 +15,30 @@ namespace {
 
 constexpr int kTimedRuns = 3;
 
-// The names of the three tensors in a graph and its arguments.
+// The names of the tensors in a graph and its arguments.
 constexpr int64_t kInputId = 1;
 constexpr int64_t kWeightsId = 2;
 constexpr int64_t kOutputId = 3;
+constexpr int64_t kBiasId = 4;
+// Those that no memory holds: the convolution's sums, and what the bias makes of them.
+constexpr int64_t kSumsId = 5;
+constexpr int64_t kBiasedId = 6;
 
 void Set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
          cudnnBackendAttributeType_t type, const std::vector<int64_t>& values) {
   Check(cudnnBackendSetAttribute(descriptor.get(), name, type, values.size(), values.data()),
+        "describing a convolution");
+}
+
+void Set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
+         const std::vector<CudnnDescriptor>& values) {
+  std::vector<cudnnBackendDescriptor_t> pointers;
+  for (const CudnnDescriptor& value : values) {
+    pointers.push_back(value.get());
+    descriptor.Keep(value);
+  }
+  Check(cudnnBackendSetAttribute(descriptor.get(), name, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 pointers.size(), pointers.data()),
         "describing a convolution");
 }
 
@@ -31,12 +47,6 @@ void Set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
          cudnnBackendAttributeType_t type, const T& value) {
   Check(cudnnBackendSetAttribute(descriptor.get(), name, type, 1, &value),
         "describing a convolution");
-}
-
-void Set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
-         const CudnnDescriptor& value) {
-  Set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, value.get());
-  descriptor.Keep(value);
 }
 
 void Finalize(const CudnnDescriptor& descriptor) {
@@ -48,7 +58,9 @@ cudnnDataType_t DataType(ElementType type) {
 }
 
 // [images, channels, height, width] in cuDNN's order of the dimensions, channels-last in memory.
-CudnnDescriptor Tensor(int64_t id, ElementType type, int64_t images, const Shape3& shape) {
+// Virtual: between two operations, in no memory.
+CudnnDescriptor Tensor(int64_t id, ElementType type, int64_t images, const Shape3& shape,
+                       bool is_virtual = false) {
   const CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   Set(tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
   Set(tensor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, DataType(type));
@@ -57,11 +69,12 @@ CudnnDescriptor Tensor(int64_t id, ElementType type, int64_t images, const Shape
       std::vector<int64_t>{images, shape.channels, shape.height, shape.width});
   Set(tensor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64,
       std::vector<int64_t>{shape.size(), 1, shape.width * shape.channels, shape.channels});
+  Set(tensor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, is_virtual);
   Finalize(tensor);
   return tensor;
 }
 
-CudnnDescriptor Convolve(const ConvolutionProblem& problem) {
+CudnnDescriptor Geometry(const ConvolutionProblem& problem) {
   const CudnnDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   const std::vector<int64_t> strides(2, problem.stride);
   const std::vector<int64_t> padding(2, problem.padding);
@@ -87,6 +100,7 @@ struct OperationNames {
 OperationNames NamesOf(ConvolutionProblem::Pass pass) {
   switch (pass) {
     case ConvolutionProblem::kForward:
+    case ConvolutionProblem::kForwardBiasRelu:
       return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
               CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
@@ -114,24 +128,57 @@ OperationNames NamesOf(ConvolutionProblem::Pass pass) {
           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 }
 
-CudnnDescriptor Graph(cudnnHandle_t handle, const ConvolutionProblem& problem) {
+CudnnDescriptor Convolve(const ConvolutionProblem& problem, const CudnnDescriptor& output) {
   const OperationNames names = NamesOf(problem.pass);
-  const bool weight_gradient = problem.pass == ConvolutionProblem::kWeightGradient;
   const Shape3 weights = {problem.input.channels, problem.kernel, problem.kernel};
   const CudnnDescriptor operation(names.operation);
-  Set(operation, names.convolution, Convolve(problem));
-  Set(operation, names.input, Tensor(kInputId, problem.type, problem.images, problem.input));
+  Set(operation, names.convolution, {Geometry(problem)});
+  Set(operation, names.input, {Tensor(kInputId, problem.type, problem.images, problem.input)});
   Set(operation, names.weights,
-      Tensor(kWeightsId, weight_gradient ? problem.weight_type : problem.type,
-             problem.output.channels, weights));
-  Set(operation, names.output, Tensor(kOutputId, problem.type, problem.images, problem.output));
+      {Tensor(kWeightsId, problem.type, problem.output.channels, weights)});
+  Set(operation, names.output, {output});
   Set(operation, names.alpha, CUDNN_TYPE_FLOAT, 1.0f);
   Set(operation, names.beta, CUDNN_TYPE_FLOAT, 0.0f);
   Finalize(operation);
+  return operation;
+}
 
+// output = mode(input) or mode(input, other), element by element; `other` may be empty.
+CudnnDescriptor Pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& input,
+                          const CudnnDescriptor& other, const CudnnDescriptor& output) {
+  const CudnnDescriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  Set(function, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
+  Set(function, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  Set(function, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
+      CUDNN_PROPAGATE_NAN);
+  Finalize(function);
+  const CudnnDescriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  Set(operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, {function});
+  Set(operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, {input});
+  if (other) Set(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, {other});
+  Set(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, {output});
+  Finalize(operation);
+  return operation;
+}
+
+std::vector<CudnnDescriptor> OperationsOf(const ConvolutionProblem& problem) {
+  const CudnnDescriptor output = Tensor(kOutputId, problem.type, problem.images, problem.output);
+  if (problem.pass != ConvolutionProblem::kForwardBiasRelu) return {Convolve(problem, output)};
+  const auto between = [&](int64_t id) {
+    return Tensor(id, ElementType::kFloat32, problem.images, problem.output, /*is_virtual=*/true);
+  };
+  const CudnnDescriptor sums = between(kSumsId);
+  const CudnnDescriptor biased = between(kBiasedId);
+  const CudnnDescriptor bias =
+      Tensor(kBiasId, problem.type, /*images=*/1, {problem.output.channels, 1, 1});
+  return {Convolve(problem, sums), Pointwise(CUDNN_POINTWISE_ADD, sums, bias, biased),
+          Pointwise(CUDNN_POINTWISE_RELU_FWD, biased, {}, output)};
+}
+
+CudnnDescriptor Graph(cudnnHandle_t handle, const ConvolutionProblem& problem) {
   const CudnnDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   Set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
-  Set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
+  Set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, OperationsOf(problem));
   Finalize(graph);
   return graph;
 }
@@ -153,11 +200,10 @@ bool IsAllowed(const CudnnDescriptor& configuration, const CudaDevice& device) {
     return std::find(notes.begin(), end, note) != end;
   };
   if (device.deterministic() && has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
-  if (device.precision() == Precision::kBfloat16) return true;
-  if (has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;  // to 16 bits
-  if (device.precision() == Precision::kTf32) return true;
+  if (has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;          // to 16 bits
+  if (has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;  // sums of 16 bits
+  if (device.precision() != Precision::kFloat32) return true;
   return !has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) && !has(CUDNN_NUMERICAL_NOTE_FFT) &&
-         !has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) &&
          !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4) &&
          !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) &&
          !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
@@ -167,7 +213,7 @@ bool IsAllowed(const CudnnDescriptor& configuration, const CudaDevice& device) {
 std::vector<CudnnDescriptor> Recommended(const CudnnDescriptor& graph,
                                          cudnnBackendHeurMode_t mode) {
   const CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  Set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  Set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, {graph});
   Set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
   if (cudnnBackendFinalize(heuristics.get()) != CUDNN_STATUS_SUCCESS) return {};  // it has none
   int64_t count = 0;
@@ -193,7 +239,7 @@ std::vector<CudnnDescriptor> Recommended(const CudnnDescriptor& graph,
 CudnnDescriptor MakePlan(const CudaDevice& device, const CudnnDescriptor& configuration) {
   const CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   Set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, device.cudnn());
-  Set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
+  Set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, {configuration});
   if (cudnnBackendFinalize(plan.get()) != CUDNN_STATUS_SUCCESS) return {};
   int64_t workspace = 0;
   int64_t count = 0;
@@ -204,34 +250,20 @@ CudnnDescriptor MakePlan(const CudaDevice& device, const CudnnDescriptor& config
 }
 
 CudnnDescriptor PackArguments(const CudaDevice& device, const ConvolutionArguments& arguments) {
+  std::vector<int64_t> ids = {kInputId, kWeightsId, kOutputId};
+  std::vector<void*> pointers = {arguments.input, arguments.weights, arguments.output};
+  if (arguments.bias != nullptr) {
+    ids.push_back(kBiasId);
+    pointers.push_back(arguments.bias);
+  }
   const CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  const std::array<void*, 3> pointers = {arguments.input, arguments.weights, arguments.output};
-  Set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
-      std::vector<int64_t>{kInputId, kWeightsId, kOutputId});
+  Set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, ids);
   Check(cudnnBackendSetAttribute(pack.get(), CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
                                  CUDNN_TYPE_VOID_PTR, pointers.size(), pointers.data()),
         "describing a convolution");
   Set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, device.workspace());
   Finalize(pack);
   return pack;
-}
-
-// Seconds of the fastest of `runs` after a first one, or 0 for none; empty where the engine fails.
-std::optional<double> TimePlan(const CudaDevice& device, const CudnnDescriptor& plan,
-                               const CudnnDescriptor& arguments, int runs) {
-  CudaEvent begin(/*timing=*/true);
-  CudaEvent end(/*timing=*/true);
-  double fastest = runs == 0 ? 0 : std::numeric_limits<double>::infinity();
-  for (int run = 0; run <= runs; ++run) {
-    begin.Record(device.compute());
-    if (cudnnBackendExecute(device.cudnn(), plan.get(), arguments.get()) != CUDNN_STATUS_SUCCESS) {
-      return std::nullopt;
-    }
-    end.Record(device.compute());
-    end.Await();
-    if (run > 0) fastest = std::min(fastest, CudaEvent::SecondsBetween(begin, end));
-  }
-  return fastest;
 }
 
 }  // namespace
@@ -242,7 +274,8 @@ CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type)
 }
 
 std::string ConvolutionProblem::ToString() const {
-  constexpr const char* kNames[] = {"forward pass", "input gradient", "weight gradient"};
+  constexpr const char* kNames[] = {"forward pass", "forward pass with bias and ReLU",
+                                    "input gradient", "weight gradient"};
   return std::string(kNames[pass]) + " of a convolution, " + std::to_string(images) + " x " +
          input.ToString() + " to " + output.ToString() + ", kernel " + std::to_string(kernel) +
          ", stride " + std::to_string(stride) + ", padding " + std::to_string(padding) +
@@ -264,11 +297,7 @@ void Convolution::Run() const {
 Convolution ConvolutionPlanner::Plan(const ConvolutionProblem& problem,
                                      const ConvolutionArguments& arguments) {
   std::optional<Convolution> planned = TryPlan(problem, arguments);
-  if (!planned.has_value()) Refuse(problem);
-  return *std::move(planned);
-}
-
-void ConvolutionPlanner::Refuse(const ConvolutionProblem& problem) const {
+  if (planned.has_value()) return *std::move(planned);
   throw CudaError(CudaError::Kind::kOther, "cuDNN has no engine for the " + problem.ToString() +
                                                " with at most " +
                                                std::to_string(device_->workspace_bytes()) +
@@ -284,26 +313,43 @@ std::optional<Convolution> ConvolutionPlanner::TryPlan(const ConvolutionProblem&
   return Convolution(device_, plan, arguments);
 }
 
+double ConvolutionPlanner::Time(const std::function<void()>& queue) const {
+  const int runs = device_->timed_engines() == 1 ? 0 : kTimedRuns;
+  CudaEvent begin(/*timing=*/true);
+  CudaEvent end(/*timing=*/true);
+  double fastest = runs == 0 ? 0 : std::numeric_limits<double>::infinity();
+  for (int run = 0; run <= runs; ++run) {
+    begin.Record(device_->compute());
+    queue();
+    end.Record(device_->compute());
+    end.Await();
+    if (run > 0) fastest = std::min(fastest, CudaEvent::SecondsBetween(begin, end));
+  }
+  return fastest;
+}
+
 Convolution::Plan ConvolutionPlanner::Fastest(const ConvolutionProblem& problem,
                                               const ConvolutionArguments& arguments) const {
   const CudnnDescriptor graph = Graph(device_->cudnn(), problem);
   const CudnnDescriptor pack = PackArguments(*device_, arguments);
-  const int wanted = device_->timed_engines();
   Convolution::Plan fastest;
   // The fallback engines take what the others do not.
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     int timed = 0;
     for (const CudnnDescriptor& configuration : Recommended(graph, mode)) {
-      if (timed == wanted) break;
+      if (timed == device_->timed_engines()) break;
       if (!IsAllowed(configuration, *device_)) continue;
       const CudnnDescriptor plan = MakePlan(*device_, configuration);
       if (!plan) continue;
-      const std::optional<double> seconds =
-          TimePlan(*device_, plan, pack, wanted == 1 ? 0 : kTimedRuns);
-      if (!seconds.has_value()) continue;
+      bool runs = true;
+      const double seconds = Time([&] {
+        runs = runs && cudnnBackendExecute(device_->cudnn(), plan.get(), pack.get()) ==
+                           CUDNN_STATUS_SUCCESS;
+      });
+      if (!runs) continue;
       ++timed;
-      if (fastest.descriptor && *seconds >= fastest.seconds) continue;
-      fastest = {plan, *seconds};
+      if (fastest.descriptor && seconds >= fastest.seconds) continue;
+      fastest = {plan, seconds};
     }
     if (fastest.descriptor) break;
   }

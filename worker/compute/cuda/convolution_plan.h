@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,14 +39,14 @@ class CudnnDescriptor {
   std::shared_ptr<Held> held_;
 };
 
-// One pass of a convolution, a graph of one operation to cuDNN. Activations and weights are
+// One pass of a convolution, a graph of operations to cuDNN. Activations and weights are
 // channels-last; weights are [outputs, kernel, kernel, inputs].
 struct ConvolutionProblem {
-  enum Pass { kForward, kInputGradient, kWeightGradient };
+  // kForwardBiasRelu: max(convolution + bias, 0), rounded once.
+  enum Pass { kForward, kForwardBiasRelu, kInputGradient, kWeightGradient };
 
   Pass pass = kForward;
-  ElementType type = ElementType::kFloat32;         // of activations and weights
-  ElementType weight_type = ElementType::kFloat32;  // of the weight gradient, in its pass
+  ElementType type = ElementType::kFloat32;  // of all tensors; sums are float32
   int64_t images = 0;
   Shape3 input;
   Shape3 output;
@@ -53,7 +54,7 @@ struct ConvolutionProblem {
 
   std::string ToString() const;  // "forward pass, 64 x 3x224x224 to 64x224x224, kernel 3"
   auto Key() const {
-    return std::tuple(pass, type, weight_type, images, input.channels, input.height, input.width,
+    return std::tuple(pass, type, images, input.channels, input.height, input.width,
                       output.channels, output.height, output.width, kernel, stride, padding);
   }
   friend bool operator<(const ConvolutionProblem& a, const ConvolutionProblem& b) {
@@ -61,11 +62,12 @@ struct ConvolutionProblem {
   }
 };
 
-// The tensors of a pass: two are read, the third is written.
+// The tensors of a pass: one of the first three is written, the others are read.
 struct ConvolutionArguments {
   void* input = nullptr;    // or its gradient
   void* weights = nullptr;  // or their gradient
   void* output = nullptr;   // or its gradient
+  void* bias = nullptr;     // where the pass adds one
 };
 
 // A pass by the engine that was fastest, on fixed arguments.
@@ -105,8 +107,9 @@ class ConvolutionPlanner {
   // The same, empty where none does.
   std::optional<Convolution> TryPlan(const ConvolutionProblem& problem,
                                      const ConvolutionArguments& arguments);
-  // Throws the error of a problem that no engine takes.
-  [[noreturn]] void Refuse(const ConvolutionProblem& problem) const;
+  // Seconds that the work takes which `queue` puts on the compute stream: the fastest of a few runs
+  // after a first one. 0, after that one, where the device's options say that nothing is timed.
+  double Time(const std::function<void()>& queue) const;
 
  private:
   Convolution::Plan Fastest(const ConvolutionProblem& problem,
