@@ -41,8 +41,9 @@ std::string WireConfig(const WireLayout& layout, const std::string& folder) {
   }
   const std::string& encoding = Encoding_Name(layout.encoding);
   return absl::StrCat(text, " exchange { gradient_encoding: ", encoding,
-                      " parameter_encoding: ", encoding, " } limits { ",
-                      absl::StrJoin(layout.limits, " "), " }");
+                      " parameter_encoding: ", encoding,
+                      " shared_memory: ", layout.transport == "shared" && layout.system != kRawSystem ? "true" : "false",
+                      " } limits { ", absl::StrJoin(layout.limits, " "), " }");
 }
 
 absl::StatusOr<std::unique_ptr<WireCluster>> WireCluster::Start(const WireLayout& layout,

@@ -20,7 +20,7 @@ inline constexpr char kRawSystem[] = "raw";
 struct WireLayout {
   std::string system = kPsSystem;
   std::string model;      // ModelSpec, text format
-  std::string transport;  // "tcp" or "unix"
+  std::string transport;  // "tcp", "unix" or "shared": headers by TCP, data in memory of both
   int workers = 1;
   int shards = 1;
   std::vector<std::string> limits;  // "connections: 4", for the config's limits

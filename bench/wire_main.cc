@@ -84,12 +84,12 @@ absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
       "shards", command.shards, command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4});
   if (!shards.ok()) return shards.status();
   options.shards = *shards;
-  options.transports = {"tcp", "unix"};
+  options.transports = {"tcp", "unix", "shared"};
   if (!command.transports.empty()) options.transports = absl::StrSplit(command.transports, ',');
   for (const std::string& transport : options.transports) {
-    if (transport != "tcp" && transport != "unix") {
+    if (transport != "tcp" && transport != "unix" && transport != "shared") {
       return absl::InvalidArgumentError(
-          absl::StrCat("--transports: \"", transport, "\" is not tcp or unix"));
+          absl::StrCat("--transports: \"", transport, "\" is not tcp, unix or shared"));
     }
   }
   if (!ps::Encoding_Parse(absl::AsciiStrToUpper(command.encoding), &options.encoding)) {
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
       {.name = "shards", .value = "LIST", .help = "default 1,2,4", .target = &command.shards},
       {.name = "transports",
        .value = "LIST",
-       .help = "tcp, unix or both, which is the default",
+       .help = "of tcp, unix and shared; default all",
        .target = &command.transports},
       {.name = "repeat",
        .value = "N",

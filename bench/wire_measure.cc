@@ -127,8 +127,10 @@ class Measurement {
     }
     for (int shard = 0; shard < shards; ++shard) {
       const int64_t parameters = config->plan().shard_parameters(shard) * 4;
+      // Where memory is shared it has mapped each worker's gradients and parameters.
+      const int shared = transport == "shared" ? 2 * workers : 0;
       result.shard_needs_bytes =
-          std::max(result.shard_needs_bytes, workers > 1 ? 2 * parameters : parameters);
+          std::max(result.shard_needs_bytes, ((workers > 1 ? 2 : 1) + shared) * parameters);
     }
     const int64_t needs = NeedsBytes(result.layout);
     const int64_t available = AvailableBytes();

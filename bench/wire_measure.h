@@ -41,7 +41,8 @@ struct GoodputResult {
   // Of the raw baseline: the fastest of what was tried.
   int64_t raw_chunk_bytes = 0;
   int raw_socket_buffer_bytes = 0;
-  // What a shard must have: the largest one's parameters, sums and optimizer state.
+  // What a shard must have: the largest one's parameters, sums and optimizer state, and what it
+  // shares of the workers' memory.
   int64_t shard_needs_bytes = 0;
   std::string skipped;  // why there are no samples
 };

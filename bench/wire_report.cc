@@ -61,6 +61,7 @@ Json Headline(const WireResults& results) {
   Json headline = Json::object();
   const GoodputResult* tcp = Find(results, "tcp", 1, 1);
   const GoodputResult* local = Find(results, "unix", 1, 1);
+  const GoodputResult* shared = Find(results, "shared", 1, 1);
   const GoodputResult* eight = Find(results, "tcp", 8, 1);
   const GoodputResult* one = tcp != nullptr ? tcp : local;
   if (one != nullptr) {
@@ -72,6 +73,9 @@ Json Headline(const WireResults& results) {
   }
   if (tcp != nullptr && local != nullptr) {
     headline["unix_over_tcp"] = MedianRatio(local->ps.goodput, tcp->ps.goodput);
+  }
+  if (tcp != nullptr && shared != nullptr) {
+    headline["shared_over_tcp"] = MedianRatio(shared->ps.goodput, tcp->ps.goodput);
   }
   if (eight != nullptr) {
     headline["eight_workers_over_one"] =
@@ -144,13 +148,13 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
                   "\nPush-pull of all parameters: GB/s of gradients in and parameters out, and CPU "
                   "seconds per GB;\nmedian (smallest-largest window), ps and raw sockets in turn; "
                   "the ratio window by window\n");
-  constexpr char kRow[] = "%-5s %2s x %-2s  %-19s %-19s %5s   %-17s %-17s %5s\n";
+  constexpr char kRow[] = "%-6s %2s x %-2s  %-19s %-19s %5s   %-17s %-17s %5s\n";
   absl::StrAppendFormat(&text, kRow, "", "W", "S", "ps GB/s", "raw GB/s", "ratio", "ps CPU s/GB",
                         "raw CPU s/GB", "ratio");
   for (const GoodputResult& result : results.goodput) {
     const WireLayout& layout = result.layout;
     if (!result.skipped.empty()) {
-      absl::StrAppendFormat(&text, "%-5s %2d x %-2d  skipped: %s\n", layout.transport,
+      absl::StrAppendFormat(&text, "%-6s %2d x %-2d  skipped: %s\n", layout.transport,
                             layout.workers, layout.shards, result.skipped);
       continue;
     }
@@ -166,7 +170,7 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
       &text,
       "\nAn iteration: MB (10^6 bytes) moved by all workers, both directions as encoded, "
       "and seconds\n");
-  constexpr char kIterationRow[] = "%-5s %2s x %-2s  %10s %10s %5s   %-19s %-19s %5s\n";
+  constexpr char kIterationRow[] = "%-6s %2s x %-2s  %10s %10s %5s   %-19s %-19s %5s\n";
   absl::StrAppendFormat(&text, kIterationRow, "", "W", "S", "ps MB", "raw MB", "ratio", "ps s",
                         "raw s", "ratio");
   for (const GoodputResult& result : results.goodput) {
@@ -182,11 +186,12 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
         absl::StrFormat("%.2f", MedianRatio(ps.iteration_seconds, raw.iteration_seconds)));
   }
 
-  absl::StrAppend(&text,
-                  "\nResident memory in MB (10^6 bytes): the largest shard, what its parameters, "
-                  "sums and optimizer\nstate need; the largest worker beyond its two buffers, and "
-                  "what connecting and exchanging added\n");
-  constexpr char kMemoryRow[] = "%-5s %2s x %-2s  %10s %10s %10s %10s %10s\n";
+  absl::StrAppend(
+      &text,
+      "\nResident memory in MB (10^6 bytes): the largest shard, what its parameters, "
+      "sums, optimizer state\nand shared memory need; the largest worker beyond its two "
+      "buffers, and what connecting and\nexchanging added\n");
+  constexpr char kMemoryRow[] = "%-6s %2s x %-2s  %10s %10s %10s %10s %10s\n";
   absl::StrAppendFormat(&text, kMemoryRow, "", "W", "S", "shard", "needs", "beyond", "worker",
                         "exchange");
   for (const GoodputResult& result : results.goodput) {
@@ -201,7 +206,7 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
   }
 
   absl::StrAppend(&text, "\nLatency in microseconds, one worker and one shard\n");
-  constexpr char kLatencyRow[] = "%-5s %9s  %9s %9s   %10s %10s   %9s\n";
+  constexpr char kLatencyRow[] = "%-6s %9s  %9s %9s   %10s %10s   %9s\n";
   absl::StrAppendFormat(&text, kLatencyRow, "", "bytes", "p50", "p99", "call p50", "call p99",
                         "p50 ratio");
   for (const LatencyResult& result : results.latency) {
@@ -219,7 +224,7 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results) {
                     "choice)\n");
   }
   for (const RawCandidate& candidate : results.candidates) {
-    absl::StrAppendFormat(&text, "%-5s chunk %8d  buffer %8d  %.2f GB/s\n", candidate.transport,
+    absl::StrAppendFormat(&text, "%-6s chunk %8d  buffer %8d  %.2f GB/s\n", candidate.transport,
                           candidate.chunk_bytes, candidate.socket_buffer_bytes,
                           candidate.goodput * 1e-9);
   }

@@ -20,7 +20,6 @@
 #include "common/channel_options.h"
 #include "common/clock.h"
 #include "common/config.h"
-#include "common/float_buffer.h"
 #include "common/process_setup.h"
 #include "server/server.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -68,13 +67,11 @@ class Worker {
 
  private:
   absl::Status Start() {
-    for (FloatBuffer* buffer : {&gradients_, &parameters_}) {
-      absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(config_.model().buffer_size());
-      if (!allocated.ok()) return allocated.status();
-      *buffer = *std::move(allocated);
-    }
-    FillWireGradient(role_.index, gradients_.span());
-    const absl::Span<float> parameters = parameters_.span();
+    absl::StatusOr<Exchange::Buffers> allocated = Exchange::AllocateBuffers(config_, addresses_);
+    if (!allocated.ok()) return allocated.status();
+    buffers_ = *std::move(allocated);
+    FillWireGradient(role_.index, buffers_.gradients.span());
+    const absl::Span<float> parameters = buffers_.parameters.span();
     std::fill(parameters.begin(), parameters.end(), 0.0f);
     const absl::StatusOr<int64_t> resident = ResidentBytes(getpid());
     if (!resident.ok()) return resident.status();
@@ -89,8 +86,8 @@ class Worker {
       if (raw.ok()) raw_ = *std::move(raw);
       return raw.status();
     }
-    auto exchange =
-        Exchange::Connect({.config = &config_, .rank = role_.index, .addresses = addresses_});
+    auto exchange = Exchange::Connect(
+        {.config = &config_, .rank = role_.index, .addresses = addresses_, .buffers = &buffers_});
     if (exchange.ok()) exchange_ = *std::move(exchange);
     return exchange.status();
   }
@@ -101,7 +98,7 @@ class Worker {
 
   absl::StatusOr<std::string> Obey(const std::vector<std::string>& command) {
     if (command[0] == "verify") {
-      absl::Status status = VerifyParameters(config_, iteration_, parameters_.span());
+      absl::Status status = VerifyParameters(config_, iteration_, buffers_.parameters.span());
       if (!status.ok()) return status;
       return std::string("verified");
     }
@@ -115,8 +112,9 @@ class Worker {
 
   absl::Status PushPull() {
     const int64_t iteration = iteration_++;
-    if (raw_ != nullptr) return raw_->PushPull(gradients_.span(), parameters_.span());
-    return exchange_->PushPull(iteration, gradients_.span(), parameters_.span());
+    if (raw_ != nullptr)
+      return raw_->PushPull(buffers_.gradients.span(), buffers_.parameters.span());
+    return exchange_->PushPull(iteration, buffers_.gradients.span(), buffers_.parameters.span());
   }
 
   absl::StatusOr<std::string> RunIterations(int count) {
@@ -156,8 +154,7 @@ class Worker {
   const Config& config_;
   const std::vector<std::string> addresses_;
   WireControl control_;
-  FloatBuffer gradients_;
-  FloatBuffer parameters_;
+  Exchange::Buffers buffers_;
   int64_t iteration_ = 0;
   // One of the two. Declared after the buffers, which it uses to its end.
   std::unique_ptr<RawWorker> raw_;

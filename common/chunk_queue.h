@@ -6,15 +6,23 @@
 #include <map>
 #include <utility>
 
+#include "proto/config.pb.h"
+
 namespace ps {
 
-// In which order chunks leave that wait to be sent.
+// In which order chunks have their turn.
 enum class ChunkOrder {
   kArrival,   // first in, first out
   kPriority,  // the smallest id first: what the next forward pass needs first
 };
 
-// Chunks that wait to be sent, each with what else is to be said of it. Not thread-safe.
+// Of a run.
+inline ChunkOrder ChunkOrderOf(const ExchangeConfig& exchange) {
+  return exchange.schedule() == ExchangeConfig::FULL ? ChunkOrder::kPriority : ChunkOrder::kArrival;
+}
+
+// Chunks that wait to be sent, or to be worked on, each with what else is to be said of it. Not
+// thread-safe.
 template <typename Item>
 class ChunkQueue {
  public:

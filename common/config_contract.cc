@@ -125,6 +125,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
   config.mutable_compute()->mutable_cuda()->clear_device();
   config.mutable_compute()->mutable_cuda()->clear_workspace_bytes();
   config.mutable_compute()->mutable_cuda()->clear_timed_engines();
+  config.mutable_exchange()->clear_shared_memory();
   const int64_t chunk_bytes = config.limits().chunk_bytes();
   config.clear_limits();
   config.mutable_limits()->set_chunk_bytes(chunk_bytes);

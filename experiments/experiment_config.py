@@ -149,6 +149,8 @@ def _varied_fields(cluster):
             yield f"cluster.{field}", (
                 f"is set, but it varies from run to run, allowed: the experiment's {instead}"
             )
+    if cluster.exchange.HasField("shared_memory"):
+        yield "cluster.exchange.shared_memory", "is set, but is always false: links are measured"
 
 
 def _host_problems(hosts):

@@ -105,6 +105,7 @@ def cluster_config(experiment, run, addresses):
         shard = cluster.shard.add(address=address)
         if run.scheme == AUTO:
             shard.link_gbps = experiment.shard_link_gbps(index) / proto.time_dilation
+    cluster.exchange.shared_memory = False  # links are what is compared
     cluster.exchange.schedule = config_pb2.ExchangeConfig.Schedule.Value(run.schedule)
     cluster.training.iterations = iterations(experiment)
     if experiment.emulated:

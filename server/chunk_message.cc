@@ -24,4 +24,12 @@ grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, E
   return grpc::ByteBuffer(slices, 2);
 }
 
+grpc::ByteBuffer ChunkWrittenMessage(uint32_t chunk, uint64_t iteration, uint64_t version) {
+  const EncodedHeader header =
+      EncodeHeader(ParameterHeader{.iteration = iteration, .chunk = chunk, .version = version},
+                   /*data_bytes=*/0);
+  const grpc::Slice slice(header.data(), header.size());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
 }  // namespace ps

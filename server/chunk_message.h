@@ -19,6 +19,9 @@ enum class ChunkData {
 grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
                                        ChunkData data);
 
+// A ParameterChunk message that says of parameters that they are in the worker's memory.
+grpc::ByteBuffer ChunkWrittenMessage(uint32_t chunk, uint64_t iteration, uint64_t version);
+
 }  // namespace ps
 
 #endif  // PS_SERVER_CHUNK_MESSAGE_H_

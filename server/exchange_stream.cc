@@ -8,15 +8,17 @@
 //      `hold`, it stays there.
 //   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,
 //      and starts the write; OnWriteDone goes on to the next.
+// Where worker and shard share memory, 2 only queues the push (QueueShared), which a thread of
+// PushWorkers takes up (PushShared), and 4 writes the parameters to the worker's memory.
 
 #include "server/exchange_stream.h"
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/chunk_codec.h"
 #include "common/encoding.h"
-#include "common/received_message.h"
 #include "common/status_conversion.h"
 #include "server/chunk_message.h"
 #include "spdlog/spdlog.h"
@@ -24,19 +26,25 @@
 namespace ps {
 
 std::shared_ptr<ExchangeStream> ExchangeStream::Start(
-    Shard* shard, uint32_t worker, uint64_t incarnation,
+    Shard* shard, PushWorkers* push_workers, uint32_t worker, uint64_t incarnation,
     std::function<void(ExchangeStream*)> on_done) {
   std::shared_ptr<ExchangeStream> stream(
-      new ExchangeStream(shard, worker, incarnation, std::move(on_done)));
+      new ExchangeStream(shard, push_workers, worker, incarnation, std::move(on_done)));
   stream->self_ = stream;
-  const absl::Status opened = shard->membership().StreamOpened(worker, incarnation);
+  absl::StatusOr<std::shared_ptr<WorkerBuffers>> opened =
+      shard->membership().StreamOpened(worker, incarnation);
   stream->opened_ = opened.ok();
   if (opened.ok()) {
+    stream->shares_memory_ = *opened != nullptr;
+    {
+      absl::MutexLock lock(&stream->mutex_);
+      stream->buffers_ = *std::move(opened);
+    }
     stream->StartRead(&stream->read_);
   } else {
     // A run that fails while a worker opens its streams costs it its rank: it shall hear why.
     const absl::Status failure = shard->failure();
-    stream->End(failure.ok() ? opened : failure);
+    stream->End(failure.ok() ? opened.status() : failure);
   }
   return stream;
 }
@@ -64,8 +72,10 @@ void ExchangeStream::OnReadDone(bool ok) {
 
 void ExchangeStream::ResumeRead() {
   if (!read_paused_ || ending_ || held_bytes_ > held_bytes_limit_) return;
-  if (replies_.size() > replies_limit_ || alarm_set_) return;
-  if (const absl::Duration wait = shard_->PushWait(worker_); wait > absl::ZeroDuration()) {
+  if (replies_.size() > replies_limit_ || shared_pushes_ > replies_limit_ || alarm_set_) return;
+  // Workers whose memory is shared have nothing under way that others could do without.
+  if (const absl::Duration wait = shares_memory_ ? absl::ZeroDuration() : shard_->PushWait(worker_);
+      wait > absl::ZeroDuration()) {
     alarm_set_ = true;
     alarm_ = std::make_unique<grpc::Alarm>();  // the last one may be ringing just now
     alarm_->Set(absl::ToChronoTime(absl::Now() + wait), [self = shared_from_this()](bool) {
@@ -80,7 +90,7 @@ void ExchangeStream::ResumeRead() {
 }
 
 absl::Status ExchangeStream::HandleGradient() {
-  const auto message = std::make_shared<const ReceivedMessage>(&read_);
+  auto message = std::make_shared<const ReceivedMessage>(&read_);
   absl::StatusOr<Decoded<GradientHeader>> decoded = DecodeGradientChunk(message->segments());
   if (!decoded.ok()) return decoded.status();
   const GradientHeader& header = decoded->header;
@@ -89,19 +99,67 @@ absl::Status ExchangeStream::HandleGradient() {
                                                    " pushed on the stream of worker ", worker_,
                                                    "; each incarnation opens its own"));
   }
+  read_holds_ = header.hold;
+  std::shared_ptr<WorkerBuffers> buffers;
+  {
+    absl::MutexLock lock(&mutex_);
+    hold_ |= header.hold;
+    buffers = buffers_;
+  }
+  if (buffers != nullptr) return QueueShared(*decoded, std::move(buffers));
+  return PushReceived(std::move(message), *std::move(decoded));
+}
 
-  const size_t bytes = SegmentsSize(decoded->data);
+absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage> message,
+                                          Decoded<GradientHeader> decoded) {
+  const size_t bytes = SegmentsSize(decoded.data);
   {
     absl::MutexLock lock(&mutex_);
     held_bytes_ += bytes;
-    hold_ |= header.hold;
   }
-  read_holds_ = header.hold;
   // Whoever drops the gradient last, wherever, gives its bytes back to this stream.
   std::shared_ptr<const void> owner(message.get(), [message, stream = shared_from_this(), bytes](
                                                        const void*) { stream->Release(bytes); });
-  return shard_->Push(Gradient{header, std::move(decoded->data), std::move(owner)},
+  return shard_->Push(Gradient{decoded.header, std::move(decoded.data), std::move(owner)},
                       shared_from_this());
+}
+
+absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded,
+                                         std::shared_ptr<WorkerBuffers> buffers) {
+  const GradientHeader& header = decoded.header;
+  if (const size_t bytes = SegmentsSize(decoded.data); bytes > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker_, " pushed ", bytes, " bytes of chunk ", header.chunk,
+                     ", whose gradient is read in the worker's own memory"));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    ++shared_pushes_;
+  }
+  push_workers_->Add(header.chunk,
+                     [self = shared_from_this(), header, buffers = std::move(buffers)] {
+                       self->PushShared(header, buffers);
+                     });
+  return absl::OkStatus();
+}
+
+void ExchangeStream::PushShared(const GradientHeader& header,
+                                std::shared_ptr<WorkerBuffers> buffers) {
+  {
+    absl::MutexLock lock(&mutex_);
+    --shared_pushes_;
+    if (ending_) return;
+    ResumeRead();
+  }
+  Gradient gradient{header, {}, buffers};
+  const int index = shard_->store().IndexOf(header.chunk);
+  if (index >= 0 && !header.skip) {  // Push refuses a chunk that is not the shard's
+    const Chunk& chunk = shard_->store().chunks()[index].info();
+    const float* const first = buffers->gradients.span().data() + chunk.model_offset;
+    gradient.data = {{reinterpret_cast<const char*>(first), chunk.size * sizeof(float)}};
+  }
+  const absl::Status pushed = shard_->Push(std::move(gradient), shared_from_this());
+  if (!pushed.ok()) End(pushed);
 }
 
 void ExchangeStream::Release(size_t bytes) {
@@ -111,10 +169,23 @@ void ExchangeStream::Release(size_t bytes) {
 }
 
 void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
+  std::shared_ptr<WorkerBuffers> buffers;
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
-    replies_.Push(chunk, {chunk, iteration});
+    buffers = buffers_;
+  }
+  uint64_t version = 0;
+  if (buffers != nullptr) {
+    StoredChunk& stored = shard_->store().chunks()[shard_->store().IndexOf(chunk)];
+    absl::ReaderMutexLock lock(&stored.mutex);
+    version = stored.version();
+    absl::c_copy(stored.parameters(), buffers->parameters.data() + stored.info().model_offset);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ending_) return;
+    replies_.Push(chunk, {chunk, iteration, version});
     if (hold_ || std::exchange(writing_, true)) return;
   }
   WriteNext();
@@ -157,9 +228,13 @@ void ExchangeStream::WriteNext() {
   StoredChunk& chunk = shard_->store().chunks()[shard_->store().IndexOf(next.chunk)];
   const Encoding encoding = shard_->config().proto().exchange().parameter_encoding();
   const uint64_t bytes = EncodedBytes(encoding, chunk.info().size);
-  write_ =
-      ParameterChunkMessage(chunk, next.iteration, encoding,
-                            shard_->RepliesMayBorrow() ? ChunkData::kBorrow : ChunkData::kCopy);
+  if (shares_memory_) {
+    write_ = ChunkWrittenMessage(next.chunk, next.iteration, next.version);
+  } else {
+    write_ =
+        ParameterChunkMessage(chunk, next.iteration, encoding,
+                              shard_->RepliesMayBorrow() ? ChunkData::kBorrow : ChunkData::kCopy);
+  }
   ++shard_->counters().pulls;
   shard_->counters().bytes_out += bytes;
   shard_->membership().CountReply(worker_, bytes);
@@ -181,6 +256,10 @@ void ExchangeStream::OnDone() {
   if (opened_ && shard_->membership().StreamClosed(worker_, incarnation_)) {
     if (shard_->failure().ok()) spdlog::warn("lost {}", shard_->membership().Describe(worker_));
     shard_->WorkerLost(worker_);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    buffers_.reset();
   }
   on_done_(this);
   self_.reset();

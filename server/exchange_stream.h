@@ -9,10 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/chunk_queue.h"
+#include "common/received_message.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/gradient.h"
+#include "server/push_workers.h"
 #include "server/shard.h"
 
 namespace ps {
@@ -21,11 +23,15 @@ namespace ps {
 // the parameter chunks that come back: as they come, under the schedule FULL front layers
 // first. The worker holds its rank while it lives.
 //
-// Bounds: it reads the next chunk only after the shard has dealt with the last one, and
-// not while the worker is too far ahead of others (UpdatePolicy::PushWait), nor while the
-// shard holds more than limits.held_bytes of this stream's gradients, nor
-// while more replies than the shard has chunks wait for a worker that does not read them;
-// a reply takes memory of its own only while it is being written, one at a time.
+// Where worker and shard share memory (WorkerBuffers) the messages have no data: the gradient is
+// read, and the parameters are written, where the worker has them, by PushWorkers.
+//
+// Bounds: it reads the next chunk only after the shard has dealt with the last one, and not while
+// the worker is too far ahead of others (UpdatePolicy::PushWait), nor while the shard holds more
+// than limits.held_bytes of this stream's gradients; where memory is shared, only while no more
+// pushes wait than the shard has chunks. In both cases not while more replies than the shard has
+// chunks wait for a worker that does not read them. A reply takes memory of its own only while it
+// is being written, one at a time.
 //
 // Lives, by shared_ptr, until the RPC is done and no chunk waits for it any more.
 class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
@@ -33,8 +39,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
                              public std::enable_shared_from_this<ExchangeStream> {
  public:
   // Starts reading, or ends the RPC at once where this incarnation does not hold the rank.
-  // `shard` must outlive the RPC; `on_done` is called at its end.
-  static std::shared_ptr<ExchangeStream> Start(Shard* shard, uint32_t worker, uint64_t incarnation,
+  // `shard` and `push_workers` must outlive the RPC; `on_done` is called at its end.
+  static std::shared_ptr<ExchangeStream> Start(Shard* shard, PushWorkers* push_workers,
+                                               uint32_t worker, uint64_t incarnation,
                                                std::function<void(ExchangeStream*)> on_done);
 
   // Ends the RPC with `status` after the write under way. Idempotent: the first one counts.
@@ -46,27 +53,32 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   struct PendingReply {
     uint32_t chunk;
     uint64_t iteration;
+    uint64_t version;  // of what was written to the worker's memory
   };
 
-  ExchangeStream(Shard* shard, uint32_t worker, uint64_t incarnation,
+  ExchangeStream(Shard* shard, PushWorkers* push_workers, uint32_t worker, uint64_t incarnation,
                  std::function<void(ExchangeStream*)> on_done)
       : shard_(shard),
+        push_workers_(push_workers),
         worker_(worker),
         incarnation_(incarnation),
         held_bytes_limit_(shard->config().proto().limits().held_bytes()),
         replies_limit_(shard->store().chunks().size()),
         on_done_(std::move(on_done)),
-        replies_(shard->config().proto().exchange().schedule() == ExchangeConfig::FULL
-                     ? ChunkOrder::kPriority
-                     : ChunkOrder::kArrival) {}
+        replies_(ChunkOrderOf(shard->config().proto().exchange())) {}
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
-  // Decodes `read_` and pushes it.
+  // Decodes `read_` and pushes it, or has it pushed.
   absl::Status HandleGradient();
+  absl::Status PushReceived(std::shared_ptr<const ReceivedMessage> message,
+                            Decoded<GradientHeader> decoded);
+  absl::Status QueueShared(const Decoded<GradientHeader>& decoded,
+                           std::shared_ptr<WorkerBuffers> buffers);
+  void PushShared(const GradientHeader& header, std::shared_ptr<WorkerBuffers> buffers);
   // A gradient of this stream was dropped.
   void Release(size_t bytes);
   // Starts the next read unless it must wait.
@@ -76,6 +88,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void WriteNext();
 
   Shard* const shard_;
+  PushWorkers* const push_workers_;
   const uint32_t worker_;
   const uint64_t incarnation_;
   const size_t held_bytes_limit_;
@@ -83,6 +96,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   const std::function<void(ExchangeStream*)> on_done_;
   std::shared_ptr<ExchangeStream> self_;  // until OnDone
   bool opened_ = false;                   // counted by the membership; set by Start
+  bool shares_memory_ = false;            // set by Start
 
   // Used by the one read, or the one write, that is under way.
   grpc::ByteBuffer read_;
@@ -90,6 +104,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
+  std::shared_ptr<WorkerBuffers> buffers_ ABSL_GUARDED_BY(mutex_);  // until OnDone; null: none
+  size_t shared_pushes_ ABSL_GUARDED_BY(mutex_) = 0;                // that wait for push_workers_
   ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies are kept back
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,7 @@
 #include "server/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -18,7 +19,8 @@ absl::Duration Membership::SinceLastSeen(uint32_t rank) const {
   return clock_->Now() - absl::FromUnixNanos(activities_[rank].last_seen);
 }
 
-absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::string& address) {
+absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::string& address,
+                              std::shared_ptr<WorkerBuffers> buffers) {
   absl::MutexLock lock(&mutex_);
   if (rank >= members_.size()) {
     return absl::OutOfRangeError(absl::StrCat("there is no worker ", rank, ": the config has ",
@@ -43,6 +45,8 @@ absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::st
   member.state = WorkerStats::JOINED;
   member.incarnation = incarnation;
   member.address = address;
+  member.shares_memory = buffers != nullptr;
+  member.buffers = std::move(buffers);
   Seen(rank);
   return absl::OkStatus();
 }
@@ -60,24 +64,28 @@ absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
   members_[rank].state = failed ? WorkerStats::LOST : WorkerStats::LEFT;
+  if (members_[rank].streams == 0) members_[rank].buffers.reset();
   Seen(rank);
   return members_[rank].took_part;
 }
 
-absl::Status Membership::StreamOpened(uint32_t rank, uint64_t incarnation) {
+absl::StatusOr<std::shared_ptr<WorkerBuffers>> Membership::StreamOpened(uint32_t rank,
+                                                                        uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
   ++members_[rank].streams;
   members_[rank].took_part = true;
   Seen(rank);
-  return absl::OkStatus();
+  return members_[rank].buffers;
 }
 
 bool Membership::StreamClosed(uint32_t rank, uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
   Member& member = members_[rank];
   if (member.incarnation != incarnation) return false;  // a newer one has taken over
-  if (--member.streams > 0 || member.state != WorkerStats::JOINED) return false;
+  if (--member.streams > 0) return false;
+  member.buffers.reset();
+  if (member.state != WorkerStats::JOINED) return false;
   member.state = WorkerStats::LOST;
   return true;
 }
@@ -143,6 +151,7 @@ void Membership::Fill(ShardStats* stats) const {
     out->set_pushes(activity.pushes);
     out->set_bytes_in(activity.bytes_in);
     out->set_bytes_out(activity.bytes_out);
+    out->set_shared_memory(member.shares_memory);
     if (!member.usage.has_value()) continue;
     *out->mutable_usage() = *member.usage;
     out->set_usage_seconds_ago(absl::ToDoubleSeconds(clock_->Now() - member.reported));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,10 +15,17 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/float_buffer.h"
 #include "proto/admin.pb.h"
 #include "proto/worker_usage.pb.h"
 
 namespace ps {
+
+// A worker's buffers, where it has them: see SharedBuffers in proto/parameter_server.proto.
+struct WorkerBuffers {
+  FloatBuffer gradients;
+  FloatBuffer parameters;
+};
 
 // Who holds which rank at a shard. An incarnation, a random number chosen by each start
 // of a worker, tells a restarted worker from the old one. Thread-safe.
@@ -34,14 +42,17 @@ class Membership {
 
   // Errors: OUT_OF_RANGE for the rank; INVALID_ARGUMENT for incarnation 0;
   // ALREADY_EXISTS while another incarnation holds the rank.
-  absl::Status Join(uint32_t rank, uint64_t incarnation, const std::string& address);
+  // `buffers`: where the exchange with the worker goes through them; else null.
+  absl::Status Join(uint32_t rank, uint64_t incarnation, const std::string& address,
+                    std::shared_ptr<WorkerBuffers> buffers = nullptr);
 
   // Returns whether the worker had opened a stream. `failed`: it gives up, so it counts as
   // LOST. Errors: FAILED_PRECONDITION (here and below) where that incarnation does not
   // hold the rank.
   absl::StatusOr<bool> Leave(uint32_t rank, uint64_t incarnation, bool failed);
 
-  absl::Status StreamOpened(uint32_t rank, uint64_t incarnation);
+  // Returns the buffers that it joined with.
+  absl::StatusOr<std::shared_ptr<WorkerBuffers>> StreamOpened(uint32_t rank, uint64_t incarnation);
   // Returns whether the worker is lost by this: it was its last stream and it never left.
   bool StreamClosed(uint32_t rank, uint64_t incarnation);
 
@@ -68,10 +79,12 @@ class Membership {
     WorkerStats::State state = WorkerStats::NEVER_JOINED;
     uint64_t incarnation = 0;
     std::string address;
-    int streams = 0;                   // open ones of this incarnation
-    bool took_part = false;            // this incarnation has opened a stream
-    std::optional<WorkerUsage> usage;  // this incarnation's latest report
-    absl::Time reported;               // when it came
+    bool shares_memory = false;
+    std::shared_ptr<WorkerBuffers> buffers;  // until the last stream has ended
+    int streams = 0;                         // open ones of this incarnation
+    bool took_part = false;                  // this incarnation has opened a stream
+    std::optional<WorkerUsage> usage;        // this incarnation's latest report
+    absl::Time reported;                     // when it came
   };
 
   // What the exchange writes for every chunk, without a lock.

@@ -23,7 +23,8 @@ uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* 
 
 }  // namespace
 
-ParameterService::ParameterService(Shard* shard) : shard_(shard) {
+ParameterService::ParameterService(Shard* shard)
+    : shard_(shard), push_workers_(ChunkOrderOf(shard->config().proto().exchange())) {
   shard->OnFailure([this](const absl::Status& failure) {
     spdlog::error("the run has failed: {}", std::string(failure.message()));
     EndStreams(failure);
@@ -78,7 +79,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
     grpc::CallbackServerContext* context) {
   // The first read cannot complete, nor OnDone come, before this has returned the reactor.
   std::shared_ptr<ExchangeStream> stream = ExchangeStream::Start(
-      shard_, MetadataNumber(*context, kWorkerMetadata),
+      shard_, &push_workers_, MetadataNumber(*context, kWorkerMetadata),
       MetadataNumber(*context, kIncarnationMetadata), [this](ExchangeStream* done) {
         absl::MutexLock lock(&mutex_);
         streams_.erase(done->shared_from_this());

@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/exchange_stream.h"
+#include "server/push_workers.h"
 #include "server/shard.h"
 
 namespace ps {
@@ -40,6 +41,7 @@ class ParameterService final
                                                    const grpc::ByteBuffer* request) override;
 
   Shard* const shard_;
+  PushWorkers push_workers_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
 };

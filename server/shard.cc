@@ -9,7 +9,9 @@
 #include "common/encoding.h"
 #include "common/incarnation.h"
 #include "common/resident_memory.h"
+#include "common/same_host.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "spdlog/spdlog.h"
 
 namespace ps {
 namespace {
@@ -42,6 +44,25 @@ absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& r
                      ", which is the run's exchange.", field, ", but ", EncodingNames(speaks)));
   }
   return absl::OkStatus();
+}
+
+// Null where the worker offers none, or the exchange is not to go through them, or they cannot be
+// mapped, as from another container: then data is sent.
+std::shared_ptr<WorkerBuffers> MapBuffers(const Config& config, const JoinRequest& request) {
+  if (!request.has_shared_buffers() || !MayShareMemory(config.proto().exchange())) return nullptr;
+  auto buffers = std::make_shared<WorkerBuffers>();
+  for (const auto& [place, buffer] :
+       {std::pair(&request.shared_buffers().gradients(), &buffers->gradients),
+        std::pair(&request.shared_buffers().parameters(), &buffers->parameters)}) {
+    absl::StatusOr<FloatBuffer> mapped = FloatBuffer::Map(*place, config.model().buffer_size());
+    if (!mapped.ok()) {
+      spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
+                   std::string(mapped.status().message()));
+      return nullptr;
+    }
+    *buffer = *std::move(mapped);
+  }
+  return buffers;
 }
 
 }  // namespace
@@ -89,9 +110,12 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   }
   absl::Status speaks = CheckEncodings(config_.proto().exchange(), request);
   if (!speaks.ok()) return speaks;
-  absl::Status joined = membership_.Join(request.worker(), request.incarnation(), address);
-  if (!joined.ok()) return joined;
+  std::shared_ptr<WorkerBuffers> buffers = MapBuffers(config_, request);
   JoinResponse response;
+  response.set_shared_buffers(buffers != nullptr);
+  absl::Status joined =
+      membership_.Join(request.worker(), request.incarnation(), address, std::move(buffers));
+  if (!joined.ok()) return joined;
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
   response.set_start_iteration(membership_.NextIteration(request.worker()));
@@ -194,7 +218,9 @@ void Shard::OnFailure(std::function<void(const absl::Status&)> listener) {
 }
 
 void Shard::Fail(const absl::Status& failure) {
-  if (Close(failure) && on_failure_) on_failure_(failure);
+  if (!Close(failure)) return;
+  if (on_failure_) on_failure_(failure);
+  policy_->Abandon();
 }
 
 bool Shard::Close(const absl::Status& reason) {

@@ -110,6 +110,14 @@ class SyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
+  void Abandon() override {
+    for (Gather& gather : gathers_) {
+      std::vector<Pushed> dropped(workers_);  // after the lock: streams may end by it
+      absl::MutexLock lock(&gather.chunk->mutex);
+      gather.pushed.swap(dropped);
+    }
+  }
+
  private:
   struct Pushed {
     std::shared_ptr<ReplySink> sink;  // null until this worker's push has arrived
@@ -169,6 +177,7 @@ class SyncPolicy final : public UpdatePolicy {
         absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
     std::vector<std::shared_ptr<ReplySink>> released;
     for (Pushed& pushed : gather.pushed) {
+      if (pushed.sink == nullptr) continue;  // abandoned
       released.push_back(std::exchange(pushed.sink, nullptr));
     }
     gather.arrived = gather.taken = gather.summed = 0;
@@ -208,6 +217,8 @@ class AsyncPolicy final : public UpdatePolicy {
     sink->Reply(history.chunk->info().id, header.iteration);
     return absl::OkStatus();
   }
+
+  void Abandon() override {}  // nothing waits
 
   absl::Duration PushWait(uint32_t) const override { return absl::ZeroDuration(); }
 

@@ -39,6 +39,9 @@ class UpdatePolicy {
   // Errors: FAILED_PRECONDITION for an iteration that this chunk cannot be at.
   virtual absl::Status Push(int index, Gradient gradient, std::shared_ptr<ReplySink> sink) = 0;
 
+  // Drops what waits for other workers: the run has failed, and nobody is answered any more.
+  virtual void Abandon() = 0;
+
   // How long the shard should not read on from `worker`, because it is ahead of others that the
   // update needs; zero: it may. To be asked again after that time.
   virtual absl::Duration PushWait(uint32_t worker) const = 0;

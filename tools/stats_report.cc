@@ -132,6 +132,8 @@ std::string StateName(WorkerStats::State state) {
 struct WorkerSummary {
   std::set<std::string> states;
   std::string address;  // as the first shard that knows it sees it
+  int shards = 0;       // that it has joined
+  int sharing = 0;      // of them, those that read and write in its memory
   uint64_t first_iteration = std::numeric_limits<uint64_t>::max();
   uint64_t last_iteration = 0;
   double last_seen_seconds_ago = std::numeric_limits<double>::infinity();
@@ -152,6 +154,8 @@ std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
       worker.first_iteration = std::min(worker.first_iteration, stats.iteration());
       worker.last_iteration = std::max(worker.last_iteration, stats.iteration());
       if (stats.state() != WorkerStats::NEVER_JOINED) {
+        ++worker.shards;
+        worker.sharing += stats.shared_memory();
         worker.last_seen_seconds_ago =
             std::min(worker.last_seen_seconds_ago, stats.last_seen_seconds_ago());
       }
@@ -167,20 +171,28 @@ std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
   return workers;
 }
 
+// How gradients and parameters come and go.
+std::string DataPath(const WorkerSummary& worker) {
+  if (worker.shards == 0) return "";
+  if (worker.sharing == 0) return "sent";
+  if (worker.sharing == worker.shards) return "shared memory";
+  return absl::StrCat("shared memory with ", worker.sharing, " of ", worker.shards);
+}
+
 std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
   // From the side of the shards, as above: a worker's pushes are their "in".
-  Table table(
-      {">worker", "state", "address", ">iteration", ">last seen", ">pushes", ">in", ">out"});
+  Table table({">worker", "state", "address", "data", ">iteration", ">last seen", ">pushes", ">in",
+               ">out"});
   for (const auto& [rank, worker] : workers) {
     std::string iteration = absl::StrCat(worker.first_iteration);
     if (worker.last_iteration != worker.first_iteration) {
       absl::StrAppend(&iteration, "-", worker.last_iteration);
     }
     const bool seen = worker.last_seen_seconds_ago < std::numeric_limits<double>::infinity();
-    table.AddRow({absl::StrCat(rank), absl::StrJoin(worker.states, ", "), worker.address, iteration,
-                  seen ? absl::StrCat(FormatSeconds(worker.last_seen_seconds_ago), " ago") : "",
-                  FormatCount(worker.pushes), FormatBytes(worker.bytes_in),
-                  FormatBytes(worker.bytes_out)});
+    table.AddRow(
+        {absl::StrCat(rank), absl::StrJoin(worker.states, ", "), worker.address, DataPath(worker),
+         iteration, seen ? absl::StrCat(FormatSeconds(worker.last_seen_seconds_ago), " ago") : "",
+         FormatCount(worker.pushes), FormatBytes(worker.bytes_in), FormatBytes(worker.bytes_out)});
   }
   return table.ToString();
 }

@@ -5,6 +5,7 @@
 //      GradientMessage lends it the gradient's own memory (Borrow), or encodes it.
 //   3. The shard answers (server/exchange_stream.cc); TakeParameters copies or decodes the
 //      received pieces to their final place and marks the chunk answered.
+//      A shard of this host reads and writes in the shared buffers; then 2 and 3 are of headers.
 //   4. AwaitLayer returns when a layer's chunks are answered; with the last of them, and in
 //      AwaitAll, gRPC has also given all memory back.
 
@@ -24,6 +25,7 @@
 #include "common/encoding.h"
 #include "common/incarnation.h"
 #include "common/pull.h"
+#include "common/same_host.h"
 #include "common/status_conversion.h"
 #include "spdlog/spdlog.h"
 
@@ -51,6 +53,21 @@ absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& ca
     messages.push_back(result.message());
   }
   return first.ok() ? first : absl::Status(first.code(), absl::StrJoin(messages, "; "));
+}
+
+// Of the shards: the config's where none are given.
+std::vector<std::string> AddressesOf(const Config& config, const std::vector<std::string>& given) {
+  if (!given.empty()) return given;
+  std::vector<std::string> addresses;
+  for (int shard = 0; shard < config.shards(); ++shard) addresses.push_back(config.address(shard));
+  return addresses;
+}
+
+// Null where they are not.
+const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
+  const bool shared = buffers != nullptr && !buffers->gradients.place().name().empty() &&
+                      !buffers->parameters.place().name().empty();
+  return shared ? buffers : nullptr;
 }
 
 }  // namespace
@@ -107,9 +124,32 @@ struct Exchange::ShardLink {
   std::unique_ptr<PushQueue> queue;
   std::vector<std::unique_ptr<ShardStream>> streams;
   uint64_t start_iteration = 0;
+  bool shares_buffers = false;    // it reads and writes where the worker has them
   bool asked = false;             // to Join: it may have taken us though its answer was lost
   std::atomic<bool> told{false};  // that we leave, and has answered
 };
+
+absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
+    const Config& config, const std::vector<std::string>& addresses) {
+  const std::vector<std::string> shards = AddressesOf(config, addresses);
+  const bool may_share = MayShareMemory(config.proto().exchange()) &&
+                         std::any_of(shards.begin(), shards.end(), IsOfThisHost);
+  Buffers buffers;
+  for (FloatBuffer* buffer : {&buffers.gradients, &buffers.parameters}) {
+    const int64_t floats = config.model().buffer_size();
+    absl::StatusOr<FloatBuffer> made = absl::CancelledError();
+    if (may_share) {
+      made = FloatBuffer::AllocateShared(floats);
+      if (!made.ok()) {
+        spdlog::warn("no shared memory: {}", std::string(made.status().message()));
+      }
+    }
+    if (!made.ok()) made = FloatBuffer::Allocate(floats);
+    if (!made.ok()) return made.status();
+    *buffer = *std::move(made);
+  }
+  return buffers;
+}
 
 absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
   std::unique_ptr<Exchange> exchange(new Exchange(options));
@@ -130,10 +170,7 @@ void Exchange::OpenStreams() {
   for (int shard = 0; shard < config_.shards(); ++shard) {
     ShardLink& link = *links_[shard];
     start_iteration_ = std::max<int64_t>(start_iteration_, link.start_iteration);
-    link.queue = std::make_unique<PushQueue>(
-        config_.proto().exchange().schedule() == ExchangeConfig::FULL ? ChunkOrder::kPriority
-                                                                      : ChunkOrder::kArrival,
-        connections);
+    link.queue = std::make_unique<PushQueue>(ChunkOrderOf(config_.proto().exchange()), connections);
     for (int i = 0; i < connections; ++i) {
       link.streams.push_back(
           std::make_unique<ShardStream>(CreateBulkChannel(link.address, limits),
@@ -164,6 +201,7 @@ Exchange::Exchange(const Options& options)
       rank_(options.rank),
       stop_(options.stop),
       written_(options.written),
+      shared_buffers_(IfShared(options.buffers)),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
       borrow_(std::make_shared<Borrow>()),
@@ -171,9 +209,10 @@ Exchange::Exchange(const Options& options)
           config_, [this](int shard) { return ShardName(shard); }, options.trace),
       on_stop_(stop_,
                [this] { round_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
+  const std::vector<std::string> addresses = AddressesOf(config_, options.addresses);
   for (int shard = 0; shard < config_.shards(); ++shard) {
     auto link = std::make_unique<ShardLink>();
-    link->address = options.addresses.empty() ? config_.address(shard) : options.addresses[shard];
+    link->address = addresses[shard];
     link->control =
         ParameterServer::NewStub(CreateChannel(link->address, config_.proto().limits()));
     links_.push_back(std::move(link));
@@ -226,6 +265,7 @@ absl::Status Exchange::Join(int shard) {
   request.set_plan_fingerprint(config_.plan().fingerprint());
   *request.mutable_config() = config_.Contract();
   for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) request.add_encodings(encoding);
+  OfferBuffers(shard, &request);
 
   links_[shard]->asked = true;
   const double limit_seconds = config_.proto().limits().startup_seconds();
@@ -249,8 +289,23 @@ absl::Status Exchange::Join(int shard) {
                                                       response.shard(),
                                                       ": the addresses are mixed up"));
   }
+  if (response.shared_buffers() && !request.has_shared_buffers()) {
+    return absl::InternalError(
+        absl::StrCat(ShardName(shard), " shares buffers that it was not offered"));
+  }
   links_[shard]->start_iteration = response.start_iteration();
+  links_[shard]->shares_buffers = response.shared_buffers();
   return absl::OkStatus();
+}
+
+void Exchange::OfferBuffers(int shard, JoinRequest* request) const {
+  if (shared_buffers_ == nullptr || !MayShareMemory(config_.proto().exchange()) ||
+      !IsOfThisHost(links_[shard]->address)) {
+    return;
+  }
+  SharedBuffers* const buffers = request->mutable_shared_buffers();
+  *buffers->mutable_gradients() = shared_buffers_->gradients.place();
+  *buffers->mutable_parameters() = shared_buffers_->parameters.place();
 }
 
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
@@ -282,6 +337,12 @@ absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradi
 
 absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradients,
                              absl::Span<float> parameters) {
+  if (shared_buffers_ != nullptr &&
+      (parameters.data() != shared_buffers_->parameters.span().data() ||
+       (!gradients.empty() && gradients.data() != shared_buffers_->gradients.span().data()))) {
+    return absl::InvalidArgumentError(
+        "the exchange was given other buffers than those that it shares with shards");
+  }
   if (absl::Status begun = round_.Begin(iteration); !begun.ok()) return begun;
   iteration_ = iteration;
   gradients_ = gradients;
@@ -348,10 +409,11 @@ grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
                         .skip = gradients_.empty(),
                         .encoding = encoding,
                         .hold = IsSequential() && last_on_[chunk_id] < 0};
-  const size_t bytes = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
-  const EncodedHeader encoded = EncodeHeader(header, bytes);
+  const bool is_sent = !header.skip && !links_[chunk.shard]->shares_buffers;
+  const EncodedHeader encoded =
+      EncodeHeader(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
   grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};
-  if (header.skip) return grpc::ByteBuffer(slices, 1);
+  if (!is_sent) return grpc::ByteBuffer(slices, 1);
   const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
   slices[1] = encoding == FLOAT32 ? borrow_->Lend(gradient) : EncodedSlice(encoding, gradient);
   return grpc::ByteBuffer(slices, 2);
@@ -366,7 +428,8 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
                      "; the run's exchange.parameter_encoding is ", EncodingName(encoding)));
   }
   const size_t bytes = SegmentsSize(answer.data);
-  const size_t expected = EncodedBytes(encoding, chunk.size);
+  const size_t expected =
+      links_[chunk.shard]->shares_buffers ? 0 : EncodedBytes(encoding, chunk.size);
   if (bytes != expected) {
     return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
                                             " bytes instead of ", expected));

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/config.h"
+#include "common/float_buffer.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange_round.h"
@@ -25,11 +26,22 @@ namespace ps {
 // worker/exchange_schedule.h decides when what is pushed.
 class Exchange final : private ShardStream::Handler {
  public:
+  // The memory for gradients, and for parameters, of the whole model: in pages that can be shared
+  // where the config lets a shard of this host exchange through them, and the system can make them.
+  struct Buffers {
+    FloatBuffer gradients;
+    FloatBuffer parameters;
+  };
+
   struct Options {
     const Config* config = nullptr;  // must outlive the exchange
     int rank = 0;
     // Of the shards, where they are not the config's (tests: ports of 0).
     std::vector<std::string> addresses = {};
+    // The only ones that PushPull, or Begin, will be given, where the caller knows them. Where they
+    // are shared, shards of this host read and write there. After an error they may still do so:
+    // another exchange needs others then.
+    const Buffers* buffers = nullptr;
     Trace* trace = nullptr;  // null: none is kept. See ExchangeRound
     // Hears which floats of the parameters Pull, or the exchange, has just written. From several
     // threads; before whoever waits for them goes on.
@@ -44,6 +56,10 @@ class Exchange final : private ShardStream::Handler {
     uint64_t bytes_out = 0;
     uint64_t bytes_in = 0;
   };
+
+  // Makes them, for shards at `addresses` (as Options'). Errors: RESOURCE_EXHAUSTED.
+  static absl::StatusOr<Buffers> AllocateBuffers(const Config& config,
+                                                 const std::vector<std::string>& addresses);
 
   // Waits for every shard to be up, takes the rank at each and opens the streams.
   // Errors: DEADLINE_EXCEEDED naming the shards that were not up within
@@ -107,6 +123,8 @@ class Exchange final : private ShardStream::Handler {
 
   absl::Status JoinAll();
   absl::Status Join(int shard);
+  // Offers the shared buffers, if there are any, to a shard of this host.
+  void OfferBuffers(int shard, JoinRequest* request) const;
   void OpenStreams();
   void PushChunks(absl::Span<const uint32_t> chunks);
   bool IsSequential() const;
@@ -120,7 +138,7 @@ class Exchange final : private ShardStream::Handler {
   void StreamEnded(int shard, const absl::Status& status) override;
 
   // Whether an answer to a push of `chunk` has the encoding and length of the run, and, in
-  // 16 bits, only finite values.
+  // 16 bits, only finite values. It has no data where the shard has written it to the parameters.
   absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
 
   std::string ShardName(int shard) const;  // "shard 1 (10.0.0.2:50051)"
@@ -132,6 +150,7 @@ class Exchange final : private ShardStream::Handler {
   const int rank_;
   const std::stop_token stop_;
   const std::function<void(int64_t begin, int64_t count)> written_;
+  const Buffers* const shared_buffers_;  // null where they are not shared
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;

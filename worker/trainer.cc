@@ -104,13 +104,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
                                       .stop = trainer->stop_.get_token()});
   if (!backend.ok()) return backend.status();
   trainer->backend_ = *std::move(backend);
-  for (FloatBuffer* buffer : {&trainer->parameters_, &trainer->gradients_}) {
-    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(config.model().buffer_size());
-    if (!allocated.ok()) return allocated.status();
-    *buffer = *std::move(allocated);
-  }
-  HostBuffers buffers = {.parameters = trainer->parameters_.span(),
-                         .gradients = trainer->gradients_.span()};
+  absl::StatusOr<Exchange::Buffers> allocated =
+      Exchange::AllocateBuffers(config, options.addresses);
+  if (!allocated.ok()) return allocated.status();
+  trainer->buffers_ = *std::move(allocated);
+  HostBuffers buffers = {.parameters = trainer->buffers_.parameters.span(),
+                         .gradients = trainer->buffers_.gradients.span()};
   for (const auto& loader : {std::cref(trainer->loader_), std::cref(trainer->test_loader_)}) {
     if (loader.get() == nullptr) continue;
     for (const absl::Span<float> images : loader.get()->buffers()) buffers.images.push_back(images);
@@ -198,6 +197,7 @@ absl::Status Trainer::JoinAndTrain() {
       {.config = &config_,
        .rank = options_.rank,
        .addresses = options_.addresses,
+       .buffers = &buffers_,
        .trace = options_.trace,
        .written = [this](int64_t begin,
                          int64_t count) { backend_->ParametersWritten(begin, count); },
@@ -230,7 +230,7 @@ absl::Status Trainer::JoinAndTrain() {
 }
 
 absl::Status Trainer::Train(Exchange& exchange) {
-  if (absl::Status pulled = exchange.Pull(parameters_.span()); !pulled.ok()) return pulled;
+  if (absl::Status pulled = exchange.Pull(buffers_.parameters.span()); !pulled.ok()) return pulled;
   ProgressReporter::Options progress_options = options_.progress;
   progress_options.total_iterations = total_iterations_;
   progress_options.iterations_per_epoch = iterations_per_epoch_;
@@ -239,8 +239,8 @@ absl::Status Trainer::Train(Exchange& exchange) {
   ExchangeSchedule schedule({.config = &config_,
                              .clock = options_.clock,
                              .exchange = &exchange,
-                             .gradients = gradients_.span(),
-                             .parameters = parameters_.span()});
+                             .gradients = buffers_.gradients.span(),
+                             .parameters = buffers_.parameters.span()});
   const bool evaluates = test_loader_ != nullptr;
   const int64_t every = config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
   const int64_t start = exchange.start_iteration();
@@ -319,11 +319,12 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
 absl::StatusOr<BatchResult> Trainer::Compute(LayerHooks& hooks, const Batch& batch,
                                              int64_t iteration) {
   if (options_.trace == nullptr) {
-    return backend_->ForwardBackward(batch, parameters_.span(), iteration, gradients_.span(),
-                                     hooks);
+    return backend_->ForwardBackward(batch, buffers_.parameters.span(), iteration,
+                                     buffers_.gradients.span(), hooks);
   }
   TracedHooks traced(&hooks, options_.trace, iteration);
-  return backend_->ForwardBackward(batch, parameters_.span(), iteration, gradients_.span(), traced);
+  return backend_->ForwardBackward(batch, buffers_.parameters.span(), iteration,
+                                   buffers_.gradients.span(), traced);
 }
 
 absl::StatusOr<Batch> Trainer::LoadBatch(int64_t iteration) {
@@ -346,7 +347,7 @@ bool Trainer::PrepareGradient() {
   if (!may_skip && limit == 0) return true;
   double parameters = 0, statistics = 0;  // squares of norms
   for (const Tensor& tensor : config_.model().tensors()) {
-    const double norm = GlobalNorm(gradients_.span().subspan(tensor.offset, tensor.size));
+    const double norm = GlobalNorm(buffers_.gradients.span().subspan(tensor.offset, tensor.size));
     (tensor.role == TensorRole::kParameter ? parameters : statistics) += norm * norm;
   }
   // Otherwise the shard refuses it, and says why.
@@ -355,18 +356,19 @@ bool Trainer::PrepareGradient() {
     for (const Tensor& tensor : config_.model().tensors()) {
       if (tensor.role != TensorRole::kParameter) continue;
       Scale(static_cast<float>(limit / norm),
-            gradients_.span().subspan(tensor.offset, tensor.size));
+            buffers_.gradients.span().subspan(tensor.offset, tensor.size));
     }
   }
   // What the encoding makes an infinity of is left out as an infinity is.
   return !may_skip ||
-         FitsEncoding(config_.proto().exchange().gradient_encoding(), gradients_.span());
+         FitsEncoding(config_.proto().exchange().gradient_encoding(), buffers_.gradients.span());
 }
 
 absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
   // Under ASYNC others have updated the parameters since this worker's last reply.
   if (config_.proto().update().policy() == Update::ASYNC) {
-    if (absl::Status pulled = exchange.Pull(parameters_.span()); !pulled.ok()) return pulled;
+    if (absl::Status pulled = exchange.Pull(buffers_.parameters.span()); !pulled.ok())
+      return pulled;
   }
   const int64_t images = data_.test->size();
   const int64_t batch_size = config_.proto().training().batch_size();
@@ -376,7 +378,7 @@ absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
     if (absl::Status stopped = StopReason(); !stopped.ok()) return stopped;
     absl::StatusOr<Batch> batch = test_loader_->Load(i);
     if (!batch.ok()) return batch.status();
-    absl::StatusOr<BatchResult> result = backend_->Evaluate(*batch, parameters_.span());
+    absl::StatusOr<BatchResult> result = backend_->Evaluate(*batch, buffers_.parameters.span());
     if (!result.ok()) return result.status();
     loss += result->loss * batch->size;
     correct += result->correct;

@@ -14,7 +14,6 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/config.h"
-#include "common/float_buffer.h"
 #include "worker/compute/backend.h"
 #include "worker/data/batch_loader.h"
 #include "worker/data/dataset.h"
@@ -110,8 +109,7 @@ class Trainer {
   std::unique_ptr<BatchLoader> test_loader_;  // null where this worker does not evaluate
   int64_t next_iteration_ = -1;               // of next_batch_; -1: there is none
   absl::StatusOr<Batch> next_batch_ = absl::CancelledError();
-  FloatBuffer parameters_;
-  FloatBuffer gradients_;
+  Exchange::Buffers buffers_;
   std::unique_ptr<ComputeBackend> backend_;  // may hold on to the memory before it
 
   TrainingSummary summary_;

@@ -1,7 +1,9 @@
 #include "server/membership.h"
 
 #include <catch2/catch.hpp>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "tests/testing/fake_clock.h"
 
@@ -53,12 +55,12 @@ TEST_CASE_METHOD(Fixture, "a rank that joined but never opened a stream becomes 
   CHECK(absl::IsAlreadyExists(membership.Join(1, kSecond, "b")));
   clock.Advance(absl::Seconds(1));
   CHECK(membership.Join(1, kSecond, "b").ok());
-  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(1, kFirst)));
+  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(1, kFirst).status()));
 }
 
 TEST_CASE_METHOD(Fixture, "only the holder of a rank opens streams and leaves") {
-  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(0, kFirst)));
-  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(9, kFirst)));
+  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(0, kFirst).status()));
+  CHECK(absl::IsFailedPrecondition(membership.StreamOpened(9, kFirst).status()));
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   CHECK(absl::IsFailedPrecondition(membership.Leave(0, kSecond, false).status()));
   CHECK_FALSE(membership.HasLeft(0));
@@ -159,6 +161,36 @@ TEST_CASE_METHOD(Fixture, "usage is taken only of the incarnation that holds the
   REQUIRE(membership.Leave(0, kFirst, false).ok());
   refused(0, kFirst);
   CHECK_FALSE(StatsOf(membership, 0).has_usage());
+}
+
+TEST_CASE_METHOD(Fixture, "a worker's buffers are held as long as a stream may use them") {
+  const auto join = [&](uint64_t incarnation) {
+    auto buffers = std::make_shared<WorkerBuffers>();
+    const std::weak_ptr<WorkerBuffers> held = buffers;
+    REQUIRE(membership.Join(0, incarnation, "a", std::move(buffers)).ok());
+    return held;
+  };
+  const std::weak_ptr<WorkerBuffers> first = join(kFirst);
+  CHECK(StatsOf(membership, 0).shared_memory());
+  auto opened = membership.StreamOpened(0, kFirst);
+  REQUIRE(opened.ok());
+  CHECK(*opened == first.lock());
+  REQUIRE(membership.StreamOpened(0, kFirst).ok());
+  *opened = nullptr;
+  CHECK(!membership.StreamClosed(0, kFirst));
+  CHECK(!first.expired());
+  CHECK(membership.StreamClosed(0, kFirst));
+  CHECK(first.expired());
+
+  // Of one that leaves without having opened a stream.
+  const std::weak_ptr<WorkerBuffers> second = join(kSecond);
+  CHECK(!second.expired());
+  REQUIRE(membership.Leave(0, kSecond, /*failed=*/true).ok());
+  CHECK(second.expired());
+
+  REQUIRE(membership.Join(0, kFirst, "a").ok());
+  CHECK(!StatsOf(membership, 0).shared_memory());
+  CHECK(*membership.StreamOpened(0, kFirst) == nullptr);
 }
 
 }  // namespace ps

@@ -233,6 +233,18 @@ TEST_CASE_METHOD(ShardFixture, "under SYNC a worker's reason for giving up reach
   CHECK(absl::IsFailedPrecondition(shard->Leave(leave)));  // no longer a member
 }
 
+TEST_CASE_METHOD(ShardFixture, "a failed run keeps no gradient and no stream of its workers") {
+  Start(3, {"update.deterministic=true"});
+  REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());  // kept for worker 0
+  CHECK(!last_owner.expired());
+  CHECK(sinks[1].use_count() == 2);
+  shard->WorkerLost(0);
+  CHECK(last_owner.expired());
+  CHECK(sinks[1].use_count() == 1);
+  CHECK(Replies(1) == 0);
+  CHECK(!Push(0, 0, {1, 1, 1, 1}).ok());
+}
+
 TEST_CASE_METHOD(ShardFixture, "only the first failure is told") {
   Start(2);
   shard->WorkerLost(1);

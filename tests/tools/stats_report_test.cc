@@ -82,9 +82,9 @@ shard  pushes  repeated  skipped  updates  pulls       in      out
 shard  aggregating  applying  mean wait for the slowest worker  pushes by staleness
     0        250ms      1.5s                              41ms  0: 75.0%, 3+: 25.0%
 
-worker  state         address               iteration  last seen  pushes       in      out
-     0  joined        ipv4:127.0.0.1:40000         99  500ms ago   1,200  4.80 MB  5.20 MB
-     1  never joined                                0                  0      0 B      0 B
+worker  state         address               data  iteration  last seen  pushes       in      out
+     0  joined        ipv4:127.0.0.1:40000  sent         99  500ms ago   1,200  4.80 MB  5.20 MB
+     1  never joined                                      0                  0      0 B      0 B
 
 worker  reported  resident  device       PCI bus id    device memory          used by all  busy  images/s  exchange wait
      0  1.5s ago   1.50 GB  NVIDIA H200  0000:65:00.0        9.00 GB  21.0 GB of 150.0 GB   98%    1234.6          12.5%
@@ -147,6 +147,14 @@ TEST_CASE("A worker's counts are summed over the shards") {
   CHECK(absl::StrContains(text, "joined, left"));
   CHECK(absl::StrContains(text, "99-101"));
   CHECK(absl::StrContains(text, "1,500  5.00 MB"));
+}
+
+TEST_CASE("Workers whose memory the shards share are shown as such") {
+  ClusterReport report = HalfReport();
+  report.shards[0].stats->mutable_worker(0)->set_shared_memory(true);
+  CHECK(absl::StrContains(StatsText(report), "ipv4:127.0.0.1:40000  shared memory  "));
+  report.shards[1].stats = Stats("worker { worker: 0 state: JOINED }");
+  CHECK(absl::StrContains(StatsText(report), "  shared memory with 1 of 2  "));
 }
 
 TEST_CASE("With an earlier report there are rates, except across a restart of the shard") {

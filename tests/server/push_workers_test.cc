@@ -1,0 +1,76 @@
+#include "server/push_workers.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+
+namespace ps {
+namespace {
+
+int Processors() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+// Pushes that keep a thread each busy until they are released.
+class Busy {
+ public:
+  // Returns when all run at once.
+  Busy(PushWorkers* workers, int threads) : started_(threads), released_(threads) {
+    for (int i = 0; i < threads; ++i) {
+      workers->Add(0, [this, i] {
+        started_[i].Notify();
+        released_[i].WaitForNotification();
+      });
+    }
+    for (absl::Notification& started : started_) started.WaitForNotification();
+  }
+  void Release(int i) { released_[i].Notify(); }
+
+ private:
+  std::vector<absl::Notification> started_, released_;
+};
+
+}  // namespace
+
+TEST_CASE("pushes run on a thread for each processor, in their order") {
+  const auto order = GENERATE(ChunkOrder::kPriority, ChunkOrder::kArrival);
+  std::vector<uint32_t> ran;
+  {
+    PushWorkers workers(order);
+    Busy busy(&workers, Processors());
+    absl::Notification last;
+    for (const uint32_t chunk : {7, 3, 9, 3, 1}) {
+      workers.Add(chunk, [&, chunk] {
+        ran.push_back(chunk);
+        if (ran.size() == 5) last.Notify();
+      });
+    }
+    busy.Release(0);  // one thread, for all of them
+    last.WaitForNotification();
+    for (int i = 1; i < Processors(); ++i) busy.Release(i);
+  }
+  CHECK(ran == (order == ChunkOrder::kPriority ? std::vector<uint32_t>{1, 3, 3, 7, 9}
+                                               : std::vector<uint32_t>{7, 3, 9, 3, 1}));
+}
+
+TEST_CASE("the end waits for a push that runs") {
+  bool ended = false;
+  absl::Notification started;
+  {
+    PushWorkers workers(ChunkOrder::kArrival);
+    workers.Add(0, [&] {
+      started.Notify();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ended = true;
+    });
+    started.WaitForNotification();
+  }
+  CHECK(ended);
+}
+
+TEST_CASE("without pushes there are no threads to end") { PushWorkers(ChunkOrder::kArrival); }
+
+}  // namespace ps
