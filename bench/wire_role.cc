@@ -112,9 +112,10 @@ class Worker {
 
   absl::Status PushPull() {
     const int64_t iteration = iteration_++;
-    if (raw_ != nullptr)
-      return raw_->PushPull(buffers_.gradients.span(), buffers_.parameters.span());
-    return exchange_->PushPull(iteration, buffers_.gradients.span(), buffers_.parameters.span());
+    const absl::Span<const float> gradients = buffers_.gradients.span();
+    const absl::Span<float> parameters = buffers_.parameters.span();
+    if (raw_ != nullptr) return raw_->PushPull(gradients, parameters);
+    return exchange_->PushPull(iteration, gradients, parameters);
   }
 
   absl::StatusOr<std::string> RunIterations(int count) {

@@ -41,9 +41,9 @@ class ParameterService final
                                                    const grpc::ByteBuffer* request) override;
 
   Shard* const shard_;
-  PushWorkers push_workers_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  PushWorkers push_workers_;  // ends before what its threads use
 };
 
 }  // namespace ps
