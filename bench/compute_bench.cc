@@ -12,12 +12,6 @@
 namespace ps {
 namespace {
 
-// The floats of a layer with tensors, in a buffer: [begin, end).
-std::pair<int64_t, int64_t> RangeOf(const Model& model, const Layer& layer) {
-  const Tensor& last = model.tensors()[layer.first_tensor + layer.tensor_count - 1];
-  return {model.tensors()[layer.first_tensor].offset, last.offset + last.size};
-}
-
 // Fetches the batch ahead, as a trainer does with the next one.
 class SameBatchAgain : public LayerHooks {
  public:
@@ -96,8 +90,8 @@ absl::StatusOr<InitialPass> ComputeBench::Verify() {
   const std::vector<Layer>& layers = config_.model().layers();
   const auto scores = std::find_if(layers.rbegin(), layers.rend(),
                                    [](const Layer& layer) { return layer.tensor_count > 0; });
-  const auto [begin, end] = RangeOf(config_.model(), *scores);
-  std::fill(parameters_.data() + begin, parameters_.data() + end, 0.0f);
+  const auto [begin, size] = config_.model().RangeOf(*scores);
+  std::fill_n(parameters_.data() + begin, size, 0.0f);
   const absl::StatusOr<BatchResult> guess = PassWithNewParameters();
   if (!guess.ok()) return guess.status();
   const double guessing = std::log(static_cast<double>(config_.model().classes()));

@@ -40,10 +40,11 @@ std::string WireConfig(const WireLayout& layout, const std::string& folder) {
     absl::StrAppend(&text, " shard { address: \"", address, "\" }");
   }
   const std::string& encoding = Encoding_Name(layout.encoding);
-  return absl::StrCat(text, " exchange { gradient_encoding: ", encoding,
-                      " parameter_encoding: ", encoding,
-                      " shared_memory: ", layout.transport == "shared" && layout.system != kRawSystem ? "true" : "false",
-                      " } limits { ", absl::StrJoin(layout.limits, " "), " }");
+  return absl::StrCat(
+      text, " exchange { gradient_encoding: ", encoding, " parameter_encoding: ", encoding,
+      " shared_memory: ",
+      layout.transport == "shared" && layout.system != kRawSystem ? "true" : "false",
+      " } limits { ", absl::StrJoin(layout.limits, " "), " }");
 }
 
 absl::StatusOr<std::unique_ptr<WireCluster>> WireCluster::Start(const WireLayout& layout,

@@ -407,6 +407,12 @@ absl::StatusOr<Model> Model::Create(const ModelSpec& spec) {
   return ModelBuilder().Build(*builtin, spec.shrink(), spec.builtin());
 }
 
+Model::Range Model::RangeOf(const Layer& layer) const {
+  const Tensor& first = tensors_[layer.first_tensor];
+  const Tensor& last = tensors_[layer.first_tensor + layer.tensor_count - 1];
+  return {first.offset, last.offset + last.size - first.offset};
+}
+
 absl::Status CheckBatchSize(const Model& model, int64_t batch_size) {
   for (const Layer& layer : model.layers()) {
     if (!layer.spec.has_batch_norm() || batch_size * layer.input.height * layer.input.width > 1) {

@@ -91,6 +91,13 @@ class Model {
   int64_t parameter_count() const { return parameter_count_; }
   int64_t element_count() const { return element_count_; }
   int64_t buffer_size() const { return buffer_size_; }
+  // Where a layer with tensors has them in a buffer: the first float, and how many there are from
+  // there on, gaps included.
+  struct Range {
+    int64_t begin;
+    int64_t size;
+  };
+  Range RangeOf(const Layer& layer) const;
 
  private:
   friend class ModelBuilder;

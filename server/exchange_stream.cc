@@ -35,11 +35,7 @@ std::shared_ptr<ExchangeStream> ExchangeStream::Start(
       shard->membership().StreamOpened(worker, incarnation);
   stream->opened_ = opened.ok();
   if (opened.ok()) {
-    stream->shares_memory_ = *opened != nullptr;
-    {
-      absl::MutexLock lock(&stream->mutex_);
-      stream->buffers_ = *std::move(opened);
-    }
+    stream->buffers_ = *std::move(opened);
     stream->StartRead(&stream->read_);
   } else {
     // A run that fails while a worker opens its streams costs it its rank: it shall hear why.
@@ -74,7 +70,8 @@ void ExchangeStream::ResumeRead() {
   if (!read_paused_ || ending_ || held_bytes_ > held_bytes_limit_) return;
   if (replies_.size() > replies_limit_ || shared_pushes_ > replies_limit_ || alarm_set_) return;
   // Workers whose memory is shared have nothing under way that others could do without.
-  if (const absl::Duration wait = shares_memory_ ? absl::ZeroDuration() : shard_->PushWait(worker_);
+  if (const absl::Duration wait =
+          buffers_ != nullptr ? absl::ZeroDuration() : shard_->PushWait(worker_);
       wait > absl::ZeroDuration()) {
     alarm_set_ = true;
     alarm_ = std::make_unique<grpc::Alarm>();  // the last one may be ringing just now
@@ -100,13 +97,11 @@ absl::Status ExchangeStream::HandleGradient() {
                                                    "; each incarnation opens its own"));
   }
   read_holds_ = header.hold;
-  std::shared_ptr<WorkerBuffers> buffers;
   {
     absl::MutexLock lock(&mutex_);
     hold_ |= header.hold;
-    buffers = buffers_;
   }
-  if (buffers != nullptr) return QueueShared(*decoded, std::move(buffers));
+  if (buffers_ != nullptr) return QueueShared(*decoded);
   return PushReceived(std::move(message), *std::move(decoded));
 }
 
@@ -124,8 +119,7 @@ absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage>
                       shared_from_this());
 }
 
-absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded,
-                                         std::shared_ptr<WorkerBuffers> buffers) {
+absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded) {
   const GradientHeader& header = decoded.header;
   if (const size_t bytes = SegmentsSize(decoded.data); bytes > 0) {
     return absl::InvalidArgumentError(
@@ -137,25 +131,22 @@ absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded,
     ++shared_pushes_;
   }
   push_workers_->Add(header.chunk,
-                     [self = shared_from_this(), header, buffers = std::move(buffers)] {
-                       self->PushShared(header, buffers);
-                     });
+                     [self = shared_from_this(), header] { self->PushShared(header); });
   return absl::OkStatus();
 }
 
-void ExchangeStream::PushShared(const GradientHeader& header,
-                                std::shared_ptr<WorkerBuffers> buffers) {
+void ExchangeStream::PushShared(const GradientHeader& header) {
   {
     absl::MutexLock lock(&mutex_);
     --shared_pushes_;
     if (ending_) return;
     ResumeRead();
   }
-  Gradient gradient{header, {}, buffers};
+  Gradient gradient{header, {}, buffers_};
   const int index = shard_->store().IndexOf(header.chunk);
   if (index >= 0 && !header.skip) {  // Push refuses a chunk that is not the shard's
     const Chunk& chunk = shard_->store().chunks()[index].info();
-    const float* const first = buffers->gradients.span().data() + chunk.model_offset;
+    const float* const first = buffers_->gradients.span().data() + chunk.model_offset;
     gradient.data = {{reinterpret_cast<const char*>(first), chunk.size * sizeof(float)}};
   }
   const absl::Status pushed = shard_->Push(std::move(gradient), shared_from_this());
@@ -169,18 +160,16 @@ void ExchangeStream::Release(size_t bytes) {
 }
 
 void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
-  std::shared_ptr<WorkerBuffers> buffers;
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
-    buffers = buffers_;
   }
   uint64_t version = 0;
-  if (buffers != nullptr) {
+  if (buffers_ != nullptr) {
     StoredChunk& stored = shard_->store().chunks()[shard_->store().IndexOf(chunk)];
     absl::ReaderMutexLock lock(&stored.mutex);
     version = stored.version();
-    absl::c_copy(stored.parameters(), buffers->parameters.data() + stored.info().model_offset);
+    absl::c_copy(stored.parameters(), buffers_->parameters.data() + stored.info().model_offset);
   }
   {
     absl::MutexLock lock(&mutex_);
@@ -228,7 +217,7 @@ void ExchangeStream::WriteNext() {
   StoredChunk& chunk = shard_->store().chunks()[shard_->store().IndexOf(next.chunk)];
   const Encoding encoding = shard_->config().proto().exchange().parameter_encoding();
   const uint64_t bytes = EncodedBytes(encoding, chunk.info().size);
-  if (shares_memory_) {
+  if (buffers_ != nullptr) {
     write_ = ChunkWrittenMessage(next.chunk, next.iteration, next.version);
   } else {
     write_ =
@@ -256,10 +245,6 @@ void ExchangeStream::OnDone() {
   if (opened_ && shard_->membership().StreamClosed(worker_, incarnation_)) {
     if (shard_->failure().ok()) spdlog::warn("lost {}", shard_->membership().Describe(worker_));
     shard_->WorkerLost(worker_);
-  }
-  {
-    absl::MutexLock lock(&mutex_);
-    buffers_.reset();
   }
   on_done_(this);
   self_.reset();

@@ -76,9 +76,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status HandleGradient();
   absl::Status PushReceived(std::shared_ptr<const ReceivedMessage> message,
                             Decoded<GradientHeader> decoded);
-  absl::Status QueueShared(const Decoded<GradientHeader>& decoded,
-                           std::shared_ptr<WorkerBuffers> buffers);
-  void PushShared(const GradientHeader& header, std::shared_ptr<WorkerBuffers> buffers);
+  absl::Status QueueShared(const Decoded<GradientHeader>& decoded);
+  void PushShared(const GradientHeader& header);
   // A gradient of this stream was dropped.
   void Release(size_t bytes);
   // Starts the next read unless it must wait.
@@ -94,9 +93,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   const size_t held_bytes_limit_;
   const size_t replies_limit_;
   const std::function<void(ExchangeStream*)> on_done_;
-  std::shared_ptr<ExchangeStream> self_;  // until OnDone
-  bool opened_ = false;                   // counted by the membership; set by Start
-  bool shares_memory_ = false;            // set by Start
+  std::shared_ptr<ExchangeStream> self_;    // until OnDone
+  bool opened_ = false;                     // counted by the membership; set by Start
+  std::shared_ptr<WorkerBuffers> buffers_;  // set by Start; null where memory is not shared
 
   // Used by the one read, or the one write, that is under way.
   grpc::ByteBuffer read_;
@@ -104,8 +103,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
-  std::shared_ptr<WorkerBuffers> buffers_ ABSL_GUARDED_BY(mutex_);  // until OnDone; null: none
-  size_t shared_pushes_ ABSL_GUARDED_BY(mutex_) = 0;                // that wait for push_workers_
+  size_t shared_pushes_ ABSL_GUARDED_BY(mutex_) = 0;  // that wait for push_workers_
   ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies are kept back
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -51,6 +51,7 @@ class SyncPolicy final : public UpdatePolicy {
     std::vector<std::shared_ptr<ReplySink>> released;
     {
       absl::MutexLock lock(&gather.chunk->mutex);
+      if (gather.pushed.empty()) return absl::CancelledError("the run has failed");
       Pushed& own = gather.pushed[header.worker];
       if (header.iteration == gather.iteration && own.sink != nullptr) {
         ++counters_->repeated_pushes;
@@ -88,7 +89,7 @@ class SyncPolicy final : public UpdatePolicy {
   absl::Status CheckOverdue(absl::Time since, const Membership& membership) const override {
     for (const Gather& gather : gathers_) {
       absl::MutexLock lock(&gather.chunk->mutex);
-      if (gather.arrived == 0) continue;
+      if (gather.arrived == 0 || gather.pushed.empty()) continue;
       std::vector<std::string> missing;
       bool in_vain = false;
       for (int worker = 0; worker < workers_; ++worker) {
@@ -112,7 +113,7 @@ class SyncPolicy final : public UpdatePolicy {
 
   void Abandon() override {
     for (Gather& gather : gathers_) {
-      std::vector<Pushed> dropped(workers_);  // after the lock: streams may end by it
+      std::vector<Pushed> dropped;  // after the lock: streams may end by it
       absl::MutexLock lock(&gather.chunk->mutex);
       gather.pushed.swap(dropped);
     }
@@ -130,7 +131,7 @@ class SyncPolicy final : public UpdatePolicy {
 
     StoredChunk* const chunk;
     uint64_t iteration ABSL_GUARDED_BY(chunk->mutex) = 0;
-    std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
+    std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank; empty: abandoned
     int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;
     int taken ABSL_GUARDED_BY(chunk->mutex) = 0;   // of them; deterministic: in order of ranks
     int summed ABSL_GUARDED_BY(chunk->mutex) = 0;  // of those: not skipped
@@ -177,7 +178,6 @@ class SyncPolicy final : public UpdatePolicy {
         absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
     std::vector<std::shared_ptr<ReplySink>> released;
     for (Pushed& pushed : gather.pushed) {
-      if (pushed.sink == nullptr) continue;  // abandoned
       released.push_back(std::exchange(pushed.sink, nullptr));
     }
     gather.arrived = gather.taken = gather.summed = 0;

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "common/float_buffer.h"
 #include "grpcpp/create_channel.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -184,25 +183,16 @@ TEST_CASE("a worker's memory is given back with its streams, also when the run f
     REQUIRE((*exchange)->Begin(0, buffers.gradients.span(), buffers.parameters.span()).ok());
     for (int layer = 0; layer < 5; layer += 2) (*exchange)->Push(layer);
     CHECK(Mappings(buffers.gradients) == 1 + cluster.config().shards());
-    // Until all is with the shards.
-    const auto pushed = [&] {
+    AwaitTrue([&] {  // all is with the shards
       uint64_t pushes = 0;
       for (int shard = 0; shard < cluster.config().shards(); ++shard) {
         pushes += cluster.server(shard).shard().Stats().pushes();
       }
       return pushes == cluster.config().plan().chunks().size();
-    };
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (!pushed() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
-    CHECK(pushed());
+    });
     (*exchange)->Leave(absl::CancelledError("the test ends it")).IgnoreError();
   }
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (Mappings(buffers.gradients) > 1 && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  CHECK(Mappings(buffers.gradients) == 1);
-  CHECK(Mappings(buffers.parameters) == 1);
+  AwaitTrue([&] { return Mappings(buffers.gradients) == 1 && Mappings(buffers.parameters) == 1; });
   const absl::Status aborted =
       (*first)->PushPull(0, others.gradients.span(), others.parameters.span());
   CHECK(absl::IsAborted(aborted));

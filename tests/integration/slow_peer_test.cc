@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "grpc/grpc.h"
 #include "proto/parameter_server.pb.h"
 #include "tests/testing/cluster.h"
@@ -61,16 +59,6 @@ std::string Push(uint64_t iteration, bool skip) {
 
 WorkerStats StatsOfPeer(TestCluster& cluster) {
   return cluster.server(0).shard().Stats().worker(0);
-}
-
-// Asks again and again, with a limit.
-template <typename Condition>
-void AwaitTrue(Condition condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  while (!condition()) {
-    REQUIRE(absl::Now() < deadline);
-    absl::SleepFor(absl::Milliseconds(1));
-  }
 }
 
 // One whole push, so that the stream is known to be open, and then a part of the next.

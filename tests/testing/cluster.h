@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/random.h"
@@ -118,6 +119,16 @@ inline std::vector<float> TestGradient(const Model& model, int rank, int iterati
     for (int64_t i = 0; i < tensor.size; ++i) gradient[tensor.offset + i] = random.Normal(i);
   }
   return gradient;
+}
+
+// Asks again and again, with a limit.
+template <typename Condition>
+void AwaitTrue(Condition condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (!condition()) {
+    REQUIRE(absl::Now() < deadline);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
 }
 
 inline void RequireAllOk(const std::vector<absl::Status>& outcomes) {

@@ -24,8 +24,9 @@ constexpr int64_t kBiasId = 4;
 constexpr int64_t kSumsId = 5;
 constexpr int64_t kBiasedId = 6;
 
+template <typename T>
 void Set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
-         cudnnBackendAttributeType_t type, const std::vector<int64_t>& values) {
+         cudnnBackendAttributeType_t type, const std::vector<T>& values) {
   Check(cudnnBackendSetAttribute(descriptor.get(), name, type, values.size(), values.data()),
         "describing a convolution");
 }
@@ -37,9 +38,7 @@ void Set(const CudnnDescriptor& descriptor, cudnnBackendAttributeName_t name,
     pointers.push_back(value.get());
     descriptor.Keep(value);
   }
-  Check(cudnnBackendSetAttribute(descriptor.get(), name, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                 pointers.size(), pointers.data()),
-        "describing a convolution");
+  Set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, pointers);
 }
 
 template <typename T>
@@ -258,9 +257,7 @@ CudnnDescriptor PackArguments(const CudaDevice& device, const ConvolutionArgumen
   }
   const CudnnDescriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   Set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, ids);
-  Check(cudnnBackendSetAttribute(pack.get(), CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                 CUDNN_TYPE_VOID_PTR, pointers.size(), pointers.data()),
-        "describing a convolution");
+  Set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pointers);
   Set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, device.workspace());
   Finalize(pack);
   return pack;

@@ -90,10 +90,7 @@ void CudaTransfer::AwaitOnDevice(int layer) {
 }
 
 void CudaTransfer::Fetch(int layer) {
-  const Layer& owner = model_->layers()[layer];
-  const Tensor& first = model_->tensors()[owner.first_tensor];
-  const Tensor& last = model_->tensors()[owner.first_tensor + owner.tensor_count - 1];
-  const int64_t count = last.offset + last.size - first.offset;
+  const auto [begin, size] = model_->RangeOf(model_->layers()[layer]);
   const cudaStream_t stream = device_->download();
   absl::MutexLock lock(&mutex_);
   Link& link = links_[layer];
@@ -104,8 +101,8 @@ void CudaTransfer::Fetch(int layer) {
     return;
   }
   timeline_->Begin(Trace::Row::kFromDevice, "from the device", layer, stream);
-  Check(cudaMemcpyAsync(host_gradients_.data() + first.offset, gradients_->floats() + first.offset,
-                        count * sizeof(float), cudaMemcpyDeviceToHost, stream),
+  Check(cudaMemcpyAsync(host_gradients_.data() + begin, gradients_->floats() + begin,
+                        size * sizeof(float), cudaMemcpyDeviceToHost, stream),
         "copying gradients from the device");
   timeline_->End(Trace::Row::kFromDevice, layer, stream);
   link.on_host.Record(stream);
