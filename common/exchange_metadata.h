@@ -7,6 +7,8 @@ namespace ps {
 // knows this from the start notices a worker that dies before its first push.
 inline constexpr char kWorkerMetadata[] = "ps-worker";
 inline constexpr char kIncarnationMetadata[] = "ps-incarnation";
+// 1: the worker joins when it knows that the stream is open; the shard lets it wait.
+inline constexpr char kJoinFollowsMetadata[] = "ps-join-follows";
 
 }  // namespace ps
 

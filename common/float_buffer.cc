@@ -86,7 +86,8 @@ absl::StatusOr<FloatBuffer> FloatBuffer::AllocateShared(int64_t floats) {
 
 absl::StatusOr<FloatBuffer> FloatBuffer::Map(const SharedBuffer& place, int64_t floats) {
   if (place.name().size() != kNameLength || !absl::StartsWith(place.name(), kNamePrefix)) {
-    return absl::NotFoundError("no name of a shared buffer");
+    return absl::NotFoundError(
+        "its name is not that of a shared buffer: ps- and 16 hexadecimal digits");
   }
   const std::string path = absl::StrCat("/proc/", place.process(), "/fd/", place.file());
   if (absl::Status status = CheckMemoryFile(path, place.name()); !status.ok()) return status;

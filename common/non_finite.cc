@@ -1,6 +1,7 @@
 #include "common/non_finite.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "common/vectorized.h"
 
@@ -24,6 +25,17 @@ PS_VECTORIZED
 bool AnyWithAllOf(const UnalignedHalf* values, int64_t n, uint16_t bits) {
   uint16_t found = 0;
   for (int64_t i = 0; i < n; ++i) found |= (values[i] & bits) == bits;
+  return found != 0;
+}
+
+bool IsNonFinite(float value) {
+  return (std::bit_cast<uint32_t>(value) & kFloatExponent) == kFloatExponent;
+}
+
+PS_VECTORIZED
+bool AnyNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t n) {
+  uint32_t found = 0;
+  for (int64_t i = 0; i < n; ++i) found |= IsNonFinite(values[i] + addend[i]);
   return found != 0;
 }
 
@@ -56,6 +68,15 @@ int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_
         return AnyWithAllOf(values + begin, size, exponent_bits);
       },
       [&](int64_t i) { return (values[i] & exponent_bits) == exponent_bits; });
+}
+
+int64_t FindNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t n) {
+  return FindFirst(
+      n,
+      [&](int64_t begin, int64_t size) {
+        return AnyNonFiniteSum(values + begin, addend + begin, size);
+      },
+      [&](int64_t i) { return IsNonFinite(values[i] + addend[i]); });
 }
 
 }  // namespace ps

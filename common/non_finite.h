@@ -12,6 +12,10 @@ namespace ps {
 int64_t FindNonFinite(const UnalignedFloat* values, int64_t n);
 int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_bits);
 
+// The index of the first element whose sum `values` + `addend`, in float32, is a NaN or an
+// infinity, or -1.
+int64_t FindNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t n);
+
 }  // namespace ps
 
 #endif  // PS_COMMON_NON_FINITE_H_

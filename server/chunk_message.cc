@@ -2,11 +2,15 @@
 
 #include "common/chunk_codec.h"
 #include "common/encoded_slice.h"
+#include "common/encoding.h"
 
 namespace ps {
+namespace {
 
-grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
-                                       ChunkData data) {
+// `borrow`: a FLOAT32 message refers to the parameters' memory (see
+// UpdatePolicy::RepliesMayBorrow).
+grpc::ByteBuffer DataMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
+                             bool borrow) {
   absl::ReaderMutexLock lock(&chunk.mutex);
   const absl::Span<const float> parameters = chunk.parameters();
   const size_t bytes = EncodedBytes(encoding, parameters.size());
@@ -17,19 +21,33 @@ grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, E
                                             bytes);
   grpc::Slice slices[] = {
       grpc::Slice(header.data(), header.size()),
-      data == ChunkData::kBorrow && encoding == FLOAT32
+      borrow && encoding == FLOAT32
           ? grpc::Slice(const_cast<float*>(parameters.data()), bytes, [](void*) {})
           : EncodedSlice(encoding, parameters),
   };
   return grpc::ByteBuffer(slices, 2);
 }
 
-grpc::ByteBuffer ChunkWrittenMessage(uint32_t chunk, uint64_t iteration, uint64_t version) {
-  const EncodedHeader header =
-      EncodeHeader(ParameterHeader{.iteration = iteration, .chunk = chunk, .version = version},
-                   /*data_bytes=*/0);
+}  // namespace
+
+grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session, const PendingReply& reply) {
+  StoredChunk& chunk = shard->chunk(reply.chunk);
+  const Encoding encoding = shard->config().proto().exchange().parameter_encoding();
+  shard->CountReply(session, EncodedBytes(encoding, chunk.info().size));
+  if (!reply.written_version.has_value()) {
+    return DataMessage(chunk, reply.iteration, encoding, shard->RepliesMayBorrow());
+  }
+  const EncodedHeader header = EncodeHeader(
+      ParameterHeader{
+          .iteration = reply.iteration, .chunk = reply.chunk, .version = *reply.written_version},
+      /*data_bytes=*/0);
   const grpc::Slice slice(header.data(), header.size());
   return grpc::ByteBuffer(&slice, 1);
+}
+
+grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding) {
+  shard->CountReply(/*session=*/nullptr, EncodedBytes(encoding, chunk.info().size));
+  return DataMessage(chunk, /*iteration=*/0, encoding, /*borrow=*/false);
 }
 
 }  // namespace ps

@@ -2,25 +2,30 @@
 #define PS_SERVER_CHUNK_MESSAGE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/encoding.pb.h"
 #include "server/shard.h"
+#include "server/worker_session.h"
 
 namespace ps {
 
-enum class ChunkData {
-  kBorrow,  // the message refers to the parameters' memory (see UpdatePolicy::RepliesMayBorrow)
-  kCopy,
+// The answer to a push, which waits to be sent.
+struct PendingReply {
+  uint32_t chunk = 0;
+  uint64_t iteration = 0;
+  // Where memory is shared: the version of the parameters that are in the worker's memory.
+  std::optional<uint64_t> written_version = std::nullopt;
 };
 
-// A ParameterChunk message with the present parameters of `chunk`. Only FLOAT32 can borrow:
-// in another encoding they are always a copy.
-grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
-                                       ChunkData data);
+// The ParameterChunk message of a reply to `session`'s worker: with the present parameters in the
+// encoding of the exchange, borrowed where the update policy and the encoding allow it; or without
+// data where they have been written. Counts it.
+grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session, const PendingReply& reply);
 
-// A ParameterChunk message that says of parameters that they are in the worker's memory.
-grpc::ByteBuffer ChunkWrittenMessage(uint32_t chunk, uint64_t iteration, uint64_t version);
+// The ParameterChunk message of a Pull: a copy of the present parameters. Counts it.
+grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding);
 
 }  // namespace ps
 

@@ -18,31 +18,51 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/chunk_codec.h"
-#include "common/encoding.h"
 #include "common/status_conversion.h"
 #include "server/chunk_message.h"
-#include "spdlog/spdlog.h"
 
 namespace ps {
 
-std::shared_ptr<ExchangeStream> ExchangeStream::Start(
-    Shard* shard, PushWorkers* push_workers, uint32_t worker, uint64_t incarnation,
-    std::function<void(ExchangeStream*)> on_done) {
-  std::shared_ptr<ExchangeStream> stream(
-      new ExchangeStream(shard, push_workers, worker, incarnation, std::move(on_done)));
+ExchangeStream::ExchangeStream(const Options& options)
+    : options_(options),
+      shard_(options.shard),
+      gate_({.held_bytes = static_cast<size_t>(shard_->config().proto().limits().held_bytes()),
+             .waiting = shard_->store().chunks().size()}),
+      replies_(ChunkOrderOf(shard_->config().proto().exchange())) {}
+
+std::shared_ptr<ExchangeStream> ExchangeStream::Create(const Options& options) {
+  std::shared_ptr<ExchangeStream> stream(new ExchangeStream(options));
   stream->self_ = stream;
-  absl::StatusOr<std::shared_ptr<WorkerBuffers>> opened =
-      shard->membership().StreamOpened(worker, incarnation);
-  stream->opened_ = opened.ok();
-  if (opened.ok()) {
-    stream->buffers_ = *std::move(opened);
-    stream->StartRead(&stream->read_);
-  } else {
-    // A run that fails while a worker opens its streams costs it its rank: it shall hear why.
-    const absl::Status failure = shard->failure();
-    stream->End(failure.ok() ? opened.status() : failure);
-  }
+  stream->StartSendInitialMetadata();  // tells the worker that the stream is here
   return stream;
+}
+
+void ExchangeStream::Open() {
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (open_ || ending_) return;
+    absl::StatusOr<std::shared_ptr<WorkerSession>> session =
+        shard_->OpenStream(options_.worker, options_.incarnation);
+    if (session.ok()) {
+      open_ = true;
+      session_ = *std::move(session);
+      StartRead(&read_);
+      return;
+    }
+    if (options_.join_follows && shard_->failure().ok()) return;
+    refused = session.status();
+  }
+  End(refused);
+}
+
+void ExchangeStream::EndWaiting(absl::Time since) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (open_ || options_.opened >= since) return;
+  }
+  End(absl::FailedPreconditionError(
+      absl::StrCat("worker ", options_.worker, " opened this stream and has not joined since")));
 }
 
 void ExchangeStream::OnReadDone(bool ok) {
@@ -60,48 +80,47 @@ void ExchangeStream::OnReadDone(bool ok) {
     // Only now, so that the reply to this chunk goes in its order with those kept back.
     hold_ = read_holds_;
     if (!hold_ && !writing_ && !replies_.empty()) replies_go = writing_ = true;
-    read_paused_ = true;
+    gate_.ReadDone();
     ResumeRead();
   }
   if (replies_go) WriteNext();
 }
 
 void ExchangeStream::ResumeRead() {
-  if (!read_paused_ || ending_ || held_bytes_ > held_bytes_limit_) return;
-  if (replies_.size() > replies_limit_ || shared_pushes_ > replies_limit_ || alarm_set_) return;
+  gate_.SetReplies(replies_.size());
   // Workers whose memory is shared have nothing under way that others could do without.
-  if (const absl::Duration wait =
-          buffers_ != nullptr ? absl::ZeroDuration() : shard_->PushWait(worker_);
-      wait > absl::ZeroDuration()) {
-    alarm_set_ = true;
-    alarm_ = std::make_unique<grpc::Alarm>();  // the last one may be ringing just now
-    alarm_->Set(absl::ToChronoTime(absl::Now() + wait), [self = shared_from_this()](bool) {
-      absl::MutexLock lock(&self->mutex_);
-      self->alarm_set_ = false;
-      self->ResumeRead();
-    });
-    return;
+  const absl::Duration pace =
+      SharesMemory() ? absl::ZeroDuration() : shard_->PushWait(options_.worker);
+  switch (gate_.Next(pace)) {
+    case ReadGate::Action::kWait:
+      return;
+    case ReadGate::Action::kRead:
+      StartRead(&read_);
+      return;
+    case ReadGate::Action::kSetTimer:
+      break;
   }
-  read_paused_ = false;
-  StartRead(&read_);
+  alarm_ = std::make_unique<grpc::Alarm>();  // the last one may be ringing just now
+  // An alarm keeps its callback after it has rung, so the callback must not keep the stream.
+  alarm_->Set(absl::ToChronoTime(absl::Now() + pace), [weak = weak_from_this()](bool) {
+    const std::shared_ptr<ExchangeStream> self = weak.lock();
+    if (self == nullptr) return;
+    absl::MutexLock lock(&self->mutex_);
+    self->gate_.TimerRang();
+    self->ResumeRead();
+  });
 }
 
 absl::Status ExchangeStream::HandleGradient() {
   auto message = std::make_shared<const ReceivedMessage>(&read_);
   absl::StatusOr<Decoded<GradientHeader>> decoded = DecodeGradientChunk(message->segments());
   if (!decoded.ok()) return decoded.status();
-  const GradientHeader& header = decoded->header;
-  if (header.worker != worker_ || header.incarnation != incarnation_) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker,
-                                                   " pushed on the stream of worker ", worker_,
-                                                   "; each incarnation opens its own"));
-  }
-  read_holds_ = header.hold;
+  read_holds_ = decoded->header.hold;
   {
     absl::MutexLock lock(&mutex_);
-    hold_ |= header.hold;
+    hold_ |= read_holds_;
   }
-  if (buffers_ != nullptr) return QueueShared(*decoded);
+  if (SharesMemory()) return QueueShared(*decoded);
   return PushReceived(std::move(message), *std::move(decoded));
 }
 
@@ -110,12 +129,12 @@ absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage>
   const size_t bytes = SegmentsSize(decoded.data);
   {
     absl::MutexLock lock(&mutex_);
-    held_bytes_ += bytes;
+    gate_.Hold(bytes);
   }
   // Whoever drops the gradient last, wherever, gives its bytes back to this stream.
   std::shared_ptr<const void> owner(message.get(), [message, stream = shared_from_this(), bytes](
                                                        const void*) { stream->Release(bytes); });
-  return shard_->Push(Gradient{decoded.header, std::move(decoded.data), std::move(owner)},
+  return shard_->Push(*session_, {decoded.header, std::move(decoded.data), std::move(owner)},
                       shared_from_this());
 }
 
@@ -123,39 +142,37 @@ absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded)
   const GradientHeader& header = decoded.header;
   if (const size_t bytes = SegmentsSize(decoded.data); bytes > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker_, " pushed ", bytes, " bytes of chunk ", header.chunk,
-                     ", whose gradient is read in the worker's own memory"));
+        absl::StrCat("worker ", options_.worker, " pushed ", bytes, " bytes of chunk ",
+                     header.chunk, ", whose gradient is read in the worker's own memory"));
   }
   {
     absl::MutexLock lock(&mutex_);
-    ++shared_pushes_;
+    gate_.QueuePush();
   }
-  push_workers_->Add(header.chunk,
-                     [self = shared_from_this(), header] { self->PushShared(header); });
+  options_.push_workers->Add(header.chunk,
+                             [self = shared_from_this(), header] { self->PushShared(header); });
   return absl::OkStatus();
 }
 
 void ExchangeStream::PushShared(const GradientHeader& header) {
   {
     absl::MutexLock lock(&mutex_);
-    --shared_pushes_;
+    gate_.TakePush();
     if (ending_) return;
     ResumeRead();
   }
-  Gradient gradient{header, {}, buffers_};
-  const int index = shard_->store().IndexOf(header.chunk);
-  if (index >= 0 && !header.skip) {  // Push refuses a chunk that is not the shard's
-    const Chunk& chunk = shard_->store().chunks()[index].info();
-    const float* const first = buffers_->gradients.span().data() + chunk.model_offset;
-    gradient.data = {{reinterpret_cast<const char*>(first), chunk.size * sizeof(float)}};
+  Gradient gradient{header, {}, session_->buffers()};
+  // Push refuses a chunk that is not the shard's.
+  if (shard_->Owns(header.chunk) && !header.skip) {
+    gradient.data = session_->buffers()->GradientOf(shard_->chunk(header.chunk).info());
   }
-  const absl::Status pushed = shard_->Push(std::move(gradient), shared_from_this());
+  const absl::Status pushed = shard_->Push(*session_, std::move(gradient), shared_from_this());
   if (!pushed.ok()) End(pushed);
 }
 
 void ExchangeStream::Release(size_t bytes) {
   absl::MutexLock lock(&mutex_);
-  held_bytes_ -= bytes;
+  gate_.Release(bytes);
   ResumeRead();
 }
 
@@ -164,17 +181,12 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
   }
-  uint64_t version = 0;
-  if (buffers_ != nullptr) {
-    StoredChunk& stored = shard_->store().chunks()[shard_->store().IndexOf(chunk)];
-    absl::ReaderMutexLock lock(&stored.mutex);
-    version = stored.version();
-    absl::c_copy(stored.parameters(), buffers_->parameters.data() + stored.info().model_offset);
-  }
+  PendingReply reply{.chunk = chunk, .iteration = iteration};
+  if (SharesMemory()) reply.written_version = session_->buffers()->Write(shard_->chunk(chunk));
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
-    replies_.Push(chunk, {chunk, iteration, version});
+    replies_.Push(chunk, reply);
     if (hold_ || std::exchange(writing_, true)) return;
   }
   WriteNext();
@@ -186,7 +198,8 @@ void ExchangeStream::End(const absl::Status& status) {
     if (std::exchange(ending_, true)) return;
     end_status_ = status;
     if (!status.ok()) replies_.clear();
-    if (alarm_set_) alarm_->Cancel();
+    gate_.Close();
+    if (gate_.timer_set()) alarm_->Cancel();
     if (std::exchange(writing_, true)) return;
   }
   WriteNext();
@@ -214,19 +227,7 @@ void ExchangeStream::WriteNext() {
     Finish(ToGrpc(end_status));
     return;
   }
-  StoredChunk& chunk = shard_->store().chunks()[shard_->store().IndexOf(next.chunk)];
-  const Encoding encoding = shard_->config().proto().exchange().parameter_encoding();
-  const uint64_t bytes = EncodedBytes(encoding, chunk.info().size);
-  if (buffers_ != nullptr) {
-    write_ = ChunkWrittenMessage(next.chunk, next.iteration, next.version);
-  } else {
-    write_ =
-        ParameterChunkMessage(chunk, next.iteration, encoding,
-                              shard_->RepliesMayBorrow() ? ChunkData::kBorrow : ChunkData::kCopy);
-  }
-  ++shard_->counters().pulls;
-  shard_->counters().bytes_out += bytes;
-  shard_->membership().CountReply(worker_, bytes);
+  write_ = ReplyMessage(shard_, session_.get(), next);
   StartWrite(&write_);
 }
 
@@ -234,6 +235,7 @@ void ExchangeStream::OnWriteDone(bool ok) {
   if (!ok) {
     absl::MutexLock lock(&mutex_);
     ending_ = true;
+    gate_.Close();
     replies_.clear();
   }
   WriteNext();
@@ -242,11 +244,8 @@ void ExchangeStream::OnWriteDone(bool ok) {
 void ExchangeStream::OnCancel() { End(absl::CancelledError("the worker's connection ended")); }
 
 void ExchangeStream::OnDone() {
-  if (opened_ && shard_->membership().StreamClosed(worker_, incarnation_)) {
-    if (shard_->failure().ok()) spdlog::warn("lost {}", shard_->membership().Describe(worker_));
-    shard_->WorkerLost(worker_);
-  }
-  on_done_(this);
+  if (session_ != nullptr) shard_->CloseStream(session_.get());
+  options_.on_done(this);
   self_.reset();
 }
 

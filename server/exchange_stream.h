@@ -8,29 +8,32 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/chunk_queue.h"
 #include "common/received_message.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/chunk_message.h"
 #include "server/gradient.h"
 #include "server/push_workers.h"
+#include "server/read_gate.h"
 #include "server/shard.h"
+#include "server/worker_session.h"
 
 namespace ps {
 
 // One Exchange RPC of one worker: hands received gradient chunks to the shard and sends
 // the parameter chunks that come back: as they come, under the schedule FULL front layers
-// first. The worker holds its rank while it lives.
+// first. The worker holds its rank while it has such a stream.
+//
+// A worker may open its streams right before it joins, so that its loss is noticed from the moment
+// at which it holds its rank. Such a stream waits for the Join.
 //
 // Where worker and shard share memory (WorkerBuffers) the messages have no data: the gradient is
 // read, and the parameters are written, where the worker has them, by PushWorkers.
 //
-// Bounds: it reads the next chunk only after the shard has dealt with the last one, and not while
-// the worker is too far ahead of others (UpdatePolicy::PushWait), nor while the shard holds more
-// than limits.held_bytes of this stream's gradients; where memory is shared, only while no more
-// pushes wait than the shard has chunks. In both cases not while more replies than the shard has
-// chunks wait for a worker that does not read them. A reply takes memory of its own only while it
+// What a stream may keep is bounded by its ReadGate. A reply takes memory of its own only while it
 // is being written, one at a time.
 //
 // Lives, by shared_ptr, until the RPC is done and no chunk waits for it any more.
@@ -38,11 +41,24 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
                              public ReplySink,
                              public std::enable_shared_from_this<ExchangeStream> {
  public:
-  // Starts reading, or ends the RPC at once where this incarnation does not hold the rank.
-  // `shard` and `push_workers` must outlive the RPC; `on_done` is called at its end.
-  static std::shared_ptr<ExchangeStream> Start(Shard* shard, PushWorkers* push_workers,
-                                               uint32_t worker, uint64_t incarnation,
-                                               std::function<void(ExchangeStream*)> on_done);
+  struct Options {
+    Shard* shard = nullptr;               // must outlive the RPC
+    PushWorkers* push_workers = nullptr;  // likewise
+    uint32_t worker = 0;
+    uint64_t incarnation = 0;
+    bool join_follows = false;  // the worker joins when it knows that this stream is open
+    absl::Time opened;
+    std::function<void(ExchangeStream*)> on_done;  // called at the end of the RPC
+  };
+
+  static std::shared_ptr<ExchangeStream> Create(const Options& options);
+
+  // Begins to read if the incarnation holds its rank; called again after a Join. Otherwise ends the
+  // RPC, or waits if the Join is still to follow.
+  void Open();
+  uint32_t worker() const { return options_.worker; }
+  // Ends the RPC of a stream that was opened before `since` and still waits for its Join.
+  void EndWaiting(absl::Time since);
 
   // Ends the RPC with `status` after the write under way. Idempotent: the first one counts.
   void End(const absl::Status& status);
@@ -50,28 +66,14 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void Reply(uint32_t chunk, uint64_t iteration) override;
 
  private:
-  struct PendingReply {
-    uint32_t chunk;
-    uint64_t iteration;
-    uint64_t version;  // of what was written to the worker's memory
-  };
-
-  ExchangeStream(Shard* shard, PushWorkers* push_workers, uint32_t worker, uint64_t incarnation,
-                 std::function<void(ExchangeStream*)> on_done)
-      : shard_(shard),
-        push_workers_(push_workers),
-        worker_(worker),
-        incarnation_(incarnation),
-        held_bytes_limit_(shard->config().proto().limits().held_bytes()),
-        replies_limit_(shard->store().chunks().size()),
-        on_done_(std::move(on_done)),
-        replies_(ChunkOrderOf(shard->config().proto().exchange())) {}
+  explicit ExchangeStream(const Options& options);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
+  bool SharesMemory() const { return session_->buffers() != nullptr; }
   // Decodes `read_` and pushes it, or has it pushed.
   absl::Status HandleGradient();
   absl::Status PushReceived(std::shared_ptr<const ReceivedMessage> message,
@@ -86,16 +88,12 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // and this thread has set writing_.
   void WriteNext();
 
+  const Options options_;
   Shard* const shard_;
-  PushWorkers* const push_workers_;
-  const uint32_t worker_;
-  const uint64_t incarnation_;
-  const size_t held_bytes_limit_;
-  const size_t replies_limit_;
-  const std::function<void(ExchangeStream*)> on_done_;
-  std::shared_ptr<ExchangeStream> self_;    // until OnDone
-  bool opened_ = false;                     // counted by the membership; set by Start
-  std::shared_ptr<WorkerBuffers> buffers_;  // set by Start; null where memory is not shared
+  std::shared_ptr<ExchangeStream> self_;  // until OnDone
+
+  // Null until the stream is open; constant from then on, and so for all reads and replies.
+  std::shared_ptr<WorkerSession> session_;
 
   // Used by the one read, or the one write, that is under way.
   grpc::ByteBuffer read_;
@@ -103,17 +101,15 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
-  size_t shared_pushes_ ABSL_GUARDED_BY(mutex_) = 0;  // that wait for push_workers_
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  ReadGate gate_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // of the gate's timer
   ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies are kept back
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  size_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool read_paused_ ABSL_GUARDED_BY(mutex_) = false;  // no read is under way
-  bool alarm_set_ ABSL_GUARDED_BY(mutex_) = false;    // to resume it
-  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ps

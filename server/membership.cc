@@ -8,8 +8,8 @@
 
 namespace ps {
 
-Membership::Membership(int workers, absl::Duration join_grace, const Clock* clock)
-    : join_grace_(join_grace), clock_(clock), activities_(workers), members_(workers) {}
+Membership::Membership(int workers, const Clock* clock)
+    : clock_(clock), activities_(workers), members_(workers) {}
 
 void Membership::Seen(uint32_t rank) {
   activities_[rank].last_seen = absl::ToUnixNanos(clock_->Now());
@@ -19,8 +19,13 @@ absl::Duration Membership::SinceLastSeen(uint32_t rank) const {
   return clock_->Now() - absl::FromUnixNanos(activities_[rank].last_seen);
 }
 
-absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::string& address,
-                              std::shared_ptr<WorkerBuffers> buffers) {
+absl::Duration Membership::GraceLeft(uint32_t rank) const {
+  return std::max(kStreamGrace - SinceLastSeen(rank), absl::ZeroDuration());
+}
+
+absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
+    uint32_t rank, uint64_t incarnation, const std::string& address,
+    std::shared_ptr<WorkerBuffers> buffers) {
   absl::MutexLock lock(&mutex_);
   if (rank >= members_.size()) {
     return absl::OutOfRangeError(absl::StrCat("there is no worker ", rank, ": the config has ",
@@ -31,24 +36,41 @@ absl::Status Membership::Join(uint32_t rank, uint64_t incarnation, const std::st
     return absl::InvalidArgumentError("a worker's incarnation must not be 0");
   }
   Member& member = members_[rank];
-  const bool abandoned = member.streams == 0 && SinceLastSeen(rank) > join_grace_;
-  if (member.state == WorkerStats::JOINED && member.incarnation != incarnation && !abandoned) {
-    return absl::AlreadyExistsError(absl::StrCat("rank ", rank, " is taken by ",
-                                                 DescribeLocked(rank),
-                                                 "; start this worker with a free rank"));
+  if (member.state == WorkerStats::JOINED) {
+    if (member.incarnation != incarnation && member.streams > 0) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "rank ", rank, " is taken by ", DescribeLocked(rank),
+          "; start this worker with a free rank (or, where that worker's host has gone, after 40 s,"
+          " when its connections count as broken)"));
+    }
+    if (const absl::Duration left = GraceLeft(rank);
+        member.incarnation != incarnation && left > absl::ZeroDuration()) {
+      return absl::UnavailableError(
+          absl::StrCat("rank ", rank, " is taken by ", DescribeLocked(rank),
+                       ", which has no stream; it is free in ",
+                       absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
+                       " at the latest unless that worker opens one"));
+    }
+    if (member.incarnation == incarnation && member.streams > 0) return member.session;  // again
+    EndSession(member, WorkerStats::LOST);
   }
-  if (member.incarnation != incarnation) {
-    member.streams = 0;
-    member.took_part = false;
-    member.usage.reset();
-  }
+  if (member.incarnation != incarnation) member.usage.reset();
   member.state = WorkerStats::JOINED;
   member.incarnation = incarnation;
   member.address = address;
   member.shares_memory = buffers != nullptr;
-  member.buffers = std::move(buffers);
+  member.streams = 0;
+  member.took_part = false;
+  member.session = std::make_shared<WorkerSession>(rank, incarnation, std::move(buffers),
+                                                   &activities_[rank], clock_);
   Seen(rank);
-  return absl::OkStatus();
+  return member.session;
+}
+
+void Membership::EndSession(Member& member, WorkerStats::State state) {
+  member.session->End();
+  member.session.reset();  // its streams may hold it a moment longer
+  member.state = state;
 }
 
 absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const {
@@ -63,31 +85,41 @@ absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const 
 absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed) {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
-  members_[rank].state = failed ? WorkerStats::LOST : WorkerStats::LEFT;
-  if (members_[rank].streams == 0) members_[rank].buffers.reset();
+  EndSession(members_[rank], failed ? WorkerStats::LOST : WorkerStats::LEFT);
   Seen(rank);
   return members_[rank].took_part;
 }
 
-absl::StatusOr<std::shared_ptr<WorkerBuffers>> Membership::StreamOpened(uint32_t rank,
+absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::StreamOpened(uint32_t rank,
                                                                         uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
   ++members_[rank].streams;
   members_[rank].took_part = true;
   Seen(rank);
-  return members_[rank].buffers;
+  return members_[rank].session;
 }
 
-bool Membership::StreamClosed(uint32_t rank, uint64_t incarnation) {
+bool Membership::StreamClosed(WorkerSession* session) {
   absl::MutexLock lock(&mutex_);
-  Member& member = members_[rank];
-  if (member.incarnation != incarnation) return false;  // a newer one has taken over
+  Member& member = members_[session->rank()];
+  if (member.session.get() != session) return false;  // the rank has passed on
   if (--member.streams > 0) return false;
-  member.buffers.reset();
-  if (member.state != WorkerStats::JOINED) return false;
-  member.state = WorkerStats::LOST;
+  EndSession(member, WorkerStats::LOST);
   return true;
+}
+
+std::vector<uint32_t> Membership::LoseWithoutStream() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<uint32_t> lost;
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    Member& member = members_[rank];
+    if (member.state != WorkerStats::JOINED || member.streams > 0) continue;
+    if (GraceLeft(rank) > absl::ZeroDuration()) continue;
+    EndSession(member, WorkerStats::LOST);
+    lost.push_back(rank);
+  }
+  return lost;
 }
 
 absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage) {
@@ -97,19 +129,6 @@ absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const Worke
   members_[rank].reported = clock_->Now();
   return absl::OkStatus();
 }
-
-void Membership::CountPush(uint32_t rank, uint64_t iteration, uint64_t bytes) {
-  Seen(rank);
-  Activity& activity = activities_[rank];
-  ++activity.pushes;
-  activity.bytes_in += bytes;
-  uint64_t next = activity.next_iteration;
-  while (next < iteration + 1 &&
-         !activity.next_iteration.compare_exchange_weak(next, iteration + 1)) {
-  }
-}
-
-void Membership::CountReply(uint32_t rank, uint64_t bytes) { activities_[rank].bytes_out += bytes; }
 
 uint64_t Membership::NextIteration(uint32_t rank) const { return activities_[rank].next_iteration; }
 
@@ -139,7 +158,7 @@ void Membership::Fill(ShardStats* stats) const {
   absl::MutexLock lock(&mutex_);
   for (size_t rank = 0; rank < members_.size(); ++rank) {
     const Member& member = members_[rank];
-    const Activity& activity = activities_[rank];
+    const WorkerActivity& activity = activities_[rank];
     WorkerStats* out = stats->add_worker();
     out->set_worker(rank);
     out->set_state(member.state);
@@ -148,8 +167,7 @@ void Membership::Fill(ShardStats* stats) const {
     const uint64_t next = activity.next_iteration;
     out->set_iteration(next > 0 ? next - 1 : 0);
     out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(SinceLastSeen(rank)));
-    out->set_pushes(activity.pushes);
-    out->set_bytes_in(activity.bytes_in);
+    activity.received.Fill(out);
     out->set_bytes_out(activity.bytes_out);
     out->set_shared_memory(member.shares_memory);
     if (!member.usage.has_value()) continue;

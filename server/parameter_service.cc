@@ -32,12 +32,7 @@ ParameterService::ParameterService(Shard* shard)
 }
 
 void ParameterService::EndStreams(const absl::Status& status) {
-  std::set<std::shared_ptr<ExchangeStream>> streams;
-  {
-    absl::MutexLock lock(&mutex_);
-    streams = streams_;
-  }
-  for (const auto& stream : streams) stream->End(status);
+  for (const auto& stream : Streams()) stream->End(status);
 }
 
 grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* context,
@@ -46,6 +41,9 @@ grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* co
   absl::StatusOr<JoinResponse> joined = shard_->Join(*request, context->peer());
   if (joined.ok()) {
     *response = *std::move(joined);
+    for (const auto& stream : Streams()) {
+      if (stream->worker() == request->worker()) stream->Open();
+    }
     spdlog::info("worker {} joined from {}", request->worker(), context->peer());
   } else {
     spdlog::warn("refused worker {} from {}: {}", request->worker(), context->peer(),
@@ -77,15 +75,37 @@ grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* 
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
-  // The first read cannot complete, nor OnDone come, before this has returned the reactor.
-  std::shared_ptr<ExchangeStream> stream = ExchangeStream::Start(
-      shard_, &push_workers_, MetadataNumber(*context, kWorkerMetadata),
-      MetadataNumber(*context, kIncarnationMetadata), [this](ExchangeStream* done) {
-        absl::MutexLock lock(&mutex_);
-        streams_.erase(done->shared_from_this());
-      });
+  // OnDone cannot come before this has returned the reactor.
+  const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
+      {.shard = shard_,
+       .push_workers = &push_workers_,
+       .worker = static_cast<uint32_t>(MetadataNumber(*context, kWorkerMetadata)),
+       .incarnation = MetadataNumber(*context, kIncarnationMetadata),
+       .join_follows = MetadataNumber(*context, kJoinFollowsMetadata) != 0,
+       .opened = shard_->clock().Now(),
+       .on_done = [this](ExchangeStream* done) {
+         absl::MutexLock lock(&mutex_);
+         streams_.erase(done->shared_from_this());
+       }});
+  {
+    absl::MutexLock lock(&mutex_);
+    streams_.insert(stream);
+  }
+  // Only now, so that a Join that comes at the same time finds the stream, or the stream the Join.
+  stream->Open();
+  return stream.get();
+}
+
+void ParameterService::EndWaitingStreams() {
+  const Limits& limits = shard_->config().proto().limits();
+  // A worker tries for so long to join.
+  const absl::Time since = shard_->clock().Now() - absl::Seconds(limits.startup_seconds());
+  for (const auto& stream : Streams()) stream->EndWaiting(since);
+}
+
+std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
   absl::MutexLock lock(&mutex_);
-  return streams_.insert(std::move(stream)).first->get();
+  return {streams_.begin(), streams_.end()};
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(

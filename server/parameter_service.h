@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -27,6 +28,9 @@ class ParameterService final
 
   // Ends every open Exchange stream with `status`.
   void EndStreams(const absl::Status& status);
+  // Ends the Exchange streams that have waited for their worker's Join for too long; to be called
+  // about every second.
+  void EndWaitingStreams();
 
  private:
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const JoinRequest* request,
@@ -39,6 +43,9 @@ class ParameterService final
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
+
+  // Those that are open now; to be called upon without the lock.
+  std::vector<std::shared_ptr<ExchangeStream>> Streams();
 
   Shard* const shard_;
   absl::Mutex mutex_;

@@ -1,10 +1,17 @@
 #include "server/parameter_store.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "common/initializer.h"
+#include "common/non_finite.h"
 #include "server/aggregate.h"
 
 namespace ps {
 namespace {
+
+// The elements that are updated, and while they are in the cache checked, at once.
+constexpr int64_t kCheckedElements = 8192;
 
 // value -= gradient.
 std::unique_ptr<const Optimizer> MakeSubtraction() {
@@ -29,35 +36,85 @@ void StoredChunk::AddToSum(const Segments& gradient) {
                     });
 }
 
-void StoredChunk::ApplySum(float scale, int64_t iteration) {
+absl::Status StoredChunk::ApplySum(float scale, int64_t iteration) {
   CountedTime time(&counters_->apply_nanoseconds);
+  if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0) {
+    return OutOfRange("the sum of the gradients", bad, iteration);
+  }
   ++version_;
-  optimizer_->Apply(state_, sum_, scale, iteration, version_);
-  ++counters_->updates;
+  return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, iteration), iteration);
 }
 
-void StoredChunk::ApplyGradient(const Segments& gradient, int64_t iteration) {
-  Apply(/*sum=*/nullptr, gradient, /*scale=*/1.0f, iteration);
+absl::Status StoredChunk::ApplyGradient(const Segments& gradient, int64_t iteration) {
+  return Apply(/*sum=*/nullptr, gradient, /*scale=*/1.0f, iteration);
 }
 
-void StoredChunk::ApplySumAndGradient(const Segments& gradient, float scale, int64_t iteration) {
-  Apply(sum_, gradient, scale, iteration);
+absl::Status StoredChunk::ApplySumAndGradient(const Segments& gradient, float scale,
+                                              int64_t iteration) {
+  return Apply(sum_, gradient, scale, iteration);
 }
 
-void StoredChunk::Apply(const float* sum, const Segments& gradient, float scale,
-                        int64_t iteration) {
+absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, float scale,
+                                int64_t iteration) {
   CountedTime time(&counters_->apply_nanoseconds);
-  const uint64_t update = ++version_;
-  const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
-    OptimizerSpan run{state_.parameters.subspan(first, count)};
-    for (int slot = 0; slot < optimizer_->slots(); ++slot) {
-      run.slots[slot] = state_.slots[slot] + first;
-    }
-    if (sum != nullptr) run.sum = sum + first;
-    optimizer_->Apply(run, floats, scale, iteration, update);
+  // Calls `visit(first, floats, count)` for every run of the gradient. Returns the first element
+  // that a call returned, or -1.
+  const auto first_bad = [&](auto visit) {
+    int64_t bad = -1;
+    ForEachDecodedRun(gradient_encoding_, gradient,
+                      [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+                        if (const int64_t in_run = visit(first, floats, count); bad < 0)
+                          bad = in_run;
+                      });
+    return bad;
   };
-  ForEachDecodedRun(gradient_encoding_, gradient, apply);
+  if (sum != nullptr) {
+    const int64_t bad = first_bad([&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+      const int64_t in_run = FindNonFiniteSum(sum + first, floats, count);
+      return in_run < 0 ? -1 : first + in_run;
+    });
+    if (bad >= 0) return OutOfRange("the sum of the gradients", bad, iteration);
+  }
+  ++version_;
+  const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count)
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+                           return ApplyRun(first, count, sum, floats, scale, iteration);
+                         };
+  return Updated(first_bad(apply), iteration);
+}
+
+int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
+                              const UnalignedFloat* gradient, float scale, int64_t iteration) {
+  int64_t bad = -1;
+  for (int64_t begin = first; begin < first + count; begin += kCheckedElements) {
+    const int64_t size = std::min(kCheckedElements, first + count - begin);
+    OptimizerSpan run{state_.parameters.subspan(begin, size)};
+    for (int slot = 0; slot < optimizer_->slots(); ++slot) {
+      run.slots[slot] = state_.slots[slot] + begin;
+    }
+    if (sum != nullptr) run.sum = sum + begin;
+    optimizer_->Apply(run, gradient + (begin - first), scale, iteration, version_);
+    if (bad >= 0) continue;  // the update is completed all the same
+    int64_t in_run = FindNonFinite(run.parameters.data(), size);
+    for (int slot = 0; slot < optimizer_->slots() && in_run < 0; ++slot) {
+      in_run = FindNonFinite(run.slots[slot], size);
+    }
+    if (in_run >= 0) bad = begin + in_run;
+  }
+  return bad;
+}
+
+absl::Status StoredChunk::Updated(int64_t bad, int64_t iteration) {
   ++counters_->updates;
+  if (bad < 0) return absl::OkStatus();
+  return OutOfRange("a parameter, or the optimizer's state of it,", bad, iteration);
+}
+
+absl::Status StoredChunk::OutOfRange(absl::string_view what, int64_t element,
+                                     int64_t iteration) const {
+  return absl::OutOfRangeError(absl::StrCat(
+      what, " leaves the range of float32 in the update of iteration ", iteration, ": ",
+      tensor_name_, " element ", info_.begin + element, " (chunk ", info_.id, ")"));
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Config& config,
@@ -98,8 +155,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
-    store->chunks_.emplace_back(chunk, config.proto().exchange().gradient_encoding(), state, sum,
-                                optimizer, counters);
+    store->chunks_.emplace_back(chunk, tensor.name, config.proto().exchange().gradient_encoding(),
+                                state, sum, optimizer, counters);
   }
   return store;
 }

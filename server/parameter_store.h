@@ -4,15 +4,19 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/chunk_codec.h"
 #include "common/config.h"
 #include "common/encoding.h"
 #include "common/float_buffer.h"
+#include "common/unaligned.h"
 #include "server/optimizer.h"
 #include "server/shard_counters.h"
 
@@ -23,9 +27,11 @@ namespace ps {
 // of the config and are read where they were received. A view: ParameterStore owns the memory.
 class StoredChunk {
  public:
-  StoredChunk(const Chunk& info, Encoding gradient_encoding, OptimizerSpan state, float* sum,
-              const Optimizer* optimizer, ShardCounters* counters)
+  // All that is referred to must outlive the chunk.
+  StoredChunk(const Chunk& info, const std::string& tensor_name, Encoding gradient_encoding,
+              OptimizerSpan state, float* sum, const Optimizer* optimizer, ShardCounters* counters)
       : info_(info),
+        tensor_name_(tensor_name),
         gradient_encoding_(gradient_encoding),
         state_(state),
         sum_(sum),
@@ -48,18 +54,28 @@ class StoredChunk {
   // sum += gradient
   void AddToSum(const Segments& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // One update with `scale` times the sum, or with a gradient as received, or with both: the last
-  // gradient of an update need not pass through the sum.
-  void ApplySum(float scale, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void ApplyGradient(const Segments& gradient, int64_t iteration)
+  // gradient of an update need not pass through the sum. Errors: OUT_OF_RANGE naming an element
+  // where the sum of the gradients leaves float32's range, with nothing changed; or where the
+  // updated parameters or the optimizer's state do, which then is in them.
+  absl::Status ApplySum(float scale, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status ApplyGradient(const Segments& gradient, int64_t iteration)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void ApplySumAndGradient(const Segments& gradient, float scale, int64_t iteration)
+  absl::Status ApplySumAndGradient(const Segments& gradient, float scale, int64_t iteration)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
-  void Apply(const float* sum, const Segments& gradient, float scale, int64_t iteration)
+  absl::Status Apply(const float* sum, const Segments& gradient, float scale, int64_t iteration)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Updates `count` elements from `first` on; `sum` is the chunk's, or null. Returns the first
+  // element that is not finite then, or -1.
+  int64_t ApplyRun(int64_t first, int64_t count, const float* sum, const UnalignedFloat* gradient,
+                   float scale, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Counts an update that left element `bad` not finite, or none where it is -1.
+  absl::Status Updated(int64_t bad, int64_t iteration);
+  absl::Status OutOfRange(absl::string_view what, int64_t element, int64_t iteration) const;
 
   const Chunk& info_;
+  const std::string& tensor_name_;
   const Encoding gradient_encoding_;
   const OptimizerSpan state_;
   float* const sum_;

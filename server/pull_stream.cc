@@ -43,9 +43,7 @@ void PullStream::WriteNext() {
     return;
   }
   StoredChunk& chunk = shard_->store().chunks()[next_++];
-  write_ = ParameterChunkMessage(chunk, /*iteration=*/0, encoding_, ChunkData::kCopy);
-  ++shard_->counters().pulls;
-  shard_->counters().bytes_out += EncodedBytes(encoding_, chunk.info().size);
+  write_ = PullMessage(shard_, chunk, encoding_);
   StartWrite(&write_);
 }
 

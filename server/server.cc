@@ -84,7 +84,10 @@ void Server::Watch() {
   // Often enough that a limit is overrun by a tenth at most.
   const absl::Duration period =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
-  while (!stopping_.WaitForNotificationWithTimeout(period)) shard_->CheckOverdue();
+  while (!stopping_.WaitForNotificationWithTimeout(period)) {
+    shard_->CheckWaits();
+    parameter_service_->EndWaitingStreams();
+  }
 }
 
 }  // namespace ps

@@ -1,24 +1,30 @@
 #include "server/shard.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/encoding.h"
 #include "common/incarnation.h"
 #include "common/resident_memory.h"
-#include "common/same_host.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
 namespace {
 
-constexpr uint64_t kMaxIteration = uint64_t{1} << 53;
 // A name, a bus id and some numbers.
 constexpr size_t kMaxUsageBytes = 256;
+
+std::string Rounded(absl::Duration duration) {
+  return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
+}
 
 // "optimizer.learning_rate: 0.1 -> 0.2" for each field that differs.
 std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
@@ -46,25 +52,6 @@ absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& r
   return absl::OkStatus();
 }
 
-// Null where the worker offers none, or the exchange is not to go through them, or they cannot be
-// mapped, as from another container: then data is sent.
-std::shared_ptr<WorkerBuffers> MapBuffers(const Config& config, const JoinRequest& request) {
-  if (!request.has_shared_buffers() || !MayShareMemory(config.proto().exchange())) return nullptr;
-  auto buffers = std::make_shared<WorkerBuffers>();
-  for (const auto& [place, buffer] :
-       {std::pair(&request.shared_buffers().gradients(), &buffers->gradients),
-        std::pair(&request.shared_buffers().parameters(), &buffers->parameters)}) {
-    absl::StatusOr<FloatBuffer> mapped = FloatBuffer::Map(*place, config.model().buffer_size());
-    if (!mapped.ok()) {
-      spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
-                   std::string(mapped.status().message()));
-      return nullptr;
-    }
-    *buffer = *std::move(mapped);
-  }
-  return buffers;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(const Config* config, int index,
@@ -89,8 +76,7 @@ Shard::Shard(const Config* config, int index, const Clock* clock)
       clock_(clock),
       start_time_(clock->Now()),
       incarnation_(NewIncarnation()),
-      membership_(config->workers(), absl::Seconds(config->proto().limits().startup_seconds()),
-                  clock) {}
+      membership_(config->workers(), clock) {}
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
   if (absl::Status status = failure(); !status.ok()) {
@@ -110,12 +96,20 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   }
   absl::Status speaks = CheckEncodings(config_.proto().exchange(), request);
   if (!speaks.ok()) return speaks;
-  std::shared_ptr<WorkerBuffers> buffers = MapBuffers(config_, request);
   JoinResponse response;
-  response.set_shared_buffers(buffers != nullptr);
-  absl::Status joined =
-      membership_.Join(request.worker(), request.incarnation(), address, std::move(buffers));
-  if (!joined.ok()) return joined;
+  absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
+  if (!buffers.ok() && request.has_shared_buffers()) {
+    response.set_shared_buffers_refusal(std::string(buffers.status().message()));
+    spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
+                 response.shared_buffers_refusal());
+  }
+  const absl::StatusOr<std::shared_ptr<WorkerSession>> session =
+      membership_.Join(request.worker(), request.incarnation(), address,
+                       buffers.ok() ? *std::move(buffers) : nullptr);
+  if (!session.ok()) return session.status();
+  // The fence of WorkerSession: what the last incarnation pushed is counted now, or never.
+  for (StoredChunk& chunk : store_->chunks()) absl::MutexLock lock(&chunk.mutex);
+  response.set_shared_buffers((*session)->buffers() != nullptr);
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
   response.set_start_iteration(membership_.NextIteration(request.worker()));
@@ -128,11 +122,35 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
       membership_.Leave(request.worker(), request.incarnation(), failed);
   if (!took_part.ok()) return took_part.status();
   // Who has not taken part yet can be started again without harm.
-  if (failed && *took_part && config_.proto().update().policy() == Update::SYNC) {
+  if (failed && *took_part && !request.before_start() &&
+      config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
         absl::StrCat("worker ", request.worker(), " gave up: ", request.error())));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker,
+                                                                 uint64_t incarnation) {
+  absl::StatusOr<std::shared_ptr<WorkerSession>> session =
+      membership_.StreamOpened(worker, incarnation);
+  if (session.ok()) return session;
+  // A run that fails while a worker opens its streams costs it its rank: it shall hear why.
+  const absl::Status failed = failure();
+  return failed.ok() ? session.status() : failed;
+}
+
+void Shard::CloseStream(WorkerSession* session) {
+  if (!membership_.StreamClosed(session)) return;
+  WorkerLost(session->rank(), "its connection ended before it left");
+}
+
+void Shard::WorkerLost(uint32_t rank, absl::string_view how) {
+  const std::string worker = membership_.Describe(rank);
+  if (failure().ok()) spdlog::warn("lost {}: {}", worker, std::string(how));
+  if (config_.proto().update().policy() != Update::SYNC) return;
+  Fail(absl::UnavailableError(
+      absl::StrCat(worker, " was lost: ", how, ", and SYNC needs every worker")));
 }
 
 absl::Status Shard::Report(const ReportRequest& request) {
@@ -144,27 +162,31 @@ absl::Status Shard::Report(const ReportRequest& request) {
   return membership_.Report(request.worker(), request.incarnation(), request.usage());
 }
 
-absl::Status Shard::Push(Gradient gradient, std::shared_ptr<ReplySink> sink) {
+absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
+                         std::shared_ptr<ReplySink> sink) {
   const GradientHeader header = gradient.header;
-  const uint64_t bytes = SegmentsSize(gradient.data);
+  if (header.worker != session.rank() || header.incarnation != session.incarnation()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed on the stream of worker ", session.rank(),
+                     "; each incarnation opens its own"));
+  }
   const int index = store_->IndexOf(header.chunk);
   if (index < 0) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
                                                    header.chunk, ", which shard ", index_,
                                                    " does not own"));
   }
-  if (header.iteration > kMaxIteration) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " is at iteration ",
-                                                   header.iteration, "; the largest is ",
-                                                   kMaxIteration));
-  }
   if (absl::Status status = failure(); !status.ok()) return status;
   absl::Status checked = CheckGradient(gradient, store_->chunks()[index].info());
   if (!checked.ok()) return checked;
+  const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));
+  if (absl::IsOutOfRange(pushed)) Fail(pushed);
+  return pushed;
+}
 
-  membership_.CountPush(header.worker, header.iteration, bytes);
-  counters_.bytes_in += bytes;
-  return policy_->Push(index, std::move(gradient), std::move(sink));
+void Shard::CountReply(WorkerSession* session, uint64_t bytes) {
+  counters_.CountReply(bytes);
+  if (session != nullptr) session->CountReply(bytes);
 }
 
 absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) {
@@ -194,17 +216,53 @@ absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) 
   return status;
 }
 
-void Shard::WorkerLost(uint32_t rank) {
-  if (config_.proto().update().policy() != Update::SYNC) return;
-  Fail(absl::UnavailableError(absl::StrCat(membership_.Describe(rank),
-                                           " was lost: its connection ended before it left, and "
-                                           "SYNC needs every worker")));
+std::string Shard::Describe(const std::vector<uint32_t>& ranks) const {
+  constexpr size_t kListed = 10;
+  std::vector<std::string> listed;
+  for (const uint32_t rank : ranks) {
+    if (listed.size() == kListed) break;
+    listed.push_back(membership_.Describe(rank));
+  }
+  return absl::StrCat(
+      absl::StrJoin(listed, ", "),
+      ranks.size() > kListed ? absl::StrCat(" and ", ranks.size() - kListed, " more") : "");
 }
 
-void Shard::CheckOverdue() {
+void Shard::CheckWaits() {
+  for (const uint32_t rank : membership_.LoseWithoutStream()) {
+    WorkerLost(rank, absl::StrCat("it joined and opened no stream within ",
+                                  absl::FormatDuration(Membership::kStreamGrace)));
+  }
+  const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
+  for (const UpdatePolicy::Pending& update : updates) {
+    for (const uint32_t rank : update.missing) {
+      if (!membership_.HasLeft(rank)) continue;
+      Fail(absl::AbortedError(absl::StrCat(
+          membership_.Describe(rank), " has finished, and others go on to iteration ",
+          update.iteration, ", which needs it; under SYNC all workers train equally long")));
+      return;
+    }
+  }
+  const auto oldest =
+      absl::c_min_element(updates, [](const auto& a, const auto& b) { return a.since < b.since; });
+  const bool any = oldest != updates.end();
+  const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
-  const absl::Status overdue = policy_->CheckOverdue(clock_->Now() - limit, membership_);
-  if (!overdue.ok()) Fail(overdue);
+  if (any && oldest->since < now - limit) {
+    Fail(absl::DeadlineExceededError(
+        absl::StrCat("chunk ", oldest->chunk, " of iteration ", oldest->iteration,
+                     " has waited longer than limits.exchange_seconds (",
+                     Rounded(now - oldest->since), ") for ", Describe(oldest->missing))));
+    return;
+  }
+  const auto event = stall_log_.Observe(any ? std::optional(oldest->since) : std::nullopt, now);
+  if (!event.has_value()) return;
+  if (event->over) {
+    spdlog::info("the exchange goes on after a wait of {}", Rounded(event->waited));
+  } else {
+    spdlog::warn("iteration {} has waited {} for {}", oldest->iteration, Rounded(event->waited),
+                 Describe(oldest->missing));
+  }
 }
 
 absl::Status Shard::failure() const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -20,7 +21,9 @@
 #include "server/membership.h"
 #include "server/parameter_store.h"
 #include "server/shard_counters.h"
+#include "server/stall_log.h"
 #include "server/update_policy.h"
+#include "server/worker_session.h"
 
 namespace ps {
 
@@ -42,13 +45,11 @@ class Shard {
   int index() const { return index_; }
   uint64_t incarnation() const { return incarnation_; }
   const Config& config() const { return config_; }
-  Membership& membership() { return membership_; }
-  ShardCounters& counters() { return counters_; }
+  const Clock& clock() const { return *clock_; }
   ParameterStore& store() { return *store_; }
-  // See UpdatePolicy::PushWait.
-  absl::Duration PushWait(uint32_t worker) const { return policy_->PushWait(worker); }
-  // See UpdatePolicy::RepliesMayBorrow.
-  bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
+  bool Owns(uint32_t chunk_id) const { return store_->IndexOf(chunk_id) >= 0; }
+  // The chunk of that id, which the shard must own.
+  StoredChunk& chunk(uint32_t id) { return store_->chunks()[store_->IndexOf(id)]; }
 
   // Takes a rank; the answer has the iteration to start from. Errors: those of
   // Membership::Join; FAILED_PRECONDITION where the worker's config or plan is another
@@ -60,21 +61,35 @@ class Shard {
   // if its sender has taken part.
   absl::Status Leave(const LeaveRequest& request);
 
+  // A stream of a worker that has joined, and its end, which for its last one before it has left
+  // is the worker's loss: under SYNC that fails the run. Errors of the first: FAILED_PRECONDITION
+  // where that incarnation does not hold the rank; the failure of the run, if that was why.
+  absl::StatusOr<std::shared_ptr<WorkerSession>> OpenStream(uint32_t worker, uint64_t incarnation);
+  void CloseStream(WorkerSession* session);
+
   // Keeps what a worker uses, for Stats. Errors: FAILED_PRECONDITION where that incarnation does
   // not hold the rank; INVALID_ARGUMENT for more bytes than usage can have.
   absl::Status Report(const ReportRequest& request);
 
-  // Counts one gradient chunk; its sender must be bound to the rank in the header.
-  // Errors: INVALID_ARGUMENT for an unknown chunk, an encoding that is not the config's, a
-  // length that is not the chunk's, a non-finite value (which under REJECT also fails the run);
-  // FAILED_PRECONDITION for a wrong iteration; the failure of the run.
-  absl::Status Push(Gradient gradient, std::shared_ptr<ReplySink> sink);
+  // Takes one gradient chunk from a stream of that session. Errors: INVALID_ARGUMENT for another
+  // worker's push, an unknown chunk, an encoding that is not the config's, a length that is not
+  // the chunk's, a version that does not exist, a non-finite value (which under REJECT also fails
+  // the run); FAILED_PRECONDITION for a wrong iteration, and where the session's rank has passed
+  // on; OUT_OF_RANGE, which fails the run, where the update leaves float32's range; the failure of
+  // the run.
+  absl::Status Push(WorkerSession& session, Gradient gradient, std::shared_ptr<ReplySink> sink);
+  // See UpdatePolicy::PushWait.
+  absl::Duration PushWait(uint32_t worker) const { return policy_->PushWait(worker); }
 
-  // The last stream of a worker ended without a Leave. Under SYNC that fails the run.
-  void WorkerLost(uint32_t rank);
+  // See UpdatePolicy::RepliesMayBorrow.
+  bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
+  // Counts parameters of so many bytes that go to `session`'s worker, or, null, to whoever pulls.
+  void CountReply(WorkerSession* session, uint64_t bytes);
 
-  // Fails the run when a chunk has waited for more than limits.exchange_seconds.
-  void CheckOverdue();
+  // To be called about every second: fails the run where an update has waited for longer than
+  // limits.exchange_seconds, or for a worker that has finished; takes their ranks from workers
+  // that have joined and opened no stream; and logs who is waited for.
+  void CheckWaits();
 
   // Takes no part in the run any more, without calling it a failure to anybody: what
   // ends because of this shutdown is nobody's fault. Returns false where the run had
@@ -93,6 +108,10 @@ class Shard {
   Shard(const Config* config, int index, const Clock* clock);
 
   absl::Status CheckGradient(const Gradient& gradient, const Chunk& chunk);
+  // `how`: "its connection ended before it left".
+  void WorkerLost(uint32_t rank, absl::string_view how);
+  // "worker 2 (...), worker 5 (...) and 3 more"
+  std::string Describe(const std::vector<uint32_t>& ranks) const;
   void Fail(const absl::Status& failure);
 
   const Config& config_;
@@ -101,6 +120,7 @@ class Shard {
   const absl::Time start_time_;
   const uint64_t incarnation_;
   std::function<void(const absl::Status&)> on_failure_;  // constant once RPCs run
+  StallLog stall_log_;                                   // of CheckWaits
 
   // Synchronised by themselves.
   ShardCounters counters_;

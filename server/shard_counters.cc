@@ -17,6 +17,11 @@ uint64_t BucketStart(int bucket) {
 
 }  // namespace
 
+void ShardCounters::CountReply(uint64_t bytes) {
+  ++pulls;
+  bytes_out += bytes;
+}
+
 void ShardCounters::CountStaleness(uint64_t staleness) {
   int bucket = static_cast<int>(staleness);
   if (staleness >= kExactBuckets) {
@@ -26,11 +31,8 @@ void ShardCounters::CountStaleness(uint64_t staleness) {
 }
 
 void ShardCounters::Fill(ShardStats* stats) const {
-  stats->set_pushes(pushes);
-  stats->set_repeated_pushes(repeated_pushes);
-  stats->set_skipped_pushes(skipped_pushes);
+  received.Fill(stats);
   stats->set_pulls(pulls);
-  stats->set_bytes_in(bytes_in);
   stats->set_bytes_out(bytes_out);
   stats->set_updates(updates);
   stats->set_aggregate_seconds(aggregate_nanoseconds * 1e-9);

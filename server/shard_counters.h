@@ -3,11 +3,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "proto/admin.pb.h"
+#include "server/push_counts.h"
 
 namespace ps {
 
@@ -15,18 +15,17 @@ namespace ps {
 // reader may see one count of an event and not yet another.
 class ShardCounters {
  public:
-  std::atomic<uint64_t> pushes{0};
-  std::atomic<uint64_t> repeated_pushes{0};
-  std::atomic<uint64_t> skipped_pushes{0};
+  PushCounts received;
   std::atomic<uint64_t> pulls{0};
-  std::atomic<uint64_t> bytes_in{0};
   std::atomic<uint64_t> bytes_out{0};
   std::atomic<uint64_t> updates{0};
   std::atomic<int64_t> aggregate_nanoseconds{0};
   std::atomic<int64_t> apply_nanoseconds{0};
   std::atomic<int64_t> straggler_wait_nanoseconds{0};
 
-  // Counts a push into its histogram bucket: 0, 1, 2, 3, [4, 7], [8, 15], ...
+  // Counts parameters that are sent or, to shared memory, written.
+  void CountReply(uint64_t bytes);
+  // Counts a push that is in an update into its histogram bucket: 0, 1, 2, 3, [4, 7], [8, 15], ...
   void CountStaleness(uint64_t staleness);
 
   // Writes the counts into the fields of the same names.
@@ -41,12 +40,14 @@ class ShardCounters {
 class CountedTime {
  public:
   explicit CountedTime(std::atomic<int64_t>* nanoseconds)
-      : nanoseconds_(nanoseconds), start_(absl::GetCurrentTimeNanos()) {}
-  ~CountedTime() { *nanoseconds_ += absl::GetCurrentTimeNanos() - start_; }
+      : nanoseconds_(nanoseconds), start_(Clock::now()) {}
+  ~CountedTime() { *nanoseconds_ += std::chrono::nanoseconds(Clock::now() - start_).count(); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   std::atomic<int64_t>* const nanoseconds_;
-  const int64_t start_;
+  const Clock::time_point start_;
 };
 
 }  // namespace ps

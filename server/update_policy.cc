@@ -7,30 +7,49 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "server/push_pacing.h"
 
 namespace ps {
 namespace {
 
 absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
-                            uint64_t expected) {
+                            const std::string& allowed) {
   return absl::FailedPreconditionError(
       absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.info().id, " for iteration ",
-                   header.iteration, "; the shard expects iteration ", expected));
+                   header.iteration, "; the shard expects ", allowed));
 }
 
-// Counts a push that is not a repeat, and how many updates behind it is.
-absl::Status CountPush(const StoredChunk& chunk, const GradientHeader& header,
-                       ShardCounters* counters) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) {
-  if (header.base_version > chunk.version()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", header.worker, " pushed chunk ", chunk.info().id, " computed from version ",
-        header.base_version, "; the shard is at version ", chunk.version()));
+// Asked under the chunk's lock: see WorkerSession.
+absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header) {
+  if (session.holds_rank()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", header.worker, " pushed chunk ", header.chunk,
+                   " after its rank had passed on: it has left, is lost or was replaced"));
+}
+
+absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header)
+    ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) {
+  if (header.base_version <= chunk.version()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", header.worker, " pushed chunk ", chunk.info().id, " computed from version ",
+      header.base_version, "; the shard is at version ", chunk.version()));
+}
+
+// Counts a push that was taken. Under the chunk's lock, so that it is counted before its reply
+// goes, and before a successor of the worker learns where to start.
+void Count(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gradient,
+           WorkerSession& session, ShardCounters* counters)
+    ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) {
+  const uint64_t bytes = SegmentsSize(gradient.data);
+  session.CountPush(outcome, gradient.header.iteration, bytes);
+  counters->received.Add(outcome, bytes);
+  if (outcome == PushOutcome::kCounted) {
+    counters->CountStaleness(chunk.version() - gradient.header.base_version);
   }
-  counters->CountStaleness(chunk.version() - header.base_version);
-  ++(header.skip ? counters->skipped_pushes : counters->pushes);
-  return absl::OkStatus();
+}
+
+PushOutcome OutcomeOf(const GradientHeader& header) {
+  return header.skip ? PushOutcome::kSkipped : PushOutcome::kCounted;
 }
 
 class SyncPolicy final : public UpdatePolicy {
@@ -45,35 +64,39 @@ class SyncPolicy final : public UpdatePolicy {
     for (StoredChunk& chunk : store->chunks()) gathers_.emplace_back(&chunk, workers_);
   }
 
-  absl::Status Push(int index, Gradient gradient, std::shared_ptr<ReplySink> sink) override {
+  absl::Status Push(int index, WorkerSession& session, Gradient gradient,
+                    std::shared_ptr<ReplySink> sink) override {
     Gather& gather = gathers_[index];
+    StoredChunk& chunk = *gather.chunk;
     const GradientHeader header = gradient.header;
     std::vector<std::shared_ptr<ReplySink>> released;
     {
-      absl::MutexLock lock(&gather.chunk->mutex);
+      absl::MutexLock lock(&chunk.mutex);
       if (gather.pushed.empty()) return absl::CancelledError("the run has failed");
+      if (absl::Status held = CheckHoldsRank(session, header); !held.ok()) return held;
       Pushed& own = gather.pushed[header.worker];
       if (header.iteration == gather.iteration && own.sink != nullptr) {
-        ++counters_->repeated_pushes;
+        Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
         own.sink = std::move(sink);
         return absl::OkStatus();
       }
       if (header.iteration + 1 == gather.iteration) {
-        ++counters_->repeated_pushes;
+        Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
         released.push_back(std::move(sink));
       } else if (header.iteration != gather.iteration) {
-        return WrongIteration(*gather.chunk, header, gather.iteration);
+        return WrongIteration(chunk, header, absl::StrCat("iteration ", gather.iteration));
       } else {
-        absl::Status counted = CountPush(*gather.chunk, header, counters_);
-        if (!counted.ok()) return counted;
-        pacing_.Pushed(header.worker, gather.chunk->info().size * sizeof(float));
+        if (absl::Status exists = CheckVersion(chunk, header); !exists.ok()) return exists;
+        Count(OutcomeOf(header), chunk, gradient, session, counters_);
+        pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
         own.sink = std::move(sink);
         if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
-        Contribute(gather, std::move(gradient));
+        absl::Status applied = Contribute(gather, std::move(gradient));
+        if (!applied.ok()) return applied;
         if (gather.arrived == workers_) released = Complete(gather);
       }
     }
-    for (const auto& reply : released) reply->Reply(gather.chunk->info().id, header.iteration);
+    for (const auto& reply : released) reply->Reply(chunk.info().id, header.iteration);
     return absl::OkStatus();
   }
 
@@ -86,29 +109,20 @@ class SyncPolicy final : public UpdatePolicy {
   // next update needs the next gradient of every worker.
   bool RepliesMayBorrow() const override { return true; }
 
-  absl::Status CheckOverdue(absl::Time since, const Membership& membership) const override {
+  std::vector<Pending> PendingUpdates() const override {
+    std::vector<Pending> pending;
     for (const Gather& gather : gathers_) {
       absl::MutexLock lock(&gather.chunk->mutex);
       if (gather.arrived == 0 || gather.pushed.empty()) continue;
-      std::vector<std::string> missing;
-      bool in_vain = false;
+      Pending& update = pending.emplace_back();
+      update.chunk = gather.chunk->info().id;
+      update.iteration = gather.iteration;
+      update.since = gather.first_arrival;
       for (int worker = 0; worker < workers_; ++worker) {
-        if (gather.pushed[worker].sink != nullptr) continue;
-        missing.push_back(membership.Describe(worker));
-        in_vain |= membership.HasLeft(worker);
+        if (gather.pushed[worker].sink == nullptr) update.missing.push_back(worker);
       }
-      if (!in_vain && gather.first_arrival >= since) continue;
-      const size_t listed = std::min<size_t>(missing.size(), 10);
-      const size_t more = missing.size() - listed;
-      missing.resize(listed);
-      return absl::DeadlineExceededError(absl::StrCat(
-          "chunk ", gather.chunk->info().id, " of iteration ", gather.iteration,
-          in_vain ? " waits in vain" : " has waited longer than limits.exchange_seconds", " (",
-          absl::FormatDuration(absl::Trunc(clock_->Now() - gather.first_arrival, absl::Seconds(1))),
-          ") for ", absl::StrJoin(missing, ", "),
-          more > 0 ? absl::StrCat(" and ", more, " more") : ""));
     }
-    return absl::OkStatus();
+    return pending;
   }
 
   void Abandon() override {
@@ -138,37 +152,38 @@ class SyncPolicy final : public UpdatePolicy {
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
   };
 
-  void Contribute(Gather& gather, Gradient gradient)
+  absl::Status Contribute(Gather& gather, Gradient gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-    if (!deterministic_) {
-      Add(gather, gradient);
-      return;
-    }
+    if (!deterministic_) return Add(gather, gradient);
     gather.pushed[gradient.header.worker].held = std::move(gradient);
-    while (gather.taken < workers_ && gather.pushed[gather.taken].sink != nullptr) {
-      Add(gather, std::exchange(gather.pushed[gather.taken].held, Gradient()));
+    absl::Status added;
+    while (added.ok() && gather.taken < workers_ && gather.pushed[gather.taken].sink != nullptr) {
+      added = Add(gather, std::exchange(gather.pushed[gather.taken].held, Gradient()));
     }
+    return added;
   }
 
   // Takes the next gradient into the sum; the last one makes the update, with the mean.
-  void Add(Gather& gather, const Gradient& gradient)
+  absl::Status Add(Gather& gather, const Gradient& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
+    StoredChunk& chunk = *gather.chunk;
     const bool first = gather.summed == 0;
     const bool last = ++gather.taken == workers_;
     if (gradient.header.skip) {
-      if (last && !first) gather.chunk->ApplySum(1.0f / gather.summed, gather.iteration);
-      return;
+      return last && !first ? chunk.ApplySum(1.0f / gather.summed, gather.iteration)
+                            : absl::OkStatus();
     }
     ++gather.summed;
-    if (first && last) {
-      gather.chunk->ApplyGradient(gradient.data, gather.iteration);
-    } else if (first) {
-      gather.chunk->StartSum(gradient.data);
-    } else if (last) {
-      gather.chunk->ApplySumAndGradient(gradient.data, 1.0f / gather.summed, gather.iteration);
-    } else {
-      gather.chunk->AddToSum(gradient.data);
+    if (first && last) return chunk.ApplyGradient(gradient.data, gather.iteration);
+    if (last) {
+      return chunk.ApplySumAndGradient(gradient.data, 1.0f / gather.summed, gather.iteration);
     }
+    if (first) {
+      chunk.StartSum(gradient.data);
+    } else {
+      chunk.AddToSum(gradient.data);
+    }
+    return absl::OkStatus();
   }
 
   // Begins the next iteration; returns whom to answer.
@@ -199,22 +214,33 @@ class AsyncPolicy final : public UpdatePolicy {
     for (StoredChunk& chunk : store->chunks()) histories_.emplace_back(&chunk, workers);
   }
 
-  absl::Status Push(int index, Gradient gradient, std::shared_ptr<ReplySink> sink) override {
+  absl::Status Push(int index, WorkerSession& session, Gradient gradient,
+                    std::shared_ptr<ReplySink> sink) override {
     History& history = histories_[index];
+    StoredChunk& chunk = *history.chunk;
     const GradientHeader& header = gradient.header;
     {
-      absl::MutexLock lock(&history.chunk->mutex);
+      absl::MutexLock lock(&chunk.mutex);
+      if (absl::Status held = CheckHoldsRank(session, header); !held.ok()) return held;
       uint64_t& next = history.next_iteration[header.worker];
-      if (header.iteration < next) {
-        ++counters_->repeated_pushes;
+      if (header.iteration + 1 == next) {
+        Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
+      } else if (header.iteration < next || header.iteration - next > kMaxGap) {
+        return WrongIteration(
+            chunk, header,
+            absl::StrCat(next > 0 ? absl::StrCat(next - 1, " (a repeat) or ") : "", "iterations ",
+                         next, " to ", next + kMaxGap));
       } else {
-        absl::Status counted = CountPush(*history.chunk, header, counters_);
-        if (!counted.ok()) return counted;
+        if (absl::Status exists = CheckVersion(chunk, header); !exists.ok()) return exists;
+        Count(OutcomeOf(header), chunk, gradient, session, counters_);
         next = header.iteration + 1;
-        if (!header.skip) history.chunk->ApplyGradient(gradient.data, header.iteration);
+        if (!header.skip) {
+          absl::Status applied = chunk.ApplyGradient(gradient.data, header.iteration);
+          if (!applied.ok()) return applied;
+        }
       }
     }
-    sink->Reply(history.chunk->info().id, header.iteration);
+    sink->Reply(chunk.info().id, header.iteration);
     return absl::OkStatus();
   }
 
@@ -225,16 +251,14 @@ class AsyncPolicy final : public UpdatePolicy {
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
 
-  absl::Status CheckOverdue(absl::Time, const Membership&) const override {
-    return absl::OkStatus();  // nobody waits for anybody
-  }
+  std::vector<Pending> PendingUpdates() const override { return {}; }  // nobody waits
 
  private:
   struct History {
     History(StoredChunk* chunk, int workers) : chunk(chunk), next_iteration(workers) {}
 
     StoredChunk* const chunk;
-    // By rank: pushes of an earlier iteration are repeats.
+    // By rank: the iteration after the latest that was taken.
     std::vector<uint64_t> next_iteration ABSL_GUARDED_BY(chunk->mutex);
   };
 

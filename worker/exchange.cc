@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/channel_options.h"
+#include "common/clock.h"
 #include "common/encoded_slice.h"
 #include "common/encoding.h"
 #include "common/incarnation.h"
@@ -36,6 +37,10 @@ namespace {
 constexpr absl::Duration kControlTimeout = absl::Seconds(5);
 // A wait for a shard that takes longer than this is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
+// How often a wait for a shard to be up looks whether it is to stop.
+constexpr absl::Duration kStopPeriod = absl::Milliseconds(100);
+// Between two tries to join a shard whose refusal passes.
+constexpr absl::Duration kJoinPause = absl::Seconds(1);
 
 // Runs `call(shard)` for every shard at once; the errors in one line.
 absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {
@@ -120,6 +125,7 @@ struct Exchange::ControlCall {
 struct Exchange::ShardLink {
   std::string address;
   // Control calls have a connection of their own, so that they never queue behind data.
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<ParameterServer::Stub> control;
   std::unique_ptr<PushQueue> queue;
   std::vector<std::unique_ptr<ShardStream>> streams;
@@ -157,38 +163,23 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
     exchange->Leave(joined).IgnoreError();  // of those that took us; the first error counts
     return joined;
   }
-  exchange->OpenStreams();
+  exchange->started_ = true;
   return exchange;
 }
 
-void Exchange::OpenStreams() {
+void Exchange::OpenStreams(int shard) {
   const Limits& limits = config_.proto().limits();
-  const int connections = limits.connections();
-  const Plan& plan = config_.plan();
+  ShardLink& link = *links_[shard];
   ShardStream::Handler* const handler = this;
-  last_on_.assign(plan.chunks().size(), -1);
-  for (int shard = 0; shard < config_.shards(); ++shard) {
-    ShardLink& link = *links_[shard];
-    start_iteration_ = std::max<int64_t>(start_iteration_, link.start_iteration);
-    link.queue = std::make_unique<PushQueue>(ChunkOrderOf(config_.proto().exchange()), connections);
-    for (int i = 0; i < connections; ++i) {
-      link.streams.push_back(
-          std::make_unique<ShardStream>(CreateBulkChannel(link.address, limits),
-                                        ShardStream::Options{.shard = shard,
-                                                             .index = i,
-                                                             .worker = rank_,
-                                                             .incarnation = incarnation_,
-                                                             .queue = link.queue.get()},
-                                        handler));
-    }
-    if (!IsSequential()) continue;
-    const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(shard);
-    for (size_t i = 0; i < std::min<size_t>(connections, chunks.size()); ++i) {
-      last_on_[chunks[chunks.size() - 1 - i]] = i;
-    }
-  }
-  for (const Chunk& chunk : plan.chunks()) {
-    (last_on_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
+  for (int i = 0; i < limits.connections(); ++i) {
+    link.streams.push_back(
+        std::make_unique<ShardStream>(CreateBulkChannel(link.address, limits),
+                                      ShardStream::Options{.shard = shard,
+                                                           .index = i,
+                                                           .worker = rank_,
+                                                           .incarnation = incarnation_,
+                                                           .queue = link.queue.get()},
+                                      handler));
   }
 }
 
@@ -213,9 +204,27 @@ Exchange::Exchange(const Options& options)
   for (int shard = 0; shard < config_.shards(); ++shard) {
     auto link = std::make_unique<ShardLink>();
     link->address = addresses[shard];
-    link->control =
-        ParameterServer::NewStub(CreateChannel(link->address, config_.proto().limits()));
+    link->channel = CreateChannel(link->address, config_.proto().limits());
+    link->control = ParameterServer::NewStub(link->channel);
+    link->queue = std::make_unique<PushQueue>(ChunkOrderOf(config_.proto().exchange()),
+                                              config_.proto().limits().connections());
     links_.push_back(std::move(link));
+  }
+  ChooseLastChunks();
+}
+
+void Exchange::ChooseLastChunks() {
+  const Plan& plan = config_.plan();
+  last_on_.assign(plan.chunks().size(), -1);
+  for (int shard = 0; IsSequential() && shard < config_.shards(); ++shard) {
+    const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(shard);
+    const size_t streams = config_.proto().limits().connections();
+    for (size_t i = 0; i < std::min(streams, chunks.size()); ++i) {
+      last_on_[chunks[chunks.size() - 1 - i]] = i;
+    }
+  }
+  for (const Chunk& chunk : plan.chunks()) {
+    (last_on_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
   }
 }
 
@@ -254,10 +263,19 @@ absl::Status Exchange::JoinAll() {
                      ShardName(least - links_.begin()), " those before ", (*least)->start_iteration,
                      "; start all shards again"));
   }
+  start_iteration_ = static_cast<int64_t>((*most)->start_iteration);
   return absl::OkStatus();
 }
 
 absl::Status Exchange::Join(int shard) {
+  const double limit_seconds = config_.proto().limits().startup_seconds();
+  const absl::Time deadline = absl::Now() + absl::Seconds(limit_seconds);
+  if (absl::Status up = AwaitUp(shard, deadline); !up.ok()) return up;
+  // First the streams, so that the shard notices our end from the moment at which we hold the rank.
+  OpenStreams(shard);
+  absl::Status open = links_[shard]->streams[0]->AwaitOpen(deadline - absl::Now(), stop_);
+  if (!open.ok()) return OfShard(shard, open);
+
   JoinRequest request;
   request.set_worker(rank_);
   request.set_incarnation(incarnation_);
@@ -268,22 +286,19 @@ absl::Status Exchange::Join(int shard) {
   OfferBuffers(shard, &request);
 
   links_[shard]->asked = true;
-  const double limit_seconds = config_.proto().limits().startup_seconds();
-  const absl::Time deadline = absl::Now() + absl::Seconds(limit_seconds);
   JoinResponse response;
-  grpc::Status status;
-  for (bool first = true; first || absl::Now() < deadline; first = false) {
-    ControlCall call(stop_, first ? std::min(deadline, absl::Now() + kQuietWait) : deadline);
+  while (true) {
+    ControlCall call(stop_, deadline);
     call.context.set_wait_for_ready(true);
-    status = links_[shard]->control->Join(&call.context, request, &response);
-    if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) break;
-    if (first) spdlog::info("waiting for {}", ShardName(shard));
+    const grpc::Status status = links_[shard]->control->Join(&call.context, request, &response);
+    if (status.ok()) break;
+    // A refusal that passes by itself: see Membership::Join.
+    const bool passes =
+        status.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() + kJoinPause < deadline;
+    if (!passes) return OfShard(shard, FromGrpc(status));
+    spdlog::info("{}: {}; trying again", ShardName(shard), status.error_message());
+    if (absl::Status slept = Pause(kJoinPause); !slept.ok()) return OfShard(shard, slept);
   }
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(absl::StrCat(ShardName(shard), " was not up within ",
-                                                    limit_seconds, " s (limits.startup_seconds)"));
-  }
-  if (!status.ok()) return OfShard(shard, FromGrpc(status));
   if (response.shard() != static_cast<uint32_t>(shard)) {
     return absl::FailedPreconditionError(absl::StrCat(ShardName(shard), " says that it is shard ",
                                                       response.shard(),
@@ -293,9 +308,36 @@ absl::Status Exchange::Join(int shard) {
     return absl::InternalError(
         absl::StrCat(ShardName(shard), " shares buffers that it was not offered"));
   }
+  if (!response.shared_buffers_refusal().empty()) {
+    spdlog::info("{}: exchanging by messages: {}", ShardName(shard),
+                 response.shared_buffers_refusal());
+  }
   links_[shard]->start_iteration = response.start_iteration();
   links_[shard]->shares_buffers = response.shared_buffers();
   return absl::OkStatus();
+}
+
+absl::Status Exchange::AwaitUp(int shard, absl::Time deadline) {
+  const absl::Time quiet = absl::Now() + kQuietWait;
+  bool told = false;
+  while (!links_[shard]->channel->WaitForConnected(
+      absl::ToChronoTime(std::min(deadline, absl::Now() + kStopPeriod)))) {
+    if (stop_.stop_requested()) return OfShard(shard, absl::CancelledError("told to stop"));
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(ShardName(shard), " was not up within ",
+                                                      config_.proto().limits().startup_seconds(),
+                                                      " s (limits.startup_seconds)"));
+    }
+    if (!told && absl::Now() >= quiet) spdlog::info("waiting for {}", ShardName(shard));
+    told = absl::Now() >= quiet;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::Pause(absl::Duration duration) const {
+  const RealClock clock;
+  return clock.SleepUntil(clock.Now() + duration, stop_) ? absl::OkStatus()
+                                                         : absl::CancelledError("told to stop");
 }
 
 void Exchange::OfferBuffers(int shard, JoinRequest* request) const {
@@ -490,6 +532,7 @@ absl::Status Exchange::TellLeft(const absl::Status& outcome, absl::Duration time
     request.set_worker(rank_);
     request.set_incarnation(incarnation_);
     request.set_error(std::string(outcome.message()));
+    request.set_before_start(!started_);
     LeaveResponse response;
     const grpc::Status status = links_[shard]->control->Leave(&context, request, &response);
     links_[shard]->told = status.ok();

@@ -1,6 +1,7 @@
 #ifndef PS_WORKER_EXCHANGE_H_
 #define PS_WORKER_EXCHANGE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -122,10 +123,15 @@ class Exchange final : private ShardStream::Handler {
   explicit Exchange(const Options& options);
 
   absl::Status JoinAll();
+  // Waits until the shard is up, opens the streams to it and takes the rank.
   absl::Status Join(int shard);
+  absl::Status AwaitUp(int shard, absl::Time deadline);
+  // Errors: CANCELLED once `stop` is requested.
+  absl::Status Pause(absl::Duration duration) const;
   // Offers the shared buffers, if there are any, to a shard of this host.
   void OfferBuffers(int shard, JoinRequest* request) const;
-  void OpenStreams();
+  void OpenStreams(int shard);
+  void ChooseLastChunks();
   void PushChunks(absl::Span<const uint32_t> chunks);
   bool IsSequential() const;
   // Waits for the return of the borrowed gradients. REQUIRES: every push has been answered.
@@ -154,6 +160,7 @@ class Exchange final : private ShardStream::Handler {
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;
+  std::atomic<bool> started_{false};  // every shard has taken us
   // SEQUENTIAL: one for each stream, whose pushes let the replies go. Otherwise empty.
   std::vector<uint32_t> last_chunks_;
   std::vector<uint32_t> other_chunks_;

@@ -1,5 +1,7 @@
 #include "worker/shard_stream.h"
 
+#include <chrono>
+
 #include "absl/strings/str_cat.h"
 #include "common/exchange_metadata.h"
 #include "common/received_message.h"
@@ -11,6 +13,8 @@ namespace ps {
 namespace {
 
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+// How often a wait looks whether it is to stop.
+constexpr std::chrono::milliseconds kStopPeriod(50);
 
 }  // namespace
 
@@ -21,6 +25,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
   // connection is being made the call waits for it all the same.
   context_.AddMetadata(kWorkerMetadata, absl::StrCat(options.worker));
   context_.AddMetadata(kIncarnationMetadata, absl::StrCat(options.incarnation));
+  context_.AddMetadata(kJoinFollowsMetadata, "1");
   // Generic, because the messages are encoded and decoded by chunk_codec.h.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
@@ -38,6 +43,26 @@ ShardStream::~ShardStream() {
   if (done_.WaitForNotificationWithTimeout(kCloseTimeout)) return;
   context_.TryCancel();  // the shard does not end a closed stream
   done_.WaitForNotification();
+}
+
+absl::Status ShardStream::AwaitOpen(absl::Duration timeout, const std::stop_token& stop) {
+  std::future<absl::Status> open = open_.get_future();
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+  while (open.wait_for(kStopPeriod) != std::future_status::ready) {
+    if (stop.stop_requested()) return absl::CancelledError("told to stop");
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    return absl::DeadlineExceededError(
+        absl::StrCat("it has not opened a stream within ", absl::FormatDuration(timeout)));
+  }
+  return open.get();
+}
+
+void ShardStream::SetOpen(const absl::Status& status) {
+  std::call_once(open_set_, [&] { open_.set_value(status); });
+}
+
+void ShardStream::OnReadInitialMetadataDone(bool ok) {
+  if (ok) SetOpen(absl::OkStatus());
 }
 
 void ShardStream::Wake() {
@@ -101,6 +126,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
     absl::MutexLock lock(&mutex_);
     if (!rejected_.ok()) outcome = rejected_;
   }
+  SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
   handler_->StreamEnded(options_.shard, outcome);
   done_.Notify();
 }

@@ -2,13 +2,17 @@
 #define PS_WORKER_SHARD_STREAM_H_
 
 #include <cstdint>
+#include <future>
 #include <memory>
+#include <mutex>
+#include <stop_token>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "common/chunk_codec.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -45,11 +49,15 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     PushQueue* queue = nullptr;  // of that shard; must outlive the stream
   };
 
-  // Starts the RPC for a worker that has joined. `handler` must outlive the stream.
+  // Starts the RPC, for a worker that joins when it is open. `handler` must outlive the stream.
   ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
               Handler* handler);
   // Cancels what is not closed, and waits for the end of the RPC.
   ~ShardStream() override;
+
+  // Waits until the shard has the stream. Errors: that with which the RPC has ended;
+  // DEADLINE_EXCEEDED after `timeout`; CANCELLED soon after `stop` is requested.
+  absl::Status AwaitOpen(absl::Duration timeout, const std::stop_token& stop);
 
   // Begins to send what is in the queue, unless it does already or has ended.
   void Wake();
@@ -58,6 +66,7 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void Close();
 
  private:
+  void OnReadInitialMetadataDone(bool ok) override;
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
@@ -66,8 +75,13 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // Lets OnDone come once nothing is under way. Idempotent.
   void StopWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Ends AwaitOpen. Idempotent: the first one counts.
+  void SetOpen(const absl::Status& status);
+
   const Options options_;
   Handler* const handler_;
+  std::once_flag open_set_;
+  std::promise<absl::Status> open_;
   grpc::ClientContext context_;
   grpc::ByteBuffer read_;
   grpc::ByteBuffer write_;

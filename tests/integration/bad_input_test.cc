@@ -102,7 +102,7 @@ TEST_CASE("a message over the limit is refused") {
 TEST_CASE("bytes that are no message are refused") {
   TestCluster cluster(AsyncConfig());
   const std::vector<float> before = cluster.Parameters();
-  REQUIRE(cluster.server(0).shard().membership().Join(0, 4711, "test").ok());
+  REQUIRE(cluster.server(0).shard().Join(cluster.RequestToJoin(0, 4711), "test").ok());
   grpc::ClientContext context;
   context.AddMetadata("ps-worker", "0");
   context.AddMetadata("ps-incarnation", "4711");

@@ -220,7 +220,7 @@ TEST_CASE("the shards' statistics agree with what the workers counted") {
     for (const WorkerStats& worker : stats.worker()) {
       CHECK(worker.state() == WorkerStats::LEFT);
       CHECK(worker.iteration() == kIterations - 1);
-      member_pushes += worker.pushes();
+      member_pushes += worker.pushes() + worker.skipped_pushes();
     }
   }
   const uint64_t pulled = 3 * model.parameter_count() * sizeof(float);  // before the first push

@@ -321,6 +321,7 @@ class SlowShard final : public ParameterServer::Service {
   grpc::Status Exchange(grpc::ServerContext*,
                         grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
     const size_t most = config_.plan().chunks().size() / 2;
+    stream->SendInitialMetadata();  // which a worker awaits before it joins
     std::vector<ParameterChunk> replies;
     bool answered = false;
     GradientChunk chunk;

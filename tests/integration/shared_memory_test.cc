@@ -219,11 +219,10 @@ class Offering {
   explicit Offering(const TestCluster& cluster)
       : stub_(ParameterServer::NewStub(
             grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()))) {
-    request_.set_incarnation(4711);
-    request_.set_config_fingerprint(cluster.config().fingerprint());
-    request_.set_plan_fingerprint(cluster.config().plan().fingerprint());
+    request_ = cluster.RequestToJoin(/*rank=*/0, /*incarnation=*/4711);
   }
 
+  // Whether the shard has mapped them; otherwise it has said why not, in `refusal`.
   bool IsTaken(const SharedBuffer& gradients, const SharedBuffer& parameters) {
     *request_.mutable_shared_buffers()->mutable_gradients() = gradients;
     *request_.mutable_shared_buffers()->mutable_parameters() = parameters;
@@ -232,8 +231,12 @@ class Offering {
     const grpc::Status status = stub_->Join(&context, request_, &response);
     INFO(status.error_message());
     REQUIRE(status.ok());
+    refusal = response.shared_buffers_refusal();
+    CHECK(response.shared_buffers() == refusal.empty());
     return response.shared_buffers();
   }
+
+  std::string refusal;
 
   // The error with which the shard ends a stream on which `chunk` is pushed.
   grpc::Status Refusal(GradientChunk chunk) {
@@ -266,6 +269,8 @@ TEST_CASE("buffers that are not there, or not the model's, are not taken") {
   const SharedBuffer& gradients = buffers.gradients.place();
   const SharedBuffer& parameters = buffers.parameters.place();
   CHECK(!worker.IsTaken(small->place(), parameters));
+  CHECK_THAT(worker.refusal,
+             Contains("gradients: the shared buffer ps-") && Contains("has 64 bytes"));
   CHECK(!worker.IsTaken(gradients, small->place()));
   SharedBuffer another = parameters;
   another.set_name(gradients.name());
@@ -274,6 +279,7 @@ TEST_CASE("buffers that are not there, or not the model's, are not taken") {
   another.set_process(0);
   CHECK(!worker.IsTaken(gradients, another));
   CHECK(!worker.IsTaken(gradients, SharedBuffer()));
+  CHECK_THAT(worker.refusal, Contains("parameters: ") && Contains("ps- and 16 hexadecimal digits"));
   CHECK(worker.IsTaken(gradients, parameters));
 }
 

@@ -40,7 +40,7 @@ Config LargeChunks(const std::string& policy) {
 
 // Worker 0 of `cluster`, by hand.
 Http2Peer JoinedPeer(TestCluster& cluster, bool endless_window = true) {
-  REQUIRE(cluster.server(0).shard().membership().Join(0, kIncarnation, "test").ok());
+  REQUIRE(cluster.server(0).shard().Join(cluster.RequestToJoin(0, kIncarnation), "test").ok());
   return Http2Peer(cluster.addresses()[0], 0, kIncarnation, endless_window);
 }
 
@@ -64,7 +64,7 @@ WorkerStats StatsOfPeer(TestCluster& cluster) {
 // One whole push, so that the stream is known to be open, and then a part of the next.
 void StopInTheMiddle(TestCluster& cluster, Http2Peer& peer) {
   peer.SendMessage(Push(0, /*skip=*/true));
-  AwaitTrue([&] { return StatsOfPeer(cluster).pushes() == 1; });
+  AwaitTrue([&] { return StatsOfPeer(cluster).skipped_pushes() == 1; });
   peer.SendMessage(Push(1, /*skip=*/false), /*part=*/10000);
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("a peer that does not read its replies is not read from: its queue sta
       for (int i = 0; i < 10; ++i) REQUIRE(other.Train().ok());
       if (reads_single_bytes) peer.ReadByte();
       const WorkerStats stats = StatsOfPeer(cluster);
-      pushes = stats.pushes();
+      pushes = stats.skipped_pushes();
       // Replies that are not being written yet.
       REQUIRE(pushes <= stats.bytes_out() / kChunkBytes + chunks + 2);
     } while (pushes == 0 || pushes != before);

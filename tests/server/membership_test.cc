@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/testing/fake_clock.h"
 
@@ -22,27 +23,33 @@ WorkerStats StatsOf(const Membership& membership, int rank) {
 }
 
 struct Fixture {
+  std::shared_ptr<WorkerSession> Open(int rank, uint64_t incarnation) {
+    const auto session = membership.StreamOpened(rank, incarnation);
+    REQUIRE(session.ok());
+    return *session;
+  }
+
   FakeClock clock;
-  Membership membership{3, absl::Seconds(30), &clock};
+  Membership membership{3, &clock};
 };
 
 }  // namespace
 
 TEST_CASE_METHOD(Fixture, "a rank beyond the workers is refused with the allowed ones") {
-  const absl::Status status = membership.Join(3, kFirst, "a");
+  const absl::Status status = membership.Join(3, kFirst, "a").status();
   CHECK(absl::IsOutOfRange(status));
   CHECK(Message(status) == "there is no worker 3: the config has 3 workers, ranks 0 to 2");
 }
 
 TEST_CASE_METHOD(Fixture, "incarnation 0 is refused") {
-  CHECK(absl::IsInvalidArgument(membership.Join(0, 0, "a")));
+  CHECK(absl::IsInvalidArgument(membership.Join(0, 0, "a").status()));
 }
 
 TEST_CASE_METHOD(Fixture, "a rank in use is refused, naming who has it") {
   REQUIRE(membership.Join(1, kFirst, "ipv4:10.0.0.1:7").ok());
   REQUIRE(membership.StreamOpened(1, kFirst).ok());
   clock.Advance(absl::Seconds(100));
-  const absl::Status status = membership.Join(1, kSecond, "b");
+  const absl::Status status = membership.Join(1, kSecond, "b").status();
   CHECK(absl::IsAlreadyExists(status));
   CHECK_THAT(Message(status), Catch::Contains("worker 1 (ipv4:10.0.0.1:7, joined"));
   CHECK_THAT(Message(status), Catch::Contains("last seen 1m40s ago"));
@@ -51,11 +58,55 @@ TEST_CASE_METHOD(Fixture, "a rank in use is refused, naming who has it") {
 
 TEST_CASE_METHOD(Fixture, "a rank that joined but never opened a stream becomes free again") {
   REQUIRE(membership.Join(1, kFirst, "a").ok());
-  clock.Advance(absl::Seconds(30));
-  CHECK(absl::IsAlreadyExists(membership.Join(1, kSecond, "b")));
-  clock.Advance(absl::Seconds(1));
-  CHECK(membership.Join(1, kSecond, "b").ok());
+  clock.Advance(Membership::kStreamGrace - absl::Seconds(2));
+  CHECK(membership.LoseWithoutStream().empty());
+  const absl::Status taken = membership.Join(1, kSecond, "b").status();
+  CHECK(absl::IsUnavailable(taken));  // it passes by itself
+  CHECK_THAT(Message(taken), Catch::Contains("has no stream; it is free in 2s at the latest"));
+  clock.Advance(absl::Seconds(2));
+  SECTION("for another incarnation") { CHECK(membership.Join(1, kSecond, "b").ok()); }
+  SECTION("and its worker counts as lost") {
+    CHECK(membership.LoseWithoutStream() == std::vector<uint32_t>{1});
+    CHECK(membership.LoseWithoutStream().empty());
+    CHECK(StatsOf(membership, 1).state() == WorkerStats::LOST);
+  }
   CHECK(absl::IsFailedPrecondition(membership.StreamOpened(1, kFirst).status()));
+}
+
+TEST_CASE_METHOD(Fixture, "a worker that has a stream keeps its rank, however long it is silent") {
+  REQUIRE(membership.Join(1, kFirst, "a").ok());
+  Open(1, kFirst);
+  clock.Advance(absl::Hours(1));
+  CHECK(membership.LoseWithoutStream().empty());
+  CHECK(absl::IsAlreadyExists(membership.Join(1, kSecond, "b").status()));
+}
+
+TEST_CASE_METHOD(Fixture, "a Join that is repeated keeps the session that has a stream") {
+  const auto first = membership.Join(1, kFirst, "a");
+  const auto again = membership.Join(1, kFirst, "a");  // its answer was lost
+  REQUIRE(again.ok());
+  CHECK_FALSE((*first)->holds_rank());
+  CHECK(Open(1, kFirst) == *again);
+  CHECK(*membership.Join(1, kFirst, "a") == *again);
+  CHECK((*again)->holds_rank());
+}
+
+TEST_CASE_METHOD(Fixture, "a session holds the rank until that passes on") {
+  const auto joined = [&](uint64_t incarnation) {
+    const auto session = membership.Join(0, incarnation, "a");
+    REQUIRE(session.ok());
+    Open(0, incarnation);
+    CHECK((*session)->holds_rank());
+    return *session;
+  };
+  const auto left = joined(kFirst);
+  REQUIRE(membership.Leave(0, kFirst, /*failed=*/false).ok());
+  CHECK_FALSE(left->holds_rank());
+  const auto lost = joined(kSecond);
+  CHECK(membership.StreamClosed(lost.get()));
+  CHECK_FALSE(lost->holds_rank());
+  CHECK(joined(kFirst) != left);
+  CHECK_FALSE(left->holds_rank());  // for good, though the incarnation is the same
 }
 
 TEST_CASE_METHOD(Fixture, "only the holder of a rank opens streams and leaves") {
@@ -74,45 +125,50 @@ TEST_CASE_METHOD(Fixture, "only the holder of a rank opens streams and leaves") 
 
 TEST_CASE_METHOD(Fixture, "a worker is lost when its last stream ends before it left") {
   REQUIRE(membership.Join(0, kFirst, "a").ok());
-  REQUIRE(membership.StreamOpened(0, kFirst).ok());
-  REQUIRE(membership.StreamOpened(0, kFirst).ok());
-  CHECK_FALSE(membership.StreamClosed(0, kFirst));
-  CHECK(membership.StreamClosed(0, kFirst));
+  const auto session = Open(0, kFirst);
+  Open(0, kFirst);
+  CHECK_FALSE(membership.StreamClosed(session.get()));
+  CHECK(membership.StreamClosed(session.get()));
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LOST);
   CHECK(membership.Join(0, kSecond, "a").ok());  // restarted
 }
 
 TEST_CASE_METHOD(Fixture, "a worker that left is not lost by its stream's end") {
   REQUIRE(membership.Join(0, kFirst, "a").ok());
-  REQUIRE(membership.StreamOpened(0, kFirst).ok());
+  const auto session = Open(0, kFirst);
   REQUIRE(membership.Leave(0, kFirst, false).ok());
-  CHECK_FALSE(membership.StreamClosed(0, kFirst));
+  CHECK_FALSE(membership.StreamClosed(session.get()));
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LEFT);
 }
 
 TEST_CASE_METHOD(Fixture, "the end of an old incarnation's stream does not harm the new one") {
   REQUIRE(membership.Join(0, kFirst, "a").ok());
-  REQUIRE(membership.StreamOpened(0, kFirst).ok());
+  const auto session = Open(0, kFirst);
   REQUIRE(membership.Leave(0, kFirst, true).ok());
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LOST);
   REQUIRE(membership.Join(0, kSecond, "a").ok());
-  REQUIRE(membership.StreamOpened(0, kSecond).ok());
-  CHECK_FALSE(membership.StreamClosed(0, kFirst));
+  Open(0, kSecond);
+  CHECK_FALSE(membership.StreamClosed(session.get()));
   CHECK(StatsOf(membership, 0).state() == WorkerStats::JOINED);
 }
 
 TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
-  REQUIRE(membership.Join(2, kFirst, "somewhere").ok());
+  const auto session = membership.Join(2, kFirst, "somewhere");
+  REQUIRE(session.ok());
   CHECK(membership.NextIteration(2) == 0);
-  membership.CountPush(2, 4, 100);
-  membership.CountPush(2, 5, 10);
-  membership.CountReply(2, 7);
+  (*session)->CountPush(PushOutcome::kCounted, 4, 100);
+  (*session)->CountPush(PushOutcome::kCounted, 5, 10);
+  (*session)->CountPush(PushOutcome::kRepeated, 4, 1);
+  (*session)->CountPush(PushOutcome::kSkipped, 5, 0);
+  (*session)->CountReply(7);
   clock.Advance(absl::Seconds(3));
   const WorkerStats stats = StatsOf(membership, 2);
   CHECK(stats.address() == "somewhere");
   CHECK(stats.iteration() == 5);
   CHECK(stats.pushes() == 2);
-  CHECK(stats.bytes_in() == 110);
+  CHECK(stats.repeated_pushes() == 1);
+  CHECK(stats.skipped_pushes() == 1);
+  CHECK(stats.bytes_in() == 111);
   CHECK(stats.bytes_out() == 7);
   CHECK(stats.last_seen_seconds_ago() == 3);
   CHECK(membership.NextIteration(2) == 6);
@@ -172,14 +228,11 @@ TEST_CASE_METHOD(Fixture, "a worker's buffers are held as long as a stream may u
   };
   const std::weak_ptr<WorkerBuffers> first = join(kFirst);
   CHECK(StatsOf(membership, 0).shared_memory());
-  auto opened = membership.StreamOpened(0, kFirst);
-  REQUIRE(opened.ok());
-  CHECK(*opened == first.lock());
-  REQUIRE(membership.StreamOpened(0, kFirst).ok());
-  *opened = nullptr;
-  CHECK(!membership.StreamClosed(0, kFirst));
-  CHECK(!first.expired());
-  CHECK(membership.StreamClosed(0, kFirst));
+  auto session = Open(0, kFirst);
+  CHECK(session->buffers() == first.lock());
+  CHECK(membership.StreamClosed(session.get()));
+  CHECK(!first.expired());  // the stream's end is still to come
+  session = nullptr;
   CHECK(first.expired());
 
   // Of one that leaves without having opened a stream.
@@ -190,7 +243,7 @@ TEST_CASE_METHOD(Fixture, "a worker's buffers are held as long as a stream may u
 
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   CHECK(!StatsOf(membership, 0).shared_memory());
-  CHECK(*membership.StreamOpened(0, kFirst) == nullptr);
+  CHECK(Open(0, kFirst)->buffers() == nullptr);
 }
 
 }  // namespace ps

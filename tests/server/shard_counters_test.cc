@@ -30,12 +30,10 @@ TEST_CASE("staleness falls into buckets 0, 1, 2, 3, 4-7, 8-15 and so on") {
 
 TEST_CASE("counters reach the statistics' fields of the same names") {
   ShardCounters counters;
-  counters.pushes = 1;
-  counters.repeated_pushes = 2;
-  counters.skipped_pushes = 3;
-  counters.pulls = 4;
-  counters.bytes_in = 5;
-  counters.bytes_out = 6;
+  counters.received.Add(PushOutcome::kCounted, 1);
+  for (int i = 0; i < 2; ++i) counters.received.Add(PushOutcome::kRepeated, 2);
+  for (int i = 0; i < 3; ++i) counters.received.Add(PushOutcome::kSkipped, 0);
+  for (int i = 0; i < 4; ++i) counters.CountReply(10);
   counters.updates = 7;
   counters.aggregate_nanoseconds = 8'000'000'000;
   counters.apply_nanoseconds = 9'000'000'000;
@@ -47,7 +45,7 @@ TEST_CASE("counters reach the statistics' fields of the same names") {
   CHECK(stats.skipped_pushes() == 3);
   CHECK(stats.pulls() == 4);
   CHECK(stats.bytes_in() == 5);
-  CHECK(stats.bytes_out() == 6);
+  CHECK(stats.bytes_out() == 40);
   CHECK(stats.updates() == 7);
   CHECK(stats.aggregate_seconds() == Approx(8));
   CHECK(stats.apply_seconds() == Approx(9));

@@ -53,9 +53,37 @@ class ShardFixture {
     shard->OnFailure([this](const absl::Status& status) { failures.push_back(status); });
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());
-      REQUIRE(shard->membership().Join(rank, Incarnation(rank), "test").ok());
+      sessions.push_back(Join(rank, Incarnation(rank)));
     }
     start = Parameters();
+  }
+
+  JoinRequest RequestFor(int rank, uint64_t incarnation) const {
+    JoinRequest request;
+    request.set_worker(rank);
+    request.set_incarnation(incarnation);
+    request.set_config_fingerprint(config->fingerprint());
+    request.set_plan_fingerprint(config->plan().fingerprint());
+    for (const Encoding encoding : {FLOAT16, BFLOAT16}) request.add_encodings(encoding);
+    return request;
+  }
+
+  // Has the incarnation take the rank and open a stream.
+  std::shared_ptr<WorkerSession> Join(int rank, uint64_t incarnation) {
+    const auto joined = shard->Join(RequestFor(rank, incarnation), "test");
+    INFO(joined.status().ToString());
+    REQUIRE(joined.ok());
+    const auto session = shard->OpenStream(rank, incarnation);
+    REQUIRE(session.ok());
+    return *session;
+  }
+
+  absl::Status Leave(int rank, const std::string& error = "") {
+    LeaveRequest leave;
+    leave.set_worker(rank);
+    leave.set_incarnation(Incarnation(rank));
+    leave.set_error(error);
+    return shard->Leave(leave);
   }
 
   static uint64_t Incarnation(int rank) { return 100 + rank; }
@@ -90,7 +118,8 @@ class ShardFixture {
     Segments data;
     if (!owner->empty()) data.emplace_back(*owner);
     last_owner = owner;
-    return shard->Push(Gradient{header, std::move(data), owner}, sinks[header.worker]);
+    return shard->Push(*sessions[header.worker], Gradient{header, std::move(data), owner},
+                       sinks[header.worker]);
   }
 
   absl::Status Push(int rank, uint64_t iteration, const std::vector<float>& values,
@@ -101,8 +130,10 @@ class ShardFixture {
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
 
   FakeClock clock;
+  ShardCounters counters;  // for what a test makes beside the shard
   std::unique_ptr<Config> config;
   std::vector<absl::Status> failures;
+  std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   std::weak_ptr<const void> last_owner;  // of the latest push's memory
   std::vector<float> start;

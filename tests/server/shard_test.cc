@@ -1,9 +1,13 @@
 #include "server/shard.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstring>
+#include <deque>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/server/shard_fixture.h"
@@ -14,15 +18,6 @@ namespace {
 using Catch::Contains;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
-
-JoinRequest RequestFor(const Config& config, int rank) {
-  JoinRequest request;
-  request.set_worker(rank);
-  request.set_incarnation(77);
-  request.set_config_fingerprint(config.fingerprint());
-  request.set_plan_fingerprint(config.plan().fingerprint());
-  return request;
-}
 
 }  // namespace
 
@@ -37,7 +32,7 @@ TEST_CASE_METHOD(ShardFixture, "a worker with another config is told the fields 
   Start(2);
   ShardFixture other;
   other.Start(2, {"optimizer.learning_rate=0.5"});
-  JoinRequest request = RequestFor(*other.config, 0);
+  JoinRequest request = other.RequestFor(0, 77);
   *request.mutable_config() = other.config->Contract();
   const absl::Status status = shard->Join(request, "test").status();
   CHECK(absl::IsFailedPrecondition(status));
@@ -50,15 +45,16 @@ TEST_CASE_METHOD(ShardFixture, "a worker with another config is told the fields 
 
 TEST_CASE_METHOD(ShardFixture, "a worker with another plan is refused") {
   Start(1);
-  JoinRequest request = RequestFor(*config, 0);
+  JoinRequest request = RequestFor(0, 77);
   request.set_plan_fingerprint(1);
   CHECK_THAT(Message(shard->Join(request, "test").status()), Contains("has another plan"));
 }
 
 TEST_CASE_METHOD(ShardFixture, "a worker that does not speak the run's encodings is refused") {
   Start(1, {"exchange={gradient_encoding: BFLOAT16 parameter_encoding: FLOAT16}"});
-  JoinRequest request = RequestFor(*config, 0);
+  JoinRequest request = RequestFor(0, 77);
   request.set_incarnation(Incarnation(0));
+  request.clear_encodings();
   // A client that knows nothing of encodings.
   absl::Status status = shard->Join(request, "test").status();
   CHECK(absl::IsFailedPrecondition(status));
@@ -75,8 +71,8 @@ TEST_CASE_METHOD(ShardFixture, "a worker that does not speak the run's encodings
 
   ShardFixture full_width;  // needs nothing but what everybody speaks
   full_width.Start(1);
-  request = RequestFor(*full_width.config, 0);
-  request.set_incarnation(Incarnation(0));
+  request = full_width.RequestFor(0, Incarnation(0));
+  request.clear_encodings();
   CHECK(full_width.shard->Join(request, "test").ok());
 }
 
@@ -84,7 +80,7 @@ TEST_CASE_METHOD(ShardFixture, "a worker whose config has another encoding is re
   Start(2, {"exchange.gradient_encoding=FLOAT16"});
   ShardFixture other;
   other.Start(2);
-  JoinRequest request = RequestFor(*other.config, 0);
+  JoinRequest request = other.RequestFor(0, 77);
   *request.mutable_config() = other.config->Contract();
   CHECK_THAT(Message(shard->Join(request, "test").status()),
              Contains("exchange.gradient_encoding: FLOAT16"));
@@ -144,9 +140,8 @@ TEST_CASE_METHOD(ShardFixture, "a restarted worker goes on after its latest iter
   Start(2, {"update.policy=ASYNC"});
   REQUIRE(Push(1, 0, {0, 0, 0, 0}).ok());
   REQUIRE(Push(1, 1, {0, 0, 0, 0}, 1).ok());
-  REQUIRE(shard->membership().StreamOpened(1, Incarnation(1)).ok());
-  REQUIRE(shard->membership().StreamClosed(1, Incarnation(1)));
-  const auto joined = shard->Join(RequestFor(*config, 1), "test");
+  shard->CloseStream(sessions[1].get());
+  const auto joined = shard->Join(RequestFor(1, 77), "test");
   REQUIRE(joined.ok());
   CHECK(joined->start_iteration() == 2);
 }
@@ -191,8 +186,7 @@ TEST_CASE_METHOD(ShardFixture, "REJECT: a value that is not finite fails the run
     CHECK(fixture.failures[0] == status);
     CHECK(fixture.Parameters() == fixture.start);
     CHECK(fixture.Push(0, 0, {1, 1, 1, 1}) == status);  // others hear why
-    const absl::Status refused =
-        fixture.shard->Join(RequestFor(*fixture.config, 0), "test").status();
+    const absl::Status refused = fixture.shard->Join(fixture.RequestFor(0, 77), "test").status();
     CHECK(absl::IsFailedPrecondition(refused));
     CHECK_THAT(Message(refused), Contains("the run has failed") && Contains(Message(status)));
     CHECK(fixture.shard->Stats().failure() == Message(status));
@@ -209,28 +203,23 @@ TEST_CASE_METHOD(ShardFixture,
 
 TEST_CASE_METHOD(ShardFixture, "under SYNC a lost worker fails the run, under ASYNC it does not") {
   Start(2);
-  shard->WorkerLost(1);
+  shard->CloseStream(sessions[1].get());
   REQUIRE(failures.size() == 1);
   CHECK(absl::IsUnavailable(failures[0]));
   CHECK_THAT(Message(failures[0]), Contains("worker 1 (test") && Contains("was lost"));
 
   ShardFixture async;
   async.Start(2, {"update.policy=ASYNC"});
-  async.shard->WorkerLost(1);
+  async.shard->CloseStream(async.sessions[1].get());
   CHECK(async.failures.empty());
 }
 
 TEST_CASE_METHOD(ShardFixture, "under SYNC a worker's reason for giving up reaches the others") {
   Start(2);
-  REQUIRE(shard->membership().StreamOpened(1, Incarnation(1)).ok());
-  LeaveRequest leave;
-  leave.set_worker(1);
-  leave.set_incarnation(Incarnation(1));
-  leave.set_error("its disk is full");
-  REQUIRE(shard->Leave(leave).ok());
+  REQUIRE(Leave(1, "its disk is full").ok());
   REQUIRE(failures.size() == 1);
   CHECK(Message(failures[0]) == "worker 1 gave up: its disk is full");
-  CHECK(absl::IsFailedPrecondition(shard->Leave(leave)));  // no longer a member
+  CHECK(absl::IsFailedPrecondition(Leave(1, "its disk is full")));  // no longer a member
 }
 
 TEST_CASE_METHOD(ShardFixture, "a failed run keeps no gradient and no stream of its workers") {
@@ -238,7 +227,7 @@ TEST_CASE_METHOD(ShardFixture, "a failed run keeps no gradient and no stream of 
   REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());  // kept for worker 0
   CHECK(!last_owner.expired());
   CHECK(sinks[1].use_count() == 2);
-  shard->WorkerLost(0);
+  shard->CloseStream(sessions[0].get());
   CHECK(last_owner.expired());
   CHECK(sinks[1].use_count() == 1);
   CHECK(Replies(1) == 0);
@@ -247,8 +236,8 @@ TEST_CASE_METHOD(ShardFixture, "a failed run keeps no gradient and no stream of 
 
 TEST_CASE_METHOD(ShardFixture, "only the first failure is told") {
   Start(2);
-  shard->WorkerLost(1);
-  shard->WorkerLost(0);
+  shard->CloseStream(sessions[1].get());
+  shard->CloseStream(sessions[0].get());
   REQUIRE(failures.size() == 1);
   CHECK_THAT(Message(shard->failure()), Contains("worker 1"));
 }
@@ -258,10 +247,10 @@ TEST_CASE_METHOD(ShardFixture,
   Start(3);
   REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());
   clock.Advance(absl::Seconds(60));
-  shard->CheckOverdue();
+  shard->CheckWaits();
   CHECK(failures.empty());
   clock.Advance(absl::Seconds(1));
-  shard->CheckOverdue();
+  shard->CheckWaits();
   REQUIRE(failures.size() == 1);
   CHECK(absl::IsDeadlineExceeded(failures[0]));
   CHECK_THAT(
@@ -270,43 +259,242 @@ TEST_CASE_METHOD(ShardFixture,
                "worker 0 (test, joined, last seen 1m1s ago), worker 2 (test"));
 }
 
-TEST_CASE_METHOD(ShardFixture, "under SYNC a worker that never took part may fail and come back") {
+TEST_CASE_METHOD(ShardFixture,
+                 "under SYNC a worker that is still starting may fail and come back") {
   Start(2);
   LeaveRequest leave;
   leave.set_worker(1);
   leave.set_incarnation(Incarnation(1));
   leave.set_error("another shard was not up");
+  leave.set_before_start(true);
   REQUIRE(shard->Leave(leave).ok());
   CHECK(failures.empty());
-  CHECK(shard->Join(RequestFor(*config, 1), "test").ok());
+  CHECK(shard->Join(RequestFor(1, 77), "test").ok());
+}
+
+TEST_CASE_METHOD(ShardFixture, "a worker that joins and opens no stream is lost after a grace") {
+  Start(2, {"update.policy=ASYNC"});
+  REQUIRE(Leave(1).ok());
+  REQUIRE(shard->Join(RequestFor(1, 77), "test").ok());
+  clock.Advance(Membership::kStreamGrace - absl::Seconds(3));
+  shard->CheckWaits();
+  CHECK(shard->Stats().worker(1).state() == WorkerStats::JOINED);
+  // Another incarnation is told that this passes, and when.
+  const absl::Status taken = shard->Join(RequestFor(1, 78), "test").status();
+  CHECK(absl::IsUnavailable(taken));
+  CHECK_THAT(Message(taken), Contains("rank 1 is taken by worker 1 (test, joined") &&
+                                 Contains("it is free in 3s at the latest"));
+  clock.Advance(absl::Seconds(3));
+  shard->CheckWaits();
+  CHECK(shard->Stats().worker(1).state() == WorkerStats::LOST);
+  CHECK(shard->Join(RequestFor(1, 78), "test").ok());
+  CHECK(failures.empty());
+
+  ShardFixture sync;
+  sync.Start(2);
+  REQUIRE(sync.Leave(1).ok());
+  REQUIRE(sync.shard->Join(sync.RequestFor(1, 77), "test").ok());
+  sync.clock.Advance(Membership::kStreamGrace);
+  sync.shard->CheckWaits();
+  REQUIRE(sync.failures.size() == 1);
+  CHECK(absl::IsUnavailable(sync.failures[0]));
+  CHECK_THAT(Message(sync.failures[0]),
+             Contains("worker 1 (test") && Contains("was lost: it joined and opened no stream"));
 }
 
 TEST_CASE_METHOD(ShardFixture,
-                 "a chunk that waits for a worker that has left fails the run at once") {
+                 "an update that needs a worker which has finished fails the run, saying so") {
   Start(2);
-  REQUIRE(shard->membership().StreamOpened(0, Incarnation(0)).ok());
-  LeaveRequest leave;
-  leave.set_worker(0);
-  leave.set_incarnation(Incarnation(0));
-  REQUIRE(shard->Leave(leave).ok());
+  REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());
   REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());
-  shard->CheckOverdue();
+  REQUIRE(Leave(0).ok());
+  shard->CheckWaits();
+  CHECK(failures.empty());  // worker 1 may be done too
+  REQUIRE(Push(1, 1, {1, 1, 1, 1}, 1).ok());
+  shard->CheckWaits();
   REQUIRE(failures.size() == 1);
-  CHECK_THAT(Message(failures[0]), Contains("waits in vain (0) for worker 0 (test, left"));
+  CHECK(absl::IsAborted(failures[0]));
+  CHECK(Message(failures[0]) ==
+        "worker 0 (test, left, last seen 0 ago at iteration 0) has finished, and others go on to "
+        "iteration 1, which needs it; under SYNC all workers train equally long");
+}
+
+TEST_CASE_METHOD(ShardFixture, "what a worker sends after its rank has passed on is not counted") {
+  for (const std::string policy : {"ASYNC", "SYNC"}) {
+    for (const std::string end : {"leaves", "is lost", "is replaced"}) {
+      CAPTURE(policy, end);
+      ShardFixture fixture;
+      fixture.Start(1, {"update.policy=" + policy});
+      REQUIRE(fixture.Push(0, 0, {1, 1, 1, 1}).ok());
+      const std::shared_ptr<WorkerSession> old = fixture.sessions[0];
+      if (end == "leaves") REQUIRE(fixture.Leave(0).ok());
+      if (end == "is lost" && policy == "SYNC") continue;  // the run has failed
+      if (end == "is lost") fixture.shard->CloseStream(old.get());
+      if (end == "is replaced") REQUIRE(fixture.Leave(0).ok());
+      std::shared_ptr<WorkerSession> successor;
+      if (end == "is replaced") {
+        const JoinRequest request = fixture.RequestFor(0, 77);
+        const auto joined = fixture.shard->Join(request, "test");
+        REQUIRE(joined.ok());
+        CHECK(joined->start_iteration() == 1);
+        successor = *fixture.shard->OpenStream(0, 77);
+      }
+      const absl::Status late = fixture.Push(0, 1, {5, 5, 5, 5}, 1);
+      CHECK(absl::IsFailedPrecondition(late));
+      CHECK_THAT(Message(late), Contains("after its rank had passed on"));
+      CHECK(fixture.Applied()[0] == Approx(1));
+      if (successor == nullptr) continue;
+      // The successor's push of that iteration is no repeat.
+      fixture.sessions[0] = successor;
+      GradientHeader header = fixture.Header(0, 1, 1);
+      header.incarnation = 77;
+      REQUIRE(fixture.Push(header, {2, 2, 2, 2}).ok());
+      CHECK(fixture.Applied()[0] == Approx(3));
+      CHECK(fixture.shard->Stats().repeated_pushes() == 0);
+    }
+  }
+}
+
+TEST_CASE_METHOD(ShardFixture, "whatever overtakes what, each iteration of a rank counts once") {
+  // Incarnations take over from one another while those before them go on pushing. Each applied
+  // push adds 1, and each incarnation is told to start after what was applied before.
+  Start(1, {"update.policy=ASYNC"});
+  struct Sender {
+    std::shared_ptr<WorkerSession> session;
+    uint64_t start = 0;
+    std::thread thread;
+  };
+  std::deque<Sender> senders;
+  std::atomic<uint64_t> counted{0};
+  uint64_t incarnation = Incarnation(0);
+  REQUIRE(Leave(0).ok());
+  for (int generation = 0; generation < 60; ++generation) {
+    const auto joined = shard->Join(RequestFor(0, ++incarnation), "test");
+    REQUIRE(joined.ok());
+    // Nothing of the incarnations before is counted from here on.
+    const uint64_t counted_by_shard = shard->Stats().pushes();
+    CHECK(counted_by_shard == joined->start_iteration());
+    Sender& sender = senders.emplace_back();
+    sender.session = *shard->OpenStream(0, incarnation);
+    sender.start = joined->start_iteration();
+    sender.thread = std::thread([&, incarnation] {
+      const std::string ones = [] {
+        std::string bytes(4 * sizeof(float), '\0');
+        const float values[] = {1, 1, 1, 1};
+        std::memcpy(bytes.data(), values, sizeof(values));
+        return bytes;
+      }();
+      auto sink = std::make_shared<RecordingSink>();
+      for (uint64_t i = sender.start; i < sender.start + 2000; ++i) {
+        GradientHeader header = Header(0, i);
+        header.incarnation = incarnation;
+        if (!shard->Push(*sender.session, Gradient{header, {ones}, nullptr}, sink).ok()) return;
+        ++counted;
+      }
+    });
+    std::this_thread::yield();
+    LeaveRequest leave;
+    leave.set_worker(0);
+    leave.set_incarnation(incarnation);
+    REQUIRE(shard->Leave(leave).ok());
+  }
+  for (Sender& sender : senders) sender.thread.join();
+  CHECK(shard->Stats().pushes() == counted);
+  CHECK(shard->Stats().repeated_pushes() == 0);
+  CHECK(Applied()[0] == Approx(static_cast<double>(counted)).epsilon(1e-3));
+}
+
+TEST_CASE_METHOD(ShardFixture, "a push that is refused does not move the rank's next iteration") {
+  Start(2, {"update.policy=ASYNC"});
+  REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());
+  for (const uint64_t iteration : {uint64_t{1} << 53, uint64_t{5000}, UINT64_MAX}) {
+    const absl::Status refused = Push(0, iteration, {1, 1, 1, 1}, 1);
+    CHECK(absl::IsFailedPrecondition(refused));
+    CHECK_THAT(Message(refused),
+               Contains("the shard expects 0 (a repeat) or iterations 1 to 1001"));
+  }
+  CHECK(absl::IsInvalidArgument(Push(0, 1, {1, 1, 1, 1}, /*base_version=*/99)));
+  CHECK(shard->Stats().worker(0).pushes() == 1);
+  CHECK(shard->Stats().worker(0).bytes_in() == 16);
+  REQUIRE(Leave(0).ok());
+  const auto joined = shard->Join(RequestFor(0, 77), "test");
+  REQUIRE(joined.ok());
+  CHECK(joined->start_iteration() == 1);
+}
+
+TEST_CASE_METHOD(ShardFixture,
+                 "gradients whose sum leaves float32's range fail the run, unapplied") {
+  const std::string deterministic = GENERATE("false", "true");
+  const std::string non_finite = GENERATE("REJECT", "SKIP");
+  // With clipping the overflow would not show in the parameters.
+  const std::string clip = GENERATE("0", "1");
+  Start(3, {"update.deterministic=" + deterministic, "update.non_finite=" + non_finite,
+            "update.clip_value=" + clip});
+  REQUIRE(Push(0, 0, {0, 3e38f, 0, 0}).ok());
+  REQUIRE(Push(1, 0, {0, 3e38f, 0, 0}).ok());
+  absl::Status status;
+  SECTION("in the last gradient") { status = Push(2, 0, {0, 1, 0, 0}); }
+  SECTION("before the last worker, which skips") {
+    GradientHeader skip = Header(2, 0);
+    skip.skip = true;
+    status = Push(skip, {});
+  }
+  CHECK(absl::IsOutOfRange(status));
+  CHECK(Message(status) ==
+        "the sum of the gradients leaves the range of float32 in the update of iteration 0: "
+        "fc/weight element 1 (chunk 0)");
+  REQUIRE(failures.size() == 1);
+  CHECK(failures[0] == status);
+  CHECK(Parameters() == start);
+  CHECK(Replies(0) == 0);
+}
+
+TEST_CASE_METHOD(ShardFixture, "parameters that leave float32's range fail the run") {
+  const auto [policy, optimizer, what] = GENERATE(table<std::string, std::string, std::string>(
+      {{"ASYNC", "{kind: SGD learning_rate: 1000}", "a parameter"},
+       {"SYNC", "{kind: SGD learning_rate: 1000}", "a parameter"},
+       // The square of the gradient, which would stop the parameter for good.
+       {"SYNC", "{kind: ADAM learning_rate: 0.1}", "the optimizer's state"},
+       {"ASYNC", "{kind: ADAGRAD learning_rate: 0.1}", "the optimizer's state"}}));
+  CAPTURE(policy, optimizer);
+  Start(1, {"update.policy=" + policy, "optimizer=" + optimizer});
+  REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());
+  const absl::Status status = Push(0, 1, {0, 0, 0, 3e38f}, 1);
+  CHECK(absl::IsOutOfRange(status));
+  CHECK_THAT(Message(status), Contains(what) && Contains("leaves the range of float32") &&
+                                  Contains("iteration 1: fc/weight element 3"));
+  CHECK(failures.size() == 1);
+  CHECK(Replies(0) == 1);
+}
+
+TEST_CASE_METHOD(ShardFixture, "pushes, skips and repeats are counted alike by shard and worker") {
+  Start(2, {"update.policy=ASYNC"});
+  REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());
+  REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());
+  GradientHeader skip = Header(0, 1, 1);
+  skip.skip = true;
+  REQUIRE(Push(skip, {}).ok());
+  REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());
+  const ShardStats stats = shard->Stats();
+  CHECK(stats.pushes() == 2);
+  CHECK(stats.repeated_pushes() == 1);
+  CHECK(stats.skipped_pushes() == 1);
+  CHECK(stats.bytes_in() == 3 * 16);
+  CHECK(stats.worker(0).pushes() == 1);
+  CHECK(stats.worker(0).repeated_pushes() == 1);
+  CHECK(stats.worker(0).skipped_pushes() == 1);
+  CHECK(stats.worker(0).bytes_in() == 2 * 16);
+  uint64_t staleness = 0;
+  for (const StalenessBucket& bucket : stats.staleness()) staleness += bucket.pushes();
+  CHECK(staleness == stats.pushes());
 }
 
 TEST_CASE_METHOD(ShardFixture, "what ends because a shard closes is not called a failure") {
   Start(2);
   CHECK(shard->Close(absl::UnavailableError("shutting down")));
-  shard->WorkerLost(1);
+  shard->CloseStream(sessions[1].get());
   CHECK(failures.empty());
   CHECK(absl::IsUnavailable(Push(0, 0, {1, 1, 1, 1})));
-}
-
-TEST_CASE_METHOD(ShardFixture, "an iteration that no run can reach is refused") {
-  Start(1);
-  CHECK_THAT(Message(Push(0, UINT64_MAX, {1, 1, 1, 1})),
-             Contains("the largest is 9007199254740992"));
 }
 
 TEST_CASE_METHOD(ShardFixture, "statistics describe what the shard owns") {

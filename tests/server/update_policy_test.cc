@@ -148,6 +148,49 @@ TEST_CASE_METHOD(ShardFixture, "ASYNC counts a repeated push once and answers it
   CHECK(shard->Stats().repeated_pushes() == 1);
 }
 
+TEST_CASE_METHOD(ShardFixture, "ASYNC refuses an iteration that was passed over or is far ahead") {
+  Start(1, {"update.policy=ASYNC"});
+  REQUIRE(Push(0, 0, {1, 0, 0, 0}).ok());
+  REQUIRE(Push(0, 4, {1, 0, 0, 0}, 1).ok());  // a restarted worker may go on after a gap
+  for (const uint64_t iteration : {0, 1, 2, 3, 1006}) {
+    CAPTURE(iteration);
+    const absl::Status refused = Push(0, iteration, {9, 9, 9, 9}, 2);
+    CHECK(absl::IsFailedPrecondition(refused));
+    CHECK(refused.message() == "worker 0 pushed chunk 0 for iteration " +
+                                   std::to_string(iteration) +
+                                   "; the shard expects 4 (a repeat) or iterations 5 to 1005");
+  }
+  REQUIRE(Push(0, 4, {1, 0, 0, 0}, 1).ok());  // a repeat
+  RequireNear(Applied(), {2, 0, 0, 0});
+  REQUIRE(Push(0, 1005, {1, 0, 0, 0}, 2).ok());
+}
+
+TEST_CASE_METHOD(ShardFixture,
+                 "an update that waits names the chunk, the time and who is missing") {
+  Start(3);
+  CHECK(shard->Stats().updates() == 0);
+  std::unique_ptr<UpdatePolicy> policy =
+      UpdatePolicy::Create(*config, &shard->store(), &counters, &clock);
+  CHECK(policy->PendingUpdates().empty());
+  const std::string zeros(4 * sizeof(float), '\0');
+  const auto push = [&](int rank) {
+    return policy->Push(0, *sessions[rank], Gradient{Header(rank, 0), {zeros}, nullptr},
+                        sinks[rank]);
+  };
+  const absl::Time first = clock.Now();
+  REQUIRE(push(1).ok());
+  clock.Advance(absl::Seconds(3));
+  REQUIRE(push(0).ok());
+  const std::vector<UpdatePolicy::Pending> pending = policy->PendingUpdates();
+  REQUIRE(pending.size() == 1);
+  CHECK(pending[0].chunk == 0);
+  CHECK(pending[0].iteration == 0);
+  CHECK(pending[0].since == first);
+  CHECK(pending[0].missing == std::vector<uint32_t>{2});
+  REQUIRE(push(2).ok());
+  CHECK(policy->PendingUpdates().empty());
+}
+
 TEST_CASE_METHOD(ShardFixture, "a gradient of a version that does not exist yet is refused") {
   Start(2);
   const absl::Status status = Push(0, 0, {1, 0, 0, 0}, /*base_version=*/1);

@@ -16,6 +16,7 @@
 #include "common/config.h"
 #include "common/random.h"
 #include "server/server.h"
+#include "tests/testing/await.h"
 #include "worker/exchange.h"
 
 namespace ps {
@@ -69,6 +70,16 @@ class TestCluster {
     return Exchange::Connect({.config = &config_, .rank = rank, .addresses = addresses_});
   }
 
+  // What a worker made by hand joins with.
+  JoinRequest RequestToJoin(int rank, uint64_t incarnation) const {
+    JoinRequest request;
+    request.set_worker(rank);
+    request.set_incarnation(incarnation);
+    request.set_config_fingerprint(config_.fingerprint());
+    request.set_plan_fingerprint(config_.plan().fingerprint());
+    return request;
+  }
+
   // Runs `work` as every worker at once, each on a thread with an exchange of its own
   // that leaves with the outcome; returns the outcomes by rank.
   std::vector<absl::Status> RunWorkers(
@@ -119,16 +130,6 @@ inline std::vector<float> TestGradient(const Model& model, int rank, int iterati
     for (int64_t i = 0; i < tensor.size; ++i) gradient[tensor.offset + i] = random.Normal(i);
   }
   return gradient;
-}
-
-// Asks again and again, with a limit.
-template <typename Condition>
-void AwaitTrue(Condition condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  while (!condition()) {
-    REQUIRE(absl::Now() < deadline);
-    absl::SleepFor(absl::Milliseconds(1));
-  }
 }
 
 inline void RequireAllOk(const std::vector<absl::Status>& outcomes) {

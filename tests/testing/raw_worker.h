@@ -22,11 +22,7 @@ class RawWorker {
     chunk_.set_data(std::string(256 * sizeof(float), '\0'));
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     if (joins) {
-      JoinRequest request;
-      request.set_worker(rank);
-      request.set_incarnation(chunk_.incarnation());
-      request.set_config_fingerprint(cluster.config().fingerprint());
-      request.set_plan_fingerprint(cluster.config().plan().fingerprint());
+      const JoinRequest request = cluster.RequestToJoin(rank, chunk_.incarnation());
       grpc::ClientContext context;
       JoinResponse response;
       const grpc::Status status = stub_->Join(&context, request, &response);

@@ -1,0 +1,23 @@
+#ifndef PS_TESTS_TESTING_AWAIT_H_
+#define PS_TESTS_TESTING_AWAIT_H_
+
+#include <catch2/catch.hpp>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace ps {
+
+// Asks again and again, with a limit.
+template <typename Condition>
+void AwaitTrue(Condition condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (!condition()) {
+    REQUIRE(absl::Now() < deadline);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+}  // namespace ps
+
+#endif  // PS_TESTS_TESTING_AWAIT_H_
