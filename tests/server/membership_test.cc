@@ -110,7 +110,7 @@ TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   clock.Advance(absl::Seconds(3));
   const WorkerStats stats = StatsOf(membership, 2);
   CHECK(stats.address() == "somewhere");
-  CHECK(stats.iteration() == 5);
+  CHECK(stats.iteration() == 6);  // counted from 1
   CHECK(stats.pushes() == 2);
   CHECK(stats.bytes_in() == 110);
   CHECK(stats.bytes_out() == 7);
