@@ -7,8 +7,8 @@ namespace ps {
 // which blocks signals first: it starts threads.
 //
 // Keeps gRPC from being shut down before the process ends: its last user may wait 10 s for its own
-// pollers. Turns off the search for lock cycles, for which Debian's Abseil takes a lock of the whole
-// process at every lock: the tests run with it.
+// pollers. Turns off the search for lock cycles, for which Debian's Abseil takes a lock of the
+// whole process at every lock: the tests run with it.
 void SetUpProcess();
 
 }  // namespace ps
