@@ -20,9 +20,9 @@
 #include "common/channel_options.h"
 #include "common/clock.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "common/process_setup.h"
 #include "server/server.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/exchange.h"
 
@@ -165,9 +165,7 @@ class Worker {
 }  // namespace
 
 int RunWireRole(const WireRole& role) {
-  spdlog::set_default_logger(
-      spdlog::stderr_color_mt(absl::StrCat(role.role, " ", role.index, " of ", role.system)));
-  spdlog::set_level(spdlog::level::warn);
+  SetUpLog(absl::StrCat(role.role, " ", role.index, " of ", role.system), "warning");
   SetUpProcess();
   absl::StatusOr<Config> config = Config::Parse(role.config, "bench");
   absl::Status status = config.status();

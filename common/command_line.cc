@@ -4,6 +4,7 @@
 #include <iostream>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +28,10 @@ absl::Status Assign(const Flag& flag, const std::string& value) {
   if (value.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--", flag.name, " needs a value: ", Form(flag)));
+  }
+  if (!flag.allowed.empty() && !absl::c_linear_search(flag.allowed, value)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag.name, ": is \"", value, "\", allowed: ", absl::StrJoin(flag.allowed, ", ")));
   }
   if (Holds<std::string*>(flag)) {
     *std::get<std::string*>(flag.target) = value;

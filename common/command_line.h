@@ -28,6 +28,8 @@ struct Flag {
   bool required = false;
   // Taken where the flag is given without a value; only --name=value gives one then.
   std::string implied = {};
+  // The only values that a string may have; empty: it may have any.
+  std::vector<std::string> allowed = {};
 };
 
 // Takes `arguments` (without the program's name) as --name=value or --name value and

@@ -30,11 +30,13 @@ struct Step {
   int index = kNoIndex;
 };
 
-std::string ElementsOf(const std::string& list, int size) {
-  if (size == 0) {
-    return absl::StrCat("nothing, the list is empty; give the whole list as ", list, "=[{...}]");
-  }
-  return absl::StrCat(list, "[0] to ", list, "[", size - 1, "]");
+// What may follow the name of `list`, a repeated field of `message`.
+std::string ElementsOf(const std::string& list, const Message& message,
+                       const FieldDescriptor* field) {
+  const int size = message.GetReflection()->FieldSize(message, field);
+  if (size > 0) return absl::StrCat(list, "[0] to ", list, "[", size - 1, "]");
+  return absl::StrCat("nothing, the list is empty; give the whole list as ", list,
+                      field->message_type() == nullptr ? "=[...]" : "=[{...}]");
 }
 
 // Resolves one component of a path within `message`. `path` is the path up to and
@@ -51,12 +53,13 @@ absl::StatusOr<Step> Resolve(absl::string_view component, const std::string& pat
   if (name.size() == component.size()) return step;
 
   if (!step.field->is_repeated()) return error("is not a list, it takes no index");
-  const int size = message->GetReflection()->FieldSize(*message, step.field);
   const std::string list = path.substr(0, path.size() - component.size() + name.size());
-  if (!absl::EndsWith(index, "]") ||
-      !absl::SimpleAtoi(index.substr(0, index.size() - 1), &step.index) || step.index < 0 ||
-      step.index >= size) {
-    return error(absl::StrCat("there is no such element, allowed: ", ElementsOf(list, size)));
+  // An index has one spelling, because errors find the override by its path: not "+1" or "01".
+  if (!absl::SimpleAtoi(index.substr(0, index.size() - 1), &step.index) || step.index < 0 ||
+      step.index >= message->GetReflection()->FieldSize(*message, step.field) ||
+      index != absl::StrCat(step.index, "]")) {
+    return error(absl::StrCat("there is no such element, allowed: ",
+                              ElementsOf(list, *message, step.field)));
   }
   return step;
 }
@@ -72,15 +75,15 @@ absl::StatusOr<Message*> Enter(const Step& step, const std::string& path) {
     return reflection->MutableRepeatedMessage(step.message, step.field, step.index);
   }
   if (step.field->is_repeated()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": is a list and needs an index, allowed: ",
-                     ElementsOf(path, reflection->FieldSize(*step.message, step.field))));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        ": is a list and needs an index, allowed: ", ElementsOf(path, *step.message, step.field)));
   }
   return reflection->MutableMessage(step.message, step.field);
 }
 
-// Sets the field that the last step of a path leads to.
-absl::Status Assign(const Step& step, const std::string& parent, const std::string& path,
+// Sets the field that the last step of a path leads to; `outer` messages lie around its own.
+absl::Status Assign(const Step& step, const std::string& parent, int outer, const std::string& path,
                     absl::string_view value) {
   // Parsed as the only field of a message like the one that it goes into.
   const std::unique_ptr<Message> parsed(step.message->New());
@@ -90,10 +93,14 @@ absl::Status Assign(const Step& step, const std::string& parent, const std::stri
     text = absl::StrCat("\"", absl::CEscape(text), "\"");
   }
   std::vector<TextProblem> problems =
-      ParseText(absl::StrCat(step.field->name(), ": ", text), parsed.get(), nullptr);
+      ParseText(absl::StrCat(step.field->name(), ": ", text), parsed.get(), nullptr, outer);
   if (!problems.empty()) {
     TextProblem& first = problems.front();
-    if (!parent.empty()) first.field = absl::StrCat(parent, ".", first.field);
+    if (first.field.empty()) {
+      first.field = path;
+    } else if (!parent.empty()) {
+      first.field = absl::StrCat(parent, ".", first.field);
+    }
     return absl::InvalidArgumentError(first.ToString());
   }
   const Reflection* reflection = step.message->GetReflection();
@@ -101,15 +108,16 @@ absl::Status Assign(const Step& step, const std::string& parent, const std::stri
   reflection->ListFields(*parsed, &fields);
   const int values = !step.field->is_repeated() ? 1 : reflection->FieldSize(*parsed, step.field);
   if (fields.size() > 1 || (step.index != kNoIndex && values != 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": takes one value, not several"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": takes exactly one value"));
   }
-  if (step.index != kNoIndex) {
-    reflection->MutableRepeatedMessage(step.message, step.field, step.index)
-        ->CopyFrom(reflection->GetRepeatedMessage(*parsed, step.field, 0));
-    return absl::OkStatus();
-  }
-  reflection->ClearField(step.message, step.field);
+  if (step.index == kNoIndex) reflection->ClearField(step.message, step.field);
   step.message->MergeFrom(*parsed);
+  if (step.index != kNoIndex) {
+    // The new element is the last one now, of whichever type it is.
+    const int last = reflection->FieldSize(*step.message, step.field) - 1;
+    reflection->SwapElements(step.message, step.field, step.index, last);
+    reflection->RemoveLast(step.message, step.field);
+  }
   return absl::OkStatus();
 }
 
@@ -128,7 +136,8 @@ absl::Status ApplyOverride(absl::string_view override, ClusterConfig* config, Fi
     const absl::StatusOr<Step> step = Resolve(components[i], path, message);
     if (!step.ok()) return step.status();
     if (i + 1 == components.size()) {
-      absl::Status status = Assign(*step, parent, path, override.substr(equals + 1));
+      absl::Status status =
+          Assign(*step, parent, static_cast<int>(i), path, override.substr(equals + 1));
       if (status.ok()) places->SetOverride(path, override);
       return status;
     }

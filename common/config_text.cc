@@ -25,6 +25,7 @@ using google::protobuf::io::ErrorCollector;
 using google::protobuf::io::Tokenizer;
 
 constexpr char kEnd[] = "the end of the text";
+constexpr char kTooDeep[] = "Message is too deep";  // protobuf's words, with its limit after them
 
 class IgnoreErrors : public ErrorCollector {
  public:
@@ -141,6 +142,12 @@ class Collector : public ErrorCollector {
   void AddError(int line, int column, const std::string& message) override {
     if (failed_) return;  // what follows from the first error
     failed_ = true;
+    if (absl::StartsWith(message, kTooDeep)) {
+      problems_.push_back({std::max(line, 0) + 1, "",
+                           absl::StrCat("messages are nested too deep, allowed: ", kMaxNesting,
+                                        " within one another")});
+      return;
+    }
     // Else protobuf names the end of the text with an empty string.
     AddWarning(line, column, absl::EndsWith(message, ": ") ? message + kEnd : message);
   }
@@ -190,7 +197,8 @@ std::string TextProblem::ToString() const {
   return field.empty() ? problem : absl::StrCat(field, ": ", problem);
 }
 
-std::vector<TextProblem> ParseText(absl::string_view text, Message* message, FieldPlaces* places) {
+std::vector<TextProblem> ParseText(absl::string_view text, Message* message, FieldPlaces* places,
+                                   int outer) {
   ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   Collector collector(text, message->GetDescriptor());
   TextFormat::ParseInfoTree tree;
@@ -199,6 +207,8 @@ std::vector<TextProblem> ParseText(absl::string_view text, Message* message, Fie
   parser.WriteLocationsTo(&tree);
   // Makes them warnings, so that the parser reads on and finds them all.
   parser.AllowUnknownField(true);
+  // Counts unknown messages and lists too, which the parser skips.
+  parser.SetRecursionLimit(kMaxNesting - outer);
   parser.Parse(&input, message);
   if (places != nullptr) NotePlaces(*message, tree, "", places);
   return std::move(collector.problems());

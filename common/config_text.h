@@ -22,11 +22,17 @@ struct TextProblem {
   std::string ToString() const;  // "field: problem"
 };
 
+// How many messages may lie in one another, a bound on everything that walks through them. A
+// residual block takes two of them. JoinRequest, which holds a config, has to stay within the
+// hundred that protobuf reads.
+inline constexpr int kMaxNesting = 64;
+
 // Parses protobuf text format into `message`, which must be empty, and notes in
 // `places`, where not null, the line of each field that is set. Returns all unknown
 // fields, up to the first place that cannot be read on from; nothing if all is well.
+// `outer` is the number of messages around `message`, which count as nesting.
 std::vector<TextProblem> ParseText(absl::string_view text, google::protobuf::Message* message,
-                                   FieldPlaces* places);
+                                   FieldPlaces* places, int outer = 0);
 
 // "unknown field, allowed: a, b, c".
 std::string UnknownField(const google::protobuf::Descriptor& message);

@@ -6,10 +6,9 @@ namespace ps {
 // What tcmalloc, gRPC and Abseil need in a process that exchanges gradients. Called once, by main,
 // which blocks signals first: it starts threads.
 //
-// Sends what gRPC's core logs to spdlog, at level debug: the statuses that its calls return say the
-// same, and say it where it matters. Keeps gRPC from being shut down before the process ends: its
-// last user may wait 10 s for its own pollers. Turns off the search for lock cycles, for which
-// Debian's Abseil takes a lock of the whole process at every lock: the tests run with it.
+// Keeps gRPC from being shut down before the process ends: its last user may wait 10 s for its own
+// pollers. Turns off the search for lock cycles, for which Debian's Abseil takes a lock of the
+// whole process at every lock: the tests run with it.
 void SetUpProcess();
 
 }  // namespace ps

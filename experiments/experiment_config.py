@@ -65,11 +65,15 @@ def parse(text, path):
     proto = experiment_pb2.ExperimentConfig()
     try:
         text_format.Parse(text, proto)
+        experiment = Experiment(proto, Places(text), path)
     except text_format.ParseError as error:
         line = error.GetLine() or 1
         problem = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")
         raise ConfigError(f"{path}:{line}: {problem}") from None
-    experiment = Experiment(proto, Places(text), path)
+    except RecursionError:
+        raise ConfigError(
+            f"{path}:1: messages are nested too deep, allowed: 64 within one another"
+        ) from None
     problems = list(_problems(experiment))
     if problems:
         raise ConfigError("\n".join(experiment.problem(*problem) for problem in problems))

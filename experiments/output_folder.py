@@ -62,12 +62,14 @@ class OutputFolder:
         return self.file(os.path.join("runs", run.id))
 
     def write(self, name, text):
-        temporary = self.file(name) + ".part"
+        """Where the file is a symbolic link, writes where it points."""
+        path = os.path.realpath(self.file(name))
+        temporary = path + ".part"
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(temporary, self.file(name))
+        os.rename(temporary, path)
 
     def store(self, run, result):
         """From the first result on, the folder is of this experiment."""

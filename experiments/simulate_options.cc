@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 namespace ps {
@@ -66,17 +67,32 @@ absl::Status RequireAboveZero(const std::string& flag, std::optional<double> val
 
 absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
   std::vector<std::string> overrides = options.overrides;
-  if (!options.workers.empty()) overrides.push_back(absl::StrCat("workers=", options.workers));
-  if (options.shards.empty()) return Config::Load(options.config, overrides);
+  std::vector<std::pair<std::string, std::string>> spellings;
+  const auto load = [&] {
+    absl::StatusOr<Config> config = Config::Load(options.config, overrides);
+    if (config.ok()) return config;
+    // An error names the flag that the user gave, not the override made of it.
+    return absl::StatusOr<Config>(absl::Status(
+        config.status().code(), absl::StrReplaceAll(config.status().message(), spellings)));
+  };
+  const auto override_by = [&](const std::string& flag, const std::string& override) {
+    overrides.push_back(override);
+    spellings.emplace_back(absl::StrCat("--set ", override, ": "), absl::StrCat(flag, ": "));
+  };
+  if (!options.workers.empty()) {
+    override_by(absl::StrCat("--workers=", options.workers),
+                absl::StrCat("workers=", options.workers));
+  }
+  if (options.shards.empty()) return load();
   int shards;
   if (!absl::SimpleAtoi(options.shards, &shards) || shards < 1 || shards > kMaxShards) {
     return absl::InvalidArgumentError(
         absl::StrCat("--shards: is \"", options.shards, "\", allowed: 1 to ", kMaxShards));
   }
-  const absl::StatusOr<Config> config = Config::Load(options.config, overrides);
+  const absl::StatusOr<Config> config = load();
   if (!config.ok()) return config;
-  overrides.push_back(ShardsOverride(*config, shards));
-  return Config::Load(options.config, overrides);
+  override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(*config, shards));
+  return load();
 }
 
 absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config) {

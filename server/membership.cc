@@ -164,8 +164,7 @@ void Membership::Fill(ShardStats* stats) const {
     out->set_state(member.state);
     if (member.state == WorkerStats::NEVER_JOINED) continue;
     out->set_address(member.address);
-    const uint64_t next = activity.next_iteration;
-    out->set_iteration(next > 0 ? next - 1 : 0);
+    out->set_iteration(activity.next_iteration);
     out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(SinceLastSeen(rank)));
     activity.received.Fill(out);
     out->set_bytes_out(activity.bytes_out);

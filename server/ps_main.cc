@@ -11,10 +11,10 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "common/process_setup.h"
 #include "server/server.h"
 #include "server/summary.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace {
@@ -42,7 +42,7 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
   });
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
-    return 1;
+    return absl::IsOutOfRange(server.status()) ? 2 : 1;  // OUT_OF_RANGE: no such shard
   }
   spdlog::info("listening on {}: {}", (*server)->address(), ps::Ownership(*config, shard));
 
@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
   std::string config;
   std::vector<std::string> overrides;
   int shard = -1;
+  std::string log_level;
   const std::vector<ps::Flag> flags = {
       {.name = "config",
        .value = "FILE",
@@ -76,14 +77,14 @@ int main(int argc, char** argv) {
        .value = "FIELD=VALUE",
        .help = "overrides a field of the config; repeatable",
        .target = &overrides},
+      ps::LogLevelFlag(&log_level),
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(
-      "ps --config=FILE --shard=I: serves one shard of the parameters.\n"
+      "bazel-bin/server/ps --config=FILE --shard=I: serves one shard of the parameters.\n"
       "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
       "well, 1 after a failure, 2 for a wrong command line or config.",
       flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  spdlog::set_default_logger(spdlog::stderr_color_mt("ps"));
-  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %v");
+  ps::SetUpLog("ps", log_level);
   return Run(config, overrides, shard);
 }

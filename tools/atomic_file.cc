@@ -10,25 +10,47 @@
 #include "absl/strings/str_cat.h"
 
 namespace ps {
+namespace {
+
+// As the kernel's.
+constexpr int kMaxLinks = 40;
+
+// The path that `path` leads to when it is a symbolic link, to a file that need not exist.
+absl::StatusOr<std::filesystem::path> FollowLinks(const std::filesystem::path& path) {
+  const std::string cannot = absl::StrCat("cannot write ", path.string());
+  std::filesystem::path target = path;
+  std::error_code error;
+  for (int links = 0; links <= kMaxLinks; ++links) {
+    if (!std::filesystem::is_symlink(target, error)) return target;
+    // A relative link starts from its own folder; an absolute one replaces the whole.
+    target = target.parent_path() / std::filesystem::read_symlink(target, error);
+    if (error) return absl::ErrnoToStatus(error.value(), cannot);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(cannot, ": it leads through more than ",
+                                                    kMaxLinks, " symbolic links, or in a circle"));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path,
                                                                int64_t bytes) {
+  const absl::StatusOr<std::filesystem::path> target = FollowLinks(path);
+  if (!target.ok()) return target.status();
   struct stat status;
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot write ", path, ": it exists and is not a regular file"));
   }
-  const std::filesystem::path folder =
-      std::filesystem::absolute(std::filesystem::path(path)).parent_path();
+  const std::filesystem::path folder = std::filesystem::absolute(*target).parent_path();
   const std::string temporary =
-      folder / absl::StrCat(".", std::filesystem::path(path).filename().string(), ".", getpid());
+      folder / absl::StrCat(".", target->filename().string(), ".", getpid());
   int fd = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
   // EISDIR: from kernels that do not know O_TMPFILE at all.
   const bool named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
   if (named) fd = open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
 
-  std::unique_ptr<AtomicFile> file(new AtomicFile(path, temporary, fd, named));
+  std::unique_ptr<AtomicFile> file(new AtomicFile(path, *target, temporary, fd, named));
   if (bytes > 0) {
     errno = posix_fallocate(fd, 0, bytes);
     if (errno != 0) return file->Error("reserve space for");
@@ -36,8 +58,13 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   return file;
 }
 
-AtomicFile::AtomicFile(std::string path, std::string temporary, int fd, bool named)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd), named_(named) {}
+AtomicFile::AtomicFile(std::string path, std::string target, std::string temporary, int fd,
+                       bool named)
+    : path_(std::move(path)),
+      target_(std::move(target)),
+      temporary_(std::move(temporary)),
+      fd_(fd),
+      named_(named) {}
 
 AtomicFile::~AtomicFile() {
   close(fd_);
@@ -65,7 +92,7 @@ absl::Status AtomicFile::Commit() {
     }
     named_ = true;
   }
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) return Error("replace");
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) return Error("replace");
   named_ = false;
 
   // The new name, too, must outlast a crash of the machine.

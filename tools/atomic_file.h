@@ -13,12 +13,14 @@ namespace ps {
 
 // A file that appears at its path whole or not at all: written under no name, where the
 // file system can, or a temporary one beside the path, and given its name by Commit().
-// Destroyed before that, it leaves nothing. Not thread-safe.
+// Destroyed before that, it leaves nothing. A symbolic link at the path stays: the file appears
+// where it points. Not thread-safe.
 class AtomicFile {
  public:
   // Takes `bytes` of disk space at once, so that a full disk shows here.
   // Errors, naming the path: NOT_FOUND (the folder), PERMISSION_DENIED,
-  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT where the path is no regular file.
+  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT where the path is no regular file, FAILED_PRECONDITION
+  // where it is a link that leads in a circle.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path,
                                                             int64_t bytes = 0);
   ~AtomicFile();
@@ -29,10 +31,11 @@ class AtomicFile {
   absl::Status Commit();
 
  private:
-  AtomicFile(std::string path, std::string temporary, int fd, bool named);
+  AtomicFile(std::string path, std::string target, std::string temporary, int fd, bool named);
   absl::Status Error(absl::string_view doing) const;  // from errno
 
-  const std::string path_;
+  const std::string path_;    // as given, for errors
+  const std::string target_;  // where links from there lead
   const std::string temporary_;
   const int fd_;
   bool named_;  // whether `temporary_` exists

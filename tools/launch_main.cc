@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "tools/atomic_file.h"
 #include "tools/free_port.h"
 #include "tools/labelled_output.h"
@@ -29,8 +30,8 @@
 namespace {
 
 constexpr char kUsage[] =
-    "launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE] [--summary=FILE]\n"
-    "       [--trace=FILE]\n\n"
+    "bazel-bin/tools/launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE]\n"
+    "                       [--summary=FILE] [--trace=FILE]\n\n"
     "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
     "ends the shards. All output, behind the name of the process, goes to standard output.\n"
     "When a process fails, the others are ended; none outlives this one. --save and --stats get\n"
@@ -53,6 +54,7 @@ struct Options {
   std::string stats;
   std::string summary;
   std::string trace;
+  std::string log_level;
   std::string ps;
   std::string worker;
   std::string psctl;
@@ -77,6 +79,9 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
     command.push_back(absl::StrCat("--config=", options.config));
     for (const std::string& override : options.overrides) {
       command.push_back(absl::StrCat("--set=", override));
+    }
+    if (!options.log_level.empty()) {
+      command.push_back(absl::StrCat("--log_level=", options.log_level));
     }
     return command;
   };
@@ -159,15 +164,18 @@ int main(int argc, char** argv) {
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
        &options.overrides},
       {"save", "FILE", "writes the trained model there, in the safetensors layout", &options.save},
-      {"stats", "FILE", "writes the shards' statistics at the end there, as psctl stats does",
+      {"stats", "FILE",
+       "writes the shards' statistics at the end there, as psctl stats --format=json does",
        &options.stats},
       {"summary", "FILE", "has worker 0 write its summary of the run there, as JSON",
        &options.summary},
       {"trace", "FILE", "has worker 0 write there what it does when, for Perfetto", &options.trace},
+      ps::LogLevelFlag(&options.log_level),
       {"ps", "FILE", "the program of a shard; default: as built beside launch", &options.ps},
       {"worker", "FILE", "the program of a worker; likewise", &options.worker},
       {"psctl", "FILE", "the program that --stats and --save run; likewise", &options.psctl},
   };
   if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  ps::SetUpLog("launch", options.log_level);
   return Launch(std::move(options));
 }

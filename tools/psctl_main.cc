@@ -1,5 +1,7 @@
 // psctl: what an operator asks of a config and of a running cluster.
 
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 
 #include "absl/strings/string_view.h"
@@ -21,11 +23,18 @@ constexpr Verb kVerbs[] = {
 };
 
 void PrintUsage(std::ostream& out) {
-  out << "psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help says more):\n";
+  out << "bazel-bin/tools/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help says more):\n";
   for (const Verb& verb : kVerbs) {
     out << "  " << verb.name << std::string(10 - verb.name.size(), ' ') << verb.help << "\n";
   }
   out << "\nExit code: 0 all went well, 1 something failed, 2 wrong usage or config.\n";
+}
+
+// A result that did not get out, as to a full disk, is a failure, whatever the verb's own `code`.
+int FlushResult(int code) {
+  if (std::cout.flush()) return code;
+  std::cerr << "psctl: cannot write to standard output: " << std::strerror(errno) << "\n";
+  return ps::kPsctlFailure;
 }
 
 }  // namespace
@@ -33,7 +42,7 @@ void PrintUsage(std::ostream& out) {
 int main(int argc, char** argv) {
   const absl::string_view name = argc > 1 ? argv[1] : "";
   for (const Verb& verb : kVerbs) {
-    if (name == verb.name) return verb.run(argc - 1, argv + 1);
+    if (name == verb.name) return FlushResult(verb.run(argc - 1, argv + 1));
   }
   if (name == "--help" || name == "-h") {
     PrintUsage(std::cout);

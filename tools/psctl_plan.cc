@@ -12,7 +12,7 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
+    "bazel-bin/tools/psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
     "Prints what each shard holds and moves in an iteration, before anything runs; the plans\n"
     "of several configs side by side.\n\n"
     "in and out: the bytes of gradients and parameters, of all workers together. 1 MB is\n"

@@ -4,15 +4,16 @@
 
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/log.h"
+#include "common/text.h"
 #include "tools/psctl.h"
 #include "tools/save_model.h"
-#include "common/text.h"
 
 namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
+    "bazel-bin/tools/psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
     "Writes the parameters of all running shards to one file in the safetensors layout. The\n"
     "file appears whole or not at all. In a run that goes on meanwhile, different chunks may\n"
     "be of different iterations.";
@@ -23,12 +24,15 @@ int SaveVerb(int argc, const char* const* argv) {
   std::string path;
   std::string out;
   std::vector<std::string> overrides;
+  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"out", "FILE", "the file to write, as a rule *.safetensors", &out, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
   const absl::StatusOr<Config> config = Config::Load(path, overrides);
   if (!config.ok()) {
     std::cerr << config.status().message() << "\n";

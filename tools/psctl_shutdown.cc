@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "tools/psctl.h"
 #include "tools/shard_calls.h"
 
@@ -13,7 +14,7 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl shutdown --config=FILE [--set field=value ...]\n\n"
+    "bazel-bin/tools/psctl shutdown --config=FILE [--set field=value ...]\n\n"
     "Ends every shard, as SIGTERM does. Exit code 1 when a shard does not answer.";
 
 }  // namespace
@@ -22,12 +23,15 @@ int ShutdownVerb(int argc, const char* const* argv) {
   std::string path;
   std::vector<std::string> overrides;
   std::optional<double> timeout = 5;
+  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
+      LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
   if (!(*timeout > 0)) {
     std::cerr << "psctl shutdown: --timeout must be above 0\n";
     return kPsctlUsage;

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "tools/atomic_file.h"
 #include "tools/psctl.h"
 #include "tools/shard_calls.h"
@@ -20,13 +21,14 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl stats --config=FILE [--set field=value ...] [--format=table|json] [--watch[=SECONDS]]\n"
-    "\n"
+    "bazel-bin/tools/psctl stats --config=FILE [--set field=value ...] [--format=table|json]\n"
+    "                            [--out=FILE] [--watch[=SECONDS]]\n\n"
     "Asks every shard for its statistics. Exit code 1 when a shard does not answer.\n\n"
     "in and out are seen from the shards: gradients in, parameters out. Times are sums over\n"
     "a shard's threads. Workers report every two seconds or so what they use: `resident` and\n"
     "`device memory` are a worker's own, `used by all` and `busy` the whole GPU's, from NVML;\n"
     "workers on one host with the same PCI bus id share a GPU. `-`: not reported.\n"
+    "`iteration` is how many a worker has come to push, as its progress line counts them.\n"
     "JSON is protobuf's mapping of proto/admin.proto: 64-bit integers are strings. 1 MB is\n"
     "1,000,000 bytes.";
 
@@ -88,6 +90,7 @@ int StatsVerb(int argc, const char* const* argv) {
   std::string out;
   std::optional<double> timeout = 5;
   std::optional<double> watch;
+  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
@@ -96,8 +99,10 @@ int StatsVerb(int argc, const char* const* argv) {
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
       {"watch", "SECONDS", "asks again and again, by default every 2 s, until Ctrl-C; adds rates",
        &watch, false, "2"},
+      LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
   if ((format != "table" && format != "json") || !(*timeout > 0) || (watch && !(*watch > 0)) ||
       (watch && !out.empty())) {
     std::cerr << "psctl stats: --format must be table or json, --timeout and --watch above 0, "

@@ -14,7 +14,8 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
       shard_name_(std::move(shard_name)),
       trace_(trace),
       layer_of_chunk_(plan_.chunks().size()),
-      states_(plan_.chunks().size(), State::kAnswered) {
+      states_(plan_.chunks().size(), State::kAnswered),
+      overtaken_(plan_.chunks().size()) {
   for (const Layer& layer : config.model().layers()) {
     size_t chunks = 0;
     for (int i = 0; i < layer.tensor_count; ++i) {
@@ -27,7 +28,6 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
   }
   absl::MutexLock lock(&mutex_);
   layer_unanswered_.resize(layer_chunks_.size());
-  layer_unsent_.resize(layer_chunks_.size());
 }
 
 absl::Status ExchangeRound::Begin(uint64_t iteration) {
@@ -35,7 +35,7 @@ absl::Status ExchangeRound::Begin(uint64_t iteration) {
   if (!failure_.ok()) return failure_;
   iteration_ = iteration;
   states_.assign(states_.size(), State::kBegun);
-  layer_unanswered_ = layer_chunks_;
+  layer_unpushed_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
   unanswered_ = states_.size();
   return absl::OkStatus();
 }
@@ -45,13 +45,25 @@ void ExchangeRound::Pushed(absl::Span<const uint32_t> chunks) {
   for (const uint32_t chunk : chunks) {
     states_[chunk] = State::kPushed;
     const int layer = layer_of_chunk_[chunk];
-    if (layer_unsent_[layer]++ == 0 && trace_ != nullptr) trace_->Begin("push", layer, iteration_);
+    const size_t before = layer_unpushed_[layer]--;
+    if (before == layer_chunks_[layer] && trace_ != nullptr) {
+      trace_->Begin("push", layer, iteration_);
+    }
   }
   unsent_ += chunks.size();
 }
 
 void ExchangeRound::Sent(uint32_t chunk) {
   absl::MutexLock lock(&mutex_);
+  if (overtaken_[chunk] > 0) {
+    --overtaken_[chunk];
+  } else {
+    CountSent(chunk);
+  }
+}
+
+void ExchangeRound::CountSent(uint32_t chunk) {
+  states_[chunk] = State::kSent;
   const int layer = layer_of_chunk_[chunk];
   if (--layer_unsent_[layer] == 0 && trace_ != nullptr) trace_->End("push", layer, iteration_);
   --unsent_;
@@ -59,11 +71,16 @@ void ExchangeRound::Sent(uint32_t chunk) {
 
 bool ExchangeRound::Awaits(uint32_t chunk, uint64_t iteration) const {
   absl::MutexLock lock(&mutex_);
-  return iteration == iteration_ && states_[chunk] == State::kPushed;
+  return iteration == iteration_ &&
+         (states_[chunk] == State::kPushed || states_[chunk] == State::kSent);
 }
 
 void ExchangeRound::Answered(uint32_t chunk) {
   absl::MutexLock lock(&mutex_);
+  if (states_[chunk] == State::kPushed) {
+    ++overtaken_[chunk];
+    CountSent(chunk);
+  }
   states_[chunk] = State::kAnswered;
   --unanswered_;
   const int layer = layer_of_chunk_[chunk];

@@ -34,6 +34,7 @@ class ExchangeRound {
   absl::Status Begin(uint64_t iteration);
 
   void Pushed(absl::Span<const uint32_t> chunks);
+  // May come after the chunk's answer, which stands for it, and even in the next iteration.
   void Sent(uint32_t chunk);
   // Whether the chunk was pushed in this iteration and is not answered.
   bool Awaits(uint32_t chunk, uint64_t iteration) const;
@@ -55,8 +56,9 @@ class ExchangeRound {
   absl::Duration limit() const { return limit_; }
 
  private:
-  enum class State : uint8_t { kAnswered, kBegun, kPushed };
+  enum class State : uint8_t { kAnswered, kBegun, kPushed, kSent };
 
+  void CountSent(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The chunks of a layer, or all, that are not answered.
   size_t Unanswered(std::optional<int> layer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status Await(std::optional<int> layer);
@@ -75,12 +77,14 @@ class ExchangeRound {
 
   mutable absl::Mutex mutex_;
   uint64_t iteration_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);             // by chunk
-  std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);  // by layer
+  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);  // by chunk
+  // How many calls of Sent are still to come whose chunk was answered before.
+  std::vector<uint32_t> overtaken_ ABSL_GUARDED_BY(mutex_);
+  std::vector<size_t> layer_unpushed_ ABSL_GUARDED_BY(mutex_);  // by layer
   std::vector<size_t> layer_unsent_ ABSL_GUARDED_BY(mutex_);
+  std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);
   size_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Pushed, not sent; of the last iteration too, whose answers may overtake the news.
-  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;  // pushed, and neither sent nor answered
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,40 +18,38 @@ std::string Micros(absl::Duration time) {
 
 std::string Micros(absl::Time time) { return Micros(time - absl::UnixEpoch()); }
 
-// errno, where the library has left one.
-absl::Status WriteError(int error, const std::string& path) {
-  const std::string what = absl::StrCat("cannot write ", path);
-  return error == 0 ? absl::UnknownError(what) : absl::ErrnoToStatus(error, what);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path, int rank,
                                                      const Model* model, const Clock* clock) {
   std::unique_ptr<Trace> trace(new Trace(path, rank, model, clock));
   absl::MutexLock lock(&trace->mutex_);
-  if (!trace->file_) return WriteError(errno, path);
+  if (!trace->written_.ok()) return trace->written_;
   return trace;
 }
 
 Trace::Trace(const std::string& path, int rank, const Model* model, const Clock* clock)
-    : path_(path), rank_(rank), clock_(clock), file_(path) {
+    : path_(path), rank_(rank), clock_(clock) {
   // The rest of a string in JSON, without its quotation marks.
   for (const Layer& layer : model->layers()) {
     const std::string quoted = nlohmann::json(layer.name).dump();
     layer_names_.push_back(quoted.substr(1, quoted.size() - 2));
   }
   absl::MutexLock lock(&mutex_);
-  file_ << absl::StrFormat(
-      R"([{"name":"process_name","ph":"M","pid":%d,"args":{"name":"worker %d"}})", rank_, rank_);
+  file_ = std::fopen(path.c_str(), "we");
+  NoteWritten(file_ != nullptr);
+  Write(absl::StrFormat(R"([{"name":"process_name","ph":"M","pid":%d,"args":{"name":"worker %d"}})",
+                        rank_, rank_));
   constexpr absl::string_view kRows[] = {"training", "device", "to the device", "from the device"};
   for (size_t row = 0; row < std::size(kRows); ++row) {
-    file_ << absl::StrFormat(
-        ",\n"
-        R"({"name":"thread_name","ph":"M","pid":%d,"tid":%d,"args":{"name":"%s"}})",
-        rank_, row, kRows[row]);
+    Write(
+        absl::StrFormat(",\n"
+                        R"({"name":"thread_name","ph":"M","pid":%d,"tid":%d,"args":{"name":"%s"}})",
+                        rank_, row, kRows[row]));
   }
 }
+
+Trace::~Trace() { Close().IgnoreError(); }
 
 void Trace::Span(Row row, absl::string_view what, int layer, int64_t iteration, absl::Time begin,
                  absl::Time end) {
@@ -80,16 +79,24 @@ void Trace::Add(Row row, absl::string_view what, int layer, int64_t iteration,
       R"(","cat":")", what, R"(","pid":)", rank_, R"(,"tid":)", static_cast<int>(row), ",", rest,
       R"(,"args":{"iteration":)", iteration, "}}");
   absl::MutexLock lock(&mutex_);
-  file_ << event;
+  Write(event);
 }
 
 absl::Status Trace::Close() {
   absl::MutexLock lock(&mutex_);
-  if (!file_) return WriteError(/*error=*/0, path_);  // of an earlier write
-  errno = 0;
-  file_ << "]\n";
-  file_.close();
-  return file_ ? absl::OkStatus() : WriteError(errno, path_);
+  Write("]\n");
+  if (file_ != nullptr) NoteWritten(std::fclose(std::exchange(file_, nullptr)) == 0);
+  return written_;
+}
+
+void Trace::Write(absl::string_view text) {
+  if (!written_.ok() || file_ == nullptr) return;
+  NoteWritten(std::fwrite(text.data(), 1, text.size(), file_) == text.size());
+}
+
+void Trace::NoteWritten(bool ok) {
+  if (ok) return;
+  written_.Update(absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_)));
 }
 
 }  // namespace ps

@@ -2,7 +2,7 @@
 #define PS_WORKER_TRACE_H_
 
 #include <cstdint>
-#include <fstream>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +23,8 @@ namespace ps {
 // of several workers of one machine can be joined. Thread-safe.
 //
 // Written as it happens, through a buffer; a file that a killed worker left lacks the array's end,
-// which its readers do without.
+// which its readers do without. After an error nothing more is written: a full disk does not end
+// the training.
 class Trace {
  public:
   // In place of a layer: something of the whole iteration.
@@ -42,6 +43,8 @@ class Trace {
   static absl::StatusOr<std::unique_ptr<Trace>> Create(const std::string& path, int rank,
                                                        const Model* model, const Clock* clock);
 
+  ~Trace();
+
   absl::Time Now() const { return clock_->Now(); }
 
   // What `row` did from `begin` to `end`. The spans of a row lie apart or one in another.
@@ -51,7 +54,8 @@ class Trace {
   void Begin(absl::string_view what, int layer, int64_t iteration);
   void End(absl::string_view what, int layer, int64_t iteration);
 
-  // Ends the file. Nothing may be added afterwards. Errors: as of Create.
+  // Ends the file. Nothing may be added afterwards. Errors: the first of all that was written, with
+  // its reason (RESOURCE_EXHAUSTED: no space is left on the device).
   absl::Status Close();
 
  private:
@@ -59,6 +63,9 @@ class Trace {
 
   void AddBeside(absl::string_view phase, absl::string_view what, int layer, int64_t iteration);
   void Add(Row row, absl::string_view what, int layer, int64_t iteration, const std::string& rest);
+  void Write(absl::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Keeps errno in `written_` where a call on the file was not `ok`.
+  void NoteWritten(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const int rank_;
@@ -66,7 +73,8 @@ class Trace {
   std::vector<std::string> layer_names_;  // escaped for JSON
 
   absl::Mutex mutex_;
-  std::ofstream file_ ABSL_GUARDED_BY(mutex_);
+  std::FILE* file_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: not open, or closed
+  absl::Status written_ ABSL_GUARDED_BY(mutex_);       // the first error
 };
 
 }  // namespace ps

@@ -244,7 +244,7 @@ absl::Status Trainer::Train(Exchange& exchange) {
   const bool evaluates = test_loader_ != nullptr;
   const int64_t every = config_.proto().training().evaluate_every_epochs() * iterations_per_epoch_;
   const int64_t start = exchange.start_iteration();
-  if (start > 0) spdlog::info("goes on at iteration {} of {}", start, total_iterations_);
+  if (start > 0) spdlog::info("goes on after iteration {} of {}", start, total_iterations_);
   for (int64_t i = start; i < total_iterations_; ++i) {
     const int64_t done = i + 1;
     const bool last = done == total_iterations_;
@@ -384,8 +384,9 @@ absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
     correct += result->correct;
   }
   summary_.final_accuracy = static_cast<double>(correct) / images;
-  spdlog::info("iteration {}: accuracy {:.2f} % ({} of {} held-out images), loss {:.4f}", iteration,
-               *summary_.final_accuracy * 100, correct, images, loss / images);
+  spdlog::info("iteration {}: accuracy {:.2f} % ({} of {} {} images), loss {:.4f}", iteration,
+               *summary_.final_accuracy * 100, correct, images,
+               config_.proto().data().holdout() > 0 ? "held-out" : "test", loss / images);
   return absl::OkStatus();
 }
 

@@ -23,9 +23,9 @@
 #include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
+#include "common/log.h"
 #include "common/process_setup.h"
 #include "common/text.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace.h"
 #include "worker/trainer.h"
@@ -33,7 +33,7 @@
 namespace {
 
 constexpr char kUsage[] =
-    "worker --config=FILE --rank=I: trains one replica of the model.\n"
+    "bazel-bin/worker/worker --config=FILE --rank=I: trains one replica of the model.\n"
     "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
     "well, 1 after a failure, 2 for a wrong command line or config.";
 
@@ -43,6 +43,7 @@ struct CommandLine {
   int rank = -1;
   std::string summary;
   std::string trace;
+  std::string log_level;
 };
 
 // Turns SIGTERM and SIGINT into Trainer::Stop, and ends the process where that takes too
@@ -153,13 +154,17 @@ int Run(const CommandLine& command) {
   });
   if (!trainer.ok()) {
     spdlog::error("{}", std::string(trainer.status().message()));
-    return 1;
+    // The rank, or a file or device that the config names, is not there.
+    const bool is_usage =
+        absl::IsOutOfRange(trainer.status()) || absl::IsInvalidArgument(trainer.status());
+    return is_usage ? 2 : 1;
   }
   const absl::Duration limit = absl::Seconds(config->proto().limits().shutdown_seconds());
   signals.Guard(trainer->get(), limit);
   absl::StatusOr<ps::TrainingSummary> summary = (*trainer)->Run();
   signals.Guard(nullptr, limit);
   const absl::Status traced = trace == nullptr ? absl::OkStatus() : trace->Close();
+  if (!traced.ok()) spdlog::error("--trace: {}", std::string(traced.message()));
   if (!summary.ok()) {
     spdlog::error("{}", std::string(summary.status().message()));
     return 1;
@@ -172,18 +177,15 @@ int Run(const CommandLine& command) {
       ps::FormatSeconds(summary->compute_seconds),
       ps::FormatSeconds(summary->exchange_wait_seconds),
       ps::FormatBytes(summary->traffic.bytes_out), ps::FormatBytes(summary->traffic.bytes_in));
-  if (!traced.ok()) {
-    spdlog::error("--trace: {}", std::string(traced.message()));
-    return 1;
+  if (!command.summary.empty()) {
+    std::ofstream file(command.summary);
+    file << summary->ToJson();
+    if (!file.flush()) {
+      spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
+      return 1;
+    }
   }
-  if (command.summary.empty()) return 0;
-  std::ofstream file(command.summary);
-  file << summary->ToJson();
-  if (!file.flush()) {
-    spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
-    return 1;
-  }
-  return 0;
+  return traced.ok() ? 0 : 1;
 }
 
 }  // namespace
@@ -213,10 +215,10 @@ int main(int argc, char** argv) {
        .value = "FILE",
        .help = "writes there what the worker does when, for Perfetto or about:tracing",
        .target = &command.trace},
+      ps::LogLevelFlag(&command.log_level),
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  spdlog::set_default_logger(spdlog::stderr_color_mt("worker"));
-  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %v");
+  ps::SetUpLog("worker", command.log_level);
   return Run(command);
 }

@@ -14,6 +14,7 @@ struct Options {
   std::optional<double> watch;
   bool quiet = false;
   std::vector<std::string> set;
+  std::string level;
 
   std::vector<Flag> flags = {
       {"config", "FILE", "the config", &config, true},
@@ -21,13 +22,15 @@ struct Options {
       {"watch", "SECONDS", "again and again", &watch, false, "2"},
       {"quiet", "", "says less", &quiet},
       {"set", "FIELD=VALUE", "overrides", &set},
+      {"level", "LEVEL", "of the log", &level, false, "", {"low", "high"}},
   };
 };
 
 TEST_CASE("Flags are taken with = and with a space, and every repetition of one that repeats") {
   Options options;
-  const auto help = ParseFlags(options.flags, {"--config=a=b", "--shard", "-3", "--set", "x=1,2",
-                                               "--quiet", "--set=y=3", "--watch=0.5"});
+  const auto help =
+      ParseFlags(options.flags, {"--config=a=b", "--shard", "-3", "--set", "x=1,2", "--quiet",
+                                 "--set=y=3", "--watch=0.5", "--level=high"});
   REQUIRE(help.ok());
   CHECK_FALSE(*help);
   CHECK(options.config == "a=b");
@@ -35,6 +38,7 @@ TEST_CASE("Flags are taken with = and with a space, and every repetition of one 
   CHECK(options.set == std::vector<std::string>{"x=1,2", "y=3"});
   CHECK(options.quiet);
   CHECK(options.watch == 0.5);
+  CHECK(options.level == "high");
 }
 
 TEST_CASE("A flag with an implied value takes it when it has no other, and leaves what follows") {
@@ -57,12 +61,13 @@ TEST_CASE("What is wrong with a command line is named") {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"--config=f", "--shrad=1"},
        "unknown flag --shrad; known are --config=FILE, --shard=I, "
-       "--watch[=SECONDS], --quiet, --set=FIELD=VALUE and --help"},
+       "--watch[=SECONDS], --quiet, --set=FIELD=VALUE, --level=LEVEL and --help"},
       {{"--shard=1"}, "--config=FILE is missing"},
       {{"--config"}, "--config needs a value: --config=FILE"},
       {{"--config="}, "--config needs a value: --config=FILE"},
       {{"--config", "--shard=1"}, "--config needs a value: --config=FILE"},
       {{"--config=f", "--shard=one"}, "--shard: \"one\" is not a whole number"},
+      {{"--config=f", "--level=middle"}, "--level: is \"middle\", allowed: low, high"},
       {{"--config=f", "--watch=soon"}, "--watch: \"soon\" is not a number"},
       {{"--config=f", "--config=g"}, "--config is given twice"},
       {{"--config=f", "--quiet=yes"}, "--quiet takes no value"},
@@ -93,6 +98,7 @@ TEST_CASE("The help text has the usage and a line for each flag") {
         "  --watch[=SECONDS]  again and again\n"
         "  --quiet            says less\n"
         "  --set=FIELD=VALUE  overrides\n"
+        "  --level=LEVEL      of the log\n"
         "  --help             prints this\n");
 }
 

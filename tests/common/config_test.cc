@@ -86,6 +86,56 @@ TEST_CASE("A config file that cannot be read is a clear error") {
             "docs/configuration.md describes it");
 }
 
+std::string Repeat(absl::string_view text, int count) {
+  std::string repeated;
+  for (int i = 0; i < count; ++i) absl::StrAppend(&repeated, text);
+  return repeated;
+}
+
+// A layer with `depth` residual blocks within one another.
+std::string NestedBlocks(int depth) {
+  return absl::StrCat("layer { ", Repeat("residual { body { ", depth), "relu {}",
+                      Repeat(" } }", depth), " }");
+}
+
+std::string WithLayer(const std::string& layer) {
+  return absl::StrReplaceAll(kConfig, {{"layer { relu {} }", layer}});
+}
+
+TEST_CASE("A text may nest 64 messages, one that nests more is refused at its line") {
+  // model, layer, and two for each block; relu.
+  CHECK(Valid(WithLayer(NestedBlocks(30))).model().layers().size() > 30);
+  const std::string too_deep = "messages are nested too deep, allowed: 64 within one another";
+  CHECK(ErrorOf(WithLayer(NestedBlocks(31))) == "f:4: " + too_deep);
+  CHECK(ErrorOf(WithLayer(NestedBlocks(10'000))) == "f:4: " + too_deep);
+}
+
+TEST_CASE("Unknown fields, too, may not nest without end") {
+  const int depth = 100'000;
+  for (const std::string& nested :
+       {Repeat("x {", depth) + Repeat("}", depth), Repeat("x <", depth) + Repeat(">", depth),
+        Repeat("x: {", depth) + Repeat("}", depth), Repeat("x: [{", depth) + Repeat("}]", depth),
+        "x: " + Repeat("[", depth) + Repeat("]", depth), Repeat("x {", depth)}) {
+    const std::string error = ErrorOf(absl::StrCat(kConfig, nested));
+    INFO(nested.substr(0, 10));
+    CHECK(absl::StartsWith(error, "f:17: x: unknown field, allowed: model, "));
+    CHECK(absl::EndsWith(error,
+                         "\nf:17: messages are nested too deep, allowed: 64 within one another"));
+  }
+}
+
+TEST_CASE("Braces in strings and comments, and beside each other, are no nesting") {
+  const std::string braces = Repeat("{[<", 1000);
+  const std::string text = absl::StrReplaceAll(
+      kConfig, {{"digits/images", braces}, {"workers: 2", "workers: 2  # " + braces}});
+  CHECK(Valid(text).proto().data().idx().images() == braces);
+  const std::string relus = Repeat("layer { relu {} }", 1000);
+  CHECK(Valid(WithLayer(relus)).model().layers().size() == 1002);
+  CHECK(absl::EndsWith(ErrorOf(absl::StrCat(kConfig, Repeat("x {} ", 100), "y: [[1]]")),
+                       "partition, shard, workers, update, optimizer, training, data, compute, "
+                       "limits, exchange"));
+}
+
 TEST_CASE("Relative paths become relative to the config file, absolute ones stay") {
   const std::string directory = Directory();
   const std::string path = directory + "/run.textproto";

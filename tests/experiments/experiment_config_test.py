@@ -71,6 +71,14 @@ class ExperimentConfigTest(unittest.TestCase):
         )
         self.assertRegex(self.refused(_GOOD + "schedule: FAST"), "^e.textproto:5: .*FAST")
 
+    def test_a_text_that_nests_without_end_is_refused(self):
+        depth = 20_000
+        nested = "residual { body { " * depth + "} }" * depth
+        self.assertEqual(
+            self.refused("cluster { model { layer { " + nested + "} } }"),
+            "e.textproto:1: messages are nested too deep, allowed: 64 within one another",
+        )
+
     def test_fields_that_vary_from_run_to_run_are_not_for_the_cluster(self):
         for field, text in {
             "workers": "workers: 2",

@@ -51,6 +51,16 @@ class OutputFolderTest(unittest.TestCase):
             file.write('{"iter')
         self.assertEqual(folder.stored(runs), {runs[2]: {"iteration_seconds": [1.5]}})
 
+    def test_a_file_that_is_a_symbolic_link_is_written_where_it_points(self):
+        folder = OutputFolder(self.path, {})
+        published = os.path.join(os.path.dirname(self.path), "published.md")
+        os.symlink(published, folder.file("report.md"))
+        for text in ("first", "second"):
+            folder.write("report.md", text)
+            self.assertTrue(os.path.islink(folder.file("report.md")))
+            with open(published, encoding="utf-8") as file:
+                self.assertEqual(file.read(), text)
+
     def test_results_of_another_experiment_are_refused(self):
         run = matrix.runs(fixture.experiment())[0]
         folder = OutputFolder(self.path, {"config": "none is stored"})

@@ -121,7 +121,7 @@ TEST_CASE("The config gets as many workers and shards as asked for") {
   }
   options.shards.clear();
   options.workers = "0";
-  CHECK(error() == "--set workers=0: workers: is 0, allowed: 1 to 1024");
+  CHECK(error() == "--workers=0: workers: is 0, allowed: 1 to 1024");
   options.workers.clear();
   options.overrides = {"wrkers=3"};
   CHECK(absl::StrContains(error(), "wrkers: unknown field"));

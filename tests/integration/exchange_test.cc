@@ -219,7 +219,7 @@ TEST_CASE("the shards' statistics agree with what the workers counted") {
     bytes_out += stats.bytes_out();
     for (const WorkerStats& worker : stats.worker()) {
       CHECK(worker.state() == WorkerStats::LEFT);
-      CHECK(worker.iteration() == kIterations - 1);
+      CHECK(worker.iteration() == kIterations);
       member_pushes += worker.pushes() + worker.skipped_pushes();
     }
   }

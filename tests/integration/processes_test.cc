@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
@@ -300,7 +301,7 @@ TEST_CASE("a finished run can be evaluated again by a restarted worker") {
     Program worker(Command({"worker/worker", "--rank=0", config}, sets));
     CHECK(worker.Wait() == 0);
     CHECK_THAT(worker.output(), Contains("accuracy 9"));
-    if (start == 1) CHECK_THAT(worker.output(), Contains("goes on at iteration"));
+    if (start == 1) CHECK_THAT(worker.output(), Contains("goes on after iteration"));
   }
 }
 
@@ -318,17 +319,95 @@ TEST_CASE("wrong command lines and configs are refused with exit code 2") {
              Contains("--set workers=0: workers: is 0, allowed: 1 to 1024"));
   CHECK_THAT(output_of({"tools/launch", "--config=" + config, "--set", "worker=2"}),
              Contains("worker"));
+  const std::vector<std::vector<std::string>> programs = {{"server/ps", "--shard=0"},
+                                                          {"worker/worker", "--rank=0"},
+                                                          {"tools/psctl", "stats"},
+                                                          {"tools/launch"}};
+  for (const std::vector<std::string>& program : programs) {
+    CHECK_THAT(output_of(Command(program, {"--config=" + config, "--log_level=loud"})),
+               Contains("--log_level: is \"loud\", allowed: trace, debug, info, warning, error, "
+                        "critical, off"));
+  }
 }
 
-TEST_CASE("a rank or shard that the config does not have is refused") {
+TEST_CASE("a rank or shard that the config does not have is refused with exit code 2") {
   const ScratchFolder folder;
   const std::string config = EndlessConfig(folder);
   Program shard({"server/ps", "--config=" + config, "--shard=2"});
-  CHECK(shard.Wait() != 0);
+  CHECK(shard.Wait() == 2);
   CHECK_THAT(shard.output(), Contains("there is no shard 2: the config has 2 shards, 0 to 1"));
   Program worker({"worker/worker", "--config=" + config, "--rank=5"});
-  CHECK(worker.Wait() != 0);
+  CHECK(worker.Wait() == 2);
   CHECK_THAT(worker.output(), Contains("there is no worker 5: the config has 2 workers"));
+}
+
+TEST_CASE("a worker whose data is not there is refused with exit code 2, as launch refuses it") {
+  Program worker({"worker/worker", "--rank=0", "--config=configs/digits_sync.textproto", "--set",
+                  "data.idx.images=/nowhere/images"});
+  CHECK(worker.Wait() == 2);
+  CHECK_THAT(worker.output(), Contains("--set data.idx.images=/nowhere/images: data.idx.images: "));
+}
+
+TEST_CASE("a worker whose trace or summary finds the disk full trains on, fails and says why") {
+  const ScratchFolder folder;
+  std::vector<std::string> sets = Sockets(folder);
+  for (const char* set : {"workers=1", "training.epochs=1", "training.required_accuracy=0"}) {
+    sets.push_back("--set");
+    sets.push_back(set);
+  }
+  const std::string config = "--config=configs/digits_sync.textproto";
+  Program shard0(Command({"server/ps", "--shard=0", config}, sets));
+  Program shard1(Command({"server/ps", "--shard=1", config}, sets));
+  const std::string flag = GENERATE("--trace", "--summary");
+  Program worker(Command({"worker/worker", "--rank=0", config, flag + "=/dev/full"}, sets));
+  CHECK(worker.Wait() == 1);
+  INFO(worker.output());
+  CHECK_THAT(worker.output(), Contains("done: ") && Contains(flag) && Contains("/dev/full") &&
+                                  Contains("No space left on device"));
+}
+
+TEST_CASE("a worker calls what it evaluates on held-out or test images, as they are") {
+  const auto [sets, words] = GENERATE(table<std::vector<std::string>, std::string>(
+      {{{"--set=data.holdout=0.5"}, "held-out images"},
+       {{"--set=data.holdout=0", "--set=data.idx.test_images=../data/digits/images.idx3-ubyte.gz",
+         "--set=data.idx.test_labels=../data/digits/labels.idx1-ubyte.gz"},
+        "test images"}}));
+  const ScratchFolder folder;
+  Program launch(Command(Command({"tools/launch", "--config=configs/digits_sync.textproto",
+                                  "--set=training.epochs=1", "--set=training.required_accuracy=0"},
+                                 sets),
+                         Sockets(folder)));
+  CHECK(launch.Wait() == 0);
+  INFO(launch.output());
+  CHECK_THAT(launch.output(), Contains(words));
+}
+
+TEST_CASE("--log_level is what a program logs from, and launch passes it on to what it starts") {
+  const ScratchFolder folder;
+  std::vector<std::string> command = {"tools/launch", "--config=" + EndlessConfig(folder),
+                                      "--set=training.iterations=3",
+                                      "--stats=" + folder.Path("stats")};
+  const auto output_at = [&](const std::string& level) {
+    std::vector<std::string> with_level = command;
+    if (!level.empty()) with_level.push_back("--log_level=" + level);
+    Program launch(with_level);
+    CHECK(launch.Wait() == 0);
+    return launch.output();
+  };
+  const std::string by_default = output_at("");
+  CHECK_THAT(by_default,
+             Contains("listening on") && Contains("done: 3 iterations") && !Contains("gRPC: "));
+  CHECK_THAT(output_at("warning"), !Contains("listening on") && !Contains("done: "));
+  const std::string all = output_at("trace");
+  CHECK_THAT(all, Contains("listening on") && Contains("done: 3 iterations"));
+  for (const std::string process : {"ps 0", "worker 1", "stats"}) {
+    CAPTURE(process);
+    const auto logs_grpc = [&](const std::string& line) {
+      return line.rfind("[" + process + "]", 0) == 0 && line.find("trace gRPC: ") != line.npos;
+    };
+    const std::vector<std::string> lines = absl::StrSplit(all, '\n');
+    CHECK(std::any_of(lines.begin(), lines.end(), logs_grpc));
+  }
 }
 
 }  // namespace ps

@@ -164,7 +164,7 @@ TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   clock.Advance(absl::Seconds(3));
   const WorkerStats stats = StatsOf(membership, 2);
   CHECK(stats.address() == "somewhere");
-  CHECK(stats.iteration() == 5);
+  CHECK(stats.iteration() == 6);  // counted from 1
   CHECK(stats.pushes() == 2);
   CHECK(stats.repeated_pushes() == 1);
   CHECK(stats.skipped_pushes() == 1);

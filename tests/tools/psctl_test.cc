@@ -47,6 +47,15 @@ TEST_CASE("psctl explains itself, and wrong usage has exit code 2") {
   CHECK(absl::StrContains(config.output(), "/nowhere/config"));
 }
 
+TEST_CASE("psctl fails and says why where its result cannot be written") {
+  const ScratchFolder folder;
+  const std::string config = WriteConfig(folder, {"localhost:1"});
+  Program full(
+      {"/bin/sh", "-c", absl::StrCat("exec ", kPsctl, " plan --config=", config, " >/dev/full")});
+  CHECK(full.Wait() == 1);
+  CHECK(full.output() == "psctl: cannot write to standard output: No space left on device\n");
+}
+
 TEST_CASE("psctl plan prints a table or JSON, of the config with its overrides") {
   const ScratchFolder folder;
   const std::string config = "--config=" + WriteConfig(folder, {"localhost:1", "localhost:2"});

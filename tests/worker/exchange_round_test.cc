@@ -1,8 +1,13 @@
 #include "worker/exchange_round.h"
 
 #include <catch2/catch.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+
+#include "common/clock.h"
+#include "tests/testing/scratch_folder.h"
 
 namespace ps {
 namespace {
@@ -31,11 +36,10 @@ Config MakeConfig(const std::vector<std::string>& overrides) {
 }
 
 struct Fixture {
-  explicit Fixture(const std::vector<std::string>& overrides = {})
+  explicit Fixture(const std::vector<std::string>& overrides = {}, Trace* trace = nullptr)
       : config(MakeConfig(overrides)),
         round(
-            config, [](int shard) { return "shard " + std::to_string(shard); }, /*trace=*/nullptr) {
-  }
+            config, [](int shard) { return "shard " + std::to_string(shard); }, trace) {}
 
   std::vector<uint32_t> ChunksOf(int layer) const {
     std::vector<uint32_t> chunks;
@@ -48,6 +52,9 @@ struct Fixture {
     return chunks;
   }
   void Push(int layer) { round.Pushed(ChunksOf(layer)); }
+  void Send(int layer) {
+    for (const uint32_t chunk : ChunksOf(layer)) round.Sent(chunk);
+  }
   void Answer(int layer) {
     for (const uint32_t chunk : ChunksOf(layer)) round.Answered(chunk);
   }
@@ -98,7 +105,7 @@ TEST_CASE("a wait goes on when another thread tells of the last answer, and of t
   REQUIRE(fixture.round.Begin(0).ok());
   fixture.Push(0);
   std::thread other([&] {
-    for (const uint32_t chunk : fixture.ChunksOf(0)) fixture.round.Sent(chunk);
+    fixture.Send(0);
     fixture.Answer(0);
   });
   CHECK(fixture.round.AwaitSent().ok());
@@ -108,19 +115,67 @@ TEST_CASE("a wait goes on when another thread tells of the last answer, and of t
 
 TEST_CASE("the news that a chunk was sent may come after its answer, in the next iteration") {
   Fixture fixture({"limits.exchange_seconds=1e-6"});
-  const auto send = [&] {
-    for (const uint32_t chunk : fixture.ChunksOf(0)) fixture.round.Sent(chunk);
-  };
   REQUIRE(fixture.round.Begin(0).ok());
   fixture.Push(0);
   fixture.Answer(0);
   REQUIRE(fixture.round.Begin(1).ok());
-  send();
+  fixture.Send(0);
   fixture.Push(0);
-  send();
+  fixture.Send(0);
   CHECK(fixture.round.AwaitSent().ok());
   fixture.Push(2);
   CHECK(absl::IsDeadlineExceeded(fixture.round.AwaitSent()));
+}
+
+TEST_CASE(
+    "a trace has one push and one pull of each layer and iteration, whatever overtakes what") {
+  const ScratchFolder folder;
+  const Config config = MakeConfig({});
+  const RealClock clock;
+  auto trace = Trace::Create(folder.Path("trace"), /*rank=*/0, &config.model(), &clock);
+  REQUIRE(trace.ok());
+  Fixture fixture({}, trace->get());
+  // The answers come before the news that the chunks were sent, which come in the next iteration.
+  REQUIRE(fixture.round.Begin(0).ok());
+  fixture.Push(2);
+  fixture.Push(0);
+  fixture.Answer(0);
+  fixture.Answer(2);
+  REQUIRE(fixture.round.Begin(1).ok());
+  fixture.Push(2);
+  fixture.Send(2);
+  fixture.Push(0);
+  fixture.Send(0);
+  fixture.Send(0);
+  fixture.Send(2);
+  fixture.Answer(2);
+  fixture.Answer(0);
+  // A layer's chunks are pushed and sent one by one.
+  REQUIRE(fixture.round.Begin(2).ok());
+  for (const int layer : {0, 2}) {
+    for (const uint32_t chunk : fixture.ChunksOf(layer)) {
+      fixture.round.Pushed({chunk});
+      fixture.round.Sent(chunk);
+    }
+    fixture.Answer(layer);
+  }
+  REQUIRE((*trace)->Close().ok());
+
+  std::map<std::string, std::string> phases;
+  for (const nlohmann::json& event : nlohmann::json::parse(folder.Read("trace"))) {
+    if (event.at("ph") == "M") continue;
+    phases[event.at("name").get<std::string>() + event.at("args").at("iteration").dump()] +=
+        event.at("ph");
+  }
+  std::map<std::string, std::string> expected;
+  for (const std::string what : {"push", "pull"}) {
+    for (const std::string layer : {"fc1", "fc2"}) {
+      for (const std::string iteration : {"0", "1", "2"}) {
+        expected[what + " " + layer + iteration] = "be";
+      }
+    }
+  }
+  CHECK(phases == expected);
 }
 
 TEST_CASE("the first failure ends every wait, and every later round") {

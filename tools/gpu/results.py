@@ -146,7 +146,7 @@ class Results:
             ("results.json", json.dumps(self.to_json(), indent=2) + "\n"),
             ("results.md", self.to_markdown()),
         ):
-            path = os.path.join(self._folder, name)
+            path = os.path.realpath(os.path.join(self._folder, name))
             with open(path + ".part", "w", encoding="utf-8") as file:
                 file.write(text)
             os.rename(path + ".part", path)

@@ -33,7 +33,7 @@ Split SplitOf(const Config& config, int64_t size) {
   return HoldOut(size, config.proto().data().holdout(), config.proto().training().seed());
 }
 
-// `test` is null where there is no test set. Both are normalised by the images that are
+// `test` is null where there is no test set. All images are normalised by those that are
 // trained on, held-out ones excluded.
 Datasets InMemory(const Config& config, ByteImages train, std::unique_ptr<ByteImages> test,
                   int64_t classes) {
