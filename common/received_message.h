@@ -10,7 +10,7 @@
 
 namespace ps {
 
-// The bytes of a message where gRPC received them: references, no copy.
+// The bytes of a received message. They are referred to where gRPC put them, not copied.
 class ReceivedMessage {
  public:
   // Takes the contents of `buffer`.
