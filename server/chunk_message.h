@@ -10,16 +10,17 @@
 namespace ps {
 
 enum class ChunkData {
-  kBorrow,  // the message refers to the parameters' memory (see UpdatePolicy::RepliesMayBorrow)
-  kCopy,
+  kBorrow,  // The message refers to the parameters' memory (see UpdatePolicy::RepliesMayBorrow).
+  kCopy,    // The message owns a copy of the parameters.
 };
 
-// A ParameterChunk message with the present parameters of `chunk`. Only FLOAT32 can borrow:
-// in another encoding they are always a copy.
+// Returns a ParameterChunk message with the current parameters of `chunk`. Only FLOAT32 can be
+// borrowed; parameters in any other encoding are always copied.
 grpc::ByteBuffer ParameterChunkMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
                                        ChunkData data);
 
-// A ParameterChunk message that says of parameters that they are in the worker's memory.
+// Returns a ParameterChunk message without data, which tells a worker that the parameters of
+// `chunk` have been written to the memory that it shares with the shard.
 grpc::ByteBuffer ChunkWrittenMessage(uint32_t chunk, uint64_t iteration, uint64_t version);
 
 }  // namespace ps

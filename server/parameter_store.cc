@@ -6,7 +6,7 @@
 namespace ps {
 namespace {
 
-// value -= gradient.
+// Returns the optimizer that subtracts what is pushed as it is.
 std::unique_ptr<const Optimizer> MakeSubtraction() {
   OptimizerConfig config;
   config.set_kind(OptimizerConfig::SGD);
@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
   for (int slot = 0; slot < store->optimizer_->slots(); ++slot) {
     if (absl::Status status = allocate(store->slots_[slot]); !status.ok()) return status;
   }
-  // A single worker's gradient, and under ASYNC every gradient, is applied as received.
+  // Otherwise each gradient is an update by itself and is applied as received.
   if (config.proto().update().policy() == Update::SYNC && config.workers() > 1) {
     if (absl::Status status = allocate(store->sums_); !status.ok()) return status;
   }

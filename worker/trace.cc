@@ -9,7 +9,7 @@
 namespace ps {
 namespace {
 
-// Microseconds with all digits: a double has too few for the time since 1970.
+// Formats microseconds as integers, because a double has too few digits for the time since 1970.
 std::string Micros(absl::Duration time) {
   const int64_t nanos = absl::ToInt64Nanoseconds(time);
   return absl::StrFormat("%d.%03d", nanos / 1000, nanos % 1000);
@@ -17,7 +17,7 @@ std::string Micros(absl::Duration time) {
 
 std::string Micros(absl::Time time) { return Micros(time - absl::UnixEpoch()); }
 
-// errno, where the library has left one.
+// Returns the error for a failed write. `error` is errno, or 0 if the library left none.
 absl::Status WriteError(int error, const std::string& path) {
   const std::string what = absl::StrCat("cannot write ", path);
   return error == 0 ? absl::UnknownError(what) : absl::ErrnoToStatus(error, what);
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path, in
 
 Trace::Trace(const std::string& path, int rank, const Model* model, const Clock* clock)
     : path_(path), rank_(rank), clock_(clock), file_(path) {
-  // The rest of a string in JSON, without its quotation marks.
+  // The names are stored as JSON strings without the quotation marks.
   for (const Layer& layer : model->layers()) {
     const std::string quoted = nlohmann::json(layer.name).dump();
     layer_names_.push_back(quoted.substr(1, quoted.size() - 2));
@@ -85,7 +85,7 @@ void Trace::Add(Row row, absl::string_view what, int layer, int64_t iteration,
 
 absl::Status Trace::Close() {
   absl::MutexLock lock(&mutex_);
-  if (!file_) return WriteError(/*error=*/0, path_);  // of an earlier write
+  if (!file_) return WriteError(/*error=*/0, path_);  // an earlier write failed
   errno = 0;
   file_ << "]\n";
   file_.close();
