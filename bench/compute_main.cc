@@ -1,4 +1,4 @@
-// compute: how fast a backend computes gradients, without exchange.
+// compute measures how fast a backend computes gradients, without exchange.
 
 #include <algorithm>
 #include <cstdio>

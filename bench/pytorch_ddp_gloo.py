@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""PyTorch's DistributedDataParallel over gloo: VGG-16, several ranks that share one GPU.
+"""Measures PyTorch's DistributedDataParallel over gloo: VGG-16 on several ranks that share one GPU.
 
-Reads requests, lines of standard input, and answers each with one round of all ranks, a line of
-JSON; ends with its input. A step is the forward pass, the loss, the backward pass with its
-all-reduce of all gradients, and an update by SGD on each rank.
+Each line of standard input is a request for one round of all ranks, which is answered by one line
+of JSON. The program ends with its input. A step consists of the forward pass, the loss, the
+backward pass with the all-reduce of all gradients, and an update by SGD on each rank.
 
     printf '\\n\\n\\n' | python3 bench/pytorch_ddp_gloo.py --ranks=4 --batch=64
 """
@@ -29,7 +29,7 @@ CLASSES = 1000
 
 
 class Rank:
-    """One process' replica."""
+    """The replica of one process."""
 
     def __init__(self, number, arguments):
         self._batch = arguments.batch
@@ -67,14 +67,14 @@ class Rank:
 
 
 def all_go_on(go_on):
-    """What rank 0 says, on every rank."""
+    """Returns the argument of rank 0 on every rank."""
     flag = torch.tensor([1 if go_on else 0])
     torch.distributed.broadcast(flag, src=0)
     return bool(flag.item())
 
 
 def run(number, arguments, store):
-    """A rank's whole life. Rank 0 reads the requests and answers."""
+    """Runs one rank to its end. Rank 0 reads the requests and answers them."""
     signal.alarm(arguments.seconds)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=number, world_size=arguments.ranks

@@ -1,4 +1,5 @@
-// wire: how fast gradients and parameters travel, beside raw sockets that do the same work.
+// wire measures how fast gradients and parameters are exchanged, compared with raw sockets that do
+// the same work.
 
 #include <cstdio>
 #include <filesystem>
@@ -37,7 +38,7 @@ struct CommandLine {
   ps::WireRole role;
 };
 
-// A folder for sockets, removed in the end.
+// A temporary folder for sockets, which the destructor removes.
 class SocketFolder {
  public:
   SocketFolder() {
@@ -48,14 +49,14 @@ class SocketFolder {
     std::error_code ignored;
     if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
   }
-  // Empty where there is none.
+  // The path is empty if the folder could not be made.
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
 };
 
-// "1,2,4"; empty: `otherwise`.
+// Parses a list such as "1,2,4". An empty text gives `otherwise`.
 absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text,
                                         const std::vector<int>& otherwise) {
   if (text.empty()) return otherwise;
