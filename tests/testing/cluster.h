@@ -20,7 +20,8 @@
 
 namespace ps {
 
-// A small model with tensors of many sizes, SYNC, and every port 0; tests add overrides.
+// A SYNC config with a small model, whose tensors have many sizes, and with every port 0. Tests add
+// overrides.
 inline constexpr char kSmallConfig[] = R"(
   model {
     input { channels: 40 height: 1 width: 1 }
@@ -47,7 +48,7 @@ inline Config MustParse(const std::string& text, const std::vector<std::string>&
   return *std::move(config);
 }
 
-// All shards of a config, in this process, and what tests do as its workers.
+// Runs all shards of a config in this process, and lets a test act as its workers.
 class TestCluster {
  public:
   explicit TestCluster(Config config) : config_(std::move(config)) {
@@ -69,8 +70,8 @@ class TestCluster {
     return Exchange::Connect({.config = &config_, .rank = rank, .addresses = addresses_});
   }
 
-  // Runs `work` as every worker at once, each on a thread with an exchange of its own
-  // that leaves with the outcome; returns the outcomes by rank.
+  // Runs `work` for all ranks at the same time, each on a thread and with an exchange of its own,
+  // which then leaves with the outcome. Returns the outcomes by rank.
   std::vector<absl::Status> RunWorkers(
       const std::function<absl::Status(int rank, Exchange& exchange)>& work) {
     std::vector<absl::Status> outcomes(config_.workers(), absl::UnknownError("did not run"));
@@ -91,7 +92,7 @@ class TestCluster {
     return outcomes;
   }
 
-  // The parameters as they are at the shards, in a worker's layout.
+  // Returns the shards' current parameters in a worker's layout.
   std::vector<float> Parameters() const {
     std::vector<float> parameters(config_.model().buffer_size());
     for (size_t shard = 0; shard < servers_.size(); ++shard) {
@@ -111,7 +112,7 @@ class TestCluster {
   std::vector<std::string> addresses_;
 };
 
-// A gradient that differs by worker, iteration and element, in a worker's layout.
+// Returns a gradient in a worker's layout that differs by worker, iteration and element.
 inline std::vector<float> TestGradient(const Model& model, int rank, int iteration) {
   std::vector<float> gradient(model.buffer_size());
   for (const Tensor& tensor : model.tensors()) {
@@ -121,7 +122,7 @@ inline std::vector<float> TestGradient(const Model& model, int rank, int iterati
   return gradient;
 }
 
-// Asks again and again, with a limit.
+// Polls until the condition holds. The test fails after 60 s.
 template <typename Condition>
 void AwaitTrue(Condition condition) {
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
