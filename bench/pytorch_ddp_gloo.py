@@ -95,11 +95,11 @@ def run(number, arguments, store):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=64, help="of each rank")
+    parser.add_argument("--batch", type=int, default=64, help="batch size of each rank")
     parser.add_argument("--precision", choices=["tf32", "bf16"], default="tf32")
-    parser.add_argument("--iterations", type=int, default=5, help="of a round")
+    parser.add_argument("--iterations", type=int, default=5, help="iterations of a round")
     parser.add_argument("--warmup", type=int, default=2, help="iterations before the first round")
-    parser.add_argument("--seconds", type=int, default=600, help="the program ends after these")
+    parser.add_argument("--seconds", type=int, default=600, help="ends after this many seconds")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("pytorch_ddp_gloo: PyTorch finds no GPU")

@@ -119,9 +119,9 @@ class Bench:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=20, help="of a round")
+    parser.add_argument("--iterations", type=int, default=20, help="iterations of a round")
     parser.add_argument("--warmup", type=int, default=5, help="iterations before the first round")
-    parser.add_argument("--seconds", type=int, default=600, help="the program ends after these")
+    parser.add_argument("--seconds", type=int, default=600, help="ends after this many seconds")
     arguments = parser.parse_args()
     signal.alarm(arguments.seconds)
     if not torch.cuda.is_available():

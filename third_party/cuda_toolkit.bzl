@@ -67,9 +67,9 @@ def _cuda_toolkit_impl(ctx):
     ctx.file("BUILD.bazel", _BUILD.format(root = root))
 
 cuda_toolkit = repository_rule(
-    doc = "The CUDA toolkit as @name//:headers and @name//:libraries; CUDA_TOOLKIT of " +
-          "@name//:toolkit.bzl is its folder, or empty where there is none: then @name//:missing " +
-          "says so to whoever builds it.",
+    doc = "Provides the CUDA toolkit as @name//:headers and @name//:libraries. CUDA_TOOLKIT in " +
+          "@name//:toolkit.bzl is its folder. Without a toolkit it is empty, and @name//:missing " +
+          "fails with what is missing.",
     implementation = _cuda_toolkit_impl,
     environ = ["CUDA_HOME"],
     local = True,

@@ -125,8 +125,8 @@ def _plain_library_impl(ctx):
     _write_library(ctx, include_dirs = [], shared = options, static = options)
 
 plain_library = repository_rule(
-    doc = "A cc_library @name//:name for a library without a .pc file, on the compiler's own paths; " +
-          "shared also with --config=static.",
+    doc = "A cc_library @name//:name for a library without a .pc file, on the compiler's own " +
+          "paths. It is linked dynamically even with --config=static.",
     implementation = _plain_library_impl,
     attrs = {
         "header": attr.string(mandatory = True),
@@ -145,7 +145,7 @@ def _system_tools_impl(ctx):
     ctx.file("BUILD.bazel", "exports_files([%s])\n" % _quoted(ctx.attr.tools))
 
 system_tools = repository_rule(
-    doc = "Programs of the PATH, as files @name//:tool.",
+    doc = "Programs on the PATH, as files @name//:tool.",
     implementation = _system_tools_impl,
     attrs = {"tools": attr.string_list(mandatory = True)},
     environ = ["PATH"],
