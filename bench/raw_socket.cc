@@ -46,8 +46,7 @@ socklen_t SizeOf(const SocketAddress& address) {
   return address.any.sa_family == AF_UNIX ? sizeof(address.local) : sizeof(address.inet);
 }
 
-// Sets the socket's options. Buffers must be sized before connecting, when TCP agrees on its window
-// scale.
+// Sets the options of a socket. TCP agrees on its window when it connects, so this comes first.
 void SetOptions(int fd, int family, int buffer_bytes) {
   const int on = 1;
   if (family == AF_INET) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

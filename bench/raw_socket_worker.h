@@ -22,8 +22,8 @@ class RawWorker {
       const Config* config, const std::vector<std::string>& addresses, int socket_buffer_bytes);
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks directly
-  // into `parameters`. Blocks until all have arrived. Errors: that of the first shard
-  // whose connection failed.
+  // into `parameters`. Blocks until all have arrived.
+  // Errors: that of the first shard whose connection failed.
   absl::Status PushPull(absl::Span<const float> gradients, absl::Span<float> parameters);
 
  private:

@@ -25,8 +25,7 @@ double Tolerance(const Config& config, int64_t iterations, double value, double 
   double tolerance = 0;
   if (const HalfWidth* half = HalfWidthOf(exchange.gradient_encoding())) {
     const double of_mean = half->relative_error * std::abs(gradient) + half->absolute_error;
-    // The second term is for the float32 update itself, which rounds a different gradient
-    // differently.
+    // The second term is for the float32 update itself, whose rounding depends on the gradient.
     const double of_update =
         config.proto().optimizer().learning_rate() * of_mean + 0x1p-23 * std::abs(value);
     tolerance += static_cast<double>(iterations) * of_update;

@@ -20,10 +20,13 @@ struct WireRole {
 //
 // A shard first writes "listening ADDRESS". A worker connects and then writes "ready BYTES", its
 // resident memory with both buffers just before it connected. A worker answers these commands:
-//   run N      pushes and pulls N times. "ran START END", in nanoseconds of CLOCK_MONOTONIC.
-//   verify     checks the parameters against what all push-pulls so far must give. "verified".
-//   latency N  makes N push-pulls, in turn with N empty unary calls to the same shard. "latency
-//              P50 P99 P50 P99", in nanoseconds, first of push-pulls and then of calls. ps only.
+//   run N      pushes and pulls N times. The answer is "ran START END", in nanoseconds of
+//              CLOCK_MONOTONIC.
+//   verify     checks the parameters against what all push-pulls so far must give. The answer is
+//              "verified".
+//   latency N  makes N push-pulls, in turn with N empty unary calls to the same shard. The answer
+//              is "latency P50 P99 P50 P99", in nanoseconds, first of push-pulls and then of calls.
+//              Only for ps.
 int RunWireRole(const WireRole& role);
 
 }  // namespace ps

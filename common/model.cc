@@ -67,7 +67,7 @@ absl::Status CheckPadding(absl::string_view field, int64_t padding, int64_t limi
       absl::StrCat(field, " is ", padding, ", allowed is 0 to ", limit));
 }
 
-// The output shape of a convolution or a pooling with a square window.
+// Returns the output shape of a convolution or a pooling with a square window.
 absl::StatusOr<Shape3> Windowed(const Shape3& input, int64_t channels, int64_t kernel,
                                 int64_t stride, int64_t padding) {
   const int64_t height = input.height + 2 * padding;

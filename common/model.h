@@ -85,7 +85,7 @@ class Model {
   // `layer[2] "fc1": linear.out_features ...`.
   static absl::StatusOr<Model> Create(const ModelSpec& spec);
 
-  const std::string& name() const { return name_; }  // of the built-in model, or "custom"
+  const std::string& name() const { return name_; }  // the built-in model's name, or "custom"
   const Shape3& input() const { return input_; }
   int64_t classes() const { return layers_.back().output.size(); }
   const std::vector<Layer>& layers() const { return layers_; }

@@ -63,10 +63,10 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
   return slices;
 }
 
-// The elements of each shard under MEMORY_BASED. Write their number as n = 16 * (q * S + m) + r
-// for S shards, with m < S and r < 16. The first m shards own 16 * (q + 1) elements each and the
-// others 16 * q. The last shard is always one of the others and owns r more. So no two shards
-// differ by more than 16 elements.
+// Returns how many elements each shard owns under MEMORY_BASED. For S shards, let the number of all
+// elements be 16 * (q * S + m) + r with m < S and r < 16. The first m shards own 16 * (q + 1)
+// elements each and the others 16 * q. The last shard is always one of the others and owns r more.
+// So no two shards differ by more than 16 elements.
 std::vector<int64_t> EqualSizes(int64_t parameters, int shards) {
   const int64_t units = parameters / kAlignment;
   std::vector<int64_t> sizes(shards);
@@ -77,16 +77,17 @@ std::vector<int64_t> EqualSizes(int64_t parameters, int shards) {
   return sizes;
 }
 
-// The elements of each shard under AUTO: units of 16 in proportion to the rates, rounded so that
-// the largest quotient of units and rate is as small as possible. Equal rates give EqualSizes.
+// Returns how many elements each shard owns under AUTO. Units of 16 elements are assigned in
+// proportion to the rates, and rounded so that the largest quotient of units and rate is as small
+// as possible. Equal rates give EqualSizes.
 std::vector<int64_t> ProportionalSizes(int64_t parameters, absl::Span<const double> rates) {
   const int64_t units = parameters / kAlignment;
   const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
   std::vector<int64_t> sizes;
   int64_t left = units;
   for (const double rate : rates) {
-    // One unit less than the exact share rounded down, so that rounding errors of the division
-    // never hand out more units than there are.
+    // Each shard first gets one unit less than its share rounded down, so that rounding errors of
+    // the division never hand out more units than there are.
     sizes.push_back(
         std::max<int64_t>(0, static_cast<int64_t>(std::floor(units * (rate / sum))) - 1));
     left -= sizes.back();
@@ -122,7 +123,7 @@ std::vector<Slice> CutBySizes(const Model& model, const std::vector<int64_t>& si
   return slices;
 }
 
-// The largest number of shards at which each of them owns something.
+// Returns the largest number of shards for which each of them owns something.
 int64_t MaxShards(const Model& model, const Partition& partition) {
   if (partition.scheme() != Partition::LAYER_BASED) {
     return CeilDiv(model.element_count(), kAlignment);

@@ -10,7 +10,7 @@
 
 namespace ps {
 
-// The bytes of a received message. They are referred to where gRPC put them, not copied.
+// Refers to the bytes of a received message where gRPC put them, without copying them.
 class ReceivedMessage {
  public:
   // Takes the contents of `buffer`.

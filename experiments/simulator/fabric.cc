@@ -21,8 +21,7 @@ Fabric::Fabric(Options options, EventQueue* events)
       destination_bytes_(destinations_.size()) {
   for (size_t i = 0; i < sources_.size(); ++i) {
     // Sources begin with different destinations. Otherwise equal sources would all send to the
-    // first destination, then all to the second, while real connections share a link packet by
-    // packet.
+    // first destination, then all to the second. Real connections share a link packet by packet.
     sources_[i].next = i % destinations_.size();
     sources_[i].ready.resize((destinations_.size() + kBits - 1) / kBits);
   }
@@ -67,8 +66,7 @@ void Fabric::OnEvent(int kind, int index) {
 int Fabric::NextReady(const Source& source) const {
   const int words = source.ready.size();
   const int first = source.next / kBits;
-  // The word with the bit of `next` is searched twice: first from that bit on, and finally as a
-  // whole.
+  // The first word is searched twice: from the bit of `next` on, and in the end as a whole.
   uint64_t mask = ~uint64_t{0} << source.next % kBits;
   for (int i = 0; i <= words; ++i) {
     const int word = (first + i) % words;

@@ -11,8 +11,7 @@
 namespace ps {
 
 // One direction of a full-duplex network. Every source has a link into the network and every
-// destination has one out of it. Each link has a rate of its own, and nothing else limits the
-// traffic.
+// destination has one out of it. Each link has its own rate, and nothing else limits the traffic.
 //
 // A source sends one chunk at a time, to its destinations in turn, just as its connections would
 // share the link. A destination's link passes chunks on in the order of their arrival. A chunk

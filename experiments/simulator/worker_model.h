@@ -43,8 +43,7 @@ class WorkerModel final : private EventQueue::Target {
     virtual bool Ended(int iteration) = 0;
   };
 
-  // Times of layers are multiplied by `slowdown`. `layers`, `events` and `network` must outlive the
-  // worker.
+  // `slowdown` multiplies layer times. `layers`, `events` and `network` must outlive the worker.
   WorkerModel(const Layers& layers, int rank, double slowdown, EventQueue* events,
               Network* network);
 

@@ -20,8 +20,7 @@
 
 namespace ps {
 
-// A SYNC config with a small model, whose tensors have many sizes, and with every port 0. Tests add
-// overrides.
+// A SYNC config with a small model of tensors of many sizes, and every port 0. Tests add overrides.
 inline constexpr char kSmallConfig[] = R"(
   model {
     input { channels: 40 height: 1 width: 1 }
