@@ -12,7 +12,7 @@
 namespace ps {
 namespace {
 
-// Fetches the batch ahead, as a trainer does with the next one.
+// Prefetches the same batch during each pass, as a trainer prefetches the next one.
 class SameBatchAgain : public LayerHooks {
  public:
   SameBatchAgain(ComputeBackend* backend, const Batch& batch) : backend_(*backend), batch_(batch) {}
@@ -120,7 +120,7 @@ absl::StatusOr<InitialPass> ComputeBench::Verify() {
     const double d = first[i] - gradients_.data()[i];
     difference += d * d;
   }
-  constexpr double kRounding = 0.02;  // of sums in another order, in 16 bits
+  constexpr double kRounding = 0.02;  // for sums in another order, of 16-bit values
   if (!(difference <= kRounding * kRounding * norm)) {
     return absl::InternalError(absl::StrFormat(
         "two passes over the same batch give gradients that differ by %g of their norm, allowed: "
@@ -128,7 +128,7 @@ absl::StatusOr<InitialPass> ComputeBench::Verify() {
         std::sqrt(difference / norm), kRounding));
   }
 
-  // To first order this step lowers the loss by that fraction of it.
+  // To first order, the step below lowers the loss by this fraction.
   constexpr double kFraction = 0.02;
   const float rate = static_cast<float>(kFraction * start->loss / norm);
   for (const Tensor& tensor : config_.model().tensors()) {

@@ -14,46 +14,46 @@
 
 namespace ps {
 
-// With the parameters that a run begins with.
+// The results of a forward and backward pass with the initial parameters of a run.
 struct InitialPass {
   double loss = 0;
-  double gradient_norm = 0;
+  double gradient_norm = 0;  // L2
 };
 
-// A backend that computes the gradients of one batch again and again, without exchange: where it
-// computes on a device, the batch goes there in every iteration, parameters and gradients stay
-// there. Not thread-safe.
+// Measures a backend that computes the gradients of one batch again and again, without exchange. A
+// backend that computes on a device copies the batch there in every iteration; parameters and
+// gradients stay on the device. Not thread-safe.
 class ComputeBench {
  public:
-  // Makes the backend of `config` with the initial parameters of a run and a batch of random
-  // images, of mean 0 and variance 1. `config` and `clock` must outlive it. Errors: those of
-  // CreateComputeBackend and UseBuffers; RESOURCE_EXHAUSTED for memory; INVALID_ARGUMENT for the
-  // backend EMULATED, which computes nothing.
+  // Creates the backend of `config`, the initial parameters of a run, and a batch of random images
+  // whose pixels have mean 0 and variance 1. `config` and `clock` must outlive the result.
+  // Errors: those of CreateComputeBackend and UseBuffers; RESOURCE_EXHAUSTED if there is not enough
+  // memory; INVALID_ARGUMENT for the backend EMULATED, which computes nothing.
   static absl::StatusOr<std::unique_ptr<ComputeBench>> Create(const Config& config,
                                                               const Clock* clock);
 
-  // What a backend that computes gradients does: where all scores are 0, the loss is that of
-  // guessing, ln(classes); equal passes give equal gradients but for rounding; a small step against
-  // the gradient lowers the loss. Returns what there was before the step. Errors: INTERNAL with
-  // what was found instead; those of passes.
+  // Checks that the backend computes gradients: if all scores are 0, the loss is that of guessing,
+  // ln(classes); equal passes give equal gradients, but for rounding; a small step against the
+  // gradient lowers the loss. Returns the results before that step.
+  // Errors: INTERNAL, with what was found instead; those of the passes.
   absl::StatusOr<InitialPass> Verify();
 
-  // Computes for `iterations`, at least 1, and returns the images per second. REQUIRES: Verify went
-  // well.
+  // Computes `iterations` passes and returns the images per second.
+  // REQUIRES: iterations >= 1; Verify has succeeded.
   absl::StatusOr<double> ImagesPerSecond(int iterations);
 
  private:
   ComputeBench(const Config& config, const Clock* clock) : config_(config), clock_(clock) {}
 
   Batch batch() const;
-  // A pass with the parameters as they are now, all of them new to the backend.
+  // Runs a pass after telling the backend that all parameters have changed.
   absl::StatusOr<BatchResult> PassWithNewParameters();
 
   const Config& config_;
   const Clock* const clock_;
   FloatBuffer parameters_, gradients_, images_;
   std::vector<int32_t> labels_;
-  std::unique_ptr<ComputeBackend> backend_;  // may hold on to the buffers
+  std::unique_ptr<ComputeBackend> backend_;  // last, because it may use the buffers
 };
 
 }  // namespace ps

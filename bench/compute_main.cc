@@ -1,4 +1,4 @@
-// compute: how fast a backend computes gradients, without exchange.
+// compute measures how fast a backend computes gradients, without exchange.
 
 #include <algorithm>
 #include <cstdio>
@@ -21,11 +21,10 @@
 namespace {
 
 constexpr char kUsage[] =
-    "compute --config=FILE: images per second of the config's compute backend, one worker, "
-    "without\n"
-    "exchange. Verifies what it computes, then measures. An iteration is the forward and backward\n"
-    "pass; for a GPU with the copy of the batch to it, while parameters and gradients stay there.\n"
-    "There is no update and no loading of data.\n"
+    "compute --config=FILE: verifies the gradients of the config's compute backend and then\n"
+    "measures its images per second in one worker, without exchange. An iteration consists of\n"
+    "the forward and the backward pass, and on a GPU of the copy of the batch to it; parameters\n"
+    "and gradients stay there. There is no update, and no data is loaded.\n"
     "Exit code: 0, 1 after a failure, 2 for a wrong command line or config.";
 
 struct CommandLine {
@@ -108,7 +107,7 @@ int main(int argc, char** argv) {
   const std::vector<ps::Flag> flags = {
       {.name = "config",
        .value = "FILE",
-       .help = "a ClusterConfig, of which model, compute, training and update.deterministic count",
+       .help = "a ClusterConfig; only model, compute, training and update.deterministic matter",
        .target = &command.config,
        .required = true},
       {.name = "set",
@@ -117,21 +116,24 @@ int main(int argc, char** argv) {
        .target = &command.overrides},
       {.name = "iterations",
        .value = "N",
-       .help = "of a round; default 20",
+       .help = "iterations of a round; default 20",
        .target = &command.iterations},
       {.name = "warmup",
        .value = "N",
        .help = "iterations before the first round; default 5",
        .target = &command.warmup},
-      {.name = "rounds", .value = "N", .help = "default 5", .target = &command.rounds},
+      {.name = "rounds",
+       .value = "N",
+       .help = "how many rounds; default 5",
+       .target = &command.rounds},
       {.name = "on-request",
        .value = "",
-       .help = "waits for a line on standard input before each round, so that rounds of several "
-               "programs are taken in turn; ends with it",
+       .help = "waits for a line of standard input before each round, so that rounds of several "
+               "programs can be taken in turn; ends when the input ends",
        .target = &command.on_request},
       {.name = "json",
        .value = "FILE",
-       .help = "writes the figures there, as JSON",
+       .help = "writes the figures to this file as JSON",
        .target = &command.json},
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);

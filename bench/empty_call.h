@@ -10,14 +10,15 @@
 
 namespace ps {
 
-// The least that gRPC can do: a unary call with an empty request that the server answers by
-// itself (grpc.health.v1 Check), waited for as generated blocking stubs do. Used by one thread.
+// The least work that gRPC can do for a call: a unary call with an empty request, which gRPC's own
+// health service answers (grpc.health.v1 Check). It is waited for as generated blocking stubs do.
+// Used by one thread.
 class EmptyCall {
  public:
   explicit EmptyCall(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {}
   ~EmptyCall();
 
-  // Blocks until the answer is there.
+  // Makes one call and blocks until it is answered.
   absl::Status Run();
 
  private:

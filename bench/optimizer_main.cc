@@ -1,8 +1,8 @@
-// bench:optimizer: what a shard's arithmetic makes of the memory bandwidth. Each optimizer and
-// each pass over a gradient is timed in turn with a plain copy (memcpy) of the gradient to the
-// parameters, one thread, so that both meet the same machine in the same moment.
+// bench:optimizer measures how much of the memory bandwidth a shard's arithmetic uses. Each
+// optimizer and each pass over a gradient runs on one thread, in turn with a plain copy (memcpy) of
+// the gradient to the parameters, so that both meet the machine in the same state.
 //
-// Counters: GB/s of bytes read and written, of the kernel and of the copy, and their ratio.
+// The counters are the GB/s that the kernel and the copy read and write, and the ratio of the two.
 
 #include <chrono>
 #include <cstdint>
@@ -28,11 +28,11 @@ namespace {
 
 constexpr int64_t kChunkFloats = (1 << 20) / sizeof(float);
 constexpr int64_t kMemoryFloats = 64 << 20;  // far more than any cache
-constexpr int64_t kCheckedFloats = 1003;     // no multiple of any vector's length
-// Where received data begins: after a header of odd length, or as one would like it.
+constexpr int64_t kCheckedFloats = 1003;     // not a multiple of any vector's length
+// The offset of received data after a message header of odd length, in bytes.
 constexpr int64_t kUnalignedOffset = 13;
 
-// The memory that all benchmarks share, laid out as a shard has it.
+// The memory that all benchmarks share, laid out as in a shard.
 struct Memory {
   FloatBuffer parameters, slots[2], sum, received;
 
@@ -54,7 +54,7 @@ absl::StatusOr<Memory> Allocate() {
   return memory;
 }
 
-// Small values of both signs; no slot is negative, as a sum of squares is not.
+// Writes small values of both signs. Slots are not negative, because some hold sums of squares.
 void Fill(Memory& memory, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     memory.parameters.data()[i] = static_cast<float>(i % 101 - 50) * 1e-2f;
@@ -77,13 +77,13 @@ void FillGradient(Encoding encoding, char* gradient, int64_t n) {
 
 struct Kernel {
   std::string name;
-  int read, written;  // bytes for each element
-  // On `n` elements from element `begin` on; false where the result is wrong.
+  int read, written;  // bytes per element
+  // Processes `n` elements from element `begin` on. Returns false if the result is wrong.
   std::function<bool(Memory& memory, int64_t begin, const char* gradient, int64_t n)> run;
-  Encoding encoding = FLOAT32;  // of the gradient
+  Encoding encoding = FLOAT32;  // the gradient's encoding
 };
 
-// What is done to a gradient, or to parameters, in one encoding.
+// Adds the kernels that process gradients or parameters in one encoding.
 void AddEncodingKernels(Encoding encoding, std::vector<Kernel>* kernels) {
   const auto segments = [encoding](const char* gradient, int64_t n) {
     return Segments{{gradient, static_cast<size_t>(EncodedBytes(encoding, n))}};
@@ -130,7 +130,7 @@ std::vector<Kernel> Kernels() {
     config.set_weight_decay(1e-4f);
     const std::shared_ptr<const Optimizer> optimizer =
         Optimizer::Create(config, /*clip_value=*/1.0f);
-    const int floats = 1 + optimizer->slots();  // read and written; the gradient is read too
+    const int floats = 1 + optimizer->slots();  // parameters and slots; the gradient is read too
     for (const bool has_sum : {false, true}) {
       kernels.push_back(
           {absl::StrCat(OptimizerConfig::Kind_Name(config.kind()), has_sum ? "+sum" : ""),
@@ -148,7 +148,7 @@ std::vector<Kernel> Kernels() {
   return kernels;
 }
 
-// The first elements of everything that a kernel may change, as bits.
+// Returns the bytes of the first elements of everything that a kernel may change.
 std::string State(Memory& memory) {
   std::string bits;
   for (FloatBuffer* buffer : {&memory.parameters, &memory.slots[0], &memory.slots[1]}) {
@@ -157,7 +157,8 @@ std::string State(Memory& memory) {
   return bits;
 }
 
-// Whether a kernel gives the same bits in one go as element by element, and does something.
+// Returns whether a kernel gives the same bits for all elements at once as element by element, and
+// whether it has any effect.
 bool Verify(const Kernel& kernel, Memory& memory, int64_t offset) {
   char* const gradient = memory.Gradient(offset);
   FillGradient(kernel.encoding, gradient, kCheckedFloats);
@@ -206,7 +207,7 @@ void Measure(benchmark::State& state, const Kernel& kernel, Memory& memory, int6
 }
 
 int Main(int argc, char** argv) {
-  // Before the caller's flags, which so override them.
+  // The defaults precede the caller's flags, which therefore override them.
   std::vector<std::string> defaults = {"--benchmark_min_time=0.05", "--benchmark_repetitions=5",
                                        "--benchmark_report_aggregates_only=true"};
   std::vector<char*> arguments = {argv[0]};

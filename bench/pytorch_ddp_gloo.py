@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""PyTorch's DistributedDataParallel over gloo: VGG-16, several ranks that share one GPU.
+"""Measures PyTorch's DistributedDataParallel over gloo: VGG-16 on several ranks that share one GPU.
 
-Reads requests, lines of standard input, and answers each with one round of all ranks, a line of
-JSON; ends with its input. A step is the forward pass, the loss, the backward pass with its
-all-reduce of all gradients, and an update by SGD on each rank.
+Each line of standard input is a request for one round of all ranks, which is answered by one line
+of JSON. The program ends with its input. A step consists of the forward pass, the loss, the
+backward pass with the all-reduce of all gradients, and an update by SGD on each rank.
 
     printf '\\n\\n\\n' | python3 bench/pytorch_ddp_gloo.py --ranks=4 --batch=64
 """
@@ -29,7 +29,7 @@ CLASSES = 1000
 
 
 class Rank:
-    """One process' replica."""
+    """The replica of one process."""
 
     def __init__(self, number, arguments):
         self._batch = arguments.batch
@@ -67,14 +67,14 @@ class Rank:
 
 
 def all_go_on(go_on):
-    """What rank 0 says, on every rank."""
+    """Returns the argument of rank 0 on every rank."""
     flag = torch.tensor([1 if go_on else 0])
     torch.distributed.broadcast(flag, src=0)
     return bool(flag.item())
 
 
 def run(number, arguments, store):
-    """A rank's whole life. Rank 0 reads the requests and answers."""
+    """Runs one rank to its end. Rank 0 reads the requests and answers them."""
     signal.alarm(arguments.seconds)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=number, world_size=arguments.ranks
@@ -95,11 +95,11 @@ def run(number, arguments, store):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=64, help="of each rank")
+    parser.add_argument("--batch", type=int, default=64, help="batch size of each rank")
     parser.add_argument("--precision", choices=["tf32", "bf16"], default="tf32")
-    parser.add_argument("--iterations", type=int, default=5, help="of a round")
+    parser.add_argument("--iterations", type=int, default=5, help="iterations of a round")
     parser.add_argument("--warmup", type=int, default=2, help="iterations before the first round")
-    parser.add_argument("--seconds", type=int, default=600, help="the program ends after these")
+    parser.add_argument("--seconds", type=int, default=600, help="ends after this many seconds")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("pytorch_ddp_gloo: PyTorch finds no GPU")

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""PyTorch's VGG-16 on one GPU, to compare with bench/compute: images per second of training.
+"""Measures PyTorch's VGG-16 on one GPU in images per second, to compare with bench/compute.
 
-Reads requests, lines of "MODE PRECISION BATCH", from standard input, and answers each with one
-round, a line of JSON; so its rounds are taken in turn with another program's. Ends with its input.
+Each line of standard input, "MODE PRECISION BATCH", is a request for one round, which is answered
+by one line of JSON. So rounds can be taken in turn with those of another program. The program ends
+with its input.
 
     printf 'compile tf32 64\\n%.0s' 1 2 3 | python3 bench/pytorch_vgg16.py
 
-MODE: eager; channels_last; compile, which is channels-last too; autotune, compiled with
-max-autotune-no-cudagraphs. PRECISION: tf32, float32 whose products are in TF32; bf16, under
-autocast. The first request for a variant prepares it and takes long; its round is not slower.
+MODE is eager, channels_last, compile (which is channels-last too) or autotune (compiled with
+max-autotune-no-cudagraphs). PRECISION is tf32 (float32 with products in TF32) or bf16 (autocast).
+The first request for a variant takes long, because it prepares the variant before its round.
 
-A step is the forward pass, the loss and the backward pass. images_per_second_with_sgd is of steps
-that end with an update by SGD. The batch is on the GPU from the start; nothing is copied.
+A step consists of the forward pass, the loss and the backward pass. The steps of
+images_per_second_with_sgd end with an update by SGD. The batch is on the GPU from the start, so
+nothing is copied.
 """
 
 import argparse
@@ -48,7 +50,7 @@ class Model:
 
 
 class Variant:
-    """A model, a precision and a batch."""
+    """A model with a precision and a batch."""
 
     def __init__(self, model, precision, batch):
         self._model = model
@@ -58,7 +60,7 @@ class Variant:
         self._labels = torch.randint(CLASSES, (batch,), device="cuda")
 
     def step(self, updates=False):
-        """One training step; returns the loss, on the GPU."""
+        """Makes one training step and returns the loss, which stays on the GPU."""
         self._model.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self._bf16):
             loss = torch.nn.functional.cross_entropy(
@@ -70,7 +72,7 @@ class Variant:
         return loss
 
     def verify(self):
-        """The loss of untrained parameters is about that of guessing, ln(1000)."""
+        """Checks that the loss before training is about that of guessing, ln(1000)."""
         loss = self.step().item()
         if not 0.5 < loss / math.log(CLASSES) < 2:
             raise RuntimeError(f"a loss of {loss} before training, expected: about ln({CLASSES})")
@@ -117,20 +119,20 @@ class Bench:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=20, help="of a round")
+    parser.add_argument("--iterations", type=int, default=20, help="iterations of a round")
     parser.add_argument("--warmup", type=int, default=5, help="iterations before the first round")
-    parser.add_argument("--seconds", type=int, default=600, help="the program ends after these")
+    parser.add_argument("--seconds", type=int, default=600, help="ends after this many seconds")
     arguments = parser.parse_args()
     signal.alarm(arguments.seconds)
     if not torch.cuda.is_available():
         sys.exit("pytorch_vgg16: PyTorch finds no GPU")
     torch.backends.cudnn.benchmark = True
-    torch.set_float32_matmul_precision("high")  # TF32; of convolutions it is the default
+    torch.set_float32_matmul_precision("high")  # TF32, which convolutions use by default
     bench = Bench(arguments.iterations, arguments.warmup)
     for request in sys.stdin:
         try:
             answer = bench.answer(request.strip())
-        except Exception as error:  # whatever a compiler may raise: the other variants go on
+        except Exception as error:  # of any kind: the other variants go on
             answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         print(json.dumps(answer), flush=True)
 

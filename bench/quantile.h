@@ -7,8 +7,8 @@
 
 namespace ps {
 
-// The value below which a fraction `q` of the `values` lies, between two of them in
-// proportion. REQUIRES: there are values.
+// Returns the q-quantile of `values`, interpolated linearly between neighbours.
+// REQUIRES: 0 <= q <= 1; `values` is not empty.
 inline double Quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   const double place = q * static_cast<double>(values.size() - 1);

@@ -46,7 +46,7 @@ socklen_t SizeOf(const SocketAddress& address) {
   return address.any.sa_family == AF_UNIX ? sizeof(address.local) : sizeof(address.inet);
 }
 
-// Buffers are sized before connecting: the window of TCP is agreed on then.
+// Sets the options of a socket. TCP agrees on its window when it connects, so this comes first.
 void SetOptions(int fd, int family, int buffer_bytes) {
   const int on = 1;
   if (family == AF_INET) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -63,7 +63,7 @@ absl::StatusOr<RawSocket> RawSocket::Listen(const std::string& address, int buff
   const int family = parsed->any.sa_family;
   RawSocket listener(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), buffer_bytes);
   SetOptions(listener.fd_, family, buffer_bytes);
-  // What an earlier listener has left behind.
+  // Remove the socket file of an earlier listener.
   if (family == AF_UNIX) unlink(parsed->local.sun_path);
   if (bind(listener.fd_, &parsed->any, SizeOf(*parsed)) != 0 ||
       listen(listener.fd_, SOMAXCONN) != 0) {
@@ -94,7 +94,7 @@ absl::StatusOr<RawSocket> RawSocket::Accept() const {
   RawSocket connection(accept4(fd_, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC),
                        buffer_bytes_);
   if (connection.fd_ < 0) return absl::ErrnoToStatus(errno, "accept");
-  SetOptions(connection.fd_, peer.ss_family, buffer_bytes_);  // unix ones do not inherit them
+  SetOptions(connection.fd_, peer.ss_family, buffer_bytes_);  // unix sockets do not inherit them
   return connection;
 }
 

@@ -9,24 +9,23 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Blocking stream sockets, as plainly as they can be had: what the wire benchmark
-// compares the exchange with.
+// Plain blocking stream sockets, the baseline with which the wire benchmark compares the exchange.
 
 namespace ps {
 
-// What comes before the floats of a chunk, in either direction.
+// Precedes the floats of a chunk in both directions.
 struct RawHeader {
   uint32_t chunk = 0;
   uint32_t bytes = 0;
 };
 
-// A connected or listening socket; closed in the end. Move-only. One thread may send
+// A connected or listening socket, which the destructor closes. Move-only. One thread may send
 // while another receives.
 class RawSocket {
  public:
-  // Addresses are "127.0.0.1:PORT" (0: any free port) or "unix:PATH". `buffer_bytes` sizes
-  // the kernel's buffers of each connection in each direction; 0 leaves that to the kernel.
-  // Errors: INVALID_ARGUMENT for another address; the system's.
+  // An address is "IPV4:PORT", where port 0 stands for any free port, or "unix:PATH".
+  // `buffer_bytes` is the size of the kernel's buffers for each connection in each direction; 0
+  // leaves it to the kernel. Errors: INVALID_ARGUMENT for any other address; the system's.
   static absl::StatusOr<RawSocket> Listen(const std::string& address, int buffer_bytes);
   static absl::StatusOr<RawSocket> Connect(const std::string& address, int buffer_bytes);
 
@@ -40,17 +39,18 @@ class RawSocket {
   }
   ~RawSocket();
 
-  // Of a listening socket: blocks for the next connection.
+  // Blocks until the next connection. REQUIRES: the socket is listening.
   absl::StatusOr<RawSocket> Accept() const;
-  // Of a listening socket: the address to connect to.
+  // Returns the address to connect to, given the one that was listened on, whose port may be 0.
+  // REQUIRES: the socket is listening.
   absl::StatusOr<std::string> BoundAddress(const std::string& address) const;
 
-  // Sends a chunk from where it lies. Blocks until the kernel has all of it.
+  // Sends a chunk without copying it first. Blocks until the kernel has accepted all of it.
   absl::Status Send(const RawHeader& header, const float* floats) const;
-  // Blocks until `bytes` are there. Errors: UNAVAILABLE at the end of the stream.
+  // Blocks until `bytes` have been received. Errors: UNAVAILABLE at the end of the stream.
   absl::Status Receive(void* into, size_t bytes) const;
 
-  // Makes every call under way, and later ones, fail. From any thread.
+  // Makes calls in progress, and all later ones, fail. May be called from any thread.
   void Shutdown() const;
 
  private:

@@ -56,10 +56,10 @@ RawShard::~RawShard() {
 }
 
 void RawShard::AcceptAll() {
-  // A reply goes to every connection, so the threads start when all are there.
+  // Every reply goes to all connections, so the threads start when all of them exist.
   for (const auto& connection : connections_) {
     absl::StatusOr<RawSocket> accepted = listener_.Accept();
-    if (!accepted.ok()) return;  // the destructor
+    if (!accepted.ok()) return;  // the destructor has shut the listener down
     connection->socket = *std::move(accepted);
     connection->received.resize(config_.proto().limits().chunk_bytes() / sizeof(float));
   }
@@ -136,11 +136,11 @@ void RawShard::SendLoop(Connection* connection) {
     }
     const Chunk& chunk = config_.plan().chunks()[id];
     const RawHeader header = {id, static_cast<uint32_t>(chunk.size * sizeof(float))};
-    // The next update of these parameters needs this worker's next gradient, which it sends
-    // only after it holds this reply.
+    // The parameters cannot change while they are sent: their next update needs this worker's next
+    // gradient, which it sends only after it has received this reply.
     const absl::Status sent =
         connection->socket.Send(header, parameters_.data() + chunk.shard_offset);
-    if (!sent.ok()) return;  // the receiver says why
+    if (!sent.ok()) return;  // the receiving thread logs why
   }
 }
 

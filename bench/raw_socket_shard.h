@@ -19,17 +19,17 @@
 
 namespace ps {
 
-// The baseline's shard: what Server does for a SYNC push-pull, with one blocking connection
-// and two threads for each worker, and without anything that a run needs besides (no
-// membership, no retries, no statistics, no limits). The first gradient of a chunk is
-// received straight into the sum, the parameters leave from where they lie. Thread-safe.
+// The baseline's shard. It does what Server does for a SYNC push-pull, with one blocking connection
+// and two threads for each worker, and without anything else that a run needs: it has no
+// membership, retries, statistics or limits. The first gradient of a chunk is received directly
+// into the sum, and parameters are sent without a copy. Thread-safe.
 class RawShard {
  public:
-  // Listens when it returns. `config` must outlive the shard. Errors: RESOURCE_EXHAUSTED;
-  // those of RawSocket::Listen.
+  // Starts a shard, which listens when this returns. `config` must outlive it.
+  // Errors: RESOURCE_EXHAUSTED if there is not enough memory; those of RawSocket::Listen.
   static absl::StatusOr<std::unique_ptr<RawShard>> Start(const Config* config, int shard,
                                                          int socket_buffer_bytes);
-  // Ends the connections and joins the threads.
+  // Shuts the connections down and joins the threads.
   ~RawShard();
 
   const std::string& address() const { return address_; }
@@ -37,7 +37,7 @@ class RawShard {
  private:
   struct Connection {
     RawSocket socket;
-    std::vector<float> received;  // a chunk that is not the first of its sum
+    std::vector<float> received;  // buffer for a chunk that is not the first of its sum
     absl::Mutex mutex;
     std::deque<uint32_t> replies ABSL_GUARDED_BY(mutex);
     bool ended ABSL_GUARDED_BY(mutex) = false;
@@ -45,11 +45,11 @@ class RawShard {
     std::thread sender;
   };
 
-  // The update of one chunk that is being gathered.
+  // The state of the next update of one chunk.
   struct Gather {
     absl::Mutex mutex;
-    bool claimed ABSL_GUARDED_BY(mutex) = false;  // somebody receives into the sum
-    int summed ABSL_GUARDED_BY(mutex) = 0;        // gradients in the sum
+    bool claimed ABSL_GUARDED_BY(mutex) = false;  // a gradient is received into the sum
+    int summed ABSL_GUARDED_BY(mutex) = 0;        // number of gradients in the sum
     int64_t updates ABSL_GUARDED_BY(mutex) = 0;
   };
 
@@ -58,7 +58,7 @@ class RawShard {
   absl::Status Allocate(int shard);
   // Accepts one connection for each worker.
   void AcceptAll();
-  // Receive gradients, and send replies, until the connection ends.
+  // These threads receive gradients and send replies until the connection ends.
   void ReceiveLoop(Connection* connection);
   void SendLoop(Connection* connection);
   absl::Status ReceiveGradient(Connection* connection);
@@ -70,7 +70,7 @@ class RawShard {
   std::vector<Gather> gathers_;  // by chunk id
   RawSocket listener_;
   std::string address_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // made before the first thread
+  std::vector<std::unique_ptr<Connection>> connections_;  // constant once threads run
   std::thread accepter_;
 };
 

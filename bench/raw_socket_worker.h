@@ -13,16 +13,17 @@
 
 namespace ps {
 
-// The baseline's worker: what Exchange does, with one blocking connection to each shard, a
-// thread that sends and one that receives on each. Used by one thread.
+// The baseline's worker. It does what Exchange does, with one blocking connection to each shard, on
+// which one thread sends and another receives. Used by one thread.
 class RawWorker {
  public:
-  // `config` must outlive the worker. Errors: those of RawSocket::Connect.
+  // Connects to all shards. `config` must outlive the worker. Errors: those of RawSocket::Connect.
   static absl::StatusOr<std::unique_ptr<RawWorker>> Connect(
       const Config* config, const std::vector<std::string>& addresses, int socket_buffer_bytes);
 
-  // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks
-  // straight into `parameters`. Blocks. Errors: the first of a connection.
+  // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks directly
+  // into `parameters`. Blocks until all have arrived.
+  // Errors: that of the first shard whose connection failed.
   absl::Status PushPull(absl::Span<const float> gradients, absl::Span<float> parameters);
 
  private:

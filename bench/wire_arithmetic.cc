@@ -11,20 +11,21 @@
 namespace ps {
 namespace {
 
-// The element at `index` of a worker's buffer, for rank 0; rank r has r + 1 times as much.
+// Returns the gradient's element at `index` of the buffer of rank 0. That of rank r is r + 1 times
+// as large.
 float BaseGradient(uint32_t index) {
   const uint32_t mixed = (index * 2654435761u) >> 24;  // 0 to 255
   return static_cast<float>(static_cast<int>(mixed) - 128) * (1.0f / 4096);
 }
 
-// By how much a parameter of about `value` may differ after `iterations` updates with a mean of
-// gradients of about `gradient`, each rounded on its way, and rounded itself when it comes back.
+// Returns by how much a parameter of about `value` may be off after `iterations` updates with a
+// mean gradient of about `gradient`, if gradients and parameters are rounded when they are sent.
 double Tolerance(const Config& config, int64_t iterations, double value, double gradient) {
   const ExchangeConfig& exchange = config.proto().exchange();
   double tolerance = 0;
   if (const HalfWidth* half = HalfWidthOf(exchange.gradient_encoding())) {
     const double of_mean = half->relative_error * std::abs(gradient) + half->absolute_error;
-    // Other gradients are other roundings of each float32 update.
+    // The second term is for the float32 update itself, whose rounding depends on the gradient.
     const double of_update =
         config.proto().optimizer().learning_rate() * of_mean + 0x1p-23 * std::abs(value);
     tolerance += static_cast<double>(iterations) * of_update;

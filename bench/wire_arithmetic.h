@@ -9,15 +9,15 @@
 
 namespace ps {
 
-// The gradient that worker `rank` pushes at every iteration, in a worker's layout. Its
-// elements are small multiples of a power of two: added up over the workers they are exact
-// in any order, so that the result does not depend on who comes first.
+// Writes the gradient that worker `rank` pushes in every iteration, in a worker's layout. Its
+// elements are small multiples of a power of two, so their sum over the workers is exact and does
+// not depend on the order in which gradients arrive.
 void FillWireGradient(int rank, absl::Span<float> gradient);
 
-// Compares every parameter with what SGD makes of the initial values in `iterations`
-// updates with the mean of these gradients, computed here anew: to the bit, or, where the
-// exchange is not in FLOAT32, within the bounds of its rounding (common/half_width.h).
-// Errors: DATA_LOSS naming the first element that differs, with both values.
+// Checks every parameter against its value after `iterations` updates by SGD with the mean of these
+// gradients, which is computed here independently. Values must be equal, or, if the exchange is not
+// in FLOAT32, within the bounds of its rounding (common/half_width.h).
+// Errors: DATA_LOSS, which names the first element that differs and both values.
 absl::Status VerifyParameters(const Config& config, int64_t iterations,
                               absl::Span<const float> parameters);
 

@@ -11,7 +11,7 @@
 namespace ps {
 namespace {
 
-// The numbers that a process has answered with.
+// Parses an answer that must consist of `count` numbers.
 absl::StatusOr<std::vector<double>> Numbers(const absl::StatusOr<std::vector<std::string>>& words,
                                             size_t count) {
   if (!words.ok()) return words.status();

@@ -16,53 +16,55 @@ namespace ps {
 inline constexpr char kPsSystem[] = "ps";
 inline constexpr char kRawSystem[] = "raw";
 
-// What is measured: a system in a layout of processes.
+// A system and a layout of its processes, which are measured together.
 struct WireLayout {
   std::string system = kPsSystem;
   std::string model;      // ModelSpec, text format
-  std::string transport;  // "tcp", "unix" or "shared": headers by TCP, data in memory of both
+  std::string transport;  // "tcp", "unix", or "shared" for headers by TCP and data in shared memory
   int workers = 1;
   int shards = 1;
-  std::vector<std::string> limits;  // "connections: 4", for the config's limits
-  Encoding encoding = FLOAT32;      // of both directions; ps only
+  std::vector<std::string> limits;  // fields of the config's `limits`, as in "connections: 4"
+  Encoding encoding = FLOAT32;      // in both directions; ps only
   int socket_buffer_bytes = 0;      // raw only
 };
 
-// The layout's ClusterConfig, text format, with a socket in `folder`, or port 0, for each shard.
+// Returns the layout's ClusterConfig in text format. Each shard has a socket in `folder` or port 0.
 std::string WireConfig(const WireLayout& layout, const std::string& folder);
 
-// What a stretch of iterations took.
+// The cost of a number of consecutive iterations.
 struct WireWindow {
   double seconds = 0;      // from the first worker's start to the last one's end
   double cpu_seconds = 0;  // user and system, of all processes together
 };
 
 struct WireLatency {
-  double p50_seconds = 0, p99_seconds = 0;            // of a push-pull
-  double call_p50_seconds = 0, call_p99_seconds = 0;  // of an empty unary call
+  double p50_seconds = 0, p99_seconds = 0;            // one push-pull
+  double call_p50_seconds = 0, call_p99_seconds = 0;  // one empty unary call
 };
 
-// In bytes, the largest process of each kind.
+// Resident memory in bytes. Each figure is the largest of all shards or all workers.
 struct WireMemory {
-  int64_t shard = 0;     // resident
-  int64_t worker = 0;    // resident, beyond the two buffers
-  int64_t exchange = 0;  // of a worker: what was added since before it connected
+  int64_t shard = 0;
+  int64_t worker = 0;    // without the two buffers for gradients and parameters
+  int64_t exchange = 0;  // the growth of a worker since just before it connected
 };
 
-// The running processes of one system. Ends them when destroyed. Used by one thread.
-// Errors of all methods: see WireProcess::Expect.
+// The running processes of one system, which the destructor ends. Used by one thread. All methods
+// return the errors of WireProcess::Expect.
 class WireCluster {
  public:
-  // Returns when every worker is connected. `folder` is for unix sockets.
+  // Starts all processes and returns when every worker is connected. Unix sockets are made in
+  // `folder`.
   static absl::StatusOr<std::unique_ptr<WireCluster>> Start(const WireLayout& layout,
                                                             const std::string& folder,
                                                             const Interrupts* interrupts);
 
-  // `iterations` push-pulls of all workers at once.
+  // Has all workers do `iterations` push-pulls at the same time.
   absl::StatusOr<WireWindow> Run(int iterations);
-  // Has every worker compare its parameters with what the iterations so far must give.
+  // Has every worker check its parameters against what the iterations so far must give.
   absl::Status Verify();
-  // Of one worker and one shard.
+  // Has the worker of rank 0 time `count` push-pulls and as many empty calls to shard 0.
+  // REQUIRES: one worker and one shard.
   absl::StatusOr<WireLatency> MeasureLatency(int count);
   absl::StatusOr<WireMemory> Memory() const;
 
@@ -78,8 +80,8 @@ class WireCluster {
   std::string config_;
   std::vector<std::unique_ptr<WireProcess>> shards_;
   std::vector<std::unique_ptr<WireProcess>> workers_;
-  std::vector<int64_t> resident_before_;  // by rank: with both buffers, before connecting
-  int64_t buffers_bytes_ = 0;             // of a worker's gradients and parameters
+  std::vector<int64_t> resident_before_;  // by rank, with both buffers and before connecting
+  int64_t buffers_bytes_ = 0;             // size of a worker's gradients and parameters
 };
 
 }  // namespace ps

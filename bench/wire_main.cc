@@ -1,4 +1,5 @@
-// wire: how fast gradients and parameters travel, beside raw sockets that do the same work.
+// wire measures how fast gradients and parameters are exchanged, compared with raw sockets that do
+// the same work.
 
 #include <cstdio>
 #include <filesystem>
@@ -20,7 +21,7 @@
 namespace {
 
 constexpr char kUsage[] =
-    "wire: push-pull of a whole model between real processes, this system and raw sockets in\n"
+    "wire: exchanges a whole model between real processes, by Evenshard and by raw sockets in\n"
     "turn. Verifies what both compute, then measures goodput, CPU time, latency and memory.\n"
     "Lists are separated by commas. Exit code: 0, 1 after a failure, 2 for a wrong command line.";
 
@@ -37,7 +38,7 @@ struct CommandLine {
   ps::WireRole role;
 };
 
-// A folder for sockets, removed in the end.
+// A temporary folder for sockets, which the destructor removes.
 class SocketFolder {
  public:
   SocketFolder() {
@@ -48,14 +49,14 @@ class SocketFolder {
     std::error_code ignored;
     if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
   }
-  // Empty where there is none.
+  // The path is empty if the folder could not be made.
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
 };
 
-// "1,2,4"; empty: `otherwise`.
+// Parses a list such as "1,2,4". An empty text gives `otherwise`.
 absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text,
                                         const std::vector<int>& otherwise) {
   if (text.empty()) return otherwise;
@@ -144,18 +145,27 @@ int main(int argc, char** argv) {
   const std::vector<ps::Flag> flags = {
       {.name = "quick",
        .value = "",
-       .help = "in less than 50 s: 1 worker, 1 shard",
+       .help = "takes less than 50 s, with 1 worker and 1 shard",
        .target = &command.quick},
-      {.name = "format", .value = "FORMAT", .help = "table or json", .target = &command.format},
-      {.name = "workers", .value = "LIST", .help = "default 1,2,4,8", .target = &command.workers},
-      {.name = "shards", .value = "LIST", .help = "default 1,2,4", .target = &command.shards},
+      {.name = "format",
+       .value = "FORMAT",
+       .help = "table (default) or json",
+       .target = &command.format},
+      {.name = "workers",
+       .value = "LIST",
+       .help = "numbers of workers; default 1,2,4,8 (--quick: 1)",
+       .target = &command.workers},
+      {.name = "shards",
+       .value = "LIST",
+       .help = "numbers of shards; default 1,2,4 (--quick: 1)",
+       .target = &command.shards},
       {.name = "transports",
        .value = "LIST",
-       .help = "of tcp, unix and shared; default all",
+       .help = "some of tcp, unix and shared; default all",
        .target = &command.transports},
       {.name = "repeat",
        .value = "N",
-       .help = "windows of each system; default 5",
+       .help = "windows of each system; default 5 (--quick: 3)",
        .target = &command.repeat},
       {.name = "model",
        .value = "NAME",
@@ -163,24 +173,33 @@ int main(int argc, char** argv) {
        .target = &command.model},
       {.name = "encoding",
        .value = "ENCODING",
-       .help = "float32, float16 or bfloat16: how this system's gradients and parameters travel; "
-               "the raw sockets' are float32",
+       .help = "float32 (default), float16 or bfloat16, for Evenshard's gradients and parameters; "
+               "raw sockets always send float32",
        .target = &command.encoding},
       {.name = "limit",
        .value = "\"FIELD: VALUE\"",
-       .help = "sets a field of this system's `limits`, as \"connections: 4\"; repeatable",
+       .help = "sets a field of Evenshard's `limits`, as in \"connections: 4\"; repeatable",
        .target = &command.limits},
       {.name = "role",
        .value = "ROLE",
-       .help = "what the program gives itself: it is one process of a system; and so the others",
+       .help = "shard or worker; the program sets this and the flags below for its own processes",
        .target = &role.role},
       {.name = "system", .value = "SYSTEM", .help = "ps or raw", .target = &role.system},
-      {.name = "index", .value = "I", .help = "shard or rank", .target = &role.index},
-      {.name = "config", .value = "TEXT", .help = "of the cluster", .target = &role.config},
-      {.name = "addresses", .value = "LIST", .help = "of shards", .target = &role.addresses},
+      {.name = "index",
+       .value = "I",
+       .help = "number of the shard or rank of the worker",
+       .target = &role.index},
+      {.name = "config",
+       .value = "TEXT",
+       .help = "ClusterConfig of the cluster",
+       .target = &role.config},
+      {.name = "addresses",
+       .value = "LIST",
+       .help = "addresses of the shards",
+       .target = &role.addresses},
       {.name = "socket-buffer",
        .value = "BYTES",
-       .help = "of raw sockets",
+       .help = "buffer size of raw sockets",
        .target = &role.socket_buffer_bytes},
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);

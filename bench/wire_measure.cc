@@ -16,11 +16,11 @@
 namespace ps {
 namespace {
 
-// The kernel's and the program's share of a process, for the estimate of memory: what was
-// seen at most, and room for socket buffers.
+// An estimate of the memory that a process takes besides its tensors: the most that was observed,
+// with room for socket buffers.
 constexpr int64_t kProcessBytes = 256 << 20;
 
-// MemAvailable, of /proc/meminfo.
+// Returns MemAvailable of /proc/meminfo.
 int64_t AvailableBytes() {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -52,7 +52,7 @@ class Measurement {
     }
     const size_t layouts = options_.workers.size() * options_.shards.size();
     for (size_t layout = 0; layout < layouts; ++layout) {
-      std::vector<GoodputResult*> results;  // of a layout over each transport
+      std::vector<GoodputResult*> results;  // one layout over each transport
       for (size_t i = layout; i < results_.goodput.size(); i += layouts) {
         if (results_.goodput[i].skipped.empty()) results.push_back(&results_.goodput[i]);
       }
@@ -68,13 +68,13 @@ class Measurement {
   }
 
  private:
-  // A running cluster and how many iterations fill a window of it.
+  // A running cluster, and the number of iterations that fill a window.
   struct Measured {
     std::unique_ptr<WireCluster> cluster;
     int iterations = 1;
   };
 
-  // One worker and one shard.
+  // Returns a layout of the model with one worker and one shard.
   WireLayout ModelLayout(const std::string& transport) const {
     WireLayout layout;
     layout.model = absl::StrCat("builtin: \"", options_.model, "\"");
@@ -84,14 +84,14 @@ class Measurement {
 
   static void Tell(const std::string& what) { std::fprintf(stderr, "%s\n", what.c_str()); }
 
-  // Starts the cluster, runs the iterations that are not counted, and verifies them.
+  // Starts the cluster, runs iterations that are not counted, and verifies their result.
   absl::StatusOr<Measured> Prepare(const WireLayout& layout) {
     Measured measured;
     absl::StatusOr<std::unique_ptr<WireCluster>> started =
         WireCluster::Start(layout, folder_, interrupts_);
     if (!started.ok()) return started.status();
     measured.cluster = *std::move(started);
-    absl::StatusOr<WireWindow> window = measured.cluster->Run(1);  // takes memory, opens windows
+    absl::StatusOr<WireWindow> window = measured.cluster->Run(1);  // warms memory and TCP up
     if (window.ok()) window = measured.cluster->Run(1);
     if (!window.ok()) return window.status();
     if (absl::Status verified = measured.cluster->Verify(); !verified.ok()) return verified;
@@ -111,7 +111,7 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  // What is to be measured, or why it cannot be.
+  // Returns a result without samples for what is to be measured, or with the reason to skip it.
   GoodputResult Goodput(const std::string& transport, int workers, int shards,
                         const RawCandidate& best) const {
     GoodputResult result;
@@ -127,7 +127,7 @@ class Measurement {
     }
     for (int shard = 0; shard < shards; ++shard) {
       const int64_t parameters = config->plan().shard_parameters(shard) * 4;
-      // Where memory is shared it has mapped each worker's gradients and parameters.
+      // A shard that shares memory has mapped each worker's gradients and parameters.
       const int shared = transport == "shared" ? 2 * workers : 0;
       result.shard_needs_bytes =
           std::max(result.shard_needs_bytes, ((workers > 1 ? 2 : 1) + shared) * parameters);
@@ -142,26 +142,26 @@ class Measurement {
     return result;
   }
 
-  // What the processes of a layout take.
+  // Estimates the memory of all processes of a layout.
   int64_t NeedsBytes(const WireLayout& layout) const {
     return 2 * (layout.workers + 1) * parameters_ * int64_t{sizeof(float)} +
            (layout.workers + layout.shards) * kProcessBytes;
   }
 
-  // A system in a layout, and where its windows go.
+  // A system in a layout, and where the samples of its windows go.
   struct Turn {
     WireLayout layout;
     GoodputSamples* samples;
   };
 
-  // The layout for this system, with what the command line sets.
+  // Returns the layout for ps, with the settings of the command line.
   WireLayout OfPs(WireLayout layout) const {
     layout.limits = options_.limits;
     layout.encoding = options_.encoding;
     return layout;
   }
 
-  // The layout for the raw baseline.
+  // Returns the layout for the raw baseline.
   static WireLayout OfRaw(WireLayout layout, int64_t chunk_bytes, int socket_buffer_bytes) {
     layout.system = kRawSystem;
     layout.limits = {absl::StrCat("chunk_bytes: ", chunk_bytes)};
@@ -175,7 +175,7 @@ class Measurement {
     return needs < AvailableBytes();
   }
 
-  // Of a layout over one or more transports.
+  // Measures one layout, over one or more transports.
   absl::Status MeasureGoodput(const std::vector<GoodputResult*>& results) {
     std::vector<Turn> turns;
     for (GoodputResult* result : results) {
@@ -197,7 +197,8 @@ class Measurement {
     return SampleInTurn(turns, options_.repeat);
   }
 
-  // All systems stay up where memory allows; otherwise each is started for each window.
+  // Samples `windows` windows of each system in turn. All systems stay up if memory permits;
+  // otherwise each is started anew for each window.
   absl::Status SampleInTurn(const std::vector<Turn>& turns, int windows) {
     const bool side_by_side = SideBySide(turns);
     std::string names;
@@ -235,7 +236,7 @@ class Measurement {
                            layout.shards);
   }
 
-  // Tries sizes of chunks and of the kernel's buffers in turn, with one worker and one shard.
+  // Tries all sizes of chunks and of the kernel's buffers in turn, with one worker and one shard.
   absl::StatusOr<RawCandidate> FindRawBest(const std::string& transport) {
     std::vector<RawCandidate> candidates;
     for (const int64_t chunk_bytes : options_.raw_chunk_bytes) {
@@ -262,7 +263,7 @@ class Measurement {
     return best;
   }
 
-  // Of a model of width x width parameters in one tensor.
+  // Measures the latency of a model with one tensor of width x width parameters.
   absl::Status MeasureLatency(const std::string& transport, int64_t width) {
     const int64_t bytes = EncodedBytes(options_.encoding, width * width);
     Tell(absl::StrCat(transport, ": latency of ", bytes, " bytes"));
@@ -284,7 +285,7 @@ class Measurement {
   const WireOptions& options_;
   const std::string& folder_;
   const Interrupts* const interrupts_;
-  int64_t parameters_ = 0;  // of the model
+  int64_t parameters_ = 0;  // elements of the model
   WireResults results_;
 };
 

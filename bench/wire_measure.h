@@ -10,41 +10,41 @@
 
 namespace ps {
 
-// What to measure, from the command line.
+// What to measure, as given on the command line.
 struct WireOptions {
   std::string model = "vgg16";
   std::vector<int> workers;
   std::vector<int> shards;
   std::vector<std::string> transports;
-  std::vector<std::string> limits;  // of this system: fields of the config's `limits`
-  Encoding encoding = FLOAT32;      // of this system; the raw baseline's is always FLOAT32
-  int repeat = 5;                   // windows of each system
-  double window_seconds = 1;        // at least so long, and at least one iteration
+  std::vector<std::string> limits;  // fields of the config's `limits`; ps only
+  Encoding encoding = FLOAT32;      // ps only; the raw baseline always sends FLOAT32
+  int repeat = 5;                   // windows per system
+  double window_seconds = 1;        // shortest length of a window, which has one iteration at least
   int latency_count = 1000;
-  // What is tried for the raw baseline, in every combination. 0: the kernel sizes its buffers.
+  // Every combination of these is tried for the raw baseline. With 0 the kernel sizes its buffers.
   std::vector<int64_t> raw_chunk_bytes = {256 << 10, 1 << 20, 4 << 20};
   std::vector<int> raw_socket_buffer_bytes = {0, 1 << 20};
 };
 
-// One layout, both systems; a sample per window.
+// The results of one system in one layout, with one sample per window.
 struct GoodputSamples {
-  std::vector<double> goodput;     // bytes of gradient in and of parameters out, per second
-  std::vector<double> cpu_per_gb;  // CPU seconds per 10^9 bytes moved
+  std::vector<double> goodput;     // bytes of gradients and parameters per second
+  std::vector<double> cpu_per_gb;  // CPU seconds of all processes per 10^9 bytes
   std::vector<double> iteration_seconds;
-  int64_t bytes_per_iteration = 0;  // moved by all workers, both directions, as encoded
+  int64_t bytes_per_iteration = 0;  // all workers, both directions, as encoded
   WireMemory memory;
 };
 struct GoodputResult {
   WireLayout layout;
   GoodputSamples ps;
   GoodputSamples raw;
-  // Of the raw baseline: the fastest of what was tried.
+  // The fastest settings of the raw baseline.
   int64_t raw_chunk_bytes = 0;
   int raw_socket_buffer_bytes = 0;
-  // What a shard must have: the largest one's parameters, sums and optimizer state, and what it
-  // shares of the workers' memory.
+  // The memory that the largest shard cannot do without: its parameters and sums, and the workers'
+  // memory that it shares.
   int64_t shard_needs_bytes = 0;
-  std::string skipped;  // why there are no samples
+  std::string skipped;  // why there are no samples; empty if there are
 };
 
 struct LatencyResult {
@@ -53,7 +53,7 @@ struct LatencyResult {
   WireLatency latency;
 };
 
-// What was tried to find the raw baseline's best.
+// One combination of settings that was tried for the raw baseline.
 struct RawCandidate {
   std::string transport;
   int64_t chunk_bytes = 0;
@@ -64,15 +64,16 @@ struct RawCandidate {
 struct WireResults {
   std::vector<RawCandidate> candidates;
   std::vector<GoodputResult> goodput;
-  // This system with 1 worker and 1 shard over TCP, in turn with 8 workers and 1 shard.
+  // Samples of ps with 1 worker and 1 shard over TCP, taken in turn with 8 workers and 1 shard.
   GoodputSamples one_beside_eight;
   std::vector<LatencyResult> latency;
 };
 
-// Measures everything, telling on standard error what it does. Each layout is first verified
-// in both systems, then measured in turn: ps, raw, ps, raw, ... with the transports in turn as
-// well where memory allows, since a shared machine is not as fast from one minute to the next.
-// Errors: those of WireCluster; the first ends all.
+// Measures everything and reports its progress on standard error. The results of each layout are
+// verified in both systems before they are measured in turn: ps, raw, ps, raw, ... The transports
+// take turns as well if memory permits, because the speed of a shared machine changes from minute
+// to minute. Unix sockets are made in `folder`.
+// Errors: the first error of a WireCluster, which ends the measurement.
 absl::StatusOr<WireResults> MeasureWire(const WireOptions& options, const std::string& folder,
                                         const Interrupts* interrupts);
 

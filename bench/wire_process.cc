@@ -20,10 +20,10 @@
 namespace ps {
 namespace {
 
-// Longer than any step of the largest layout takes on a slow machine.
+// No step of the largest layout takes this long, even on a slow machine.
 constexpr int kPatienceMilliseconds = 300 * 1000;
 
-// How long a process that has nothing to do any more may take to end.
+// The time that an idle process may take to end.
 constexpr int kEndMilliseconds = 10 * 1000;
 
 sigset_t InterruptSignals() {
@@ -34,7 +34,7 @@ sigset_t InterruptSignals() {
   return signals;
 }
 
-// Takes the first line off `received`; false where it has none.
+// Moves the first line of `received` to `line`. Returns false if there is no complete line.
 bool TakeLine(std::string* received, std::string* line) {
   const size_t end = received->find('\n');
   if (end == std::string::npos) return false;
@@ -43,7 +43,7 @@ bool TakeLine(std::string* received, std::string* line) {
   return true;
 }
 
-// Appends what can be read; false at the end.
+// Appends what can be read. Returns false at the end of the input.
 bool ReadMore(int fd, std::string* received) {
   char buffer[4096];
   const ssize_t size = read(fd, buffer, sizeof(buffer));
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<WireProcess>> WireProcess::Start(
   if (pid == 0) {
     const sigset_t signals = InterruptSignals();
     sigprocmask(SIG_UNBLOCK, &signals, nullptr);
-    // Standard output is the report's.
+    // The process writes to standard error, because standard output is for the report.
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent &&
         dup2(sockets[1], STDIN_FILENO) >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) {
       execv(program.c_str(), argv.data());
@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<WireProcess>> WireProcess::Start(
 }
 
 WireProcess::~WireProcess() {
-  shutdown(control_, SHUT_WR);  // a process that waits for a command ends
+  shutdown(control_, SHUT_WR);  // the process ends at its next wait for a command
   pollfd fds[] = {{control_, POLLIN, 0}, {interrupts_->fd(), POLLIN, 0}};
   poll(fds, 2, kEndMilliseconds);
   kill(pid_, SIGKILL);
@@ -171,7 +171,7 @@ std::vector<std::string> WireControl::NextCommand() {
 
 void WireControl::Answer(absl::string_view line) {
   const std::string whole = absl::StrCat(line, "\n");
-  // A benchmark that is gone needs no answer, and NextCommand will find out.
+  // If the benchmark has ended it needs no answer, and NextCommand will notice.
   (void)!write(STDIN_FILENO, whole.data(), whole.size());
 }
 

@@ -15,11 +15,12 @@
 
 namespace ps {
 
-// Memory of a process that is in RAM. Errors: the system's, where it has ended.
+// Returns the bytes of a process's memory that are in RAM. Errors: NOT_FOUND if it has ended.
 absl::StatusOr<int64_t> ResidentBytes(pid_t pid);
 
-// Holds SIGINT and SIGTERM back, so that the benchmark can end what it has started. Made
-// once, before anything else; `fd` becomes readable when one of them has come.
+// Blocks SIGINT and SIGTERM, so that the benchmark can first end the processes that it started.
+// `fd` becomes readable when one of these signals has arrived. Create one instance, before any
+// thread or process.
 class Interrupts {
  public:
   Interrupts();
@@ -33,14 +34,13 @@ class Interrupts {
   int fd_ = -1;
 };
 
-// One process of the system under test: this program once more, with other flags. It gets
-// its commands, and answers them, a line each, through its standard input, which is a
-// socket. Asked to end, killed if need be, and reaped in the end; the kernel kills it should
-// this process be killed.
-// Used by the one thread of this process.
+// One process of the system under test, which runs this program with other flags. Its standard
+// input is a socket, over which it receives commands and sends answers, one line each. The
+// destructor asks the process to end, kills it if it does not, and reaps it. The kernel kills it if
+// the thread that started it dies. Used by that thread only.
 class WireProcess {
  public:
-  // `name` is for errors: "worker 0 of ps". `interrupts` must outlive the process.
+  // `name` appears in errors, as in "worker 0 of ps". `interrupts` must outlive the process.
   static absl::StatusOr<std::unique_ptr<WireProcess>> Start(
       const std::string& name, const std::vector<std::string>& arguments,
       const Interrupts* interrupts);
@@ -50,12 +50,12 @@ class WireProcess {
 
   absl::Status Send(absl::string_view command);
 
-  // The words of the next line, which must begin with `word`; without it.
-  // Errors: CANCELLED after SIGINT or SIGTERM; INTERNAL where the process has ended or said
-  // something else; DEADLINE_EXCEEDED.
+  // Waits for the next line, which must begin with `word`, and returns the words after it.
+  // Errors: CANCELLED after SIGINT or SIGTERM; INTERNAL if the process has ended or answered
+  // something else; DEADLINE_EXCEEDED after 300 s.
   absl::StatusOr<std::vector<std::string>> Expect(absl::string_view word);
 
-  // Of the process so far, user and system.
+  // The user and system time that the process has used so far.
   absl::StatusOr<absl::Duration> CpuTime() const;
   absl::StatusOr<int64_t> Resident() const { return ResidentBytes(pid_); }
 
@@ -67,13 +67,13 @@ class WireProcess {
   const pid_t pid_;
   const int control_;
   const Interrupts* const interrupts_;
-  std::string received_;  // after the last whole line
+  std::string received_;  // bytes after the last complete line
 };
 
-// Standard input of such a process. Used by one thread.
+// The other end of the socket, in the process that was started. Used by one thread.
 class WireControl {
  public:
-  // The words of the next command; empty when there is none any more.
+  // Waits for the next command and returns its words, or no words after the last command.
   std::vector<std::string> NextCommand();
   void Answer(absl::string_view line);
 

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 double Median(const std::vector<double>& values) { return Quantile(values, 0.5); }
 
-// "3.21 (3.10-3.40)", in units of `unit`.
+// Formats median, minimum and maximum as "3.21 (3.10-3.40)", in units of `unit`.
 std::string Spread(const std::vector<double>& values, double unit) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return absl::StrFormat("%.2f (%.2f-%.2f)", Median(values) / unit, *low / unit, *high / unit);
@@ -33,7 +33,8 @@ Json SpreadJson(const std::vector<double>& values) {
   return {{"median", Median(values)}, {"min", *low}, {"max", *high}, {"windows", values.size()}};
 }
 
-// Window by window, so that what else the machine does weighs on both sides alike.
+// Returns the median of the ratios window by window, so that the machine's other load weighs on
+// both sides alike.
 double MedianRatio(const std::vector<double>& over, const std::vector<double>& under) {
   std::vector<double> ratios;
   for (size_t i = 0; i < over.size(); ++i) ratios.push_back(over[i] / under[i]);
@@ -86,7 +87,7 @@ Json Headline(const WireResults& results) {
     headline["smallest_push_pull_over_empty_call"] =
         smallest.p50_seconds / smallest.call_p50_seconds;
   }
-  // Of the layout with the most workers that was measured.
+  // The figures of memory are those of the measured layout with the most workers.
   const GoodputResult* most = nullptr;
   for (const GoodputResult& result : results.goodput) {
     if (!result.skipped.empty()) continue;

@@ -7,23 +7,23 @@
 
 namespace ps {
 
-// Where and how the results came about: processor, memory, kernel, load, date and command.
+// Where, when and how the results were measured.
 struct WireOrigin {
-  std::string machine;
+  std::string machine;  // processor and memory
   std::string kernel;
-  std::string load;
+  std::string load;  // averages over 1, 5 and 15 minutes
   std::string date;
   std::string command;
 };
 
-// Of this machine, now.
+// Describes this machine at this moment, and the command line.
 WireOrigin DescribeOrigin(int argc, const char* const* argv);
 
-// For people: medians, with the smallest and the largest window behind them.
+// Returns tables for people to read: medians, with the smallest and the largest window.
 std::string WireTable(const WireOrigin& origin, const WireResults& results);
 
-// One JSON object: `origin`, `headline`, `goodput`, `latency`, `raw_candidates`. A figure of
-// the headline is there where the layouts that it needs were measured.
+// Returns one JSON object with `origin`, `headline`, `goodput`, `latency` and `raw_candidates`. The
+// headline has only the figures for which the layouts were measured.
 std::string WireJson(const WireOrigin& origin, const WireResults& results);
 
 }  // namespace ps

@@ -29,7 +29,7 @@
 namespace ps {
 namespace {
 
-// Serves until the control socket ends; `shard` is a running Server or RawShard.
+// Keeps a shard that listens on `address` running until the control socket ends.
 absl::Status Serve(const std::string& address) {
   WireControl control;
   control.Answer(absl::StrCat("listening ", address));
@@ -157,7 +157,7 @@ class Worker {
   WireControl control_;
   Exchange::Buffers buffers_;
   int64_t iteration_ = 0;
-  // One of the two. Declared after the buffers, which it uses to its end.
+  // One of these is set. They are declared after the buffers, which they use to their end.
   std::unique_ptr<RawWorker> raw_;
   std::unique_ptr<Exchange> exchange_;
 };

@@ -10,12 +10,12 @@
 namespace ps {
 namespace {
 
-// Protocol Buffers' wire types; the two of groups are not written by proto3.
+// The wire types of Protocol Buffers, without the two for groups, which proto3 does not have.
 enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 constexpr uint32_t kDataField = 15;
 
-// Bytes that generated code reads for them at most, though numbers may have 10.
+// Generated code accepts at most this many bytes for a tag or a length; other numbers may have 10.
 constexpr int kLongestTagOrLength = 5;
 
 constexpr uint32_t Tag(uint32_t field, WireType type) { return field << 3 | type; }
@@ -57,7 +57,7 @@ class HeaderWriter {
 
 namespace {
 
-// Reads a message that lies in pieces.
+// Reads the fields of a message that lies in pieces.
 class MessageReader {
  public:
   explicit MessageReader(const Segments& message)
@@ -65,13 +65,13 @@ class MessageReader {
 
   bool AtEnd() const { return left_ == 0; }
 
-  // A number of at most `longest` bytes, 7 bits in each.
+  // Reads a number of at most `longest` bytes with 7 bits in each.
   absl::StatusOr<uint64_t> Varint(int longest = 10) {
     uint64_t value = 0;
     for (int i = 0; i < longest; ++i) {
       if (AtEnd()) return Malformed("ends inside a number");
       const uint64_t byte = Byte();
-      // Generated code drops the bits beyond the 64th too.
+      // Bits beyond the 64th are dropped, as generated code does.
       value |= (byte & 0x7f) << (7 * i);
       if (byte < 0x80) return value;
     }
@@ -81,7 +81,7 @@ class MessageReader {
   absl::StatusOr<uint32_t> FieldTag() {
     const absl::StatusOr<uint64_t> number = Varint(kLongestTagOrLength);
     if (!number.ok()) return number.status();
-    const uint32_t tag = static_cast<uint32_t>(*number);  // as generated code cuts it
+    const uint32_t tag = static_cast<uint32_t>(*number);  // truncated as in generated code
     if (tag >> 3 == 0) return Malformed("has an impossible field number");
     return tag;
   }
@@ -93,7 +93,7 @@ class MessageReader {
     return value;
   }
 
-  // The bytes of a length-delimited field; `bytes` may be null to skip them.
+  // Reads the bytes of a length-delimited field, or skips them if `bytes` is null.
   absl::Status Bytes(Segments* bytes) {
     const absl::StatusOr<uint64_t> length = Varint(kLongestTagOrLength);
     if (!length.ok()) return length.status();
@@ -154,8 +154,8 @@ class MessageReader {
   size_t left_;
 };
 
-// Calls `set(tag, reader)` for each field; it returns an error, or false for a field
-// that it does not know (by number or by wire type).
+// Calls `set(tag, reader)` for each field. `set` returns an error, or false for a field whose
+// number or wire type it does not know.
 template <typename Set>
 absl::Status ForEachField(const Segments& message, Set set) {
   MessageReader reader(message);

@@ -11,14 +11,14 @@
 #include "absl/types/span.h"
 #include "common/unaligned.h"
 
-// The wire form of GradientChunk and ParameterChunk (proto/parameter_server.proto)
-// without the generated code, which would copy the tensor bytes. Everything up to the
-// first byte of `data` is encoded into a small buffer; the tensor's own memory follows.
-// Decoding yields views of the received pieces. The bytes are those of generated code.
+// Encodes and decodes GradientChunk and ParameterChunk (proto/parameter_server.proto) without the
+// generated code, which would copy the tensor bytes. The bytes on the wire are the same. Everything
+// up to the first byte of `data` is encoded into a small buffer, and the tensor's own memory
+// follows it. Decoding returns views of the received pieces.
 
 namespace ps {
 
-// A byte string in pieces of any length, as received.
+// A byte string that lies in pieces of any length, as gRPC receives it.
 using Segments = std::vector<absl::Span<const char>>;
 
 size_t SegmentsSize(const Segments& segments);
@@ -31,7 +31,7 @@ struct GradientHeader {
   uint32_t chunk = 0;
   uint64_t base_version = 0;
   bool skip = false;
-  int32_t encoding = 0;  // an Encoding, or whatever number was received
+  int32_t encoding = 0;  // an Encoding, or an unknown number as received
   bool hold = false;
 };
 
@@ -40,11 +40,11 @@ struct ParameterHeader {
   uint64_t iteration = 0;
   uint32_t chunk = 0;
   uint64_t version = 0;
-  int32_t encoding = 0;  // as GradientHeader's
+  int32_t encoding = 0;  // see GradientHeader
 };
 
-// The encoded fields and the tag and length of `data`: at most 69 bytes, of a GradientHeader
-// whose numbers are all as long as can be.
+// The encoded fields of a header, followed by the tag and length of `data`. The longest is a
+// GradientHeader in which every number has its greatest length: 69 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data(); }
@@ -56,26 +56,28 @@ class EncodedHeader {
   size_t size_ = 0;
 };
 
-// To be followed by exactly `data_bytes` bytes of elements, little-endian.
+// Encodes a header. The caller must send exactly `data_bytes` bytes of elements after it,
+// little-endian.
 EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes);
 EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes);
 
-// What a message holds. `data` points into the message.
+// A decoded message. `data` points into the received message, which must outlive it.
 template <typename Header>
 struct Decoded {
   Header header;
   Segments data;
 };
 
-// Accepts every message that generated code accepts, with the same result: fields in any
-// order, repeated (the last one counts), unknown ones (skipped).
-// Errors: INVALID_ARGUMENT saying at which byte the message is malformed.
+// Decode a message with the result that generated code gives: fields may come in any order, the
+// last of a repeated field counts, and unknown fields are skipped. Groups, which proto3 does not
+// have, are refused.
+// Errors: INVALID_ARGUMENT, which says at which byte the message is malformed.
 absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& message);
 absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& message);
 
-// Calls `run(first, bytes, count)` for the elements of `kBytes` bytes in `segments`, in order:
-// `count` of them from element `first` on, at an address of any alignment. An element that
-// straddles a border between pieces is put together and passed alone.
+// Calls `run(first, bytes, count)` for the elements in `segments`, in order. Elements have `kBytes`
+// bytes. A run is `count` elements from index `first` on, at an address of any alignment. An
+// element that straddles two pieces is assembled in a buffer and passed alone.
 // REQUIRES: SegmentsSize(segments) is a multiple of `kBytes`.
 template <size_t kBytes, typename Run>
 void ForEachElementRun(const Segments& segments, Run run) {
@@ -104,7 +106,7 @@ void ForEachElementRun(const Segments& segments, Run run) {
   }
 }
 
-// The same for float32, as `run(first, floats, count)`.
+// Does the same for float32 elements, as `run(first, floats, count)`.
 template <typename Run>
 void ForEachFloatRun(const Segments& segments, Run run) {
   ForEachElementRun<sizeof(float)>(segments, [&](int64_t first, const char* bytes, int64_t count) {

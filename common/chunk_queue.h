@@ -10,19 +10,19 @@
 
 namespace ps {
 
-// In which order chunks have their turn.
+// The order in which chunks leave a queue.
 enum class ChunkOrder {
   kArrival,   // first in, first out
-  kPriority,  // the smallest id first: what the next forward pass needs first
+  kPriority,  // smallest id first, the one that the next forward pass needs first
 };
 
-// Of a run.
+// Returns the order that the run's schedule asks for.
 inline ChunkOrder ChunkOrderOf(const ExchangeConfig& exchange) {
   return exchange.schedule() == ExchangeConfig::FULL ? ChunkOrder::kPriority : ChunkOrder::kArrival;
 }
 
-// Chunks that wait to be sent, or to be worked on, each with what else is to be said of it. Not
-// thread-safe.
+// A queue of chunks that wait to be sent or processed. Each chunk carries an item of the caller's.
+// Not thread-safe.
 template <typename Item>
 class ChunkQueue {
  public:
@@ -36,13 +36,13 @@ class ChunkQueue {
     items_.emplace(order_ == ChunkOrder::kPriority ? chunk : arrivals_++, std::move(item));
   }
 
-  // Removes and returns the next one. REQUIRES: not empty.
+  // Removes and returns the item of the next chunk. REQUIRES: !empty().
   Item Pop() { return std::move(items_.extract(items_.begin()).mapped()); }
 
  private:
   const ChunkOrder order_;
   uint64_t arrivals_ = 0;
-  std::multimap<uint64_t, Item> items_;  // equal keys stay in the order of their arrival
+  std::multimap<uint64_t, Item> items_;  // equal keys keep the order of insertion
 };
 
 }  // namespace ps

@@ -13,18 +13,20 @@ constexpr double kBackwardOverForward = 2;
 
 struct Device {
   absl::string_view name;
-  double vgg16_images_per_second;  // forward and backward pass, float32
+  double vgg16_images_per_second;  // forward and backward passes in float32
   double memory_bytes_per_second;
 };
 
 constexpr Device kDevices[] = {
-    // VGG-16: 90.8 ms for 16 images with TensorFlow 1.12, CUDA 10.0, cuDNN 7.4
-    // (github.com/u39kun/deep-learning-benchmark, README, 2019; 28.8 ms of them are the
-    // forward pass). Memory: NVIDIA's data sheet. The rate that follows, about 17 TFLOP/s,
-    // is above the card's 13.4, because Winograd's convolutions multiply less than is counted.
+    // VGG-16 takes 90.8 ms for 16 images with TensorFlow 1.12, CUDA 10.0 and cuDNN 7.4, of which
+    // 28.8 ms are the forward pass (github.com/u39kun/deep-learning-benchmark, README, 2019). The
+    // memory bandwidth is from NVIDIA's data sheet. The rate that follows, about 17 TFLOP/s, is
+    // above the card's 13.4, because Winograd convolutions need fewer multiplications than are
+    // counted here.
     {"rtx_2080_ti", 16 / 90.8e-3, 616e9},
-    // This project's CPU backend on 2 threads of an AMD EPYC: about 2 images/s at batch 8;
-    // memcpy as in docs/performance.md. A round figure of one shared machine.
+    // This project's CPU backend on 2 threads of an AMD EPYC computes about 2 images/s at batch 8.
+    // The memory bandwidth is that of memcpy in docs/performance.md. Both are round figures from
+    // one shared machine.
     {"cpu_epyc_2_threads", 2, 25e9},
 };
 

@@ -9,21 +9,21 @@
 
 namespace ps {
 
-// How long a device computes on one layer of one batch.
+// The time that a device takes to compute one layer on one batch.
 struct LayerTime {
   double forward_seconds = 0;
-  double backward_seconds = 0;  // the gradients of its tensors and of its input
+  double backward_seconds = 0;  // for the gradients with respect to its tensors and its input
 };
 
-// The times of the model's layers, in the order of Model::layers(), on emulated.device,
-// times emulated.time_dilation. What a model shrinks (ModelSpec.shrink) is not looked at.
+// Returns the times of the model's layers on emulated.device, multiplied by
+// emulated.time_dilation, in the order of Model::layers(). ModelSpec.shrink does not change them.
 //
-// A convolution or a linear layer takes 2 FLOPs per multiply-accumulate over the device's
-// rate; any other layer takes the bytes of its input and output over the device's memory
-// bandwidth. The backward pass takes twice the forward pass. The rate is what makes VGG-16
-// as fast as it was measured on the device.
+// The forward pass of a convolution or linear layer takes its FLOPs, 2 for each
+// multiply-accumulate, divided by the device's rate. Any other layer takes the bytes of its inputs
+// and its output, divided by the device's memory bandwidth. A backward pass takes twice as long.
+// The device's rate is chosen so that VGG-16 is as fast as measured on the device.
 //
-// Errors: INVALID_ARGUMENT for an unknown device; the message says which there are.
+// Errors: INVALID_ARGUMENT for an unknown device; the message lists the known ones.
 absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
                                                   const Compute::Emulated& emulated,
                                                   int batch_size);

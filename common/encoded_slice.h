@@ -7,10 +7,10 @@
 
 namespace ps {
 
-// A copy of `values` for gRPC to send, in memory of its own.
+// Returns the encoded `values` in a slice of its own, ready for gRPC to send.
 inline grpc::Slice EncodedSlice(Encoding encoding, absl::Span<const float> values) {
   grpc::Slice slice(static_cast<size_t>(EncodedBytes(encoding, values.size())));
-  // Nobody else has the slice yet.
+  // Writing is safe because nobody else refers to the slice yet.
   char* const bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(slice.begin()));
   Encode(encoding, values, bytes);
   return slice;

@@ -24,7 +24,7 @@ std::string EncodingNames(const std::function<bool(Encoding)>& take) {
 std::string RangeOf(Encoding encoding) {
   const HalfWidth* const half = HalfWidthOf(encoding);
   if (half == nullptr) return "";
-  const uint16_t largest = half->exponent_bits - 1;  // the bits of the value before infinity
+  const uint16_t largest = half->exponent_bits - 1;  // the largest finite value precedes infinity
   float value = 0;
   half->decode(&largest, 1, &value);
   return absl::StrCat(" (or beyond ", value, ", the largest ", EncodingName(encoding), ")");

@@ -11,49 +11,51 @@
 #include "common/half_width.h"
 #include "proto/encoding.pb.h"
 
-// The data of chunk messages in each Encoding, between float32 in memory and bytes in pieces.
+// Conversion of the data of chunk messages between float32 in memory and each Encoding on the wire,
+// where the bytes of a received message lie in pieces.
 
 namespace ps {
 
-// Elements that are converted at a time where a whole chunk would leave the cache.
+// Elements that are converted at a time, few enough to stay in the processor's cache.
 inline constexpr int64_t kBlockElements = 2048;
 
-// The format of an encoding of 16 bits; null for FLOAT32.
+// Returns the format of a 16-bit encoding, or null for FLOAT32.
 inline const HalfWidth* HalfWidthOf(Encoding encoding) {
   if (encoding == FLOAT16) return &Float16();
   if (encoding == BFLOAT16) return &Bfloat16();
   return nullptr;
 }
 
-// The bytes of so many elements.
+// Returns the size of `elements` encoded elements.
 inline int64_t EncodedBytes(Encoding encoding, int64_t elements) {
   return elements * (HalfWidthOf(encoding) == nullptr ? 4 : 2);
 }
 
-// "FLOAT16", or the number where this program does not know the encoding.
+// Returns the name, as in "FLOAT16", or "encoding 7" if this program does not know the number.
 std::string EncodingName(int32_t encoding);
 
-// The names, separated by commas, of those encodings known to this program that `take` takes.
+// Returns the names of all encodings for which `take` returns true, separated by commas.
 std::string EncodingNames(const std::function<bool(Encoding)>& take);
 
-// What values beyond the range of an encoding get into an error, such as " (or beyond 65504,
-// the largest FLOAT16)"; empty for FLOAT32.
+// Returns what an error message about a value that is not finite adds for this encoding, as in
+// " (or beyond 65504, the largest FLOAT16)". It is empty for FLOAT32.
 std::string RangeOf(Encoding encoding);
 
-// Whether none of these finite values becomes an infinity.
+// Returns whether all values stay finite when encoded. REQUIRES: they are finite.
 bool FitsEncoding(Encoding encoding, absl::Span<const float> values);
 
 // Writes EncodedBytes(encoding, values.size()) bytes to `out`.
 void Encode(Encoding encoding, absl::Span<const float> values, char* out);
 
-// Writes the elements in `data`, which must be whole, to `out`.
+// Writes the elements in `data` to `out`. REQUIRES: `data` holds a whole number of elements.
 void Decode(Encoding encoding, const Segments& data, float* out);
 
-// The first element that is a NaN or an infinity, or -1.
+// Returns the index of the first element that is a NaN or an infinity, or -1 if all are finite.
 int64_t FindNonFinite(Encoding encoding, const Segments& data);
 
-// Calls `run(first, floats, count)` for the elements in `data`, in order, as ForEachFloatRun
-// does: where they are, or, of 16 bits, decoded in blocks that stay in the cache.
+// Calls `run(first, floats, count)` for the elements in `data`, in order, as ForEachFloatRun does.
+// FLOAT32 elements are passed where they lie. Others are decoded in blocks of at most
+// kBlockElements; a block is valid only during the call.
 template <typename Run>
 void ForEachDecodedRun(Encoding encoding, const Segments& data, Run run) {
   const HalfWidth* const half = HalfWidthOf(encoding);

@@ -26,18 +26,19 @@ absl::Status NoMemory(int64_t floats) {
                                                    " bytes of memory for ", floats, " floats"));
 }
 
-// Null where there is no memory.
+// Returns null if there is no memory.
 float* MapFloats(int64_t floats, int flags, int file) {
   void* memory = mmap(nullptr, BytesOf(floats), PROT_READ | PROT_WRITE, flags, file, 0);
   if (memory == MAP_FAILED) return nullptr;
-  madvise(memory, BytesOf(floats), MADV_HUGEPAGE);  // advice only: small pages do as well
+  madvise(memory, BytesOf(floats), MADV_HUGEPAGE);  // only advice; small pages work as well
   return static_cast<float*>(memory);
 }
 
 constexpr char kNamePrefix[] = "ps-";
 constexpr size_t kNameLength = sizeof(kNamePrefix) - 1 + 16;
 
-// OK where `path`, of a process's open file, is the one of memfd_create(name).
+// Returns OK if `path`, an entry in some /proc/PID/fd, refers to the file that
+// memfd_create(name) made.
 absl::Status CheckMemoryFile(const std::string& path, const std::string& name) {
   std::array<char, 64> link;
   const ssize_t length = readlink(path.c_str(), link.data(), link.size());
@@ -59,7 +60,7 @@ absl::StatusOr<FloatBuffer> FloatBuffer::Allocate(int64_t floats) {
 
 absl::StatusOr<FloatBuffer> FloatBuffer::AllocateShared(int64_t floats) {
   if (floats == 0) return FloatBuffer();
-  // A file beyond the limit of ulimit -f would end the process.
+  // Growing a file beyond the limit of ulimit -f would end the process with SIGXFSZ.
   rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < BytesOf(floats)) {
     return absl::ResourceExhaustedError(absl::StrCat("files, and so shared memory, may not have ",
@@ -69,7 +70,8 @@ absl::StatusOr<FloatBuffer> FloatBuffer::AllocateShared(int64_t floats) {
   const int file = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return absl::ErrnoToStatus(errno, "memfd_create");
   absl::Cleanup close_file = [file] { close(file); };
-  // Nobody who has mapped it shall find it shorter.
+  // The seals keep the file at this size, so that no process that maps it can find it shorter and
+  // fail with SIGBUS.
   if (ftruncate(file, static_cast<off_t>(BytesOf(floats))) != 0) return NoMemory(floats);
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return absl::ErrnoToStatus(errno, "sealing a shared buffer");
@@ -94,7 +96,7 @@ absl::StatusOr<FloatBuffer> FloatBuffer::Map(const SharedBuffer& place, int64_t 
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return absl::NotFoundError(absl::ErrnoToStatus(errno, path).message());
   const absl::Cleanup close_file = [file] { close(file); };
-  // The process may have put another file there meanwhile.
+  // The process may have opened another file at this number in the meantime.
   absl::Status opened = CheckMemoryFile(absl::StrCat("/proc/self/fd/", file), place.name());
   if (!opened.ok()) return opened;
   struct stat status;

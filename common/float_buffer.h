@@ -10,22 +10,24 @@
 
 namespace ps {
 
-// A large array of floats: page-aligned, zero at the start. Pages are taken on first use only. Owns
-// its memory; move-only.
+// A large, page-aligned array of floats that are initially zero. The kernel provides a page when it
+// is first used. A buffer owns its memory and is move-only.
 class FloatBuffer {
  public:
-  // In huge pages where the kernel has them. Errors: RESOURCE_EXHAUSTED with the size where the
-  // kernel gives no memory.
+  // Allocates private memory, in huge pages if the kernel has them.
+  // Errors: RESOURCE_EXHAUSTED, with the size, if the kernel refuses the memory.
   static absl::StatusOr<FloatBuffer> Allocate(int64_t floats);
 
-  // In memory that other processes of this host can map while this buffer lives: a file without a
-  // place in any file system (memfd_create), gone with the last process that has it. In huge pages
-  // where /sys/kernel/mm/transparent_hugepage/shmem_enabled lets shared memory have them. Errors:
-  // as above, and the system's.
+  // Allocates memory that other processes of this host can map as long as this buffer lives. It is
+  // an anonymous file (memfd_create), which is gone once no process has it. It uses huge pages if
+  // /sys/kernel/mm/transparent_hugepage/shmem_enabled permits them for shared memory.
+  // Errors: RESOURCE_EXHAUSTED, also if the limit on the size of files (ulimit -f) is smaller; the
+  // system's.
   static absl::StatusOr<FloatBuffer> AllocateShared(int64_t floats);
-  // Such a buffer of another process, or of this one. Errors: NOT_FOUND where it cannot be seen
-  // from here, as on another host or in another container; INVALID_ARGUMENT where it has not
-  // `floats` floats, for good.
+  // Maps a shared buffer of another process, or of this one.
+  // Errors: NOT_FOUND if `place` leads to no such buffer here, because its process is on another
+  // host or in another container, or has ended; INVALID_ARGUMENT if the buffer does not have
+  // `floats` floats or could be cut shorter, which no later attempt changes; RESOURCE_EXHAUSTED.
   static absl::StatusOr<FloatBuffer> Map(const SharedBuffer& place, int64_t floats);
 
   FloatBuffer() = default;
@@ -42,7 +44,7 @@ class FloatBuffer {
   absl::Span<float> span() { return {data_, static_cast<size_t>(size_)}; }
   absl::Span<const float> span() const { return {data_, static_cast<size_t>(size_)}; }
 
-  // Of a buffer made by AllocateShared; else without a name.
+  // Where other processes find the buffer. The name is empty unless AllocateShared made it.
   const SharedBuffer& place() const { return place_; }
 
  private:

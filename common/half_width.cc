@@ -12,14 +12,14 @@
 namespace ps {
 namespace {
 
-// The loops have no branches, only selections, so that they can be vectorised.
+// The loops select values instead of branching, so that the compiler can vectorise them.
 
 constexpr uint32_t kSign = 0x80000000;
-constexpr uint32_t kInfinity = 0x7f800000;  // of float32
+constexpr uint32_t kInfinity = 0x7f800000;  // in float32
 constexpr uint32_t kQuiet = 0x00400000;
 
-constexpr int kDroppedBits = 13;                         // of float32's fraction in binary16
-constexpr uint32_t kBias = uint32_t{127 - 15} << 23;     // between the exponents of the two
+constexpr int kDroppedBits = 13;                         // fraction bits that binary16 lacks
+constexpr uint32_t kBias = uint32_t{127 - 15} << 23;     // difference of the exponent biases
 constexpr uint32_t kSmallestNormal = kBias + (1 << 23);  // 2^-14
 constexpr uint32_t kBeyondRange = kBias + (uint32_t{31} << 23);  // 2^16
 
@@ -28,12 +28,13 @@ void EncodeFloat16(const float* __restrict values, int64_t n, UnalignedHalf* __r
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
     const uint32_t magnitude = bits & ~kSign;
-    // A carry out of the fraction goes into the exponent, as it should, to infinity too.
+    // Rounding up may carry from the fraction into the exponent. The result is right, also where
+    // it is infinity.
     const uint32_t odd = (magnitude >> kDroppedBits) & 1;
     const uint32_t normal =
         (magnitude - kBias + ((1 << (kDroppedBits - 1)) - 1) + odd) >> kDroppedBits;
-    // Beside 0.5 the last bit of a float32 has the weight of binary16's smallest value, so
-    // that the addition rounds.
+    // The last bit of a float32 near 0.5 has the weight of binary16's smallest value, so this
+    // addition rounds to a multiple of it.
     const uint32_t subnormal =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
     const uint32_t nan = 0x7e00 | ((magnitude & ~kInfinity) >> kDroppedBits);
@@ -50,7 +51,7 @@ void DecodeFloat16(const UnalignedHalf* __restrict encoded, int64_t n, float* __
     const uint32_t bits = encoded[i];
     const uint32_t shifted = (bits & 0x7fff) << kDroppedBits;
     const uint32_t normal = shifted + kBias;
-    // With the exponent of 2^-14 in place of none, 2^-14 is too much.
+    // A subnormal value is read with the exponent of 2^-14, which adds 2^-14; subtract it again.
     const float subnormal =
         std::bit_cast<float>(shifted + kSmallestNormal) - std::bit_cast<float>(kSmallestNormal);
     const uint32_t quiet = (bits & 0x3ff) != 0 ? kQuiet : 0;
@@ -65,7 +66,7 @@ constexpr HalfWidth kPortableFloat16 = {EncodeFloat16, DecodeFloat16, 0x7c00, 0x
 
 #ifdef __x86_64__
 
-// Without these instructions binary16 costs several times as much.
+// Conversion to and from binary16 takes several times as long without these instructions.
 #define PS_F16C __attribute__((target("avx,f16c")))
 
 PS_F16C
@@ -88,7 +89,7 @@ void DecodeFloat16Natively(const UnalignedHalf* encoded, int64_t n, float* out) 
   DecodeFloat16(encoded + i, n - i, out + i);
 }
 
-// "avx" says of the system too that it keeps these registers.
+// The check for "avx" includes that the operating system saves the AVX registers.
 bool HasF16c() {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __builtin_cpu_supports("avx") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 &&

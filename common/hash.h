@@ -7,8 +7,8 @@
 
 namespace ps {
 
-// The 64-bit FNV-1a hash (Fowler, Noll, Vo): the same in every process and build,
-// which absl::Hash is not. For fingerprints, not against attackers.
+// The 64-bit FNV-1a hash (Fowler, Noll, Vo). Unlike absl::Hash, it is the same in every process and
+// every build. It is meant for fingerprints and offers no protection against attackers.
 constexpr uint64_t Fnv1a64(absl::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : bytes) {

@@ -19,7 +19,7 @@ void InitializeParameters(uint64_t seed, const Tensor& tensor, int64_t begin,
     case Initializer::kHeUniform: {
       const float bound = static_cast<float>(std::sqrt(6.0 / static_cast<double>(tensor.fan_in)));
       CounterRandom(seed, tensor.name).FillUniform(begin, out);
-      for (float& value : out) value = bound * (2 * value - 1);  // in brackets: exact
+      for (float& value : out) value = bound * (2 * value - 1);  // the term in brackets is exact
       return;
     }
   }

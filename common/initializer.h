@@ -8,9 +8,9 @@
 
 namespace ps {
 
-// Writes the initial values of elements [begin, begin + out.size()) of `tensor`.
-// A value depends on (seed, tensor name, element index) only, never on how the
-// tensor was cut.
+// Writes the initial values of elements [begin, begin + out.size()) of `tensor` to `out`. A value
+// depends only on the seed, the tensor's name and the element's index, so it is the same however
+// the tensor is cut.
 void InitializeParameters(uint64_t seed, const Tensor& tensor, int64_t begin,
                           absl::Span<float> out);
 

@@ -18,11 +18,11 @@ namespace {
 
 using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
 
-// Sizes are checked against these before they are multiplied, so none overflows.
+// Sizes are checked against these limits before they are multiplied, so no product overflows.
 constexpr int64_t kMaxElements = int64_t{1} << 36;  // 256 GiB of float32
 constexpr int64_t kMaxActivation = (int64_t{1} << 31) - 1;
 
-// The product of positive factors, or -1 where it is above `limit`.
+// Returns the product of positive factors, or -1 if it exceeds `limit`.
 int64_t LimitedProduct(const std::vector<int64_t>& factors, int64_t limit) {
   int64_t product = 1;
   for (const int64_t factor : factors) {
@@ -40,7 +40,7 @@ bool HasParameters(const LayerSpec& spec) {
   return spec.has_conv() || spec.has_linear() || spec.has_batch_norm();
 }
 
-// An activation: what a layer gives, or the images.
+// An activation: the output of a layer, or the images.
 struct Source {
   int layer = kImages;
   Shape3 shape;
@@ -67,7 +67,7 @@ absl::Status CheckPadding(absl::string_view field, int64_t padding, int64_t limi
       absl::StrCat(field, " is ", padding, ", allowed is 0 to ", limit));
 }
 
-// The height and width that a window leaves of its input.
+// Returns the output shape of a convolution or a pooling with a square window.
 absl::StatusOr<Shape3> Windowed(const Shape3& input, int64_t channels, int64_t kernel,
                                 int64_t stride, int64_t padding) {
   const int64_t height = input.height + 2 * padding;
@@ -84,7 +84,7 @@ absl::StatusOr<Shape3> Windowed(const Shape3& input, int64_t channels, int64_t k
 
 std::string Shape3::ToString() const { return absl::StrCat(channels, "x", height, "x", width); }
 
-// Adds the layers of a spec to a model, one after the other, checking each.
+// Checks the layers of a spec one by one and adds them to a model.
 class ModelBuilder {
  public:
   absl::StatusOr<Model> Build(const ModelSpec& spec, int64_t shrink, std::string name) {
@@ -111,7 +111,7 @@ class ModelBuilder {
   }
 
  private:
-  // Lays the tensors out anew, each by `factor` smaller.
+  // Divides the size of every tensor by `factor` and lays the tensors out again.
   absl::Status Shrink(int64_t factor) {
     const Tensor& smallest =
         *std::min_element(model_.tensors_.begin(), model_.tensors_.end(),
@@ -163,7 +163,7 @@ class ModelBuilder {
     return absl::StrCat(list, "[", index, "]");
   }
 
-  // Collected before any layer is added, so that no generated name takes a given one.
+  // Names are collected before any layer is added, so that no generated name takes a given one.
   absl::Status CollectNames(const LayerSpecs& layers, const std::string& path) {
     for (int i = 0; i < layers.size(); ++i) {
       const LayerSpec& spec = layers[i];
@@ -209,7 +209,7 @@ class ModelBuilder {
     return name;
   }
 
-  // Adds layers in line and returns what the last one gives.
+  // Adds layers, each of which reads the one before it, and returns the output of the last.
   absl::StatusOr<Source> AddLayers(const LayerSpecs& layers, const std::string& path,
                                    Source input) {
     for (int i = 0; i < layers.size(); ++i) {
@@ -246,7 +246,7 @@ class ModelBuilder {
     Layer end;
     end.name = name;
     end.spec.set_name(name);
-    end.spec.mutable_residual();  // its layers stand before it
+    end.spec.mutable_residual();  // its layers have been added before it
     end.inputs = {body->layer, shortcut->layer};
     end.input = end.output = body->shape;
     end.first_tensor = static_cast<int>(model_.tensors_.size());
@@ -311,7 +311,7 @@ class ModelBuilder {
         const int64_t stride = pool.has_stride() ? pool.stride() : pool.kernel();
         absl::Status status =
             CheckPositive({{"max_pool.kernel", pool.kernel()}, {"max_pool.stride", stride}});
-        // More would give windows of nothing but padding.
+        // With more padding, some windows would contain nothing else.
         if (status.ok()) {
           status = CheckPadding("max_pool.padding", pool.padding(), pool.kernel() / 2);
         }
@@ -320,7 +320,7 @@ class ModelBuilder {
       }
       case LayerSpec::kDropout: {
         const float p = spec.dropout().p();
-        if (!(p >= 0 && p < 1)) {  // NaN included
+        if (!(p >= 0 && p < 1)) {  // refuses NaN too
           return absl::InvalidArgumentError(
               absl::StrCat("dropout.p is ", p, ", allowed is 0 to below 1"));
         }
@@ -328,7 +328,7 @@ class ModelBuilder {
       }
       case LayerSpec::kBatchNorm: {
         const BatchNorm2d& norm = spec.batch_norm();
-        // Negated, so that NaN is refused.
+        // The conditions are negated so that NaN is refused.
         if (!(norm.epsilon() > 0) || !std::isfinite(norm.epsilon())) {
           return absl::InvalidArgumentError(
               absl::StrCat("batch_norm.epsilon is ", norm.epsilon(), ", allowed is above 0"));
@@ -351,7 +351,7 @@ class ModelBuilder {
         return Shape3{input.channels, 1, 1};
       case LayerSpec::kRelu:
         return input;
-      case LayerSpec::kResidual:     // AddResidual
+      case LayerSpec::kResidual:     // added by AddResidual
       case LayerSpec::KIND_NOT_SET:  // refused by CollectNames
         break;
     }
@@ -391,7 +391,7 @@ class ModelBuilder {
   }
 
   Model model_;
-  std::set<std::string> names_;  // of all layers, given and generated
+  std::set<std::string> names_;  // given and generated names of all layers
 };
 
 absl::StatusOr<Model> Model::Create(const ModelSpec& spec) {

@@ -11,7 +11,7 @@
 
 namespace ps {
 
-// Where tensors and slices begin in memory, in elements: multiples of 64 bytes.
+// Tensors and slices begin at multiples of this many elements in memory, that is of 64 bytes.
 inline constexpr int64_t kAlignment = 16;
 
 // Channels, height and width of one image or activation, stored in that order.
@@ -26,17 +26,19 @@ struct Shape3 {
   friend bool operator==(const Shape3&, const Shape3&) = default;
 };
 
-// How a tensor starts, element by element (see common/initializer.h).
+// The rule for the initial values of a tensor's elements (see common/initializer.h).
 enum class Initializer {
-  kHeUniform,  // U(-b, b), b = sqrt(6 / fan_in): He et al. 2015, eq. 10, for uniform numbers
+  kHeUniform,  // U(-b, b), b = sqrt(6 / fan_in): He et al. 2015, eq. 10, for a uniform distribution
   kZeros,
   kOnes,
 };
 
-// What a shard does with what workers push for a tensor.
+// What workers push for a tensor, and what a shard does with it.
 enum class TensorRole {
-  kParameter,         // a gradient, for the optimizer
-  kRunningStatistic,  // value - observed, times a momentum: subtracted as it is. Read in evaluation
+  kParameter,  // Workers push a gradient, which goes through the optimizer.
+  // Workers push momentum * (running value - value of the batch), which is subtracted as it is.
+  // Evaluation normalises with the running value.
+  kRunningStatistic,
 };
 
 // One tensor of a model, float32, row-major.
@@ -44,59 +46,63 @@ struct Tensor {
   std::string name;            // "fc6/weight"
   std::vector<int64_t> shape;  // {4096, 25088}
   int64_t size = 0;            // elements
-  int64_t offset = 0;          // of its first element in a worker's buffer, a multiple of 16
-  int64_t fan_in = 0;          // inputs summed into one output; 0 where it has no meaning
+  int64_t offset = 0;          // first element in a worker's buffer, a multiple of 16
+  int64_t fan_in = 0;          // inputs summed into one output; 0 if there is no such number
   Initializer initializer = Initializer::kZeros;
   TensorRole role = TensorRole::kParameter;
 };
 
-// The images, where a layer's input is named by the layer that gives it.
+// Stands in Layer::inputs for the images, which no layer computes.
 inline constexpr int kImages = -1;
 
-// One layer, with the tensors [first_tensor, first_tensor + tensor_count) of the model. Its
-// shapes are those of the full layer, also where ModelSpec.shrink makes the tensors smaller.
+// One layer, which owns the tensors [first_tensor, first_tensor + tensor_count) of the model. Its
+// input and output have their full shapes even if ModelSpec.shrink makes its tensors smaller.
 struct Layer {
   std::string name;
   LayerSpec spec;
-  // The layers, all before this one, whose outputs it reads, or kImages. One; two for the end
-  // of a residual block, which gives relu(body + shortcut): of equal shapes, the body's first.
+  // The layers whose outputs this one reads, or kImages. All of them come before this layer. There
+  // is one input, except that the end of a residual block, relu(body + shortcut), has two of equal
+  // shape: first the body's, then the shortcut's.
   std::vector<int> inputs;
   Shape3 input;
   Shape3 output;
   int first_tensor = 0;
-  int tensor_count = 0;  // 0: a layer without parameters
-  int64_t elements = 0;  // of its tensors together
+  int tensor_count = 0;  // 0 if the layer has no parameters
+  int64_t elements = 0;  // in all its tensors together
 };
 
-// An immutable, checked model: its layers in the order of the forward pass
-// and their tensors in the same order ("model order"). The layers of a residual block
-// stand in line: its body, then its shortcut, then its end, a layer with the block's name.
+// An immutable, checked model: its layers in the order of the forward pass, and their tensors in
+// the same order ("model order"). A residual block is flattened into that list: first its body,
+// then its shortcut, then its end, a layer with the block's name.
 //
-// A worker keeps parameters, and gradients, in one buffer of buffer_size()
-// floats in which every tensor begins at a 64-byte boundary; the gaps are 0.
+// A worker keeps all parameters in one buffer of buffer_size() floats, and all gradients in
+// another. Every tensor begins at a 64-byte boundary of the buffer, and the gaps are 0.
 class Model {
  public:
-  // Errors: INVALID_ARGUMENT when the layers do not fit one another, a size is
-  // not positive or too large, names repeat, the built-in name is unknown, or `shrink`
-  // would leave a tensor without elements. The
-  // message names the field of the ModelSpec: layer[2] "fc1": linear.out_features ...
+  // Errors: INVALID_ARGUMENT if the layers do not fit one another, a size is not positive or too
+  // large, a name repeats, the built-in name is unknown, or `shrink` would leave a tensor without
+  // elements. The message names the field of the ModelSpec, as in
+  // `layer[2] "fc1": linear.out_features ...`.
   static absl::StatusOr<Model> Create(const ModelSpec& spec);
 
-  const std::string& name() const { return name_; }  // the built-in's, or "custom"
+  const std::string& name() const { return name_; }  // the built-in model's name, or "custom"
   const Shape3& input() const { return input_; }
   int64_t classes() const { return layers_.back().output.size(); }
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  // Elements of the parameters, as models are compared by; of all tensors.
+  // The elements of all parameters. This is the published size of a model, which leaves running
+  // statistics out.
   int64_t parameter_count() const { return parameter_count_; }
+  // The elements of all tensors, running statistics included.
   int64_t element_count() const { return element_count_; }
   int64_t buffer_size() const { return buffer_size_; }
-  // Where a layer with tensors has them in a buffer: the first float, and how many there are from
-  // there on, gaps included.
+  // A range [begin, begin + size) of floats in a worker's buffer.
   struct Range {
     int64_t begin;
     int64_t size;
   };
+  // The range from the first to the last element of a layer's tensors, with the gaps between them.
+  // REQUIRES: layer.tensor_count > 0.
   Range RangeOf(const Layer& layer) const;
 
  private:
@@ -110,8 +116,8 @@ class Model {
   int64_t buffer_size_ = 0;
 };
 
-// Errors: INVALID_ARGUMENT where batch normalisation would have one value per channel to
-// normalise by. The message names the layer and the smallest batch.
+// Errors: INVALID_ARGUMENT if a batch normalisation would see only one value per channel, since it
+// needs at least two. The message names the layer and the smallest batch.
 absl::Status CheckBatchSize(const Model& model, int64_t batch_size);
 
 }  // namespace ps

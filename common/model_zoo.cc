@@ -119,19 +119,20 @@ void AddConvNorm(LayerSpecs& layers, const std::string& conv, const std::string&
   layer->mutable_batch_norm();
 }
 
-// He, Zhang, Ren, Sun 2016, table 1, with torchvision's names and, as there, the stride of a
-// bottleneck block in its 3x3 convolution.
+// He, Zhang, Ren, Sun 2016, table 1. Names are torchvision's, and as in torchvision a bottleneck
+// block has its stride in the 3x3 convolution.
 struct ResNet {
   int blocks[4];    // in each stage
-  bool bottleneck;  // blocks of 1x1, 3x3, 1x1 convolutions instead of two 3x3
+  bool bottleneck;  // a block has 1x1, 3x3 and 1x1 convolutions instead of two 3x3
 };
 
 constexpr int kStageChannels[4] = {64, 128, 256, 512};
 
-// The first block of a stage may halve the image and widen the channels, `shortcut` included.
+// Adds a residual block. `stride` 2 halves its output's height and width. If `projects`, the
+// shortcut is a 1x1 convolution that brings the block's input to the shape of its output.
 void AddBlock(LayerSpecs& layers, const std::string& name, bool bottleneck, int channels,
               int stride, bool projects) {
-  constexpr int kExpansion = 4;  // of a bottleneck block's output channels
+  constexpr int kExpansion = 4;  // output channels over inner channels of a bottleneck block
   LayerSpec* const layer = layers.Add();
   layer->set_name(name);
   LayerSpecs& body = *layer->mutable_residual()->mutable_body();

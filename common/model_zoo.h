@@ -7,7 +7,7 @@
 
 namespace ps {
 
-// The input and the layers of a built-in model, written out as a custom model would be.
+// Returns the input and the layers of a built-in model, written out as in a custom model.
 //
 // Errors: INVALID_ARGUMENT for an unknown name; the message lists the known ones.
 absl::StatusOr<ModelSpec> BuiltinModel(absl::string_view name);

@@ -12,7 +12,7 @@ typedef uint32_t UnalignedBits __attribute__((aligned(1), may_alias));
 
 constexpr uint32_t kFloatExponent = 0x7f800000;
 
-constexpr int64_t kBlock = 1024;  // elements searched without a branch
+constexpr int64_t kBlock = 1024;  // elements that are searched without a branch
 
 PS_VECTORIZED
 bool AnyWithAllOf(const UnalignedBits* values, int64_t n, uint32_t bits) {
@@ -39,7 +39,8 @@ bool AnyNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t 
   return found != 0;
 }
 
-// The first of `n` elements that `is` finds; `any` says whether it would find one in a block.
+// Returns the index of the first of `n` elements for which `is` holds, or -1. `any` tells whether
+// there is one in a block.
 template <typename Any, typename Is>
 int64_t FindFirst(int64_t n, Any any, Is is) {
   for (int64_t begin = 0; begin < n; begin += kBlock) {

@@ -7,8 +7,9 @@
 
 namespace ps {
 
-// The index of the first NaN or infinity among `n` elements, or -1; in one pass over the
-// memory. The second is for a 16-bit format in which those have all of `exponent_bits` set.
+// Return the index of the first NaN or infinity among `n` elements, or -1 if all are finite, in one
+// pass over the memory. The second function is for 16-bit formats, in which a NaN or an infinity
+// has all of `exponent_bits` set.
 int64_t FindNonFinite(const UnalignedFloat* values, int64_t n);
 int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_bits);
 

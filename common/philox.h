@@ -6,7 +6,8 @@
 
 namespace ps {
 
-// The counter-based generator behind CounterRandom, for device code too: all of it is constexpr.
+// The counter-based generator behind CounterRandom. Everything here is constexpr, so that device
+// code can call it too.
 
 // The 10-round Philox4x32 block function: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As
 // Easy as 1, 2, 3", SC 2011.
@@ -24,14 +25,15 @@ constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// The four 32-bit numbers 4 * block, ... of the stream.
+// Returns the four 32-bit numbers of the stream from index 4 * block on.
 constexpr std::array<uint32_t, 4> PhiloxBlock(uint64_t seed, uint64_t stream, uint64_t block) {
   return Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
                      static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
                     {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
 }
 
-// [0, 1), a multiple of 2^-24: the upper 24 bits, as many as a float holds exactly.
+// Maps 32 random bits to a multiple of 2^-24 in [0, 1). Only the upper 24 bits are used, as many as
+// a float represents exactly.
 constexpr float PhiloxUniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
 }  // namespace ps

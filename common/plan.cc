@@ -17,9 +17,9 @@ constexpr int64_t kMaxChunks = int64_t{1} << 24;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t n) { return CeilDiv(n, kAlignment) * kAlignment; }
 
-// Whole layers, or whole tensors, on the shards that `placement` gives.
+// Places whole layers, or whole tensors, on the shards that `placement` selects.
 std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placement, int shards) {
-  // What is placed as one piece: a run of tensors.
+  // A run of tensors that is placed as one piece.
   struct Unit {
     int first_tensor;
     int tensor_count;
@@ -63,9 +63,10 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
   return slices;
 }
 
-// The elements of each shard under MEMORY_BASED. With n = 16 * (q * S + m) + r, m < S and
-// r < 16, the first m shards own 16 * (q + 1) elements, the others 16 * q, and the last, which
-// is always one of the others, r more: no two differ by more than 16.
+// Returns how many elements each shard owns under MEMORY_BASED. For S shards, let the number of all
+// elements be 16 * (q * S + m) + r with m < S and r < 16. The first m shards own 16 * (q + 1)
+// elements each and the others 16 * q. The last shard is always one of the others and owns r more.
+// So no two shards differ by more than 16 elements.
 std::vector<int64_t> EqualSizes(int64_t parameters, int shards) {
   const int64_t units = parameters / kAlignment;
   std::vector<int64_t> sizes(shards);
@@ -76,16 +77,17 @@ std::vector<int64_t> EqualSizes(int64_t parameters, int shards) {
   return sizes;
 }
 
-// The elements of each shard under AUTO: units of 16 in proportion to the rates, rounded so
-// that the longest of the times units / rate is as short as can be. With equal rates these are
-// EqualSizes.
+// Returns how many elements each shard owns under AUTO. Units of 16 elements are assigned in
+// proportion to the rates, and rounded so that the largest quotient of units and rate is as small
+// as possible. Equal rates give EqualSizes.
 std::vector<int64_t> ProportionalSizes(int64_t parameters, absl::Span<const double> rates) {
   const int64_t units = parameters / kAlignment;
   const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
   std::vector<int64_t> sizes;
   int64_t left = units;
   for (const double rate : rates) {
-    // One less than its floor, so that rounding errors never hand out more than there is.
+    // Each shard first gets one unit less than its share rounded down, so that rounding errors of
+    // the division never hand out more units than there are.
     sizes.push_back(
         std::max<int64_t>(0, static_cast<int64_t>(std::floor(units * (rate / sum))) - 1));
     left -= sizes.back();
@@ -102,11 +104,11 @@ std::vector<int64_t> ProportionalSizes(int64_t parameters, absl::Span<const doub
   return sizes;
 }
 
-// The parameters, counted through in model order, in one run of the given size per shard.
+// Cuts the tensors, in model order, into one run of elements per shard, of the given sizes.
 std::vector<Slice> CutBySizes(const Model& model, const std::vector<int64_t>& sizes) {
   std::vector<Slice> slices;
   int shard = -1;
-  int64_t room = 0;  // elements that `shard` still takes
+  int64_t room = 0;  // elements that `shard` can still take
   for (size_t tensor = 0; tensor < model.tensors().size(); ++tensor) {
     int64_t begin = 0;
     while (begin < model.tensors()[tensor].size) {
@@ -121,7 +123,7 @@ std::vector<Slice> CutBySizes(const Model& model, const std::vector<int64_t>& si
   return slices;
 }
 
-// How many shards can own something.
+// Returns the largest number of shards for which each of them owns something.
 int64_t MaxShards(const Model& model, const Partition& partition) {
   if (partition.scheme() != Partition::LAYER_BASED) {
     return CeilDiv(model.element_count(), kAlignment);
@@ -139,8 +141,8 @@ std::string SchemeName(const Partition& partition) {
   return name;
 }
 
-// Every number ends in a separator and every name has its length before it, so different plans
-// have different texts.
+// Hashes a text in which a separator follows every number and every name's length precedes it, so
+// that different plans have different texts.
 uint64_t Fingerprint(const Model& model, const std::vector<Slice>& slices, int shards,
                      int64_t chunk_bytes) {
   std::string text = absl::StrCat("plan;", shards, ";", chunk_bytes, ";");

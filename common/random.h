@@ -9,23 +9,24 @@
 
 namespace ps {
 
-// Counter-based random numbers, Philox4x32-10 (common/philox.h). Every number is a pure
-// function of (seed, stream, index), so no order of evaluation, partitioning or
-// number of processes changes it. Immutable, cheap to copy.
+// A counter-based random number generator, Philox4x32-10 (common/philox.h). Every number is a pure
+// function of seed, stream and index, so it does not depend on the order of evaluation, the
+// partitioning or the number of processes. Immutable and cheap to copy.
 class CounterRandom {
  public:
   CounterRandom(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
-  // A stream with a name: its 64-bit FNV-1a hash.
+  // The 64-bit FNV-1a hash of a name selects the stream.
   CounterRandom(uint64_t seed, absl::string_view stream);
 
-  // The `index`-th number of the stream, in several forms of the same bits.
+  // Each of the following derives a number from the same bits, those at `index` in the stream.
   uint32_t Bits(uint64_t index) const;
   float Uniform(uint64_t index) const;  // [0, 1), a multiple of 2^-24
-  // The uniform numbers first, first + 1, ...; faster than one by one.
+  // Writes Uniform(first), Uniform(first + 1), ... to `out`, faster than one call for each.
   void FillUniform(uint64_t first, absl::Span<float> out) const;
-  // Standard normal, by Box-Muller from the numbers index and index ^ 1.
+  // Standard normal, by the Box-Muller transform of the numbers at index and index ^ 1.
   float Normal(uint64_t index) const;
-  // [0, bound), 1 <= bound < 2^32. No value is more likely than another by more than 2^-32.
+  // Nearly uniform on the integers in [0, bound): the probabilities of two values differ by at most
+  // 2^-32. REQUIRES: 1 <= bound < 2^32.
   uint64_t Below(uint64_t index, uint64_t bound) const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace ps {
 
-// The bytes of a message where gRPC received them: references, no copy.
+// Refers to the bytes of a received message where gRPC put them, without copying them.
 class ReceivedMessage {
  public:
   // Takes the contents of `buffer`.

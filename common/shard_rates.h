@@ -7,12 +7,12 @@
 
 namespace ps {
 
-// The rate of a shard in Gb/s, the slower of its link_gbps and server_gbps; 0 where neither
-// is given.
+// Returns the rate of a shard in Gb/s: the smaller of its link_gbps and server_gbps, or 0 if
+// neither is given.
 double ShardRate(const ShardAddress& shard);
 
-// The rates that AUTO partitioning goes by, one for each shard; empty where no shard has one.
-// REQUIRES: a checked config.
+// Returns the rates for AUTO partitioning: one for each shard, or none if no shard has one.
+// REQUIRES: the config has been checked.
 std::vector<double> ShardRates(const ClusterConfig& config);
 
 }  // namespace ps

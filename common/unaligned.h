@@ -5,8 +5,8 @@
 
 namespace ps {
 
-// Elements at any address: received data starts where the message header ends. A pointer to one
-// keeps its type only where it is named: `auto` and template arguments forget the alignment.
+// Elements at an address of any alignment, because received data starts where the message header
+// ends. Declare pointers to them by these names: `auto` and template arguments drop the alignment.
 typedef float UnalignedFloat __attribute__((aligned(1), may_alias));
 typedef uint16_t UnalignedHalf __attribute__((aligned(1), may_alias));  // any 16-bit format
 

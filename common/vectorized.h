@@ -1,10 +1,10 @@
 #ifndef PS_COMMON_VECTORIZED_H_
 #define PS_COMMON_VECTORIZED_H_
 
-// Compiles a function once for each instruction set; the processor's best is chosen at the
-// start of the program. The targets that use it are built without contraction (fused
-// multiply-add), so all of them give the same bits. Clang 14 knows no clones of templates and
-// builds the default only.
+// Compiles a function once for each instruction set; the best one for the processor is chosen when
+// the program starts. Targets that use this macro are built without contraction to fused
+// multiply-adds, so that all versions give the same bits. Clang 14 cannot clone templates, so it
+// builds the default version only.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define PS_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

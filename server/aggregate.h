@@ -7,8 +7,8 @@
 
 namespace ps {
 
-// sum += gradient, `n` elements in one pass over the memory. `sum` does not overlap the
-// gradient. Thread-safe on disjoint sums.
+// Adds `n` elements of a gradient to `sum` in one pass over the memory. Thread-safe for disjoint
+// sums. REQUIRES: `sum` and `gradient` do not overlap.
 void AddGradient(float* sum, const UnalignedFloat* gradient, int64_t n);
 
 }  // namespace ps

@@ -8,21 +8,21 @@
 
 namespace ps {
 
-// A pushed gradient chunk where it was received. Move it to keep it; the bytes live
-// as long as `owner`.
+// A pushed gradient chunk. `data` points to where it was received, and these bytes live as long as
+// `owner`.
 struct Gradient {
   GradientHeader header;
-  Segments data;  // in pieces of any alignment
+  Segments data;  // pieces of any alignment
   std::shared_ptr<const void> owner;
 };
 
-// Where the answer to a push goes. Thread-safe.
+// Sends the reply to a push. Implementations are thread-safe.
 class ReplySink {
  public:
   virtual ~ReplySink() = default;
 
-  // The update policy lets the parameters of `chunk` go, in answer to the push of
-  // `iteration`. Must not block, and is called without any lock held.
+  // Sends the parameters of `chunk` in reply to the push of `iteration`. The update policy calls
+  // this without holding a lock. Must not block.
   virtual void Reply(uint32_t chunk, uint64_t iteration) = 0;
 };
 

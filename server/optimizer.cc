@@ -10,9 +10,9 @@
 namespace ps {
 namespace {
 
-// Each rule below is the update of one element: its gradient g after scale, clipping and weight
-// decay, its parameter w, and its state. Constructed for one call with the learning rate and the
-// count of this update; what is the same for all elements is computed there, in double.
+// Each rule below updates one element, given its gradient g after scaling, clipping and weight
+// decay, its parameter w, and its state. A rule is constructed for each call of Apply. Its
+// constructor computes in double what is the same for all elements.
 
 struct SgdRule {
   static constexpr int kSlots = 0;
@@ -57,8 +57,8 @@ struct AdamRule {
     w -= step * m / (std::sqrt(v) * correction + epsilon);
   }
   float beta1, rest1, beta2, rest2;
-  float step;        // the learning rate with the bias correction of m
-  float correction;  // of the bias of sqrt(v)
+  float step;        // learning rate with the bias correction of m
+  float correction;  // bias correction of sqrt(v)
   float epsilon;
 };
 
@@ -73,7 +73,7 @@ struct AdaGradRule {
   float learning_rate, epsilon;
 };
 
-// What comes before the rule.
+// What is done to a gradient before the rule sees it.
 struct Preparation {
   float scale, clip_value, weight_decay;
 };

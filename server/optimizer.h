@@ -10,20 +10,20 @@
 
 namespace ps {
 
-// The parameters of some elements, and what an update needs beside them. All have the same
-// number of elements.
+// A run of parameters with the state and the gradient sum that belong to them. All arrays have as
+// many elements as `parameters`.
 struct OptimizerSpan {
   absl::Span<float> parameters;
-  float* slots[2] = {nullptr, nullptr};  // state: the first Optimizer::slots() are used
-  const float* sum = nullptr;            // of other gradients, added to the update's own
+  float* slots[2] = {nullptr, nullptr};  // state; the first Optimizer::slots() are used
+  const float* sum = nullptr;            // sum of other gradients, or null if there are none
 };
 
-// The rule that turns a gradient into an update, element by element: applying it to
-// a range in pieces gives the same bits as in one go. Immutable and thread-safe; the
-// state lives with the caller, zero at the start.
+// The rule that updates parameters by a gradient. It works element by element, so applying it to
+// a range in pieces gives the same bits as applying it at once. Immutable and thread-safe. The
+// caller owns the state, which must be zero before the first update.
 //
-// With g = clip(scale * (sum + gradient)) + weight_decay * w and the learning rate lr of the
-// schedule at the iteration, all in one pass over memory:
+// With g = clip(scale * (sum + gradient)) + weight_decay * w, and with the learning rate lr that
+// the schedule gives for the iteration, the rules are, in one pass over memory:
 //   SGD       w -= lr * g
 //   MOMENTUM  v = momentum * v + g;  w -= lr * v                (Polyak 1964)
 //   NESTEROV  v = momentum * v + g;  w -= lr * (g + momentum * v)
@@ -32,27 +32,28 @@ struct OptimizerSpan {
 //   ADAGRAD   s += g * g;  w -= lr * g / (sqrt(s) + epsilon)    (Duchi et al. 2011)
 class Optimizer {
  public:
-  // `clip_value`: 0 is off. The config must have been checked.
+  // Gradient elements are clipped to [-clip_value, clip_value]; 0 turns clipping off.
+  // REQUIRES: the config has been checked.
   static std::unique_ptr<const Optimizer> Create(const OptimizerConfig& config, float clip_value);
   virtual ~Optimizer() = default;
 
-  // Floats of state per parameter: 0 (SGD), 1 or 2.
+  // The floats of state per parameter: 0 (SGD), 1 or 2 (ADAM).
   virtual int slots() const = 0;
 
-  // Applies one update to `span` from as many gradient elements at `gradient`, which
-  // may have any alignment. `scale` makes the mean of a sum. `iteration` (from 0)
-  // selects the learning rate, `update` (from 1) counts the updates of these elements.
+  // Updates `span` by as many gradient elements, which may have any alignment. `scale` turns a sum
+  // of gradients into their mean. `iteration`, counted from 0, selects the learning rate. `update`,
+  // counted from 1, is the number of this update of these elements.
   virtual void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
                      int64_t iteration, int64_t update) const = 0;
 
-  // The learning rate at an iteration, in double for exactness of the schedule.
+  // Returns the learning rate at an iteration, in double so that the schedule is exact.
   double LearningRate(int64_t iteration) const;
 
  protected:
   Optimizer(const OptimizerConfig& config, float clip_value);
 
   const OptimizerConfig config_;
-  const float clip_value_;  // infinity where clipping is off
+  const float clip_value_;  // infinity if clipping is off
 };
 
 }  // namespace ps

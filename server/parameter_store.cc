@@ -10,10 +10,11 @@
 namespace ps {
 namespace {
 
-// The elements that are updated, and while they are in the cache checked, at once.
+// An update goes on by so many elements at a time, so that the check of its results finds them in
+// the cache.
 constexpr int64_t kCheckedElements = 8192;
 
-// value -= gradient.
+// Returns the optimizer that subtracts what is pushed as it is.
 std::unique_ptr<const Optimizer> MakeSubtraction() {
   OptimizerConfig config;
   config.set_kind(OptimizerConfig::SGD);
@@ -136,7 +137,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
   for (int slot = 0; slot < store->optimizer_->slots(); ++slot) {
     if (absl::Status status = allocate(store->slots_[slot]); !status.ok()) return status;
   }
-  // A single worker's gradient, and under ASYNC every gradient, is applied as received.
+  // Otherwise each gradient is an update by itself and is applied as received.
   if (config.proto().update().policy() == Update::SYNC && config.workers() > 1) {
     if (absl::Status status = allocate(store->sums_); !status.ok()) return status;
   }

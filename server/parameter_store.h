@@ -22,9 +22,9 @@
 
 namespace ps {
 
-// One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients
-// of the update being gathered, and the arithmetic on them. Gradients come in the encoding
-// of the config and are read where they were received. A view: ParameterStore owns the memory.
+// One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients gathered
+// for the next update, and the arithmetic on them. Gradients are in the config's encoding and are
+// read from where they were received. ParameterStore owns the memory.
 class StoredChunk {
  public:
   // All that is referred to must outlive the chunk.
@@ -38,25 +38,26 @@ class StoredChunk {
         optimizer_(optimizer),
         counters_(counters) {}
 
-  // Guards everything below; taken before any other lock of the server.
+  // Guards everything in the chunk that changes. Acquired before any other lock of the server.
   absl::Mutex mutex;
 
   const Chunk& info() const { return info_; }
 
-  // Updates applied so far.
+  // The number of updates applied so far.
   uint64_t version() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return version_; }
   absl::Span<const float> parameters() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return state_.parameters;
   }
 
-  // sum = gradient. The store must have been made with sums.
+  // Sets the sum to a gradient, or adds one to it. The functions that use the sum require a store
+  // with sums (see ParameterStore::Create).
   void StartSum(const Segments& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // sum += gradient
   void AddToSum(const Segments& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // One update with `scale` times the sum, or with a gradient as received, or with both: the last
-  // gradient of an update need not pass through the sum. Errors: OUT_OF_RANGE naming an element
-  // where the sum of the gradients leaves float32's range, with nothing changed; or where the
-  // updated parameters or the optimizer's state do, which then is in them.
+  // Apply one update: with `scale` times the sum, with a single gradient as received, or with
+  // `scale` times (sum + gradient), so that the last gradient need not be added to the sum first.
+  // Errors: OUT_OF_RANGE, naming the element, if the sum of the gradients leaves the range of
+  // float32; then nothing has changed. The same if an updated parameter or its optimizer state
+  // leaves that range; then the update has been applied.
   absl::Status ApplySum(float scale, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   absl::Status ApplyGradient(const Segments& gradient, int64_t iteration)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -84,19 +85,19 @@ class StoredChunk {
   uint64_t version_ ABSL_GUARDED_BY(mutex) = 0;
 };
 
-// All parameters that a shard owns, in its chunks. The chunks are thread-safe by their
-// mutexes; the list of them does not change.
+// All parameters that a shard owns, by chunk. Each chunk has a mutex of its own, and the list of
+// chunks does not change.
 class ParameterStore {
  public:
-  // Allocates and initialises the memory of `shard`. Gradient sums are there only
-  // where the update policy adds gradients up. `config` and `counters` must outlive
-  // the store. Errors: RESOURCE_EXHAUSTED.
+  // Allocates and initialises the memory of `shard`. The store has sums only if gradients are added
+  // up, that is under SYNC with several workers. `config` and `counters` must outlive the store.
+  // Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const Config& config, int shard,
                                                                 ShardCounters* counters);
 
   // The chunks in the order of their ids.
   std::deque<StoredChunk>& chunks() { return chunks_; }
-  // The position of a chunk in chunks(), or -1 where this shard does not own it.
+  // Returns the index of a chunk in chunks(), or -1 if this shard does not own it.
   int IndexOf(uint32_t chunk_id) const;
 
  private:

@@ -7,9 +7,9 @@
 namespace ps {
 namespace {
 
-constexpr uint64_t kExactBuckets = 4;  // staleness 0 to 3 has a bucket each
+constexpr uint64_t kExactBuckets = 4;  // staleness 0 to 3 have a bucket each
 
-// The smallest staleness of a bucket.
+// Returns the smallest staleness in a bucket.
 uint64_t BucketStart(int bucket) {
   if (bucket < static_cast<int>(kExactBuckets)) return bucket;
   return kExactBuckets << (bucket - kExactBuckets);

@@ -11,8 +11,8 @@
 
 namespace ps {
 
-// What a shard has done since its start. Thread-safe; each count is exact, but a
-// reader may see one count of an event and not yet another.
+// Counts what a shard has done since its start. Thread-safe. Each count is exact, but an event that
+// changes two of them may be visible in only one for a moment.
 class ShardCounters {
  public:
   PushCounts received;
@@ -25,18 +25,18 @@ class ShardCounters {
 
   // Counts parameters that are sent or, to shared memory, written.
   void CountReply(uint64_t bytes);
-  // Counts a push that is in an update into its histogram bucket: 0, 1, 2, 3, [4, 7], [8, 15], ...
+  // Counts a push in a histogram of staleness with the buckets 0, 1, 2, 3, [4, 7], [8, 15], ...
   void CountStaleness(uint64_t staleness);
 
-  // Writes the counts into the fields of the same names.
+  // Copies the counts to the fields of the same names.
   void Fill(ShardStats* stats) const;
 
  private:
-  static constexpr int kBuckets = 20;  // the last one has no upper end
+  static constexpr int kBuckets = 20;  // the last bucket has no upper bound
   std::array<std::atomic<uint64_t>, kBuckets> staleness_{};
 };
 
-// Adds the time from its construction to its destruction to a counter.
+// Adds the time between its construction and its destruction to a counter.
 class CountedTime {
  public:
   explicit CountedTime(std::atomic<int64_t>* nanoseconds)

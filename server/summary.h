@@ -8,10 +8,11 @@
 
 namespace ps {
 
-// "owns 69,178,772 parameters (276.7 MB) in chunks: 275": what a shard says when it starts.
+// Returns what a shard logs when it starts, as in
+// "owns 69,178,772 parameters (276.7 MB) in chunks: 275".
 std::string Ownership(const Config& config, int shard);
 
-// What a shard has done, in one line, for the log at its end.
+// Returns what a shard has done, in one line, for the log when it ends.
 std::string Summary(const ShardStats& stats);
 
 }  // namespace ps

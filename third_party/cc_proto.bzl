@@ -1,4 +1,4 @@
-"""C++ code from .proto files, by the system's protoc."""
+"""Generates C++ code from .proto files with the system's protoc."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
@@ -6,8 +6,8 @@ def cc_proto(name, src, deps = [], grpc = False, **kwargs):
     """A cc_library with the generated code of one .proto file.
 
     Args:
-      name: of the cc_library.
-      src: the .proto file; imports are relative to the workspace.
+      name: the name of the cc_library.
+      src: the .proto file. Its imports are relative to the workspace.
       deps: the cc_proto targets of the files that it imports.
       grpc: whether to generate service code too.
       **kwargs: passed on to the cc_library.

@@ -1,17 +1,18 @@
-"""NVIDIA's CUDA toolkit with cuBLAS and cuDNN, where it is installed, and its compiler."""
+"""Compiles device code with the compiler of NVIDIA's CUDA toolkit, if that is installed."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 load("@cuda//:toolkit.bzl", "CUDA_TOOLKIT")
 
-# Real code for each generation from Turing to Hopper, and code that a driver translates for later
-# ones.
+# There is machine code for each generation from Turing to Hopper, and PTX, which a driver compiles
+# for later ones.
 _ARCHITECTURES = ["75", "80", "86", "89", "90"]
 
-# For `target_compatible_with`: what needs the toolkit is passed over where there is none.
+# The value of `target_compatible_with` for targets that need the toolkit. Bazel skips them if it is
+# not installed.
 NEEDS_CUDA_TOOLKIT = [] if CUDA_TOOLKIT else ["//third_party:incompatible"]
 
 def needs_cuda_toolkit(label):
-    """In place of the label of something that --config=cuda adds: an error where it cannot."""
+    """Returns `label`, which --config=cuda adds, or without the toolkit that of an error."""
     return label if CUDA_TOOLKIT else "@cuda//:missing"
 
 def _nvcc_objects_impl(ctx):
@@ -48,12 +49,12 @@ _nvcc_objects = rule(
 )
 
 def cuda_library(name, srcs, deps, **kwargs):
-    """A cc_library of sources with device code, compiled by nvcc.
+    """Defines a cc_library of sources with device code, which nvcc compiles.
 
     Args:
-      name: of the cc_library.
+      name: the name of the cc_library.
       srcs: .cc files.
-      deps: cc_libraries, whose headers the sources include.
+      deps: the cc_libraries whose headers the sources include.
       **kwargs: passed on to the cc_library.
     """
     _nvcc_objects(

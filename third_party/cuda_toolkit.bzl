@@ -5,15 +5,15 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 
 package(default_visibility = ["//visibility:public"])
 
-# Of the run-time library, cuBLAS and cuDNN.
+# The headers of the run-time library, cuBLAS and cuDNN.
 cc_library(
     name = "headers",
     hdrs = glob(["include/*.h*", "include/crt/*.h*", "include/nv/**"]),
     includes = ["include"],
 )
 
-# The run-time library is linked in; cuBLAS and cuDNN are looked for in the toolkit's folder, beside
-# the program and where the system says.
+# The run-time library is linked statically. cuBLAS and cuDNN are looked for at run time in the
+# toolkit's folder, beside the program, and in the system's folders.
 cc_library(
     name = "libraries",
     linkopts = [
@@ -31,7 +31,8 @@ cc_library(
 )
 """
 
-# For targets that need the toolkit, which are passed over, and for --config=cuda, which is not.
+# The stand-in without a toolkit. Targets that need the toolkit can name its empty libraries, since
+# Bazel skips them; `missing` is the error that --config=cuda reports.
 _MISSING_BUILD = """
 load("@rules_cc//cc:defs.bzl", "cc_library")
 load(":toolkit.bzl", "missing_toolkit")
@@ -66,9 +67,9 @@ def _cuda_toolkit_impl(ctx):
     ctx.file("BUILD.bazel", _BUILD.format(root = root))
 
 cuda_toolkit = repository_rule(
-    doc = "The CUDA toolkit as @name//:headers and @name//:libraries; CUDA_TOOLKIT of " +
-          "@name//:toolkit.bzl is its folder, or empty where there is none: then @name//:missing " +
-          "says so to whoever builds it.",
+    doc = "Provides the CUDA toolkit as @name//:headers and @name//:libraries. CUDA_TOOLKIT in " +
+          "@name//:toolkit.bzl is its folder. Without a toolkit it is empty, and @name//:missing " +
+          "fails with what is missing.",
     implementation = _cuda_toolkit_impl,
     environ = ["CUDA_HOME"],
     local = True,

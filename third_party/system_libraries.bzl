@@ -1,4 +1,4 @@
-"""Libraries and tools of the system, found with pkg-config and on the PATH."""
+"""Finds the system's libraries with pkg-config and its tools on the PATH."""
 
 def _run(ctx, arguments, what):
     result = ctx.execute(arguments)
@@ -10,11 +10,11 @@ def _run(ctx, arguments, what):
 def _quoted(items):
     return ", ".join(["\"%s\"" % item for item in items])
 
-# Part of the C library, which is never linked statically.
+# The parts of the C library, which is never linked statically.
 _C_LIBRARY = ["-lc", "-lm", "-lpthread", "-ldl", "-lrt"]
 
 def _static_linkopts(ctx, linkopts):
-    """The archives in place of the libraries of `linkopts`, where the compiler finds any."""
+    """Returns `linkopts` with an archive for each library of which the compiler finds one."""
     compiler = ctx.os.environ.get("CXX", "c++")
     static = []
     for option in linkopts:
@@ -25,15 +25,15 @@ def _static_linkopts(ctx, linkopts):
                 option = "-l:" + archive
         static.append(option)
 
-    # The order of pkg-config is not always one in which a linker finds everything.
+    # The group makes the linker search repeatedly: the order of pkg-config does not always suffice.
     return ["-Wl,--start-group"] + static + ["-Wl,--end-group"]
 
 def _write_library(ctx, include_dirs, shared, static):
-    """Writes a BUILD file with one cc_library, its include directories linked in.
+    """Writes a BUILD file with one cc_library, and links to its include directories.
 
     Args:
-      ctx: of the repository rule.
-      include_dirs: of the headers.
+      ctx: the context of the repository rule.
+      include_dirs: the directories of the headers.
       shared: a struct of `defines` and `linkopts`.
       static: the same for --config=static.
     """
@@ -91,7 +91,7 @@ def _pkg_config_library_impl(ctx):
             ),
         )
 
-    # pkg-config leaves the compiler's own directories out, so what is left needs a link.
+    # pkg-config leaves the compiler's own directories out, so each of these needs a link.
     _write_library(
         ctx,
         include_dirs = [flag[2:] for flag in cflags if flag.startswith("-I")],
@@ -104,7 +104,7 @@ pkg_config_library = repository_rule(
     implementation = _pkg_config_library_impl,
     attrs = {
         "extra_linkopts": attr.string_list(),
-        # For a library without an archive: what makes its headers do without it.
+        # The defines that make a library without an archive header-only, for --config=static.
         "header_only_defines": attr.string_list(),
         "packages": attr.string_list(mandatory = True),
     },
@@ -125,8 +125,8 @@ def _plain_library_impl(ctx):
     _write_library(ctx, include_dirs = [], shared = options, static = options)
 
 plain_library = repository_rule(
-    doc = "A cc_library @name//:name for a library without a .pc file, on the compiler's own paths; " +
-          "shared also with --config=static.",
+    doc = "A cc_library @name//:name for a library without a .pc file, on the compiler's own " +
+          "paths. It is linked dynamically even with --config=static.",
     implementation = _plain_library_impl,
     attrs = {
         "header": attr.string(mandatory = True),
@@ -145,7 +145,7 @@ def _system_tools_impl(ctx):
     ctx.file("BUILD.bazel", "exports_files([%s])\n" % _quoted(ctx.attr.tools))
 
 system_tools = repository_rule(
-    doc = "Programs of the PATH, as files @name//:tool.",
+    doc = "Programs on the PATH, as files @name//:tool.",
     implementation = _system_tools_impl,
     attrs = {"tools": attr.string_list(mandatory = True)},
     environ = ["PATH"],

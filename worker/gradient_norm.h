@@ -7,9 +7,10 @@
 
 namespace ps {
 
-// The L2 norm over all elements, summed in double: finite exactly if every element is.
+// Returns the L2 norm over all elements. The squares are summed in double and cannot overflow, so
+// the norm is finite if and only if every element is.
 inline double GlobalNorm(absl::Span<const float> gradient) {
-  // Several sums, so that one addition need not wait for the one before.
+  // Several independent sums keep additions from waiting for one another.
   constexpr size_t kLanes = 8;
   double sums[kLanes] = {};
   size_t i = 0;

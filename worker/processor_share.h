@@ -6,8 +6,8 @@
 
 namespace ps {
 
-// The threads of a worker where its config does not say how many: the machine's processors divided
-// by the workers, at least 1.
+// Returns the number of threads for a worker whose config does not set it: the machine's processors
+// divided by the number of workers, but at least 1.
 inline int ProcessorShare(int workers) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers);
 }

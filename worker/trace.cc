@@ -10,7 +10,7 @@
 namespace ps {
 namespace {
 
-// Microseconds with all digits: a double has too few for the time since 1970.
+// Formats microseconds as integers, because a double has too few digits for the time since 1970.
 std::string Micros(absl::Duration time) {
   const int64_t nanos = absl::ToInt64Nanoseconds(time);
   return absl::StrFormat("%d.%03d", nanos / 1000, nanos % 1000);
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path, in
 
 Trace::Trace(const std::string& path, int rank, const Model* model, const Clock* clock)
     : path_(path), rank_(rank), clock_(clock) {
-  // The rest of a string in JSON, without its quotation marks.
+  // The names are stored as JSON strings without the quotation marks.
   for (const Layer& layer : model->layers()) {
     const std::string quoted = nlohmann::json(layer.name).dump();
     layer_names_.push_back(quoted.substr(1, quoted.size() - 2));

@@ -18,28 +18,28 @@
 
 namespace ps {
 
-// A file of what a worker does when, layer by layer, to look at in Perfetto or about:tracing: the
-// JSON array of Google's Trace Event Format. The worker's rank is the process, so that the traces
-// of several workers of one machine can be joined. Thread-safe.
+// Records what a worker does when, layer by layer, in a file for Perfetto or about:tracing. The
+// file is a JSON array in Google's Trace Event Format. The worker's rank stands for the process, so
+// that the traces of several workers on one machine can be joined. Thread-safe.
 //
-// Written as it happens, through a buffer; a file that a killed worker left lacks the array's end,
-// which its readers do without. After an error nothing more is written: a full disk does not end
-// the training.
+// Events are written as they happen, through a buffer. The file of a worker that was killed lacks
+// the end of the array, which both viewers accept. After an error nothing more is written: a full
+// disk does not end the training.
 class Trace {
  public:
-  // In place of a layer: something of the whole iteration.
+  // The layer of an event that concerns the whole iteration.
   static constexpr int kWhole = -1;
 
-  // Who does one thing after the other.
+  // A row of the picture, in which one thing is done after another.
   enum class Row {
-    kThread,    // the thread that trains; beside a device it queues work and waits for it
-    kCompute,   // a device
-    kToDevice,  // its copies from the host
-    kFromDevice,
+    kThread,      // the training thread; with a device, it queues work and waits for it
+    kCompute,     // the device's computation
+    kToDevice,    // copies from the host to the device
+    kFromDevice,  // copies from the device to the host
   };
 
-  // `model` and `clock` must outlive the trace. Errors: UNKNOWN or the like where the file cannot
-  // be written.
+  // Opens `path` for writing. `model` and `clock` must outlive the trace.
+  // Errors: those of the system if the file cannot be written, UNKNOWN if the system names none.
   static absl::StatusOr<std::unique_ptr<Trace>> Create(const std::string& path, int rank,
                                                        const Model* model, const Clock* clock);
 
@@ -47,15 +47,16 @@ class Trace {
 
   absl::Time Now() const { return clock_->Now(); }
 
-  // What `row` did from `begin` to `end`. The spans of a row lie apart or one in another.
+  // Records what `row` did from `begin` to `end`. Two spans of one row must be disjoint or nested.
   void Span(Row row, absl::string_view what, int layer, int64_t iteration, absl::Time begin,
             absl::Time end);
-  // What goes on beside it; of different layers at once.
+  // Record the begin and the end, now, of something that goes on beside the rows, such as the push
+  // of a layer. The events of different layers may overlap.
   void Begin(absl::string_view what, int layer, int64_t iteration);
   void End(absl::string_view what, int layer, int64_t iteration);
 
-  // Ends the file. Nothing may be added afterwards. Errors: the first of all that was written, with
-  // its reason (RESOURCE_EXHAUSTED: no space is left on the device).
+  // Completes the file, to which nothing may be added afterwards. Errors: that of the first write
+  // that failed (RESOURCE_EXHAUSTED if no space is left on the device).
   absl::Status Close();
 
  private:

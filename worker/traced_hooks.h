@@ -9,13 +9,14 @@
 
 namespace ps {
 
-// Passes a backend's calls on and traces what lies between them: "wait" for a layer's
-// parameters, its "forward" pass, its "backward" pass. The time of a layer without tensors counts
-// to the one with tensors before it in the pass, and where the forward pass turns into the
-// backward pass, at the loss, no call tells: "forward, loss and backward". Not thread-safe.
+// Forwards a backend's calls to other hooks and traces the time between them: "wait" for a layer's
+// parameters, its "forward" pass and its "backward" pass. The backend makes no call for a layer
+// without tensors, whose time therefore counts as that of the last layer with tensors before it in
+// the model. It makes none at the loss either, so one span covers the last layer's "forward, loss
+// and backward". Not thread-safe.
 class TracedHooks final : public LayerHooks {
  public:
-  // For one pass. All must outlive the hooks.
+  // Traces one pass. `hooks` and `trace` must outlive this object.
   TracedHooks(LayerHooks* hooks, Trace* trace, int64_t iteration)
       : hooks_(hooks), trace_(trace), iteration_(iteration), mark_(trace->Now()) {}
 
@@ -45,9 +46,9 @@ class TracedHooks final : public LayerHooks {
   LayerHooks* const hooks_;
   Trace* const trace_;
   const int64_t iteration_;
-  std::optional<int> forward_;  // the layer that is computed, once there is one
+  std::optional<int> forward_;  // the layer in its forward pass, if any yet
   bool backward_ = false;
-  absl::Time mark_;  // the end of the last call
+  absl::Time mark_;  // end of the last call
 };
 
 }  // namespace ps

@@ -17,29 +17,29 @@
 
 namespace ps {
 
-// What a worker has trained so far.
+// How much a worker has trained so far.
 struct TrainingTotals {
   int64_t images = 0;
-  double seconds = 0;                // of the iterations that have ended
-  double exchange_wait_seconds = 0;  // of these, waiting with nothing to compute
+  double seconds = 0;                // total of the iterations that have ended
+  double exchange_wait_seconds = 0;  // the part of `seconds` spent waiting with nothing to compute
 };
 
-// Reports at once and then every period, on a thread of its own, what this worker uses of its
-// machine. A report that fails changes nothing; the first one that does is a line in the log.
+// Reports what this worker uses of its machine, at once and then once a period, on a thread of its
+// own. A report that fails has no consequences; the first failure is logged.
 class UsageReporter {
  public:
   struct Options {
     const ComputeBackend* backend = nullptr;      // must outlive the reporter
     const Clock* clock = nullptr;                 // must outlive the reporter
     std::function<TrainingTotals()> totals = {};  // thread-safe
-    // Sends a report; thread-safe, ends soon once stopped.
+    // Sends a report. Must be thread-safe and return soon after a stop is requested.
     std::function<absl::Status(const WorkerUsage&, const std::stop_token&)> send = {};
     absl::Duration period = absl::Seconds(2);
     std::string nvml_library = "libnvidia-ml.so.1";
   };
 
   explicit UsageReporter(const Options& options);
-  // Stops a report under way and joins the thread.
+  // Stops a report in progress and joins the thread.
   ~UsageReporter() = default;
 
   UsageReporter(const UsageReporter&) = delete;
@@ -53,13 +53,13 @@ class UsageReporter {
 
   const Options options_;
 
-  // Of the thread.
-  std::optional<Nvml> nvml_;  // once there is a device to ask for
-  TrainingTotals before_;     // when the rates were last computed
+  // Used by the thread only.
+  std::optional<Nvml> nvml_;  // absent until the backend has a device
+  TrainingTotals before_;     // totals when the rates were last computed
   std::optional<double> images_per_second_;
   std::optional<double> exchange_wait_fraction_;
 
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last, because it uses the other members
 };
 
 }  // namespace ps

@@ -7,30 +7,31 @@
 
 namespace ps {
 
-// What happens in simulated time: one event after another, those of one instant in the order
-// in which they were asked for, so that equal runs are equal. Not thread-safe.
+// The queue of events in simulated time, in seconds. Events happen one after another. Those of one
+// instant happen in the order in which they were scheduled, so that equal runs give equal results.
+// Not thread-safe.
 class EventQueue {
  public:
   class Target {
    public:
     virtual ~Target() = default;
-    // `kind` and `index` are the target's own.
+    // `kind` and `index` are those that the target passed when it scheduled the event.
     virtual void OnEvent(int kind, int index) = 0;
   };
 
   double now() const { return now_; }
 
-  // `target` must live until then. REQUIRES: time >= now().
+  // Schedules an event. `target` must live until it has happened. REQUIRES: time >= now().
   void At(double time, Target* target, int kind, int index) {
     events_.push({time, sequence_++, target, kind, index});
   }
 
-  // When everything else of this instant has happened.
+  // Schedules an event that happens after all other events of this instant.
   void AtEndOfInstant(Target* target, int kind, int index) {
     last_.push_back({now_, 0, target, kind, index});
   }
 
-  // Lets the next event happen; false where there is none.
+  // Lets the next event happen. Returns false if there is none.
   bool RunNext() {
     if (!last_.empty() && (events_.empty() || events_.top().time > now_)) {
       std::vector<Event> last;
@@ -54,7 +55,7 @@ class EventQueue {
     int kind;
     int index;
 
-    bool operator<(const Event& other) const {  // the first one is the top of the queue
+    bool operator<(const Event& other) const {  // puts the first event at the top of the queue
       return time > other.time || (time == other.time && sequence > other.sequence);
     }
   };

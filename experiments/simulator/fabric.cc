@@ -20,8 +20,8 @@ Fabric::Fabric(Options options, EventQueue* events)
       source_bytes_(sources_.size()),
       destination_bytes_(destinations_.size()) {
   for (size_t i = 0; i < sources_.size(); ++i) {
-    // Otherwise equal sources would all send to the first destination, then all to the second,
-    // where real connections share a link packet by packet.
+    // Sources begin with different destinations. Otherwise equal sources would all send to the
+    // first destination, then all to the second. Real connections share a link packet by packet.
     sources_[i].next = i % destinations_.size();
     sources_[i].ready.resize((destinations_.size() + kBits - 1) / kBits);
   }
@@ -66,7 +66,7 @@ void Fabric::OnEvent(int kind, int index) {
 int Fabric::NextReady(const Source& source) const {
   const int words = source.ready.size();
   const int first = source.next / kBits;
-  // The word of `next` twice: from its bit on at first, whole in the end.
+  // The first word is searched twice: from the bit of `next` on, and in the end as a whole.
   uint64_t mask = ~uint64_t{0} << source.next % kBits;
   for (int i = 0; i <= words; ++i) {
     const int word = (first + i) % words;
@@ -106,8 +106,8 @@ void Fabric::Sent(int source) {
   const double bytes = options_.chunk_bytes[sent.chunk];
   source_bytes_[source] += bytes;
 
-  // The destination's link has worked on the chunk since its first byte left. Times of arrival
-  // never decrease: neither `now` nor `free_at` does.
+  // The destination's link has been passing the chunk on since its first byte left. Times of
+  // arrival never decrease, because neither `now` nor `free_at` does.
   Destination& to = destinations_[index];
   to.free_at = std::max(to.free_at, from.since) + bytes / options_.destination_rates[index];
   const Arrival arrival = {std::max(events_->now(), to.free_at), source, sent.chunk};

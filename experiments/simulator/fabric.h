@@ -10,14 +10,14 @@
 
 namespace ps {
 
-// One direction of a full-duplex network: every source has a link into it and every
-// destination one out of it, each with a rate of its own, and nothing else limits.
+// One direction of a full-duplex network. Every source has a link into the network and every
+// destination has one out of it. Each link has its own rate, and nothing else limits the traffic.
 //
-// A source sends one chunk at a time, to its destinations in turn, as its connections would
-// share the link; a destination's link passes chunks on in the order of their arrival. A chunk
-// passes both links at once where both are free. At most `window` chunks between a source
-// and a destination have left the one and not reached the other, so that a slow destination
-// stops nobody but those who wait for it. Not thread-safe.
+// A source sends one chunk at a time, to its destinations in turn, just as its connections would
+// share the link. A destination's link passes chunks on in the order of their arrival. A chunk
+// passes both links at the same time if both are free. At most `window` chunks are on their way
+// between a source and a destination, so that a slow destination does not block the others.
+// Not thread-safe.
 class Fabric final : private EventQueue::Target {
  public:
   using Callback = std::function<void(int source, int destination, uint32_t chunk)>;
@@ -25,10 +25,11 @@ class Fabric final : private EventQueue::Target {
     std::vector<double> source_rates;       // bytes per second
     std::vector<double> destination_rates;  // bytes per second
     std::vector<double> chunk_bytes;        // by chunk
-    int window = 1;
-    // Waiting chunks leave by number, the smallest first; otherwise in the order of Send.
+    int window = 1;                         // chunks
+    // If true, the waiting chunk with the smallest number leaves first. Otherwise chunks leave in
+    // the order of the calls of Send.
     bool by_priority = false;
-    Callback delivered;  // a chunk has reached its destination
+    Callback delivered;  // called when a chunk has reached its destination
   };
 
   // `events` must outlive the fabric.
@@ -36,26 +37,27 @@ class Fabric final : private EventQueue::Target {
 
   void Send(int source, int destination, uint32_t chunk);
 
-  // Bytes that have passed each link.
+  // The bytes that have passed each link.
   const std::vector<double>& source_bytes() const { return source_bytes_; }
   const std::vector<double>& destination_bytes() const { return destination_bytes_; }
 
  private:
   enum Kind { kPick, kSent, kDelivered };
 
-  // What waits between a source and a destination.
+  // The chunks between a source and a destination.
   struct Pair {
-    std::vector<uint64_t> waiting;  // heap; the chunk in the lower half, its order in the upper
+    std::vector<uint64_t> waiting;  // min-heap of (order << 32 | chunk)
     int in_flight = 0;
   };
   struct Source {
-    bool picks = false;    // will pick at the end of this instant
-    bool sending = false;  // what follows
+    bool picks = false;  // picks its next chunk at the end of this instant
+    bool sending = false;
+    // The chunk that is being sent, if `sending`.
     int destination = 0;
     uint32_t chunk = 0;
     double since = 0;
-    int next = 0;                 // whose turn it is
-    std::vector<uint64_t> ready;  // a bit for each destination that could be sent to
+    int next = 0;                 // the destination whose turn it is
+    std::vector<uint64_t> ready;  // a bit for each destination, set if a chunk may be sent to it
   };
   struct Arrival {
     double time;
@@ -63,8 +65,8 @@ class Fabric final : private EventQueue::Target {
     uint32_t chunk;
   };
   struct Destination {
-    double free_at = 0;            // the link has passed on everything
-    std::deque<Arrival> arrivals;  // in the order of time
+    double free_at = 0;            // when the link has passed on everything
+    std::deque<Arrival> arrivals;  // in order of time
   };
 
   void OnEvent(int kind, int index) override;
@@ -73,7 +75,7 @@ class Fabric final : private EventQueue::Target {
   void Delivered(int destination, const Arrival& arrival);
 
   void UpdateReady(int source, int destination);
-  // The first ready destination at or after `next`, in a circle; -1: none.
+  // Returns the first ready destination from `next` on, cyclically, or -1 if there is none.
   int NextReady(const Source& source) const;
   Pair& PairOf(int source, int destination) {
     return pairs_[static_cast<size_t>(source) * destinations_.size() + destination];

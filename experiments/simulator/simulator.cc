@@ -1,9 +1,9 @@
-// An iteration, step by step:
-//   1. Worker computes forward through its layers, under FULL each as soon as its parameters
-//      are back, then backward; each gradient goes out when the schedule lets it.
-//   2. The push fabric carries chunks to the shards.
-//   3. Shard adds a chunk up at its own rate and answers when the update policy says so.
-//   4. The pull fabric carries the parameters back; a worker's iteration ends with the last.
+// The steps of an iteration:
+//   1. A worker computes its layers forward and then backward. Under FULL the forward pass of a
+//      layer begins when its parameters are back. Gradients leave as the schedule says.
+//   2. The push fabric carries the chunks to the shards.
+//   3. A shard adds chunks up at its own rate, and answers each when the update policy says so.
+//   4. The pull fabric carries the parameters back. A worker's iteration ends when it has them all.
 
 #include "experiments/simulator/simulator.h"
 
@@ -80,9 +80,9 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   }
 
  private:
-  // A gradient that a shard is about to add up.
+  // A gradient that a shard has received and not yet added up.
   struct Gradient {
-    double time;  // when it has been
+    double time;  // when it will have been added
     int worker;
     uint32_t chunk;
   };
@@ -101,7 +101,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     if (workers_[worker].iteration() < iterations_) *sum += bytes;
   }
 
-  // WorkerModel::Network.
+  // The functions of WorkerModel::Network.
   void Push(int worker, uint32_t chunk) override {
     pushes_.Send(worker, plan_.chunks()[chunk].shard, chunk);
   }
@@ -125,7 +125,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     if (shard.gradients.size() == 1) events_.At(shard.free_at, this, 0, index);
   }
 
-  // The shard has added up its first gradient.
+  // Called when a shard has added up its first gradient.
   void OnEvent(int, int index) override {
     Shard& shard = shards_[index];
     const Gradient gradient = shard.gradients.front();
@@ -153,11 +153,11 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   EventQueue events_;
   Fabric pushes_;
   Fabric pulls_;
-  std::deque<WorkerModel> workers_;  // which stay where they are
+  std::deque<WorkerModel> workers_;  // a deque, because workers must not move
   std::vector<Shard> shards_;
-  std::vector<int> gradients_of_chunk_;  // of the iteration under way, under SYNC
-  std::vector<int> ended_;               // workers, by iteration
-  std::vector<double> end_seconds_;      // of the last of them
+  std::vector<int> gradients_of_chunk_;  // added up in the current iteration; SYNC only
+  std::vector<int> ended_;               // number of workers that ended each iteration
+  std::vector<double> end_seconds_;      // when the last of them did
   Simulation simulation_;
 };
 

@@ -10,40 +10,41 @@
 
 namespace ps {
 
-// What passed through a machine's link in the simulated time.
+// The bytes that passed through a machine's link.
 struct LinkUse {
   double bytes_in = 0;
   double bytes_out = 0;
 };
 
 struct Simulation {
-  // From the end of an iteration to the end of the next, or from the start. An iteration
+  // The time of each iteration, from the end of the previous one or from the start. An iteration
   // ends when the last worker has all parameters back.
   std::vector<double> iteration_seconds;
-  // Of all workers' iterations that are in iteration_seconds, and no more.
+  // Only the bytes of the iterations in iteration_seconds, of all workers.
   std::vector<LinkUse> shard_payload;
-  // Of the whole time, which is longer for a fast worker under ASYNC.
+  // All bytes in the simulated time. Under ASYNC a fast worker does more iterations in this time
+  // than are in iteration_seconds.
   std::vector<LinkUse> shard_links;
   std::vector<LinkUse> worker_links;
 
   double seconds() const;
-  // The median of all but the first iteration, which begins with nothing under way.
+  // The median without the first iteration, which begins with an idle network.
   double steady_seconds() const;
-  // Whether the last two iterations are within 1 %.
+  // Whether the times of the last two iterations differ by at most 1 %.
   bool is_steady() const;
 };
 
-// Plays `iterations` of every worker of the config: its plan, exchange schedule, update policy
-// and encodings, on machines of the given rates and devices of the given times. `rates` and
-// `layer_times` are of the config's workers, shards and layers.
+// Simulates `iterations` iterations of every worker with the plan, exchange schedule, update policy
+// and encodings of the config. `rates` are those of the config's workers and shards, and
+// `layer_times` are the times of its layers on the workers' devices.
 //
 // Every worker computes layer by layer, pushes chunks and waits for parameters as
-// worker/exchange_schedule.h says; a shard answers a chunk when all workers' gradients are
-// added up (SYNC) or each at once (ASYNC). Under ASYNC workers that are done go on, so that
-// the others find the network as busy as before.
+// worker/exchange_schedule.h says. A shard answers a chunk when the gradients of all workers have
+// been added up (SYNC), or each gradient by itself (ASYNC). Under ASYNC workers that have done
+// their iterations continue, so that the network stays as busy for the others.
 //
-// Left out: latency, retransmission, the processors of the workers. Equal arguments give equal
-// results. REQUIRES: iterations >= 1.
+// The simulation leaves out latency, retransmission and the workers' processors. Equal arguments
+// give equal results. REQUIRES: iterations >= 1.
 Simulation Simulate(const Config& config, const ClusterRates& rates,
                     absl::Span<const LayerTime> layer_times, int iterations);
 

@@ -11,55 +11,59 @@
 
 namespace ps {
 
-// One worker: when it computes which layer, when its chunks leave, and what it waits for.
+// Models one worker: when it computes each layer, when its chunks leave, and what it waits for.
 //
-//   forward ---> backward ---> SEQUENTIAL: push all; replies come once all are there
-//      ^            |          the others: push each layer as it is computed
+//   forward ---> backward ---> SEQUENTIAL: push all; shards reply once all have arrived
+//      ^            |          BACKWARD, FULL: push each layer when its gradient is computed
 //      |            v
-//      +------- all parameters back; under FULL at once, and forward waits for each layer's
+//      +------- SEQUENTIAL, BACKWARD: wait for all parameters
+//               FULL: go on; the forward pass waits for the parameters of each layer
 //
 // Not thread-safe.
 class WorkerModel final : private EventQueue::Target {
  public:
-  // What the workers of a cluster have in common. The config must outlive it.
+  // What the workers of a cluster have in common.
   struct Layers {
     Layers(const Config& config, absl::Span<const LayerTime> layer_times);
 
     ExchangeConfig::Schedule schedule;
     std::vector<LayerTime> times;
     std::vector<std::vector<uint32_t>> chunks;  // by layer, in model order
-    std::vector<int> of_chunk;
+    std::vector<int> of_chunk;                  // the layer of each chunk
   };
 
   class Network {
    public:
     virtual ~Network() = default;
+    // Sends a chunk from a worker to its shard.
     virtual void Push(int worker, uint32_t chunk) = 0;
-    // The shard's answer to the chunk leaves for the worker.
+    // Sends the shard's answer to a chunk to a worker.
     virtual void Reply(int worker, uint32_t chunk) = 0;
-    // A worker has all parameters of the iteration back. Whether there is another one.
+    // A worker has all parameters of the iteration back. Returns whether it does another one.
     virtual bool Ended(int iteration) = 0;
   };
 
-  // All but `slowdown` must outlive the worker.
+  // `slowdown` multiplies layer times. `layers`, `events` and `network` must outlive the worker.
   WorkerModel(const Layers& layers, int rank, double slowdown, EventQueue* events,
               Network* network);
 
   void Start() { Advance(); }
 
-  // The iteration whose gradients travel, or travelled last.
+  // The iteration whose gradients are being exchanged, or were last. It is -1 before the first.
   int iteration() const { return iteration_; }
 
-  // A chunk has reached its shard; a shard has an answer; the answer is here.
+  // A chunk of this worker has reached its shard.
   void Pushed();
+  // A shard can answer this worker's chunk.
   void Reply(uint32_t chunk);
+  // The answer to a chunk has arrived.
   void Answered(uint32_t chunk);
 
  private:
   enum class Phase { kForward, kBackward, kAwait };
 
   void OnEvent(int kind, int index) override;
-  // Computes until something must be waited for: time or parameters.
+  // Computes until the worker must wait for the end of a layer or for parameters.
   void Advance();
   void EndLayer();
   void BeginExchange();
@@ -74,14 +78,14 @@ class WorkerModel final : private EventQueue::Target {
   Network* const network_;
 
   Phase phase_ = Phase::kForward;
-  int layer_ = 0;  // that is computed, or waits to be
+  int layer_ = 0;  // the layer that is computed or waits to be computed
   bool computing_ = false;
   int iteration_ = -1;
-  bool has_next_ = true;   // an iteration after the one whose parameters are back
-  size_t unpushed_ = 0;    // chunks of this iteration that have not reached their shard
-  size_t unanswered_ = 0;  // that are not back
+  bool has_next_ = true;   // whether another iteration follows
+  size_t unpushed_ = 0;    // this iteration's chunks that have not reached their shard
+  size_t unanswered_ = 0;  // this iteration's chunks that are not back
   std::vector<size_t> layer_unanswered_;
-  std::vector<uint32_t> held_replies_;  // SEQUENTIAL: until everything is pushed
+  std::vector<uint32_t> held_replies_;  // held until everything is pushed; SEQUENTIAL only
 };
 
 }  // namespace ps

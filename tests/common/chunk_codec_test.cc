@@ -12,7 +12,7 @@
 namespace ps {
 namespace {
 
-// Cuts `bytes` into pieces of random length, empty ones among them.
+// Cuts `bytes` into pieces of random length, some of which are empty.
 Segments Cut(const std::string& bytes, std::mt19937_64& random, size_t largest = 40) {
   Segments segments;
   for (size_t begin = 0; begin < bytes.size();) {
@@ -35,7 +35,7 @@ std::string RandomBytes(size_t size, std::mt19937_64& random) {
   return bytes;
 }
 
-// A number that is zero, small, or of any width up to 64 bits, equally likely.
+// Returns zero with probability 1/4, and otherwise a number of random width, up to 64 bits.
 uint64_t RandomNumber(std::mt19937_64& random) {
   const uint64_t number = random();
   return random() % 4 == 0 ? 0 : number >> (random() % 64);
@@ -47,7 +47,7 @@ std::string Encoded(const Header& header, const std::string& data) {
   return std::string(encoded.data(), encoded.size()) + data;
 }
 
-// An open enum: any int32, negative ones too, but mostly those that there are.
+// Returns a known encoding in most cases. The enum is open, so any other int32 is possible too.
 Encoding RandomEncoding(std::mt19937_64& random) {
   const uint64_t number = random();
   return static_cast<Encoding>(random() % 4 == 0 ? static_cast<int32_t>(number)
@@ -94,7 +94,7 @@ TEST_CASE("an encoded gradient chunk has the bytes of the generated code") {
                                 .chunk = message.chunk(),
                                 .base_version = message.base_version(),
                                 .skip = message.skip(),
-                                 .encoding = message.encoding(),
+                                .encoding = message.encoding(),
                                 .hold = message.hold()};
     REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
   }
@@ -162,7 +162,7 @@ TEST_CASE("decoding agrees with generated code on fields in any order, repeated 
       if (random() % 2) bytes += std::string("\xa9\x01", 2) + RandomBytes(8, random);
       if (random() % 2) bytes += std::string("\xb2\x01\x03", 3) + "xyz";
       if (random() % 2) bytes += std::string("\xbd\x01", 2) + RandomBytes(4, random);
-      // A known number with another wire type is an unknown field: worker as fixed32.
+      // A known field number with another wire type is an unknown field. This is worker as fixed32.
       if (random() % 2) bytes += std::string("\x0d", 1) + RandomBytes(4, random);
     }
     GradientChunk expected;
@@ -182,7 +182,7 @@ TEST_CASE("what generated code refuses is refused, with the place") {
     std::string bytes = RandomGradientChunk(random).SerializeAsString();
     if (random() % 2) bytes.resize(random() % (bytes.size() + 1));
     if (!bytes.empty() && random() % 2) bytes[random() % bytes.size()] = random();
-    // Groups, which only proto2 writes, are the one thing that we refuse and it skips.
+    // Only groups, which proto2 alone writes, are refused here and skipped by generated code.
     GradientChunk expected;
     const bool parses = expected.ParseFromString(bytes);
     const auto decoded = DecodeGradientChunk(Cut(bytes, random));

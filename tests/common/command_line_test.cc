@@ -7,7 +7,7 @@
 namespace ps {
 namespace {
 
-// A program's flags, of every kind.
+// The flags of a program, one of every kind.
 struct Options {
   std::string config;
   int shard = -1;

@@ -1,4 +1,4 @@
-// What a config says of the exchange's schedule, and of emulated time and size.
+// Tests the parts of a config that concern the exchange's schedule, and emulated times and sizes.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -9,7 +9,7 @@
 namespace ps {
 namespace {
 
-// Trains nothing for 5 iterations; errors are those of the override.
+// Overrides the backend with EMULATED, for 5 iterations, and then applies `more`.
 Overrides Emulated(const Overrides& more) {
   Overrides overrides = {"compute.backend=EMULATED", "training.iterations=5"};
   overrides.insert(overrides.end(), more.begin(), more.end());

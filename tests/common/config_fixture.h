@@ -12,7 +12,7 @@
 
 namespace ps {
 
-// Valid. Its lines are numbered in the errors that the tests expect.
+// A valid config. The errors that tests expect contain its line numbers.
 inline constexpr char kConfig[] = R"(model {
   input { channels: 1 height: 8 width: 8 }
   layer { name: "fc1" linear { out_features: 32 } }
@@ -39,7 +39,7 @@ inline Config Valid(absl::string_view text = kConfig, const Overrides& overrides
   return *std::move(config);
 }
 
-// The message of the error that a text gets.
+// Returns the message of the error for a text.
 inline std::string ErrorOf(absl::string_view text, const Overrides& overrides = {}) {
   const absl::StatusOr<Config> config = Config::Parse(text, "f", overrides);
   if (config.ok()) return "no error";
@@ -47,7 +47,7 @@ inline std::string ErrorOf(absl::string_view text, const Overrides& overrides = 
   return std::string(config.status().message());
 }
 
-// The same for kConfig with an override; its error without "--set override: ".
+// Returns the error of kConfig with an override, without the prefix "--set override: ".
 inline std::string ErrorOfOverride(const std::string& override) {
   std::string error = ErrorOf(kConfig, {override});
   const std::string prefix = absl::StrCat("--set ", override, ": ");

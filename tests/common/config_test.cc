@@ -56,7 +56,7 @@ void RequireFieldsNamed(const google::protobuf::Descriptor& message, const std::
     const google::protobuf::FieldDescriptor& field = *message.field(i);
     INFO(field.full_name());
     CHECK(absl::StrContains(text, absl::StrCat("`", field.name(), "`")));
-    // A residual block holds layers again.
+    // A residual block contains layers, so the recursion ends here.
     if (field.message_type() != nullptr && message.name() != "Residual") {
       RequireFieldsNamed(*field.message_type(), text);
     }
@@ -144,7 +144,7 @@ TEST_CASE("Relative paths become relative to the config file, absolute ones stay
   REQUIRE(config.ok());
   CHECK(config->proto().data().idx().images() == directory + "/digits/images");
   CHECK(config->proto().data().idx().labels() == "/abs/labels");
-  // A file named without a folder is in the current one.
+  // A file name without a folder is in the current folder.
   CHECK(Valid().proto().data().idx().images() == "digits/images");
 }
 
@@ -195,11 +195,11 @@ TEST_CASE("Rates of shards are part of what must be equal with AUTO only") {
   automatic.insert(automatic.end(), rates.begin(), rates.end());
   const Config uneven = Valid(kConfig, automatic);
   CHECK(uneven.fingerprint() != equal.fingerprint());
-  // The slower of the link and the host counts.
+  // The smaller of link_gbps and server_gbps counts.
   automatic.push_back("shard[0].server_gbps=2.5");
   CHECK(Valid(kConfig, automatic).plan().fingerprint() == equal.plan().fingerprint());
   CHECK(uneven.plan().shard_parameters(0) > 3 * uneven.plan().shard_parameters(1));
-  // Not a config that has no effect: cuts do not follow layers.
+  // A placement is allowed with AUTO but has no effect, because its cuts do not follow layers.
   CHECK(Valid(kConfig, {"partition={scheme: AUTO placement: GREEDY}"}).fingerprint() ==
         equal.fingerprint());
 }
@@ -211,7 +211,7 @@ TEST_CASE("Writing a default out loud does not change the fingerprint") {
         "warmup_iterations: 0}}",
         "optimizer={}", "compute={backend: CPU}", "limits={chunk_bytes: 655360}",
         "training={batch_size: 4 epochs: 3 seed: 1}", "model.layer[2].linear.bias=true",
-        // Not a default, but without effect: cuts do not follow layers.
+        // This is not the default, but it has no effect: cuts do not follow layers.
         "partition.placement=GREEDY"}) {
     INFO(override);
     CHECK(Valid(kConfig, {override}).fingerprint() == fingerprint);

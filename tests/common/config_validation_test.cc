@@ -10,14 +10,14 @@
 namespace ps {
 namespace {
 
-// The same for kConfig with one part replaced.
+// Returns the error of kConfig with one part replaced.
 std::string ErrorWith(const std::string& part, const std::string& replacement) {
   const std::string text = absl::StrReplaceAll(kConfig, {{part, replacement}});
   REQUIRE(text != kConfig);
   return ErrorOf(text);
 }
 
-// The same for kConfig with more lines, the first of which is line 17.
+// Returns the error of kConfig with more lines appended. The first of them is line 17.
 std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + lines); }
 
 TEST_CASE("A text that cannot be understood is refused with line, field and what is allowed") {
@@ -82,7 +82,7 @@ TEST_CASE("Everything that is missing is reported together, at the enclosing mes
 
 TEST_CASE("A value out of its range is refused with its place, value and range") {
   struct Case {
-    std::string lines;  // more than kConfig, from line 17 on
+    std::string lines;  // appended to kConfig from line 17 on
     std::string error;
   };
   const std::vector<Case> cases = {
@@ -191,7 +191,7 @@ TEST_CASE("Shard addresses are checked one by one and against each other") {
   CHECK(
       absl::StrContains(ErrorOf(kConfig, {"shard=[{address: '[::1]:5'}, {address: '[0:0::1]:5'}]"}),
                         "an address of its own for each shard"));
-  // Port 0 is another port each time.
+  // Port 0 stands for another port each time.
   const std::string any_port =
       absl::StrReplaceAll(kConfig, {{"localhost:50051", "h:0"}, {"localhost:50052", "h:0"}});
   CHECK(Valid(any_port).address(1) == "h:0");

@@ -47,7 +47,7 @@ TEST_CASE("Layers take time by their FLOPs, and those without by the bytes they 
     layer { max_pool { kernel: 2 } }
     layer { name: "f" linear { out_features: 1728 } })");
   const std::vector<LayerTime> times = Times(model, "rtx_2080_ti", 1, 1);
-  // MACs: c 6 * 8 * 8 * 3 * 3 * 3 = 10,368; f 6 * 4 * 4 * 1,728 = 165,888.
+  // c has 6 * 8 * 8 * 3 * 3 * 3 = 10,368 multiply-accumulates, f has 6 * 4 * 4 * 1,728 = 165,888.
   CHECK(times[3].forward_seconds == Approx(16 * times[0].forward_seconds));
   CHECK(times[1].forward_seconds == Approx(2 * 384 * 4 / 616e9));
   CHECK(times[2].forward_seconds == Approx((384 + 96) * 4 / 616e9));
@@ -60,8 +60,8 @@ TEST_CASE("Residual blocks and batch norms have times too") {
   const Model resnet152 = MakeModel("builtin: 'resnet152'");
   const std::vector<LayerTime> times = Times(resnet152, "rtx_2080_ti", 1, 16);
   for (const LayerTime& time : times) REQUIRE(time.forward_seconds > 0);
-  // The source of the VGG-16 figure has 191 ms here. What the profile leaves out, the launch of
-  // many small kernels above all, makes it an underestimate.
+  // The source of the VGG-16 figure measured 191 ms here. The profile gives less, because it leaves
+  // out the launch of many small kernels, among other things.
   CHECK(Total(times) > 0.07);
   CHECK(Total(times) < 0.191);
 }

@@ -25,7 +25,7 @@ std::string Encoded(Encoding encoding, const std::vector<float>& values) {
   return bytes;
 }
 
-// Pieces of random length, empty ones among them, that cut elements at any byte.
+// Cuts `bytes` into pieces of random length, some of them empty, at any byte of an element.
 Segments Cut(const std::string& bytes, std::mt19937_64& random) {
   const size_t largest = 1 + random() % 9000;
   Segments segments;
@@ -111,7 +111,7 @@ TEST_CASE("a sum of encoded gradients is off by no more than their rounding and 
       std::vector<double> exact(kSize), magnitudes(kSize);
       for (int worker = 0; worker < workers; ++worker) {
         std::vector<float> gradient = RandomFloats(random, kSize);
-        // Down to where float16 has no normal values any more.
+        // Some values become so small that they are subnormal in float16.
         for (size_t i = 0; i < kSize; ++i) gradient[i] *= std::exp2(-static_cast<int>(i % 24));
         const std::string bytes = Encoded(encoding, gradient);
         ForEachDecodedRun(encoding, Cut(bytes, random),

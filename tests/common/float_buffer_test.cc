@@ -49,7 +49,7 @@ TEST_CASE("a shared buffer is the same memory for whoever maps it") {
   CHECK(mapped->span().front() == 1);
   CHECK(buffer->span().back() == 2);
 
-  // What was mapped stays when its maker is gone, but nobody finds it any more.
+  // A mapping outlives the original buffer, but the buffer cannot be mapped again.
   const SharedBuffer place = buffer->place();
   *buffer = FloatBuffer();
   CHECK(mapped->span().front() == 1);
@@ -75,7 +75,7 @@ TEST_CASE("what is not the shared buffer is not mapped") {
   place.set_file(1 << 20);
   CHECK(absl::IsNotFound(FloatBuffer::Map(place, 1024).status()));
 
-  // Of the right name and size, but one that can be cut off under whoever has mapped it.
+  // This file has the right name and size, but it could be cut shorter while it is mapped.
   const std::string name = "ps-0123456789abcdef";
   const int file = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(ftruncate(file, 4096) == 0);

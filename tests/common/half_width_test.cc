@@ -17,8 +17,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 struct Format {
   std::string name;
   const HalfWidth* half;
-  int precision;       // bits of the significand, the hidden one with them
-  int least_exponent;  // of the smallest normal value
+  int precision;       // bits of the significand, including the hidden one
+  int least_exponent;  // exponent of the smallest normal value
 };
 
 std::vector<Format> Formats() {
@@ -39,7 +39,7 @@ float Decoded(const HalfWidth& half, uint16_t encoded) {
   return value;
 }
 
-// All 65536 values, in one call, so that the vectors are used.
+// Returns all 65536 encoded values. Converting them in one call uses the vectorised loop.
 std::vector<uint16_t> AllHalves() {
   std::vector<uint16_t> all(1 << 16);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
@@ -53,7 +53,7 @@ std::vector<float> DecodedAll(const HalfWidth& half) {
   return values;
 }
 
-// What the bits mean, by the definition of the format.
+// Returns the value of encoded bits by the definition of the format.
 double Meaning(const Format& format, uint16_t bits) {
   const int fraction_bits = format.precision - 1;
   const int fraction = bits & ((1 << fraction_bits) - 1);
@@ -69,7 +69,7 @@ bool IsFinite(const HalfWidth& half, uint16_t bits) {
   return (bits & half.exponent_bits) != half.exponent_bits;
 }
 
-// Floats of every size, and bit patterns of any kind.
+// Returns floats with random bits, which include subnormals, infinities and NaNs.
 std::vector<float> RandomFloats(std::mt19937_64& random, size_t n) {
   std::vector<float> values(n);
   for (float& value : values) value = std::bit_cast<float>(static_cast<uint32_t>(random()));
@@ -116,11 +116,10 @@ TEST_CASE("decoding and encoding again gives the same bits, and of a NaN a NaN")
 TEST_CASE("encoding rounds to nearest and ties to even, between all neighbours, to infinity too") {
   for (const Format& format : Formats()) {
     CAPTURE(format.name);
-    // Rounding is monotonous, so that nothing else can happen than at these places.
+    // Rounding is monotonic, so it is enough to test around the middle between neighbours.
     for (uint16_t lower = 0; IsFinite(*format.half, lower); ++lower) {
       const uint16_t upper = lower + 1;
-      // The middle between two values of these formats is a float32, except between the
-      // smallest of bfloat16, which are float32's own subnormals; there too.
+      // The middle between two neighbours is exact in float32, also where it is subnormal.
       const double above = IsFinite(*format.half, upper)
                                ? Meaning(format, upper)
                                : 2 * Meaning(format, lower) - Meaning(format, lower - 1);
@@ -155,7 +154,7 @@ TEST_CASE("an encoded value is off by no more than the bounds, which are reached
     double worst_relative = 0, worst_absolute = 0;
     std::uniform_real_distribution<double> exponent(-30, 18);
     for (int i = 0; i < 200'000; ++i) {
-      // Half of them where float16 ends; for bfloat16, where it does.
+      // Half of the values cover the range of float16, the others the lower end of the format's.
       const double shift = i % 2 == 0 ? 0 : format.least_exponent + 14;
       const double sign = random() % 2 == 0 ? 1 : -1;
       const float value = static_cast<float>(sign * std::exp2(exponent(random) + shift));
@@ -186,7 +185,7 @@ TEST_CASE("float16 has the same bits with the processor's instructions and witho
   PortableFloat16().encode(values.data(), n, portable.data());
   CHECK(own == portable);
   for (const uint16_t bits : AllHalves()) {
-    // As bits, so that NaNs are compared too.
+    // Bits are compared, because NaNs are not equal.
     REQUIRE(std::bit_cast<uint32_t>(Decoded(Float16(), bits)) ==
             std::bit_cast<uint32_t>(Decoded(PortableFloat16(), bits)));
   }
@@ -210,7 +209,7 @@ TEST_CASE("any number of values at any address is converted one by one, and noth
         format.half->decode(encoded, static_cast<int64_t>(n), decoded.data());
         CHECK(decoded.back() == 42);
         for (size_t i = 0; i < n; ++i) {
-          const uint16_t bits = encoded[i];  // a reference to it would be unaligned
+          const uint16_t bits = encoded[i];  // a copy, because a reference would be unaligned
           REQUIRE(bits == Encoded(*format.half, values[i]));
           REQUIRE(std::bit_cast<uint32_t>(decoded[i]) ==
                   std::bit_cast<uint32_t>(Decoded(*format.half, bits)));

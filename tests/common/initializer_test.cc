@@ -33,8 +33,7 @@ TEST_CASE("He uniform values fill their range evenly") {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   CHECK(*least >= static_cast<float>(-bound));
   CHECK(*most <= static_cast<float>(bound));
-  // Of n uniform numbers the outermost leaves more than 20/n of the range free with
-  // probability e^-20.
+  // The probability that none of n uniform numbers is in the outermost 20/n of the range is e^-20.
   CHECK(*least < bound * (-1 + 40.0 / tensor.size));
   CHECK(*most > bound * (1 - 40.0 / tensor.size));
   double sum = 0, squares = 0;
@@ -42,7 +41,7 @@ TEST_CASE("He uniform values fill their range evenly") {
     sum += value;
     squares += value * value;
   }
-  // Five standard errors around mean 0 and variance 2 / fan_in, as He et al. want it; the
+  // The mean is 0 and the variance is 2 / fan_in, as in He et al., within five standard errors. The
   // variance of x^2 is 4/45 * bound^4.
   CHECK(std::abs(sum / tensor.size) < 5 * std::sqrt(2.0 / fan_in / tensor.size));
   CHECK(std::abs(squares / tensor.size - 2.0 / fan_in) <

@@ -41,7 +41,7 @@ const Tensor& TensorNamed(const Model& model, const std::string& name) {
 }
 
 TEST_CASE("the built-in models have their published parameter counts") {
-  // The running statistics, as many as weights and biases of batch norms, are not counted.
+  // Running statistics, as many as the weights and biases of batch norms, are not counted.
   const auto [name, parameters, statistics, tensors] =
       GENERATE(table<std::string, int64_t, int64_t, size_t>({
           {"mnist_mlp", 13'002, 0, 6},
@@ -107,7 +107,7 @@ TEST_CASE("a layer of a built-in model reads what layers before it give") {
       read.insert(input);
     }
   }
-  CHECK(read.size() == model.layers().size());  // the images' too, but not the last one's
+  CHECK(read.size() == model.layers().size());  // the images, and all layers but the last
 }
 
 TEST_CASE("tensors and layers of a model are laid out one after the other, aligned") {
@@ -230,7 +230,7 @@ TEST_CASE("a custom model is built as its layers say") {
   REQUIRE(model.status().ToString() == "OK");
   CHECK(model->name() == "custom");
   CHECK(model->classes() == 6);
-  // Generated names keep clear of given ones.
+  // Generated names avoid the given ones.
   std::vector<std::string> layers;
   for (const Layer& layer : model->layers()) layers.push_back(layer.name);
   CHECK(layers == std::vector<std::string>{"c", "relu1", "relu2", "relu3", "max_pool1", "max_pool2",
@@ -357,7 +357,7 @@ TEST_CASE("a wrong model is refused with an error that names the place") {
 }
 
 TEST_CASE("the limit on parameters counts all layers together") {
-  // Each of the two just fits alone: 2^20 * 2^15 = 2^35, half of the limit, and a bias.
+  // Each of a and b has 2^20 * 2^15 = 2^35 parameters, half of the limit, so c exceeds it.
   const absl::StatusOr<Model> model = Model::Create(Spec(R"(
     input { channels: 1048576 height: 1 width: 1 }
     layer { name: "a" linear { out_features: 32768 bias: false } }

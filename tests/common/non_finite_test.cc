@@ -9,7 +9,7 @@
 namespace ps {
 namespace {
 
-// Elements that start `shift` bytes past an aligned address.
+// Holds elements that start `shift` bytes after an aligned address.
 template <typename Element>
 class Shifted {
  public:
@@ -67,7 +67,7 @@ TEST_CASE("the first NaN or infinity is found wherever it is") {
       std::vector<float> values(n, 1);
       values[first] = values[n - 1] = bad;
       CHECK(FindFloat(values, shift, n) == static_cast<int64_t>(first));
-      CHECK(FindFloat(values, shift, first) == -1);  // not looked for past the end
+      CHECK(FindFloat(values, shift, first) == -1);  // nothing is found past the end
 
       std::vector<uint16_t> halves(n, 0x3c00);
       halves[first] = halves[n - 1] = bad_half;

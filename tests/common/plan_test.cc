@@ -57,7 +57,7 @@ Plan MustCreate(const Model& model, const Partition& partition, int shards,
   return *std::move(plan);
 }
 
-// Small layers of many sizes, with and without parameters and biases.
+// Returns a model of small layers of many sizes, with and without parameters and biases.
 Model RandomModel(std::mt19937& random) {
   ModelSpec spec;
   spec.mutable_input()->set_channels(1 + random() % 50);
@@ -96,7 +96,8 @@ std::vector<int64_t> Shares(const Plan& plan) {
   return shares;
 }
 
-// Every element of the model once, in model order, and the same in the memory of the shards.
+// Checks that slices cover every element of the model once, in model order, and that they are laid
+// out in that order in the memory of each shard.
 void CheckSlices(const Model& model, const Plan& plan) {
   std::vector<int64_t> parameters(plan.shards(), 0), buffers(plan.shards(), 0);
   size_t next = 0;
@@ -124,7 +125,7 @@ void CheckSlices(const Model& model, const Plan& plan) {
   }
 }
 
-// Every slice in chunks of the largest size, ids in order.
+// Checks that every slice is cut into chunks of the largest size, with ids in order.
 void CheckChunks(const Model& model, const Plan& plan, int64_t chunk_bytes) {
   std::vector<std::vector<uint32_t>> of_shard(plan.shards()), of_tensor(model.tensors().size());
   uint32_t next = 0;
@@ -159,7 +160,8 @@ void CheckChunks(const Model& model, const Plan& plan, int64_t chunk_bytes) {
   }
 }
 
-// At most 16 elements between shards, one run of the model a shard, cut at multiples of 16.
+// Checks that shards differ by at most 16 elements, and that each owns one run of the model, cut at
+// multiples of 16.
 void CheckMemoryBalance(const Plan& plan) {
   const std::vector<int64_t> shares = Shares(plan);
   const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
@@ -191,7 +193,7 @@ TEST_CASE("a plan covers every element once, by slices and by chunks, and keeps 
     const Model model = RandomModel(random);
     for (const Partition& partition : AllPartitions()) {
       const int most = MaxShards(model, partition);
-      // The limit itself, and a number below.
+      // Test the limit itself and a random number up to it.
       for (const int shards : {most, 1 + static_cast<int>(random() % most)}) {
         const int64_t chunk_bytes = 64 * (1 + random() % 40);
         CAPTURE(partition.ShortDebugString(), shards, chunk_bytes, model.parameter_count());
@@ -235,7 +237,7 @@ TEST_CASE("memory-based shares are balanced whatever the remainder of units and 
   }
 }
 
-// The longest time of a shard, in elements per unit of rate.
+// Returns the longest time that a shard takes, in elements divided by its rate.
 double Longest(const Plan& plan, const std::vector<double>& rates) {
   double longest = 0;
   for (int shard = 0; shard < plan.shards(); ++shard) {
@@ -281,12 +283,12 @@ TEST_CASE("AUTO covers every element once, in proportion to the rates, in aligne
       CHECK(cut % 16 == 0);
       cut += plan.shard_parameters(shard);
       const double exact = vgg16.parameter_count() * rates[shard] / sum;
-      // Whole units of 16, one of which may go elsewhere for each, and the last 15 elements.
+      // Rounding may cost a shard one unit of 16 elements, and its part of the last 15 elements.
       CHECK(plan.shard_parameters(shard) >= exact - 2 * 16);
       CHECK(Longest(plan, rates) * rates[shard] >= exact);
     }
     CHECK(Longest(plan, rates) <= Longest(MustCreate(vgg16, MemoryBased(), shards), rates));
-    // A unit more than its part, at most, on any shard.
+    // The longest time is above the ideal by at most two units on the slowest shard.
     CHECK(Longest(plan, rates) <=
           vgg16.parameter_count() / sum + 32 / *std::min_element(rates.begin(), rates.end()));
   }
@@ -342,7 +344,7 @@ TEST_CASE("greedy breaks ties by model order and by the lowest shard") {
   spec.mutable_input()->set_channels(4);
   spec.mutable_input()->set_height(1);
   spec.mutable_input()->set_width(1);
-  // 16, 32, 32, 16 and 16 parameters.
+  // The layers have 16, 32, 32, 16 and 16 parameters.
   for (const int features : {4, 8, 4, 4, 4}) {
     LayerSpec* layer = spec.add_layer();
     layer->set_name("layer" + std::to_string(spec.layer_size()));
@@ -355,8 +357,8 @@ TEST_CASE("greedy breaks ties by model order and by the lowest shard") {
   CHECK(shards == std::vector<int>{2, 0, 1, 2, 0});
 }
 
-// Computed apart from this program, from the text that the fingerprint is taken of. A change
-// here keeps old and new processes from working together.
+// These values were computed independently of this program, from the text that is hashed. If they
+// change, old and new processes cannot work together.
 TEST_CASE("fingerprints stay what they were") {
   const Model mlp = Builtin("mnist_mlp");
   CHECK(MustCreate(mlp, MemoryBased(), 2).fingerprint() == 0xfb7ccab9c85bd200);

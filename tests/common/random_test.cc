@@ -13,7 +13,7 @@ namespace {
 constexpr int kSamples = 1 << 20;
 
 TEST_CASE("Philox4x32-10 gives the known answers of Random123") {
-  // kat_vectors of Random123 1.09, "philox4x32 10".
+  // The expected values are those of "philox4x32 10" in kat_vectors of Random123 1.09.
   const uint32_t f = 0xffffffff;
   CHECK(Philox4x32({0, 0, 0, 0}, {0, 0}) ==
         std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
@@ -35,7 +35,7 @@ TEST_CASE("the numbers of a stream are the words of its Philox blocks") {
 }
 
 TEST_CASE("a stream with a name is the stream of the name's hash") {
-  // The published FNV-1a hash of "foobar".
+  // This is the published FNV-1a hash of "foobar".
   const CounterRandom named(7, "foobar");
   const CounterRandom numbered(7, uint64_t{0x85944171f73967e8});
   for (uint64_t i = 0; i < 100; ++i) CHECK(named.Bits(i) == numbered.Bits(i));
@@ -64,7 +64,7 @@ TEST_CASE("uniform numbers are multiples of 2^-24 in [0, 1) with the uniform mom
   }
   CHECK(outside == 0);
   CHECK(off_grid == 0);
-  // Five standard errors: the variance of u is 1/12, that of u^2 is 4/45.
+  // The bounds are five standard errors. The variance of u is 1/12, and that of u^2 is 4/45.
   CHECK(std::abs(sum / kSamples - 0.5) < 5 * std::sqrt(1.0 / 12 / kSamples));
   CHECK(std::abs(squares / kSamples - 1.0 / 3) < 5 * std::sqrt(4.0 / 45 / kSamples));
 }
@@ -89,9 +89,9 @@ TEST_CASE("normal numbers are finite and have the moments of the standard normal
     sum += x;
     squares += x * x;
     fourths += x * x * x * x;
-    if (i % 2 == 1) neighbours += x * random.Normal(i - 1);  // the two halves of one pair
+    if (i % 2 == 1) neighbours += x * random.Normal(i - 1);  // both numbers of a pair
   }
-  // Five standard errors: the variances of x, x^2, x^4 and xy are 1, 2, 96 and 1.
+  // The bounds are five standard errors. The variances of x, x^2, x^4 and xy are 1, 2, 96 and 1.
   CHECK(std::abs(sum / kSamples) < 5 * std::sqrt(1.0 / kSamples));
   CHECK(std::abs(squares / kSamples - 1) < 5 * std::sqrt(2.0 / kSamples));
   CHECK(std::abs(fourths / kSamples - 3) < 5 * std::sqrt(96.0 / kSamples));

@@ -13,7 +13,7 @@ TEST_CASE("unix sockets, loopback and the host's own addresses are of this host"
 }
 
 TEST_CASE("others are not, and neither is a name that means nothing") {
-  CHECK(!IsOfThisHost("192.0.2.1:50051"));  // set aside for documentation (RFC 5737)
+  CHECK(!IsOfThisHost("192.0.2.1:50051"));  // an address reserved for documentation (RFC 5737)
   CHECK(!IsOfThisHost("[2001:db8::1]:50051"));
   CHECK(!IsOfThisHost("no.such.host.invalid:50051"));
   CHECK(!IsOfThisHost(":50051"));

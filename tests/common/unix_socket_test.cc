@@ -34,7 +34,7 @@ TEST_CASE("A connection carries more at once than the kernel's default") {
     REQUIRE(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size) == 0);
     return bytes;
   };
-  // Not above where net.core.wmem_max, the most a process may ask for, is the default.
+  // The sizes are equal if net.core.wmem_max, the largest allowed, is the default size.
   CHECK(send_buffer(*client) >= send_buffer(plain));
   CHECK(send_buffer(*server) == send_buffer(*client));
   const std::string message(1000, 'x');
@@ -42,7 +42,7 @@ TEST_CASE("A connection carries more at once than the kernel's default") {
   std::string received(1000, ' ');
   CHECK(read(*server, received.data(), received.size()) == 1000);
   CHECK(received == message);
-  CHECK(read(*server, received.data(), 1) == -1);  // non-blocking: nothing is there
+  CHECK(read(*server, received.data(), 1) == -1);  // empty, and the socket does not block
   for (const int fd : {*listener, *client, *server, plain}) close(fd);
 }
 

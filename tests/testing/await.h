@@ -8,7 +8,7 @@
 
 namespace ps {
 
-// Asks again and again, with a limit.
+// Polls until the condition holds. The test fails after 60 s.
 template <typename Condition>
 void AwaitTrue(Condition condition) {
   const absl::Time deadline = absl::Now() + absl::Seconds(60);

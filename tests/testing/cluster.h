@@ -21,7 +21,7 @@
 
 namespace ps {
 
-// A small model with tensors of many sizes, SYNC, and every port 0; tests add overrides.
+// A SYNC config with a small model of tensors of many sizes, and every port 0. Tests add overrides.
 inline constexpr char kSmallConfig[] = R"(
   model {
     input { channels: 40 height: 1 width: 1 }
@@ -48,7 +48,7 @@ inline Config MustParse(const std::string& text, const std::vector<std::string>&
   return *std::move(config);
 }
 
-// All shards of a config, in this process, and what tests do as its workers.
+// Runs all shards of a config in this process, and lets a test act as its workers.
 class TestCluster {
  public:
   explicit TestCluster(Config config) : config_(std::move(config)) {
@@ -70,7 +70,7 @@ class TestCluster {
     return Exchange::Connect({.config = &config_, .rank = rank, .addresses = addresses_});
   }
 
-  // What a worker made by hand joins with.
+  // Returns the request with which a worker made by hand joins.
   JoinRequest RequestToJoin(int rank, uint64_t incarnation) const {
     JoinRequest request;
     request.set_worker(rank);
@@ -80,8 +80,8 @@ class TestCluster {
     return request;
   }
 
-  // Runs `work` as every worker at once, each on a thread with an exchange of its own
-  // that leaves with the outcome; returns the outcomes by rank.
+  // Runs `work` for all ranks at the same time, each on a thread and with an exchange of its own,
+  // which then leaves with the outcome. Returns the outcomes by rank.
   std::vector<absl::Status> RunWorkers(
       const std::function<absl::Status(int rank, Exchange& exchange)>& work) {
     std::vector<absl::Status> outcomes(config_.workers(), absl::UnknownError("did not run"));
@@ -102,7 +102,7 @@ class TestCluster {
     return outcomes;
   }
 
-  // The parameters as they are at the shards, in a worker's layout.
+  // Returns the shards' current parameters in a worker's layout.
   std::vector<float> Parameters() const {
     std::vector<float> parameters(config_.model().buffer_size());
     for (size_t shard = 0; shard < servers_.size(); ++shard) {
@@ -122,7 +122,7 @@ class TestCluster {
   std::vector<std::string> addresses_;
 };
 
-// A gradient that differs by worker, iteration and element, in a worker's layout.
+// Returns a gradient in a worker's layout that differs by worker, iteration and element.
 inline std::vector<float> TestGradient(const Model& model, int rank, int iteration) {
   std::vector<float> gradient(model.buffer_size());
   for (const Tensor& tensor : model.tensors()) {

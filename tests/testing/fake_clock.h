@@ -10,8 +10,8 @@
 
 namespace ps {
 
-// A clock that stands still until it is told to go on, or until somebody sleeps: then the
-// time has come at once. Thread-safe.
+// A clock that stands still until Advance is called or a thread sleeps. A sleep sets the clock to
+// its deadline and returns at once. Thread-safe.
 class FakeClock final : public Clock {
  public:
   absl::Time Now() const override {

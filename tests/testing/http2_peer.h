@@ -16,16 +16,16 @@
 
 namespace ps {
 
-// A client that speaks just enough HTTP/2 (RFC 9113) to open one Exchange stream, and then
-// behaves as no gRPC library would: reads nothing or single bytes, stops in the middle.
+// A client that speaks just enough HTTP/2 (RFC 9113) to open one Exchange stream and then behaves
+// as no gRPC library would: it reads nothing, or single bytes, or stops in the middle of a message.
 class Http2Peer {
  public:
-  // To "127.0.0.1:PORT". With `endless_window` the shard may send without HTTP/2's flow
-  // control; nothing but the socket then stops it. Else the window is the default, 65,535.
+  // Connects to "127.0.0.1:PORT". With `endless_window`, HTTP/2's flow control does not stop the
+  // shard from sending; only the socket does. Otherwise the window is the default, 65,535 bytes.
   Http2Peer(const std::string& address, int worker, uint64_t incarnation, bool endless_window) {
     socket_ = socket(AF_INET, SOCK_STREAM, 0);
     REQUIRE(socket_ >= 0);
-    const int small = 4096;  // so that what is not read stays with the shard
+    const int small = 4096;  // so that the shard must keep what is not read
     REQUIRE(setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)) == 0);
     uint32_t port = 0;
     REQUIRE(absl::SimpleAtoi(absl::StripPrefix(address, "127.0.0.1:"), &port));
@@ -56,8 +56,8 @@ class Http2Peer {
   Http2Peer(const Http2Peer&) = delete;
   Http2Peer& operator=(const Http2Peer&) = delete;
 
-  // A gRPC message, or as much as the first `part` bytes of it. All of them together must
-  // fit into the shard's window, which this peer does not look at: 65,535 bytes.
+  // Sends a gRPC message, or at most its first `part` bytes. All messages together must fit into
+  // the shard's initial window of 65,535 bytes, since this peer ignores flow control.
   void SendMessage(const std::string& message, size_t part = SIZE_MAX) {
     Send(Frame(kData, 0, kStream,
                (std::string(1, '\0') + BigEndian(message.size()) + message).substr(0, part)));
@@ -85,7 +85,8 @@ class Http2Peer {
            static_cast<char>(flags) + BigEndian(stream) + payload;
   }
 
-  // A literal field without indexing (RFC 7541, 6.2.2); both shorter than 127 bytes.
+  // Encodes a literal field without indexing (RFC 7541, 6.2.2). REQUIRES: both strings are shorter
+  // than 127 bytes.
   static std::string Header(const std::string& name, const std::string& value) {
     return std::string(1, '\0') + static_cast<char>(name.size()) + name +
            static_cast<char>(value.size()) + value;

@@ -16,7 +16,7 @@
 
 namespace ps {
 
-// A running program whose output the test collects. Killed in the end, if need be.
+// A running program whose output the test collects. The destructor kills it if it still runs.
 class Program {
  public:
   explicit Program(const std::vector<std::string>& command, int terminal_columns = 0) {
@@ -38,7 +38,7 @@ class Program {
   pid_t pid() const { return process_.pid; }
   const std::string& output() const { return output_; }
 
-  // Collects output until it contains `text`.
+  // Collects output until it contains `text`. The test fails if the output ends first.
   void WaitFor(const std::string& text) {
     while (output_.find(text) == std::string::npos) {
       INFO("waits for \"" << text << "\" in:\n" << output_);
@@ -46,7 +46,7 @@ class Program {
     }
   }
 
-  // Collects output to its end; the exit code, or 128 + n after signal n.
+  // Collects output to its end. Returns the exit code, or 128 + n if signal n ended the program.
   int Wait() {
     while (Collect()) {
     }
@@ -56,7 +56,7 @@ class Program {
   }
 
  private:
-  // Waits for output; false at its end.
+  // Waits for output. Returns false at its end.
   bool Collect() {
     constexpr int kPatienceMilliseconds = 60000;
     pollfd fd = {process_.output, POLLIN, 0};

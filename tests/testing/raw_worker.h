@@ -11,7 +11,7 @@
 
 namespace ps {
 
-// A hand-made worker with one Exchange stream to shard 0.
+// A worker made of gRPC's generated code, with one Exchange stream to shard 0.
 class RawWorker {
  public:
   RawWorker(const TestCluster& cluster, int rank, bool joins = true)
@@ -40,7 +40,7 @@ class RawWorker {
   void HalfClose() { stream_->WritesDone(); }
   void Vanish() { context_.TryCancel(); }
 
-  // The error with which the shard ends the stream.
+  // Waits for the end of the stream and returns the error with which the shard ended it.
   grpc::Status Refused() {
     ParameterChunk reply;
     while (stream_->Read(&reply)) {

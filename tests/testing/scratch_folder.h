@@ -13,7 +13,7 @@
 
 namespace ps {
 
-// An empty folder, removed in the end.
+// A temporary folder, empty at first, which the destructor removes with its contents.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -35,7 +35,7 @@ class ScratchFolder {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  // The names of all files, hidden ones too.
+  // Returns the names of all files, including hidden ones.
   std::vector<std::string> Files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {
