@@ -39,7 +39,7 @@ struct Outcome {
   std::vector<float> gradients;
 };
 
-// One step on images and parameters of ones.
+// Runs one step with all images and parameters equal to 1.
 Outcome RunStep(const Config& config, int rank) {
   const RealClock clock;
   auto backend = CreateComputeBackend(config, {.rank = rank, .clock = &clock});
