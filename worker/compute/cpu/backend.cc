@@ -182,7 +182,7 @@ absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const Forwar
 absl::Status CpuBackend::RunBackward(absl::Span<const float> parameters,
                                      absl::Span<float> gradients, LayerHooks& hooks) {
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    if (!node->operation->output().gradient) continue;  // no layer before it has parameters
+    if (!node->operation->output().gradient) continue;  // no layer up to here has tensors
     absl::Status status = RunNode(*node, [&] {
       node->operation->Backward(parameters, gradients);
       device_.stream().wait();

@@ -313,7 +313,7 @@ void CudaBackend::QueueLoss(const Batch& batch, size_t place, bool training) {
 
 void CudaBackend::QueueBackward(const CudaPass& pass) {
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    if (step->operation->output().gradient == nullptr) continue;  // no tensors precede it
+    if (step->operation->output().gradient == nullptr) continue;  // no layer up to here has tensors
     where_ = step->name;
     timeline_.Begin(Trace::Row::kCompute, "backward", step->graph.layer, device_.compute());
     step->operation->Backward(pass);

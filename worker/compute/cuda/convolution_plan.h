@@ -53,7 +53,9 @@ struct ConvolutionProblem {
   Shape3 output;
   int64_t kernel = 0, stride = 0, padding = 0;
 
-  std::string ToString() const;  // "forward pass, 64 x 3x224x224 to 64x224x224, kernel 3"
+  // "forward pass of a convolution, 64 x 3x224x224 to 64x224x224, kernel 3, stride 1, padding 1",
+  // and ", bfloat16" for that type.
+  std::string ToString() const;
   auto Key() const {
     return std::tuple(pass, type, images, input.channels, input.height, input.width,
                       output.channels, output.height, output.width, kernel, stride, padding);
