@@ -2,19 +2,15 @@
 #define PS_WORKER_COMPUTE_BACKEND_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/clock.h"
-#include "common/config.h"
 #include "worker/compute/layer_hooks.h"
 #include "worker/data/batch.h"
-#include "worker/trace.h"
 
 namespace ps {
 
@@ -29,11 +25,11 @@ struct HostBuffers {
   absl::Span<const float> parameters;
   // If empty, the gradients stay on the device. This serves to time the computation alone.
   absl::Span<float> gradients = {};
-  // Memory in which the images of later batches may lie.
+  // Memory in which the images of batches may lie.
   std::vector<absl::Span<const float>> images = {};
 };
 
-// The device that a backend computes on. The CPU is not described by one.
+// The device that a backend computes on, unless that is the CPU.
 struct DeviceUsage {
   std::string name;        // "NVIDIA H200"
   std::string pci_bus_id;  // "0000:65:00.0"
@@ -49,10 +45,10 @@ class ComputeBackend {
  public:
   virtual ~ComputeBackend() = default;
 
-  // Announces the host memory that later passes use. The memory must outlive the backend, or the
-  // next call of UseBuffers. A backend with a device of its own page-locks the memory so that
-  // copies overlap with computation, and requires this call before the first pass. Errors: those of
-  // the device library.
+  // Announces the host memory that later passes use. The memory must stay valid until the next call
+  // of UseBuffers or the end of the backend. A backend with a device of its own page-locks the
+  // memory so that copies overlap with computation, and requires this call before the first pass.
+  // Errors: those of the device library.
   virtual absl::Status UseBuffers(const HostBuffers& buffers) { return absl::OkStatus(); }
 
   // Says that the floats [begin, begin + count) of the parameters have been written, so that a
@@ -97,24 +93,6 @@ class ComputeBackend {
   ComputeBackend(const ComputeBackend&) = delete;
   ComputeBackend& operator=(const ComputeBackend&) = delete;
 };
-
-// The settings of a worker's backend that are not part of its config.
-struct BackendOptions {
-  int rank = 0;
-  const Clock* clock = nullptr;  // the clock of an emulated device
-  Trace* trace = nullptr;        // records the device's work; null for no trace
-  std::stop_token stop = {};     // ends a pass of an emulated device
-};
-
-// Creates the backend that the config's `compute` asks for. `config` and all objects that `options`
-// point to must outlive it.
-//
-// Errors: INVALID_ARGUMENT if the batch size is too small for the model (see CheckBatchSize);
-// RESOURCE_EXHAUSTED if memory does not suffice; FAILED_PRECONDITION if the device does not exist,
-// or the device, its driver or its libraries are too old; UNIMPLEMENTED for CUDA in a worker that
-// was built without it.
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
-                                                                     const BackendOptions& options);
 
 }  // namespace ps
 

@@ -4,7 +4,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/config.h"
 #include "worker/compute/backend.h"
+#include "worker/compute/backend_options.h"
 
 namespace ps {
 
