@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "common/initializer.h"
 #include "common/random.h"
+#include "worker/compute/create_backend.h"
 
 namespace ps {
 namespace {

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/config.h"
 #include "worker/compute/backend.h"
+#include "worker/compute/create_backend.h"
 #include "worker/data/batch_loader.h"
 #include "worker/data/dataset.h"
 #include "worker/exchange.h"

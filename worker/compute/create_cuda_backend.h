@@ -4,12 +4,15 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/config.h"
 #include "worker/compute/backend.h"
+#include "worker/compute/backend_options.h"
 
 namespace ps {
 
-// CreateComputeBackend for compute.backend: CUDA. Workers are linked with one of two: the backend
-// (--config=cuda), or an error that says that it was left out.
+// Implements CreateComputeBackend for `compute.backend: CUDA`. A worker is linked with one of two
+// definitions: one creates the backend (--config=cuda), the other returns an error which says that
+// the worker was built without CUDA.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& config,
                                                                   const BackendOptions& options);
 

@@ -9,8 +9,9 @@
 
 namespace ps {
 
-// The stream of CounterRandom by which a dropout layer drops: its number i below the probability
-// drops element i of [images, channels, rows, columns]. Every backend drops the same.
+// Returns the CounterRandom stream of a dropout layer in one iteration. The layer drops element i
+// of [images, channels, rows, columns] if number i of the stream is below the drop probability. All
+// backends use this stream, and so drop the same elements.
 inline uint64_t DropoutStream(absl::string_view layer, int rank, int64_t iteration) {
   return Fnv1a64(absl::StrCat("dropout/", layer, "/rank ", rank, "/iteration ", iteration));
 }

@@ -37,7 +37,7 @@ void EmulatedBackend::Fill(absl::Span<float> gradients) const {
   std::fill(gradients.begin(), gradients.end(), 0.0f);
   for (const Tensor& tensor : model_.tensors()) {
     for (int64_t i = 0; i < tensor.size; ++i) {
-      // -8 to 8 thousandths: so small that an optimizer can run for long.
+      // The values are -0.008 to 0.008, so small that an optimizer can run for long.
       gradients[tensor.offset + i] = static_cast<float>((i + options_.rank) % 17 - 8) * 1e-3f;
     }
   }
@@ -49,7 +49,7 @@ absl::Status EmulatedBackend::RunForward(LayerHooks& hooks) {
       if (absl::Status status = AwaitDevice(); !status.ok()) return status;
       const absl::Time before = options_.clock->Now();
       if (absl::Status status = hooks.AwaitParameters(i); !status.ok()) return status;
-      // Not `= Now()`: each time that this thread wakes up late would add to the device's time.
+      // Assigning Now() instead would add this thread's late wake-ups to the device's time.
       device_free_ += options_.clock->Now() - before;
     }
     device_free_ += absl::Seconds(options_.times[i].forward_seconds);

@@ -12,20 +12,22 @@
 
 namespace ps {
 
-// Gradients of the right size in the order and with the timing of a device, without
-// arithmetic and for any model, to measure an exchange. The first call for a gradient
-// buffer fills it with small values, a pure function of (rank, tensor, element), the gaps
-// with 0; later calls for the same buffer leave it as it is. The loss is 0 and no image
-// is correct. The batch is not looked at. Evaluation takes no time.
+// Emulates a device: it delivers gradients of the right size in the order and with the timing of
+// the device, but computes nothing. It serves to measure an exchange, with any model.
 //
-// The device works through the layers without a pause, but for those whose parameters are
-// not there. What the calling thread is late, in waking up or because of its hooks, does
-// not delay the device.
+// The first pass with a gradient buffer fills the tensors with small values, a pure function of the
+// rank and the element's index in its tensor, and the gaps with 0. Later passes with the same
+// buffer leave it as it is. The loss is 0, no image is correct, and the batch is ignored.
+// Evaluation takes no time.
+//
+// The emulated device works through the layers without a pause, except where it waits for a layer's
+// parameters. It is not delayed when the calling thread wakes up late or spends time in
+// LayerHooks::GradientReady.
 class EmulatedBackend : public ComputeBackend {
  public:
   struct Options {
     int rank = 0;
-    std::vector<LayerTime> times = {};  // by layer of the model; empty: no time
+    std::vector<LayerTime> times = {};  // one per layer; empty for no time
     const Clock* clock = nullptr;       // must outlive the backend
     std::stop_token stop = {};          // ends a pass with CANCELLED
   };
@@ -43,13 +45,13 @@ class EmulatedBackend : public ComputeBackend {
   void Fill(absl::Span<float> gradients) const;
   absl::Status RunForward(LayerHooks& hooks);
   absl::Status RunBackward(LayerHooks& hooks);
-  // Until the device has done what it was given so far.
+  // Waits until the device has finished the work that it was given so far.
   absl::Status AwaitDevice() const;
 
   const Model model_;
   const Options options_;
-  const float* filled_ = nullptr;  // the buffer that has its values
-  absl::Time device_free_;         // when the device will have done what it was given
+  const float* filled_ = nullptr;  // the buffer that was filled last
+  absl::Time device_free_;         // when the device finishes the work that it was given
 };
 
 }  // namespace ps

@@ -13,7 +13,9 @@ bool OverwritesInput(const Layer& layer) {
 
 std::vector<GraphStep> StepsOf(const Model& model) {
   const std::vector<Layer>& layers = model.layers();
-  // By layer, kImages first: those that read its output, and where the next of them takes it.
+  // Both vectors have an entry per layer, kImages first. `overwritten` holds, for each reader of
+  // the layer's output, whether it overwrites its input. `outputs` holds the edge that the next
+  // reader takes.
   std::vector<std::vector<bool>> overwritten(layers.size() + 1);
   for (const Layer& layer : layers) {
     for (const int input : layer.inputs) overwritten[input + 1].push_back(OverwritesInput(layer));

@@ -7,24 +7,25 @@
 
 namespace ps {
 
-// Where a step's input comes from: the output of another step, of a fork the branch's.
+// The input of a step: the output of an earlier step, or, if that step is a fork, one of its
+// branches.
 struct GraphEdge {
   int step = kImages;
   int branch = 0;
 };
 
-// One step of a pass: a layer, or a fork, which hands an activation to several layers.
+// One step of a pass: a layer, or a fork, which hands one activation to several layers.
 struct GraphStep {
-  int layer = kImages;            // of a fork: whose output it hands on
+  int layer = kImages;            // for a fork, the layer whose output it hands on
   std::vector<GraphEdge> inputs;  // one; two for the end of a residual block
-  // Of a fork: for each branch, whether the layer that takes it writes over it. Empty: a layer.
+  // For a fork: whether the layer that reads a branch overwrites it, by branch. Empty for a layer.
   std::vector<bool> overwritten;
 
   bool is_fork() const { return !overwritten.empty(); }
 };
 
-// The steps of a forward pass over `model` in their order; the last one gives the scores. The
-// output of a layer, or a branch of a fork, is taken by one step alone.
+// Returns the steps of a forward pass over `model`, in order. The last step gives the scores.
+// Exactly one step reads the output of each layer and each branch of a fork.
 std::vector<GraphStep> StepsOf(const Model& model);
 
 }  // namespace ps

@@ -5,24 +5,26 @@
 
 namespace ps {
 
-// What a backend tells while it trains on a batch, so that the exchange of one layer goes on
-// while another is computed. Layers are numbered as in Model::layers(); those without tensors
-// are passed over. Called from the thread that trains. The defaults do nothing.
+// A backend calls these functions while it trains on a batch, so that the parameters and gradients
+// of one layer can be exchanged while another layer is computed. Layers are numbered as in
+// Model::layers(), and layers without tensors are skipped. The calls come from the thread that
+// trains. By default they do nothing.
 class LayerHooks {
  public:
   virtual ~LayerHooks() = default;
 
-  // Before the layer's parameters are read, front layers first; each layer once, and all of
-  // them before any gradient is written. May block. An error ends the pass.
+  // Called before the pass reads the layer's parameters: once for each layer, front layers first,
+  // and for all layers before any gradient is written. May block. An error ends the pass.
   virtual absl::Status AwaitParameters(int layer) { return absl::OkStatus(); }
 
-  // A device has been told all of the pass, and the thread has only to wait for it: time to get the
-  // next batch, whose memory may be this one's. Once, before any GradientReady, and only from
-  // backends that compute beside the thread.
+  // Called once, when a device has been given the whole pass and the thread has nothing left to do
+  // but wait. This is the time to load the next batch, which may reuse the current batch's memory.
+  // Called before any GradientReady, and only by backends that compute asynchronously.
   virtual void PassQueued() {}
 
-  // The layer's gradients are in the buffer, and this pass reads its parameters no more, so
-  // that they may be overwritten. Back layers first. An error ends the pass.
+  // Called when the layer's gradients are in the buffer and the pass no longer reads the layer's
+  // parameters, so that these may be overwritten. Called for back layers first. An error ends the
+  // pass.
   virtual absl::Status GradientReady(int layer) { return absl::OkStatus(); }
 };
 

@@ -47,7 +47,7 @@ absl::Status CheckTraining(const Model& model, int64_t batch_size, const Batch& 
                            size_t parameter_floats, size_t gradient_floats) {
   absl::Status status = CheckEvaluation(model, batch_size, batch, parameter_floats);
   if (status.ok()) status = CheckBuffer("gradient", gradient_floats, model);
-  // The images that fill a batch up would be normalised with the others.
+  // Batch statistics would include the empty images that fill up a smaller batch.
   if (status.ok() && batch.size < batch_size && HasBatchNorm(model)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a batch of ", batch.size, " images: the model ", model.name(),

@@ -10,8 +10,8 @@
 
 namespace ps {
 
-// Whether a backend made for up to `batch_size` images can take `batch`, and buffers of so many
-// floats. Errors: INVALID_ARGUMENT, as ComputeBackend says.
+// Both check that a backend which was made for up to `batch_size` images can process `batch` with
+// buffers of these sizes. Errors: INVALID_ARGUMENT, as ComputeBackend says.
 absl::Status CheckEvaluation(const Model& model, int64_t batch_size, const Batch& batch,
                              size_t parameter_floats);
 absl::Status CheckTraining(const Model& model, int64_t batch_size, const Batch& batch,

@@ -7,9 +7,9 @@ namespace ps {
 
 MemoryPieces ShareMemory(const std::vector<MemoryUse>& uses) {
   MemoryPieces pieces;
-  std::vector<size_t> busy_until;  // by piece
+  std::vector<size_t> busy_until;  // the last step of its current use, by piece
   for (const MemoryUse& use : uses) {
-    // The free piece that has to grow least; of those that need not, the smallest.
+    // Take the free piece that has to grow least, and among those that need not grow the smallest.
     size_t best = pieces.bytes.size();
     const auto cost = [&](size_t piece) {
       const size_t bytes = pieces.bytes[piece];

@@ -6,20 +6,20 @@
 
 namespace ps {
 
-// Something that needs memory for a while: from one step of a pass to another, both included.
+// A need for memory from one step of a pass to another, both included.
 struct MemoryUse {
   size_t bytes = 0;
   size_t first = 0;
   size_t last = 0;
 };
 
-// Pieces of memory for such uses; those never needed at once may share one.
+// Pieces of memory for a set of uses. Uses that do not overlap in time may share a piece.
 struct MemoryPieces {
-  std::vector<size_t> bytes;         // by piece
-  std::vector<size_t> piece_of_use;  // by use
+  std::vector<size_t> bytes;         // one per piece
+  std::vector<size_t> piece_of_use;  // one per use
 };
 
-// `uses` in the order of their first steps.
+// Assigns a piece to each use. REQUIRES: `uses` are in the order of their first steps.
 MemoryPieces ShareMemory(const std::vector<MemoryUse>& uses);
 
 }  // namespace ps

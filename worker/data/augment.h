@@ -8,19 +8,19 @@
 
 namespace ps {
 
-// The random choices of one reading: a pure function of the stream.
+// The random choices for one read of an image, a pure function of the random stream.
 struct Augmentation {
-  bool flip = false;  // left to right
+  bool flip = false;  // mirror left to right
   int64_t top = 0;    // of the crop, in [0, free_rows]
   int64_t left = 0;   // in [0, free_columns]
 };
 Augmentation DrawAugmentation(const CounterRandom& random, bool flip, int64_t free_rows,
                               int64_t free_columns);
 
-// Flips images at random, and crops them at random after padding each side with
-// `padding` zeros: of the normalised image, so with the mean of the training set, as in
-// He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2.
-// Without random numbers an image passes unchanged.
+// Flips images at random, and crops them at random after padding each side with `padding` zeros, as
+// in He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2. Zero is the
+// mean of the training set, since the images are normalised. Without random numbers an image stays
+// unchanged.
 class AugmentedDataset : public Dataset {
  public:
   AugmentedDataset(std::unique_ptr<const Dataset> base, bool flip, int64_t padding);

@@ -7,7 +7,7 @@
 
 namespace ps {
 
-// A view of some images and their labels; whoever filled them owns them.
+// A view of some images and their labels. The memory belongs to the one who filled it.
 struct Batch {
   int64_t size = 0;
   absl::Span<const float> images;    // size x channels x height x width, normalised

@@ -48,8 +48,8 @@ absl::StatusOr<Batch> BatchLoader::Load(int64_t batch) {
         absl::StrCat("there is no batch ", batch, ", only those below ", options_.end));
   }
   const int64_t slots = static_cast<int64_t>(memory_.size());
-  // All but one of the batches from this one on were given to the threads by the last call,
-  // and the memory of the one that it returned is free.
+  // The last call gave the threads all but one of the batches from this one on. The memory of the
+  // batch that it returned is free now.
   int64_t given = batch + slots - 1;
   if (batch != std::exchange(next_, batch + 1)) {
     absl::MutexLock lock(&mutex_);
@@ -59,7 +59,8 @@ absl::StatusOr<Batch> BatchLoader::Load(int64_t batch) {
     given = batch;
   }
   for (; given < std::min(batch + slots, options_.end); ++given) {
-    std::vector<ImageToRead> images = options_.order(given);  // a whole epoch's may take a while
+    // No lock is held, since this may permute a whole epoch.
+    std::vector<ImageToRead> images = options_.order(given);
     absl::MutexLock lock(&mutex_);
     progress_[Slot(given)] = {.images = std::move(images)};
     waiting_.push_back(given);

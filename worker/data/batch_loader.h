@@ -22,37 +22,36 @@
 
 namespace ps {
 
-// Reads a data set batch by batch. With threads it reads ahead: while one batch is in use,
-// they fill the next two, image by image, each the first that nobody has taken yet. A
-// batch is the same whatever the number of threads.
+// Reads a data set batch by batch. If it has threads, they read ahead: while one batch is in use,
+// they fill the next two, image by image, and each thread takes the first image that is not taken
+// yet. A batch does not depend on the number of threads.
 //
-// For one thread at a time; its own threads end with it, each after the image that it is
-// reading.
+// May be used by one thread at a time. The destructor waits until each of the loader's threads has
+// finished the image that it is reading.
 class BatchLoader {
  public:
   struct Options {
     const Dataset* dataset = nullptr;  // must outlive the loader
-    // Each batch: at least one image, at most `batch_size`. Called by Load alone.
+    // Gives the images of each batch: at least one, at most `batch_size`. Only Load calls it.
     BatchOrder order;
     int64_t batch_size = 1;
-    // No batch from this one on is read.
+    // Batches from this one on are not read.
     int64_t end = std::numeric_limits<int64_t>::max();
-    int threads = 0;  // 0: Load reads
+    int threads = 0;  // 0: Load reads all images itself
   };
 
-  // Errors: RESOURCE_EXHAUSTED for the batches' memory.
+  // Errors: RESOURCE_EXHAUSTED if the batches' memory cannot be allocated.
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(Options options);
   ~BatchLoader();
 
-  // Batch `batch` of the order. Valid until the next call. Any may be asked for, but it is
-  // those after the last one that are read ahead. Waits until all of the batch is read, and
-  // reads beside the threads until then.
-  // Errors: of its images that cannot be read, the first one's, as Dataset::Read;
-  // OUT_OF_RANGE at Options::end.
+  // Returns batch `batch` of the order, which stays valid until the next call. Any batch may be
+  // asked for, but the batches that are read ahead are those that follow the last one. Blocks until
+  // the whole batch is read, and helps the threads to read it. Errors: if images cannot be read,
+  // the error of the first of them, as for Dataset::Read; OUT_OF_RANGE at and beyond Options::end.
   absl::StatusOr<Batch> Load(int64_t batch);
 
-  // The memory that every batch's images lie in: page-aligned, the same for the loader's
-  // life. Each is one batch's, of batch_size images.
+  // Returns the memory that the images of all batches lie in. Each buffer holds one batch of
+  // batch_size images. The buffers are page-aligned, and do not change during the loader's life.
   std::vector<absl::Span<float>> buffers();
 
  private:
@@ -60,38 +59,39 @@ class BatchLoader {
     FloatBuffer images;
     std::vector<int32_t> labels;
   };
-  // How far the batch in a memory is read.
+  // How much of the batch in a memory has been read.
   struct Progress {
     std::vector<ImageToRead> images;
-    size_t taken = 0;  // by threads; they read the first ones first
+    size_t taken = 0;  // by threads, which take the images in order
     size_t read = 0;
-    size_t failed = std::numeric_limits<size_t>::max();  // the first image that `failure` is of
+    // The position of the image that `failure` belongs to.
+    size_t failed = std::numeric_limits<size_t>::max();
     absl::Status failure = {};
   };
 
   explicit BatchLoader(Options options) : options_(std::move(options)) {}
 
-  // Which memory a batch is read into.
+  // Returns the index of the memory that a batch is read into.
   size_t Slot(int64_t batch) const { return batch % memory_.size(); }
-  // What each thread does.
+  // The main function of each thread.
   void ReadAhead();
-  // Reads the next image that waits, if its batch is `last` or an earlier one; otherwise
-  // returns false.
+  // Reads the next image that is not taken, if its batch is not after `last`. Returns false if
+  // there is none.
   bool ReadImage(int64_t last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopped_ || !waiting_.empty(); }
 
-  // Constant after construction, but for what the memory holds.
+  // Constant after construction, except for the contents of the memory.
   const Options options_;
   std::vector<Memory> memory_;
   std::vector<std::thread> threads_;
 
-  int64_t next_ = -1;  // the batch after the last one asked for; Load's alone
+  int64_t next_ = -1;  // the batch after the last one asked for; used by Load only
 
   absl::Mutex mutex_;
-  std::vector<Progress> progress_ ABSL_GUARDED_BY(mutex_);  // as memory_
-  // Batches with images that nobody has taken yet, in their order.
+  std::vector<Progress> progress_ ABSL_GUARDED_BY(mutex_);  // one per element of memory_
+  // The batches with images that are not taken yet, in order.
   std::deque<int64_t> waiting_ ABSL_GUARDED_BY(mutex_);
-  int reading_ ABSL_GUARDED_BY(mutex_) = 0;  // images at this moment
+  int reading_ ABSL_GUARDED_BY(mutex_) = 0;  // number of images being read
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -23,7 +23,8 @@ std::vector<ImageToRead> ShuffledOrder::operator()(int64_t iteration) {
   for (int64_t i = 0; i < options_.batch_size; ++i) {
     batch[i].index = permutation_[options_.rank + (first + i) * options_.workers];
     if (!options_.augment) continue;
-    // By image, not by worker or position: an augmented image is the same whoever reads it.
+    // The stream depends on the image, not on worker or position, so that whoever reads the image
+    // augments it alike.
     batch[i].augment.emplace(options_.seed, absl::StrCat("augment/", epoch, "/", batch[i].index));
   }
   return batch;

@@ -10,30 +10,29 @@
 
 namespace ps {
 
-// An image of a data set, and what draws its augmentation where it has one.
+// An image of a data set, and the random numbers of its augmentation, if it is augmented.
 struct ImageToRead {
   int64_t index = 0;
   std::optional<CounterRandom> augment;
 };
 
-// The images that batch 0, 1, ... is made of, in their order.
+// Returns the images of batch 0, 1, ..., in order.
 using BatchOrder = std::function<std::vector<ImageToRead>(int64_t batch)>;
 
-// A worker's share of a data set to train on. Every epoch is a new permutation of all
-// images, the same in every worker because it follows from (seed, epoch) alone; rank r of
-// W takes its positions r, r + W, r + 2W, ... So the batches of all workers at an
-// iteration are together the batch of one worker of W times the size. Each worker has the
-// same number of batches; the images left over at the end of an epoch are dropped from
-// it. Not thread-safe.
+// A worker's share of a data set to train on. Each epoch is a new permutation of all images. It
+// follows from (seed, epoch) alone, so all workers agree on it. Rank r of W workers takes the
+// positions r, r + W, r + 2W, ..., so the batches of all workers in an iteration together are the
+// batch of a single worker with a W times larger batch size. All workers have the same number of
+// batches per epoch; images left over at the end of an epoch are dropped from it. Not thread-safe.
 class ShuffledOrder {
  public:
   struct Options {
-    int64_t images = 1;  // of the data set: at least workers * batch_size
+    int64_t images = 1;  // in the data set; at least workers * batch_size
     int rank = 0;
     int workers = 1;
     int64_t batch_size = 1;
     uint64_t seed = 1;
-    // With random numbers for every image: a pure function of (seed, epoch, image).
+    // Whether to give each image random numbers, which are a pure function of (seed, epoch, image).
     bool augment = false;
   };
 
@@ -41,18 +40,18 @@ class ShuffledOrder {
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
 
-  // The batch of an iteration, in epoch iteration / batches_per_epoch().
+  // Returns the batch of an iteration, which is in epoch iteration / batches_per_epoch().
   std::vector<ImageToRead> operator()(int64_t iteration);
 
  private:
   const Options options_;
   const int64_t batches_per_epoch_;
-  int64_t epoch_ = -1;  // of permutation_
+  int64_t epoch_ = -1;  // the epoch of permutation_
   std::vector<uint32_t> permutation_;
 };
 
-// All images of a data set in its order, `batch_size` at a time; the last batch has what
-// is left of them.
+// Returns all images of a data set in its order, `batch_size` at a time. The last batch may be
+// smaller.
 BatchOrder SequentialOrder(int64_t images, int64_t batch_size);
 
 }  // namespace ps

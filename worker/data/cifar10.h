@@ -10,15 +10,14 @@
 
 namespace ps {
 
-// The CIFAR-10 binary version (Krizhevsky, "Learning Multiple Layers of Features from
-// Tiny Images", 2009): records of a label byte, then 32x32 pixels of red, green and
-// blue, plane by plane. Reads `files` of `folder` one after the other. Errors: as
-// ReadFile; DATA_LOSS where a file does not consist of whole records; INVALID_ARGUMENT
-// where a label is not below 10.
+// Reads `files` in `folder`, one after the other, in the binary format of CIFAR-10 (Krizhevsky,
+// "Learning Multiple Layers of Features from Tiny Images", 2009): records of a label byte and 32x32
+// pixels, with separate planes for red, green and blue. Errors: as for ReadFile; DATA_LOSS if a
+// file does not consist of whole records; INVALID_ARGUMENT for a label above 9.
 absl::StatusOr<ByteImages> ReadCifar10(const std::string& folder,
                                        absl::Span<const absl::string_view> files);
 
-// The published file names.
+// The names of the published files.
 inline constexpr absl::string_view kCifar10TrainFiles[] = {"data_batch_1.bin", "data_batch_2.bin",
                                                            "data_batch_3.bin", "data_batch_4.bin",
                                                            "data_batch_5.bin"};

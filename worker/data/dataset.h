@@ -22,28 +22,29 @@ class Dataset {
   virtual Shape3 shape() const = 0;  // of what Read writes
   virtual int64_t classes() const = 0;
 
-  // Writes image `index`, normalised, into `image` (shape().size() floats) and its
-  // class into `label`. `augment`, where not null, draws the random flip and crop of
-  // this reading. Errors: DATA_LOSS for a damaged file, NOT_FOUND and the like for one that
-  // cannot be read; they name the file.
+  // Writes image `index`, normalised, to `image` (shape().size() floats) and its class to `label`.
+  // If `augment` is not null, it determines the random flip and crop of this read. Errors name the
+  // file: DATA_LOSS if it is damaged, NOT_FOUND or another status if it cannot be read.
   virtual absl::Status Read(int64_t index, const CounterRandom* augment, absl::Span<float> image,
                             int32_t* label) const = 0;
 };
 
-// What a run trains and evaluates on.
+// The data sets that a run trains and evaluates on.
 struct Datasets {
   std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;  // null where the config names none and holds nothing out
+  // Null if the config neither names a test set nor holds images out.
+  std::unique_ptr<Dataset> test;
 };
 
-// Opens what the config's `data` names. IDX and CIFAR-10 images are normalised to mean 0
-// and standard deviation 1 in each channel over the images that are trained on, test
-// images by the same numbers; image folders as ImageFolder says.
+// Opens the data sets that the config's `data` names. IDX and CIFAR-10 images are normalised so
+// that each channel of the images that are trained on has mean 0 and standard deviation 1. Test
+// images are normalised with the same numbers. ImageFolder describes how image folders are
+// normalised.
 //
-// Errors: INVALID_ARGUMENT with the config's field and place for data without a source
-// (which only the `emulated` backend does without), a file that cannot be read, is
-// truncated or foreign, images whose shape is not the model's input, labels outside the
-// model's classes, too few images for one batch per worker.
+// Errors: INVALID_ARGUMENT, with the config's field and its position, if `data` names no source
+// (which only the `emulated` backend permits), if a file cannot be read, is truncated or has
+// another format, if the images do not have the shape of the model's input, if a label is outside
+// the model's classes, or if there are fewer images than one batch per worker.
 absl::StatusOr<Datasets> OpenDatasets(const Config& config);
 
 }  // namespace ps

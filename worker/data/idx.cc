@@ -15,7 +15,7 @@ namespace ps {
 namespace {
 
 constexpr uint32_t kUnsignedByte = 0x08;
-// Keeps the product of three dimensions within 63 bits.
+// Keeps the product of three dimensions below 2^63.
 constexpr int64_t kMaxSide = 1 << 15;
 
 uint32_t BigEndian32(const std::string& bytes, size_t at) {

@@ -10,16 +10,17 @@
 
 namespace ps {
 
-// The IDX format of MNIST (LeCun, Cortes, Burges, "The MNIST database of handwritten
-// digits"): a big-endian magic number that tells the element type and the number of
-// dimensions, the dimensions, then the elements. The files may be gzip-compressed, as
-// published. Errors: as ReadFile; INVALID_ARGUMENT for a foreign file; DATA_LOSS where
-// the length is not the one in the header.
+// The IDX format of MNIST (LeCun, Cortes, Burges, "The MNIST database of handwritten digits"): a
+// big-endian magic number that gives the element type and the number of dimensions, the dimensions,
+// and the elements. The files may be compressed with gzip, as the published ones are. Errors: as
+// for ReadFile; INVALID_ARGUMENT for a file of another format or with a dimension out of range;
+// DATA_LOSS if the length is not the one that the header gives.
 
-// Unsigned bytes in 3 dimensions: images, rows, columns. One channel, without labels.
+// Reads unsigned bytes in 3 dimensions: images, rows, columns. The result has one channel and no
+// labels.
 absl::StatusOr<ByteImages> ReadIdxImages(const std::string& path);
 
-// Unsigned bytes in one dimension: a label for each of `images` images. Errors also:
+// Reads unsigned bytes in one dimension: the labels of `images` images. Further errors:
 // INVALID_ARGUMENT for another number of labels, or a label outside [0, classes).
 absl::StatusOr<std::vector<uint8_t>> ReadIdxLabels(const std::string& path, int64_t images,
                                                    int64_t classes);

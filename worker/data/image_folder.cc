@@ -17,7 +17,8 @@
 namespace ps {
 namespace {
 
-// Of ImageNet's training set on pixels of 0 .. 1, as torchvision and others use them.
+// The statistics of ImageNet's training set, with pixels in [0, 1], that torchvision and others
+// use.
 constexpr float kMean[] = {0.485f, 0.456f, 0.406f};
 constexpr float kDeviation[] = {0.229f, 0.224f, 0.225f};
 
@@ -25,7 +26,7 @@ bool IsJpegName(const std::string& name) {
   return absl::EndsWithIgnoreCase(name, ".jpg") || absl::EndsWithIgnoreCase(name, ".jpeg");
 }
 
-// The sorted names of a folder's entries for which `keep` holds.
+// Returns the sorted names of those entries of a folder for which `keep` returns true.
 template <typename Keep>
 absl::StatusOr<std::vector<std::string>> ListNames(const std::string& folder, const Keep& keep) {
   std::error_code error;
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ImageFolder>> ImageFolder::Open(const std::string
 absl::Status ImageFolder::List() {
   using Entry = std::filesystem::directory_entry;
   absl::StatusOr<std::vector<std::string>> classes = ListNames(path_, [](const Entry& entry) {
-    std::error_code ignored;  // a broken link is no folder
+    std::error_code ignored;  // a broken link is not a folder
     return entry.path().filename().string()[0] != '.' && entry.is_directory(ignored);
   });
   if (!classes.ok()) return classes.status();

@@ -12,26 +12,26 @@
 
 namespace ps {
 
-// A folder with one folder of JPEG images per class, as ImageNet is laid out. Classes
-// are numbered in the byte order of their folders' names, images in that order and
-// then by file name. Listed at opening, decoded on reading.
+// A folder that contains one folder of JPEG images per class, like ImageNet. Classes are numbered
+// in the byte order of their folders' names, images by class and then by file name. The files are
+// listed when the folder is opened, and decoded when they are read.
 //
-// An image is resized so that its shorter side becomes `resize` (for a shape that is
-// not square: so that it just covers the shape times resize / its shorter side), then
-// cropped in the centre, or at random where reading augments; then each channel of
-// 0 .. 1 is normalised by ImageNet's usual mean and standard deviation.
+// An image is resized to the smallest size that covers `crop` times `resize` / (the shorter side of
+// `crop`), so that for a square crop its shorter side becomes `resize`. It is then cropped in the
+// centre, or, if it is augmented and `random_crop` is set, at random. Finally each channel, scaled
+// to [0, 1], is normalised with the usual mean and standard deviation of ImageNet.
 class ImageFolder : public Dataset {
  public:
   struct Options {
-    ImageSize crop;        // height and width of what Read writes
+    ImageSize crop;        // the height and width that Read writes
     int64_t resize = 256;  // at least the shorter side of `crop`
-    bool flip = false;     // at random, when augmenting
+    bool flip = false;     // at random, if augmented
     bool random_crop = false;
   };
 
-  // Folders whose names begin with a dot, files beside the class folders, and files not
-  // named *.jpg or *.jpeg (in any case) are passed over. Errors, each naming the path:
-  // NOT_FOUND and the like where a folder cannot be read; INVALID_ARGUMENT where there is
+  // Opens the folder at `path`. Ignores folders whose names begin with a dot, files beside the
+  // class folders, and files that are not named *.jpg or *.jpeg (in any case). Errors, which name
+  // the path: NOT_FOUND or another status if a folder cannot be read; INVALID_ARGUMENT if there is
   // no class, or a class without an image.
   static absl::StatusOr<std::unique_ptr<ImageFolder>> Open(const std::string& path,
                                                            const Options& options);

@@ -9,8 +9,8 @@
 
 namespace ps {
 
-// Images as their files hold them: one byte a pixel, image after image, each channel
-// by channel.
+// Images as their files hold them: one byte per pixel and channel, image after image. Each image is
+// stored channel by channel.
 struct ByteImages {
   Shape3 shape;
   std::vector<uint8_t> pixels;
@@ -19,21 +19,22 @@ struct ByteImages {
   int64_t size() const { return static_cast<int64_t>(pixels.size()) / shape.size(); }
 };
 
-// What brings each channel to mean 0 and standard deviation 1:
-// (pixel - mean[channel]) * scale[channel].
+// The transformation (pixel - mean[channel]) * scale[channel], which brings each channel to mean 0
+// and standard deviation 1.
 struct Normalization {
   std::vector<float> mean;
   std::vector<float> scale;
 };
 
-// Of the images named by `indices`, at least one. The sums are exact, so the result is a
-// pure function of those images. A channel of one value keeps scale 1.
+// Returns the normalisation for the images that `indices` selects, at least one. The sums are
+// exact, so the result does not depend on the order of the images. A channel in which all pixels
+// are equal gets scale 1.
 Normalization NormalizationOf(const ByteImages& images, absl::Span<const uint32_t> indices);
 
-// Images in memory, normalised on reading. Ignores `augment`.
+// Images in memory, which are normalised when they are read. Ignores `augment`.
 class InMemoryDataset : public Dataset {
  public:
-  // `images` has a label in [0, classes) for each image.
+  // `images` must have a label in [0, classes) for each image.
   InMemoryDataset(ByteImages images, Normalization normalization, int64_t classes);
 
   int64_t size() const override { return images_.size(); }

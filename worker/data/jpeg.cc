@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-// After <cstdio>, which it needs.
+// Must follow <cstdio>, which it needs.
 #include <jerror.h>
 #include <jpeglib.h>
 
@@ -31,8 +31,8 @@ struct ErrorHandler {
   std::longjmp(handler->jump, 1);
 }
 
-// libjpeg only warns where it makes pixels up; an image with such pixels is refused.
-// Other warnings, such as stray bytes between segments, cost no pixel.
+// libjpeg only warns when it makes up pixels. Such images are refused. Other warnings, such as
+// stray bytes between segments, affect no pixel.
 void OnMessage(j_common_ptr jpeg, int level) {
   if (level >= 0) return;  // not a warning
   switch (jpeg->err->msg_code) {
@@ -46,8 +46,8 @@ void OnMessage(j_common_ptr jpeg, int level) {
   }
 }
 
-// Everything that the decoder needs. It lives in the frame below the one that OnError
-// jumps to, so that its destructors run after an error too.
+// Holds everything that the decoder needs. It lives in a frame below the one that OnError jumps to,
+// so that its destructors run after an error too.
 class Decoder {
  public:
   Decoder() {
@@ -73,7 +73,7 @@ class Decoder {
   }
 
  private:
-  // Reads the header and decides the size. False: an error, in handler_.message.
+  // Reads the header and chooses the size. Returns false after an error, with handler_.message set.
   bool Start(absl::string_view data, const ImageSize& box) {
     if (setjmp(handler_.jump) != 0) return false;
     jpeg_create_decompress(&jpeg_);
@@ -114,7 +114,7 @@ class Decoder {
   ErrorHandler handler_{};
   jpeg_decompress_struct jpeg_{};
   RgbImage image_;
-  std::vector<uint8_t> row_;  // of CMYK
+  std::vector<uint8_t> row_;  // in CMYK
 };
 
 }  // namespace

@@ -7,13 +7,14 @@
 
 namespace ps {
 
-// Decodes a JPEG image to RGB: grey ones get three equal channels, CMYK ones (ImageNet
-// has some) are taken as Adobe writes them, inverted. An image that is larger than
-// needed to cover `box` is decoded at the smallest n/8 of its size that still covers it,
-// which is faster and averages the pixels that a resize would skip.
+// Decodes a JPEG image to RGB. Grey images get three equal channels. CMYK images, of which ImageNet
+// has some, are taken to be inverted, as Adobe writes them. An image that is larger than needed to
+// cover `box` is decoded at the smallest n/8 of its size that still covers it. This is faster, and
+// averages pixels that a resize would skip.
 //
-// Errors: DATA_LOSS with libjpeg's reason where the data is no JPEG image, damaged, or
-// ends early; INVALID_ARGUMENT where it has more than 2^28 pixels after that scaling.
+// Errors: DATA_LOSS with libjpeg's reason if the data is not a JPEG image, is damaged or ends
+// early; INVALID_ARGUMENT if the image has more than 2^28 pixels at the size at which it is
+// decoded.
 absl::StatusOr<RgbImage> DecodeJpeg(absl::string_view data, const ImageSize& box);
 
 }  // namespace ps

@@ -19,7 +19,7 @@
 namespace ps {
 namespace {
 
-// Trains on all images of `all` but those that `split` holds out.
+// Trains on the images of `all` that `split` does not hold out.
 Datasets Divide(std::shared_ptr<const Dataset> all, Split split) {
   Datasets result;
   if (!split.test.empty()) {
@@ -33,8 +33,8 @@ Split SplitOf(const Config& config, int64_t size) {
   return HoldOut(size, config.proto().data().holdout(), config.proto().training().seed());
 }
 
-// `test` is null where there is no test set. All images are normalised by those that are
-// trained on, held-out ones excluded.
+// `test` is null if there is no test set. Both sets are normalised with the statistics of the
+// images that are trained on, without held-out ones.
 Datasets InMemory(const Config& config, ByteImages train, std::unique_ptr<ByteImages> test,
                   int64_t classes) {
   Split split = SplitOf(config, train.size());
@@ -185,7 +185,7 @@ absl::StatusOr<Datasets> OpenDatasets(const Config& config) {
   }
   const Data::Augment& augment = data.augment();
   const bool augmented = augment.flip() || augment.crop_padding() > 0;
-  if (augmented && !data.has_image_folder()) {  // which does it while resizing
+  if (augmented && !data.has_image_folder()) {  // which augments while it resizes
     datasets->train = std::make_unique<AugmentedDataset>(std::move(datasets->train), augment.flip(),
                                                          augment.crop_padding());
   }

@@ -8,8 +8,8 @@
 
 namespace ps {
 
-// A permutation of 0 .. size - 1 by the shuffle of Fisher and Yates (Durstenfeld 1964,
-// algorithm 235): a pure function of (size, stream). size < 2^32.
+// Returns a permutation of 0 .. size - 1, a pure function of (size, random stream). It is made by
+// the shuffle of Fisher and Yates (Durstenfeld 1964, algorithm 235). REQUIRES: size < 2^32.
 std::vector<uint32_t> Permutation(int64_t size, const CounterRandom& random);
 
 }  // namespace ps

@@ -7,9 +7,9 @@
 
 namespace ps {
 
-// The whole content of a file, unpacked where it is gzip-compressed. Every error
-// names the file: NOT_FOUND, PERMISSION_DENIED or what else the system says;
-// DATA_LOSS where compressed data is damaged or ends early.
+// Returns the whole content of a file, and decompresses it if it is in gzip format. Errors name the
+// file: NOT_FOUND, PERMISSION_DENIED or another status of the system; DATA_LOSS if compressed data
+// is damaged or ends early.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 }  // namespace ps

@@ -6,7 +6,7 @@
 namespace ps {
 namespace {
 
-// The two source pixels, and the weight of the second, between which a target pixel lies.
+// The two source pixels between which a target pixel lies, and the weight of the second one.
 struct Tap {
   int64_t first = 0;
   int64_t second = 0;

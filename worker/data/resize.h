@@ -14,28 +14,29 @@ struct ImageSize {
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
 };
 
-// Rows of pixels, each red, green and blue.
+// Rows of pixels. Each pixel is red, green and blue.
 struct RgbImage {
   ImageSize size;
   std::vector<uint8_t> pixels;
 };
 
-// The smallest size with the aspect ratio of `image`, to the nearest pixel, that covers
-// `box` in both directions. For a square box this brings the shorter side to the box's.
+// Returns the smallest size that covers `box` in both directions and has the aspect ratio of
+// `image`, to the nearest pixel. For a square box the shorter side gets the length of the box's
+// side.
 ImageSize CoveringSize(const ImageSize& image, const ImageSize& box);
 
-// What to cut out of an image, after resizing the whole of it.
+// The part to cut out of an image after the whole image is resized.
 struct Crop {
   ImageSize resized;
   int64_t top = 0;
   int64_t left = 0;
-  ImageSize size;     // top + size.height <= resized.height, and so for the width
-  bool flip = false;  // left to right, after cutting
+  ImageSize size;     // REQUIRES: the part lies within `resized`
+  bool flip = false;  // mirror left to right, after cutting
 };
 
-// Writes the cut-out, red, green and blue plane by plane, as values of 0 to 255.
-// Bilinear interpolation of pixel centres, where the border's pixels continue outwards;
-// no averaging when shrinking, which is what the decoder's scaling is for.
+// Writes the part of `image` to `out` as values of 0 to 255, in separate planes of red, green and
+// blue. Resizing is bilinear between pixel centres, and repeats the pixels of the border beyond it.
+// It does not average when it shrinks an image; the decoder's scaling does that.
 void ResizeAndCrop(const RgbImage& image, const Crop& crop, absl::Span<float> out);
 
 }  // namespace ps

@@ -9,17 +9,17 @@
 
 namespace ps {
 
-// Which images of a data set to train and to evaluate on; each in rising order.
+// The images of a data set to train on and to evaluate on, both in ascending order.
 struct Split {
   std::vector<uint32_t> train;
   std::vector<uint32_t> test;
 };
 
-// Holds round(fraction * size) of `size` images out for the test, chosen by `seed`; at
-// least one where the fraction is above 0. Every image lands in one of the two.
+// Holds out round(fraction * size) of `size` images for the test set, at least one if the fraction
+// is above 0. `seed` selects them. Every image is in exactly one of the two sets.
 Split HoldOut(int64_t size, double fraction, uint64_t seed);
 
-// Some images of a data set, which it shares with other views of it.
+// A subset of the images of a data set, which other views may share.
 class SubsetDataset : public Dataset {
  public:
   SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint32_t> indices);

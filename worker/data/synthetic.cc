@@ -6,10 +6,11 @@
 namespace ps {
 namespace {
 
-// Places where a window into the table may start.
+// The number of places where a window into the table may start.
 constexpr int64_t kWindows = 1 << 18;
 
-// Classes start as far apart as they can, so that no two share a pattern.
+// The classes' windows start as far apart as possible. Up to kWindows classes have distinct
+// patterns.
 int64_t PatternWindow(int64_t label, int64_t classes) {
   return label * std::max<int64_t>(kWindows / classes, 1) % kWindows;
 }

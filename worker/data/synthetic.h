@@ -9,12 +9,12 @@
 namespace ps {
 
 // Images that can be learned: image i is the pattern of class i % classes plus noise,
-// (pattern + noise * n) / sqrt(1 + noise^2), with pattern and n standard normal.
-// Every image is a pure function of (seed, index).
+// (pattern + noise * n) / sqrt(1 + noise^2), with standard normal pattern and n. Every image is a
+// pure function of (seed, index).
 //
-// Pattern and noise are windows into one table of random numbers, so that reading an
-// image of 224x224 costs a pass over memory instead of 150,528 random numbers, and
-// 1,000 classes need no memory of their own. Ignores `augment`.
+// Patterns and noise are windows into one table of random numbers. Reading an image of 224x224 thus
+// costs one pass over memory instead of 150,528 random numbers, and 1,000 classes need no memory of
+// their own. Ignores `augment`.
 class SyntheticDataset : public Dataset {
  public:
   SyntheticDataset(const Shape3& shape, int64_t classes, int64_t size, float noise, uint64_t seed);

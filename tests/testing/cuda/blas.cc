@@ -53,7 +53,7 @@ struct Operand {
                                                  : CUBLAS_STATUS_INVALID_VALUE;
   }
 
-  // op(this), as float32; in `storage` where that is a conversion.
+  // Returns op(this) as float32. The data is in `storage` if it had to be converted.
   MatrixView View(bool transposed, std::vector<float>* storage) const {
     const float* floats = static_cast<const float*>(data);
     int64_t stride = ld;
@@ -70,7 +70,7 @@ struct Operand {
   }
 };
 
-// c = alpha * op(a) * op(b) + beta * c; where beta is 0, c is not read.
+// Computes c = alpha * op(a) * op(b) + beta * c. If beta is 0, c is not read.
 void Gemm(bool transpose_a, bool transpose_b, int64_t k, float alpha, const Operand& a,
           const Operand& b, float beta, const Operand& c) {
   std::vector<float> a_storage, b_storage, c_storage;
@@ -122,7 +122,7 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// As in cuBLAS, also takes the handle's workspace away.
+// As in cuBLAS, this also resets the handle's workspace.
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
   if (cublasStatus_t status = CheckHandle(handle)) return status;
   handle->stream = stream;

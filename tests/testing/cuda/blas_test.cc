@@ -1,4 +1,4 @@
-// The stand-in's cuBLAS.
+// Tests the stand-in's cuBLAS.
 
 #include <cublas_v2.h>
 
@@ -29,7 +29,7 @@ class Blas {
   cublasHandle_t handle_ = nullptr;
 };
 
-// What bfloat16 leaves of `values`, and the bytes of it.
+// Rounds `values` to bfloat16, and returns them in bfloat16.
 std::vector<uint16_t> Rounded(std::vector<float>* values) {
   std::vector<uint16_t> halves(values->size());
   Bfloat16().encode(values->data(), values->size(), halves.data());
@@ -90,7 +90,7 @@ TEST_CASE("A gemm multiplies what its operands say") {
       const double tolerance = out == CUDA_R_16BF ? Bfloat16().relative_error : 1e-5;
       REQUIRE(std::abs(result[j * ldc + i] - expected) <= tolerance * std::abs(expected) + 1e-5);
     }
-    // Between the columns nothing is written.
+    // The gap between two columns is not written.
     for (int i = m; i < ldc; ++i) {
       if (beta != 0) REQUIRE(result[j * ldc + i] == c[j * ldc + i]);
       if (beta == 0) REQUIRE(std::isnan(result[j * ldc + i]));

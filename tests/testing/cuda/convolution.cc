@@ -10,7 +10,7 @@
 namespace ps::cuda_stand_in {
 namespace {
 
-// The dimensions from the slowest to the fastest of a dense copy.
+// The dimensions of a dense copy, from the slowest to the fastest.
 using Order = std::array<int, 4>;
 constexpr Order kChannelsLast = {0, 2, 3, 1};  // of x and y
 constexpr Order kFilter = {2, 3, 1, 0};        // of w: r, s, c, k
@@ -21,7 +21,8 @@ int64_t Elements(const Tensor& tensor) {
   return elements;
 }
 
-// Calls visit(i, at) for all elements in the order of a dense copy: the i-th is at data[at].
+// Calls visit(i, at) for each element in the order of a dense copy. Element i of the copy is
+// data[at].
 template <typename Visit>
 void ForEachElement(const Tensor& tensor, const Order& order, Visit visit) {
   std::array<int64_t, 4> size, stride;
@@ -82,9 +83,9 @@ Tensor& Convolution::output() {
   return kind == ConvolutionKind::kForward ? y : kind == ConvolutionKind::kBackwardData ? x : w;
 }
 
-// Dense float32 copies, and for each row of y and each place (r, s) in the filter a product of
-// matrices: of a row of pixels of x, a row of y, and that place's [k, c] of w, with channels
-// adjacent in each.
+// Works on dense float32 copies. For each row of y and each position (r, s) in the filter, adds the
+// product of two of these matrices to the third: a row of pixels of x, a row of y, and the [k, c]
+// of w at that position. Channels are adjacent in each.
 void Convolution::Compute() const {
   const auto operand = [this](const Tensor& tensor, const Order& order, ConvolutionKind written) {
     if (kind != written) return Dense(tensor, order);
@@ -105,7 +106,7 @@ void Convolution::Compute() const {
   for (int64_t r = 0; r < w_height; ++r) {
     for (int64_t s = 0; s < w_width; ++s) {
       float* weights = ws.data() + (r * w_width + s) * channels * filters;
-      // The first and the one after the last pixel of a row of y that meet a pixel of x here.
+      // The row's pixels from `begin` up to `end`, exclusive, meet a pixel of x.
       const int64_t shift = s * dilation[1] - padding[1];
       const int64_t begin = std::max<int64_t>(0, (-shift + stride[1] - 1) / stride[1]);
       const int64_t end =
@@ -119,7 +120,7 @@ void Convolution::Compute() const {
         float* x_row =
             xs.data() +
             ((row / y_height * height + h) * width + begin * stride[1] + shift) * channels;
-        const int64_t step = stride[1] * channels;  // from pixel to pixel
+        const int64_t step = stride[1] * channels;  // from one pixel to the next
         switch (kind) {
           case ConvolutionKind::kForward:
             MultiplyAdd(filters, pixels, channels, alpha, {weights, 1, filters}, {x_row, 1, step},

@@ -179,7 +179,7 @@ struct Pointwise {
   std::optional<Tensor> b;
 };
 
-// Empty where the operation is none, or computes in another type than float32.
+// Returns nullopt if the operation is not pointwise, or does not compute in float32.
 std::optional<Pointwise> ToPointwise(const Descriptor& operation) {
   if (operation.type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) return std::nullopt;
   const Descriptor& function = *operation.Reference(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
@@ -198,12 +198,13 @@ std::optional<Pointwise> ToPointwise(const Descriptor& operation) {
   return result;
 }
 
-// Whether what one operation writes is what the next one reads, unseen by others and not rounded.
+// Returns whether the next operation reads what one operation writes, unrounded and seen by no
+// other.
 bool Leads(const Tensor& written, const Tensor& read) {
   return written.is_virtual && written.id == read.id && !written.bfloat16;
 }
 
-// That an operation's references are of the types that their names say.
+// Checks that an operation's references are of the types that their names say.
 cudnnStatus_t CheckReferenceTypes(const Descriptor& operation) {
   for (const auto& [name, attribute] : operation.attributes) {
     if (attribute.descriptors.empty()) continue;
@@ -243,7 +244,7 @@ cudnnStatus_t CheckPointwise(const Descriptor& operation) {
   }
   const Tensor& x = pointwise->x;
   bool fits = x.sizes == pointwise->y.sizes;
-  if (pointwise->b.has_value()) {  // which is repeated along dimensions of 1
+  if (pointwise->b.has_value()) {  // it is repeated along dimensions of size 1
     for (int d = 0; d < 4; ++d) {
       fits = fits && (pointwise->b->sizes[d] == x.sizes[d] || pointwise->b->sizes[d] == 1);
     }
@@ -259,7 +260,7 @@ cudnnStatus_t CheckType(const Descriptor& descriptor, cudnnBackendAttributeName_
                                                    " is a descriptor of another type"));
 }
 
-// Which cuDNN's engines ask for, though it takes the graph without.
+// cuDNN's engines require this, though it accepts graphs that do not satisfy it.
 bool OfOneType(Convolution convolution) {
   return std::ranges::all_of(convolution.tensors(), [&](const Tensor* tensor) {
     return tensor->bfloat16 == convolution.x.bfloat16;
@@ -277,7 +278,7 @@ DescriptorPtr MakeEngineConfig(const DescriptorPtr& graph, int64_t engine_index)
   return config;
 }
 
-// What finalizing does beyond checking that everything required is there.
+// Does what finalizing requires beyond checking that all required attributes are set.
 cudnnStatus_t Complete(Descriptor& descriptor) {
   switch (descriptor.type) {
     case CUDNN_BACKEND_TENSOR_DESCRIPTOR:

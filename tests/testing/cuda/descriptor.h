@@ -13,12 +13,13 @@
 
 #include "tests/testing/cuda/convolution.h"
 
-// What cudnnBackendDescriptor_t points to: the descriptors of the backend API for graphs of one
-// convolution, or of a forward one with bias and ReLU.
+// The type behind cudnnBackendDescriptor_t: the descriptors of the backend API for graphs of one
+// convolution, or of a forward convolution with bias and ReLU.
 //
-// There are two engines: 0 needs no workspace; 1 notes CUDNN_NUMERICAL_NOTE_TENSOR_CORE and needs
-// 1 MiB. Heuristics give 1 and 0, in mode FALLBACK 0 alone, and none where a graph's tensors are of
-// several types, as cuDNN's own do.
+// There are two engines. Engine 0 needs no workspace. Engine 1 notes
+// CUDNN_NUMERICAL_NOTE_TENSOR_CORE and needs 1 MiB. The heuristics recommend 1 and 0, and in mode
+// FALLBACK only 0. Like cuDNN's own, they recommend none for a graph whose tensors are of several
+// types.
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;
@@ -26,26 +27,26 @@ struct cudnnContext {
 
 namespace ps::cuda_stand_in {
 
-// Notes what is wrong with the call, and returns `status`.
+// Records what is wrong with the call, and returns `status`.
 cudnnStatus_t Fail(cudnnStatus_t status, std::string text);
 
 cudnnStatus_t CheckHandle(cudnnHandle_t handle);
 
-// What an attribute must be.
+// The rule that an attribute must obey.
 struct Rule {
-  enum Kind { kRequired, kOptional, kComputed };  // computed: cannot be set
+  enum Kind { kRequired, kOptional, kComputed };  // kComputed: cannot be set
   cudnnBackendDescriptorType_t owner;
   cudnnBackendAttributeName_t name;
-  const char* text;  // the name
+  const char* text;  // the attribute's name
   cudnnBackendAttributeType_t type;
-  int64_t least, most;  // elements
+  int64_t least, most;  // number of elements
   Kind kind = kRequired;
 };
 
-// Null where descriptors of this type have no such attribute.
+// Returns null if descriptors of this type have no such attribute.
 const Rule* FindRule(cudnnBackendDescriptorType_t owner, cudnnBackendAttributeName_t name);
 
-// Whether the stand-in has such descriptors.
+// Returns whether the stand-in implements descriptors of this type.
 bool IsKnown(cudnnBackendDescriptorType_t type);
 
 size_t ElementBytes(cudnnBackendAttributeType_t type);
@@ -56,8 +57,8 @@ using DescriptorPtr = std::shared_ptr<Descriptor>;
 struct Attribute {
   cudnnBackendAttributeType_t type;
   int64_t count;
-  std::vector<char> bytes;                 // the elements, or
-  std::vector<DescriptorPtr> descriptors;  // these, where they are descriptors
+  std::vector<char> bytes;                 // the elements, unless they are descriptors
+  std::vector<DescriptorPtr> descriptors;  // the elements, if they are descriptors
 };
 
 struct Descriptor {
@@ -77,7 +78,7 @@ struct Descriptor {
     }
     return values;
   }
-  // REQUIRES: the attribute is set, as are all required ones once finalization begins.
+  // REQUIRES: the attribute is set. From finalization on, all required ones are.
   template <typename T>
   T Value(cudnnBackendAttributeName_t name) const {
     return Values<T>(name)[0];
@@ -103,15 +104,15 @@ struct Descriptor {
   }
 };
 
-// Checks that everything required is set and fits, computes what is computed, and from then on
-// the descriptor does not change.
+// Checks that all required attributes are set and fit one another, and computes the computed ones.
+// The descriptor does not change afterwards.
 cudnnStatus_t Finalize(Descriptor& descriptor);
 
-// Whether all that `descriptor` refers to, however far, is alive.
+// Returns success if all descriptors that `descriptor` refers to, directly or not, are alive.
 cudnnStatus_t CheckReferences(const Descriptor& descriptor);
 
-// What a graph whose operations are finalized computes; its tensors' data is not set. Empty where
-// that is neither a convolution nor one with bias and ReLU.
+// Returns what a graph of finalized operations computes, without the tensors' data. Returns nullopt
+// if that is neither a convolution nor one with bias and ReLU.
 std::optional<Convolution> ToConvolution(const Descriptor& graph);
 
 }  // namespace ps::cuda_stand_in

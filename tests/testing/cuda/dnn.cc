@@ -1,4 +1,4 @@
-// The stand-in's cuDNN; see device.h, and descriptor.h for which convolutions it has.
+// The stand-in's cuDNN. See device.h, and descriptor.h for the convolutions that it supports.
 
 #include <cudnn.h>
 
@@ -13,7 +13,7 @@
 namespace ps::cuda_stand_in {
 namespace {
 
-// All that are alive, by the address that the caller holds.
+// All descriptors that are alive, by the address that the caller holds.
 struct Registry {
   std::mutex mutex;
   std::map<const void*, DescriptorPtr> descriptors;
@@ -32,7 +32,7 @@ DescriptorPtr Find(const void* descriptor) {
   return nullptr;
 }
 
-// Sets the tensor's data from the pack, and checks it.
+// Sets the tensor's data from the variant pack, and checks it.
 cudnnStatus_t Bind(const Descriptor& pack, cudaStream_t stream, Tensor* tensor) {
   const auto ids = pack.Values<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack.Values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
@@ -175,7 +175,7 @@ cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor
     if (copied > 0) std::memcpy(elements, attribute.bytes.data(), copied * ElementBytes(type));
     return CUDNN_STATUS_SUCCESS;
   }
-  // Into the descriptors that the caller made.
+  // Fill the descriptors that the caller made.
   for (int64_t i = 0; i < copied; ++i) {
     const DescriptorPtr to = Find(static_cast<const cudnnBackendDescriptor_t*>(elements)[i]);
     if (to == nullptr) return CUDNN_STATUS_BAD_PARAM;

@@ -1,4 +1,4 @@
-// The stand-in's cuDNN.
+// Tests the stand-in's cuDNN.
 
 #include <cudnn.h>
 
@@ -79,7 +79,7 @@ Descriptor MakeTensor(int64_t id, const Four& sizes, const Four& strides,
   return tensor;
 }
 
-// Rows and columns alike but for the paddings.
+// The geometry of a convolution. It is the same for rows and columns, except for the paddings.
 struct Geometry {
   int64_t pad_top = 1, pad_left = 2, pad_bottom = 0, pad_right = 1, stride = 1, dilation = 1;
 };
@@ -102,7 +102,7 @@ Descriptor MakeConvolution(const Geometry& g) {
   return result;
 }
 
-// The attributes of an operation: alpha, beta, the convolution, and x, w, y or their gradients.
+// The attributes of an operation: alpha, beta, the convolution, and x, w and y or their gradients.
 struct Operation {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t alpha, beta, convolution, x, w, y;
@@ -127,7 +127,7 @@ const Operation kOperations[] = {
      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, 1},
 };
 
-constexpr int64_t kIds[] = {10, 20, 30};  // of x, w, y
+constexpr int64_t kIds[] = {10, 20, 30};  // for x, w, y
 
 Descriptor MakeOperation(const Operation& names, const Descriptor& convolution, const Descriptor& x,
                          const Descriptor& w, const Descriptor& y, float alpha, float beta) {
@@ -142,7 +142,7 @@ Descriptor MakeOperation(const Operation& names, const Descriptor& convolution, 
   return operation;
 }
 
-// Sets `operations` in order; not finalized.
+// Sets `operations` in order. The graph is not finalized.
 Descriptor MakeGraph(const Dnn& dnn, const std::vector<const Descriptor*>& operations) {
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   std::vector<cudnnBackendDescriptor_t> pointers;
@@ -152,7 +152,8 @@ Descriptor MakeGraph(const Dnn& dnn, const std::vector<const Descriptor*>& opera
   return graph;
 }
 
-// The engines that `heuristics` gives for a graph; fills `config` with the first, if there is one.
+// Returns the number of engines that `heuristics` recommends for a graph, and fills `config` with
+// the first one, if there is any.
 int64_t AskForEngines(const Descriptor& graph, cudnnBackendHeurMode_t mode, Descriptor* heuristics,
                       Descriptor* config) {
   heuristics->Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
@@ -166,7 +167,8 @@ int64_t AskForEngines(const Descriptor& graph, cudnnBackendHeurMode_t mode, Desc
   return count;
 }
 
-// From the tensors to an engine configuration, `mode`'s first; everything that it refers to.
+// All descriptors of a graph, from the tensors to the first engine configuration that `mode`
+// recommends.
 struct Graph {
   Descriptor x, w, y, convolution, operation, graph, heuristics, config;
 
@@ -248,7 +250,7 @@ std::string LastErrorString() {
   return message;
 }
 
-// x, w and y with their sizes for a geometry.
+// The sizes of x, w and y for a geometry.
 struct Case {
   Four x = {2, 5, 7, 6}, w = {4, 5, 3, 2}, y;
 
@@ -285,7 +287,7 @@ TEST_CASE("A convolution and its gradients follow the definition") {
     std::vector<uint16_t> encoded(values[t].size());
     Bfloat16().encode(values[t].data(), encoded.size(), encoded.data());
     if (halves) Bfloat16().decode(encoded.data(), encoded.size(), values[t].data());
-    if (t == names.output && beta == 0) {  // NaNs
+    if (t == names.output && beta == 0) {  // filled with NaNs
       buffers.push_back(std::make_unique<Buffer>(values[t].size() * (halves ? 2 : 4)));
     } else if (halves) {
       buffers.push_back(std::make_unique<Buffer>(encoded));
@@ -371,8 +373,8 @@ TEST_CASE("Heuristics give two engines, with tensor cores and without") {
   CHECK(WorkspaceBytes(MakePlan(dnn, graph.config)) == (tensor_cores ? 1 << 20 : 0));
 }
 
-// x and w of ones, so that each of the two pixels of y has 4 for its three filters; the second
-// filter's bias makes that negative, the third's is NaN.
+// x and w are ones, so each of the two pixels of y is 4 in all three filters. The second filter's
+// bias makes that negative, and the third's is NaN.
 TEST_CASE("A forward convolution takes bias and ReLU into its pass") {
   const FreshDevice device;
   const Dnn dnn;
@@ -459,7 +461,7 @@ TEST_CASE("Graphs of anything else are refused") {
   CHECK(finalize({&convolve, &add.operation, &relu_of_sums.operation}) ==
         CUDNN_STATUS_NOT_SUPPORTED);
   CHECK(finalize({&add.operation}) == CUDNN_STATUS_NOT_SUPPORTED);
-  // The sums stay inside of the graph with bias and ReLU, and leave the one without.
+  // The sums stay inside the graph with bias and ReLU, but are the output of the graph without.
   CHECK(finalize({&convolve, &add.operation, &relu.operation}) ==
         (is_virtual ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED));
   CHECK(finalize({&convolve}) == (is_virtual ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS));

@@ -1,6 +1,7 @@
-// cuDNN itself in place of the stand-in's, without a device: since 9.8 it can be asked what it
-// would do on one whose properties it is told, here one of Options' compute capability. It takes
-// graphs, recommends engines and makes plans as there; the execution of a plan does nothing.
+// Wraps cuDNN itself, in place of the stand-in's. Since version 9.8, cuDNN can say what it would do
+// on a device that is not there if it is given the device's properties. Here these are the
+// properties of a device with the compute capability in Options. As on a device, cuDNN takes
+// graphs, recommends engines and makes plans. Executing a plan does nothing.
 
 #include <cudnn.h>
 #include <dlfcn.h>
@@ -32,12 +33,12 @@ Function* Real(const char* name, Function*) {
 }
 #define REAL(function) Real(#function, &function)
 
-// What differs between the GPUs of a generation's data centre or desktop: `capability` is 10 *
-// major + minor.
+// The differences between generations of GPUs, for one GPU of each. `capability` is 10 * major +
+// minor.
 struct Generation {
   int capability;
   int multiprocessors;
-  int shared_memory;  // bytes that a block can ask for
+  int shared_memory;  // the most that a block can request, in bytes
 };
 constexpr Generation kGenerations[] = {
     {75, 40, 64 << 10},    // T4
@@ -47,8 +48,8 @@ constexpr Generation kGenerations[] = {
     {90, 132, 227 << 10},  // H200
 };
 
-// As cuDNN writes a device's properties (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). Those of an
-// H200 where nothing depends on them.
+// Returns a device's properties in cuDNN's format (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). The
+// properties on which nothing depends are those of an H200.
 std::string DeviceProperties(const Generation& generation) {
   return absl::Substitute(
       R"({"deviceName": "a device that is not there", "cudaDeviceId": 0, "pciDeviceId": 0,
@@ -63,7 +64,7 @@ std::string DeviceProperties(const Generation& generation) {
       generation.shared_memory);
 }
 
-// The device of each graph. Tests ask from one thread.
+// The device of each graph. Tests use it from one thread only.
 std::map<cudnnBackendDescriptor_t, cudnnHandle_t>& HandlesOfGraphs() {
   static std::map<cudnnBackendDescriptor_t, cudnnHandle_t> handles;
   return handles;
@@ -136,7 +137,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeName_t name,
                                        cudnnBackendAttributeType_t type, int64_t count,
                                        const void* elements) {
-  // The device's properties instead of its handle.
+  // Set the device's properties instead of its handle.
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) {
     HandlesOfGraphs()[descriptor] = *static_cast<const cudnnHandle_t*>(elements);
     return CUDNN_STATUS_SUCCESS;

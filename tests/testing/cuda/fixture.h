@@ -8,12 +8,12 @@
 
 #include "tests/testing/cuda/device.h"
 
-// What the tests of the stand-in hold. Each owns what it stands for, and frees it also when the
-// device is lost.
+// Objects that the stand-in's tests use. Each owns a resource, and frees it even if the device is
+// lost.
 
 namespace ps::cuda_stand_in {
 
-// The first thing of a test case: a device of its own, on which nothing may be left.
+// Gives a test case a fresh device, and checks that nothing is left on it. Must be declared first.
 struct FreshDevice {
   explicit FreshDevice(const Options& options = {}) { Reset(options); }
   ~FreshDevice() { CHECK(GetLive() == Live{}); }
@@ -51,7 +51,7 @@ class Buffer {
   explicit Buffer(size_t bytes) : bytes_(bytes) {
     REQUIRE(cudaMalloc(&data_, bytes) == cudaSuccess);
   }
-  // With these values.
+  // Allocates memory that holds `values`.
   template <typename T>
   explicit Buffer(const std::vector<T>& values) : Buffer(values.size() * sizeof(T)) {
     Stream stream;
@@ -67,7 +67,7 @@ class Buffer {
   void* at(size_t byte) const { return static_cast<char*>(data_) + byte; }
   size_t bytes() const { return bytes_; }
 
-  // What is in it when `stream` gets there.
+  // Returns the contents when `stream` has done its work so far.
   template <typename T>
   std::vector<T> Values(const Stream& stream) const {
     std::vector<T> values(bytes_ / sizeof(T));

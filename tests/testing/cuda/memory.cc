@@ -14,14 +14,14 @@
 namespace ps::cuda_stand_in {
 namespace {
 
-constexpr size_t kGuardBytes = 256;  // on each side; also the alignment of what is allocated
+constexpr size_t kGuardBytes = 256;  // on each side; also the alignment of allocations
 constexpr unsigned char kGuard = 0xa5;
 
 size_t RoundedUp(size_t bytes) { return (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes; }
 
 uintptr_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
-// The one of `ranges` that [begin, begin + bytes) lies in, or null.
+// Returns the one of `ranges` that contains [begin, begin + bytes), or null.
 const Range* Containing(const Ranges& ranges, const void* begin, size_t bytes) {
   auto after = ranges.upper_bound(Address(begin));
   if (after == ranges.begin()) return nullptr;
@@ -37,7 +37,7 @@ bool Touches(const Ranges& ranges, const void* begin, size_t bytes) {
   return first + range.bytes > Address(begin);
 }
 
-// Memory of `bytes` bytes of 0xff, between guards.
+// Allocates `bytes` bytes of 0xff between guards.
 Range Allocate(size_t bytes, int device, int64_t number, uintptr_t* begin) {
   const size_t size = kGuardBytes + RoundedUp(bytes) + kGuardBytes;
   char* owned = static_cast<char*>(std::aligned_alloc(kGuardBytes, size));
@@ -48,7 +48,7 @@ Range Allocate(size_t bytes, int device, int64_t number, uintptr_t* begin) {
   return {bytes, device, owned, number};
 }
 
-// Aborts where something was written outside of the range.
+// Aborts if a byte outside the range was written.
 void CheckGuards(const Range& range, const char* what) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(range.owned);
   const size_t end = kGuardBytes + range.bytes;
@@ -64,7 +64,7 @@ void CheckGuards(const Range& range, const char* what) {
   }
 }
 
-// Frees what begins at `pointer`, after all work. Also on a lost device.
+// Waits for all work, then frees the range that begins at `pointer`. Works on a lost device too.
 cudaError_t Free(Ranges& ranges, void* pointer, const char* what) {
   const cudaError_t usable = Usable();
   if (usable == cudaErrorNotPermitted || pointer == nullptr) return usable;

@@ -7,8 +7,8 @@
 
 namespace ps::cuda_stand_in {
 
-// Panels of kRows rows of `a`, packed, times kColumns columns of `b` at a time: the sums stay in
-// registers.
+// Multiplies a packed panel of kRows rows of `a` with kColumns columns of `b` at a time, so that
+// the sums stay in registers.
 PS_VECTORIZED void MultiplyAdd(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a,
                                MatrixView b, float* c, int64_t ldc) {
   constexpr int kRows = 16;

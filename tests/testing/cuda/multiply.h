@@ -12,7 +12,8 @@ struct MatrixView {
   int64_t column_stride;
 };
 
-// c += alpha * a * b, with a [m, k], b [k, n] and c [m, n] column-major: (i, j) at i + j * ldc.
+// Computes c += alpha * a * b, where a is [m, k] and b is [k, n]. c is [m, n] and column-major,
+// with element (i, j) at i + j * ldc.
 void MultiplyAdd(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float* c,
                  int64_t ldc);
 

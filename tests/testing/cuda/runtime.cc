@@ -11,7 +11,7 @@
 namespace ps::cuda_stand_in {
 namespace {
 
-constexpr int kPciDomain = 0xffff;  // of no real device
+constexpr int kPciDomain = 0xffff;  // no real device has it
 
 // REQUIRES: the caller holds the state's mutex.
 bool CheckEvent(const State& state, cudaEvent_t event) {

@@ -1,4 +1,4 @@
-// The stand-in's CUDA runtime.
+// Tests the stand-in's CUDA runtime.
 
 #include <cuda_runtime_api.h>
 #include <signal.h>
@@ -27,8 +27,8 @@ std::vector<char> Read(const Buffer& buffer) {
   return bytes;
 }
 
-// A stream that stands still until Open, or until it is destroyed; for 30 seconds at most, so that
-// a call that waits when it should not fails its test.
+// Blocks a stream until Open is called or the gate is destroyed. It blocks for 30 seconds at most,
+// so that a call which waits when it should not fails its test.
 class Gate {
  public:
   explicit Gate(const Stream& stream) : stream_(stream), opened_(open_.get_future()) {
@@ -53,7 +53,7 @@ class Gate {
   bool is_open_ = false;
 };
 
-// What `body` prints before it aborts, in a process of its own.
+// Returns what `body` prints before it aborts, in a process of its own.
 std::string AbortMessage(const std::function<void()>& body) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -61,7 +61,7 @@ std::string AbortMessage(const std::function<void()>& body) {
   REQUIRE(child >= 0);
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    signal(SIGABRT, SIG_DFL);  // instead of Catch2's
+    signal(SIGABRT, SIG_DFL);  // replaces Catch2's handler
     body();
     _exit(0);
   }

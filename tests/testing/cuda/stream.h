@@ -5,13 +5,13 @@
 
 #include "tests/testing/cuda/state.h"
 
-// What cudaStream_t and cudaEvent_t point to.
+// The types behind cudaStream_t and cudaEvent_t.
 
-// A thread and the queue of what it runs. The queue is a linked list whose end belongs to who
-// enqueues and whose front to the thread, which gives nothing back (see Signal).
+// A thread and the queue of its work. The queue is a linked list. Its end belongs to the callers
+// that enqueue, and its front to the thread, which hands nothing back (see Signal).
 struct CUstream_st {
   CUstream_st(int device, std::chrono::microseconds longest_delay, uint64_t seed);
-  ~CUstream_st();  // runs what is enqueued, then joins the thread
+  ~CUstream_st();  // runs the work that is left, then joins the thread
 
   // REQUIRES: the caller holds State::mutex. Empty work ends the thread.
   void Push(std::function<void()> work, bool always);
@@ -40,16 +40,17 @@ struct CUevent_st {
 
 namespace ps::cuda_stand_in {
 
-// Whether this thread is a stream's, in which no call is permitted.
+// Returns whether this thread runs a stream. Such a thread may make no calls.
 bool InStream();
 
 // REQUIRES, for both: the caller holds State::mutex.
-// Whether the stream is alive; sets the problem if not.
+// Returns whether the stream is alive. If it is not, records the problem.
 bool CheckStream(const State& state, cudaStream_t stream);
-// The moment when what was enqueued so far has run, or, on a lost device, was dropped.
+// Returns the moment when the work that was enqueued so far has run, or, on a lost device, was
+// dropped.
 Moment* PushMoment(State& state, cudaStream_t stream);
 
-// Waits for all work, also that of streams already destroyed.
+// Waits for all work, including that of streams already destroyed.
 void Drain();
 
 }  // namespace ps::cuda_stand_in

@@ -19,10 +19,11 @@ constexpr char kNet[] = R"(input { channels: 3 height: 2 width: 2 }
                            layer { relu {} }
                            layer { name: "fc2" linear { out_features: 5 } })";
 
-// Forward 1, 2 and 4 s, backward 10, 20 and 40 s.
+// The forward passes take 1, 2 and 4 s, the backward passes 10, 20 and 40 s.
 const std::vector<LayerTime> kTimes = {{1, 10}, {2, 20}, {4, 40}};
 
-// Notes when the backend tells what, in seconds since the making, and does what a test wants.
+// Records the backend's calls with their times, in seconds since the hooks were made, and then
+// calls the test's own hook.
 class TimedHooks : public LayerHooks {
  public:
   using Event = std::pair<std::string, double>;
@@ -145,7 +146,7 @@ TEST_CASE("A gradient that takes time to hand over does not delay the device") {
   Fixture fixture;
   TimedHooks hooks(&fixture.clock);
   hooks.on_ready = [&](int layer) {
-    // The first is done before the device is, the last lasts longer.
+    // Layer 2's hook returns while the device still computes, layer 0's when it has finished.
     fixture.clock.Advance(absl::Seconds(layer == 2 ? 25 : 5));
   };
   REQUIRE(fixture.Run(hooks).ok());
@@ -173,7 +174,7 @@ TEST_CASE("A stop ends the device's work") {
 
 TEST_CASE("Without a device no time passes") {
   Fixture fixture;
-  fixture.stop.request_stop();  // nobody sleeps either
+  fixture.stop.request_stop();  // a sleep would fail
   EmulatedBackend backend(fixture.net.model,
                           {.clock = &fixture.clock, .stop = fixture.stop.get_token()});
   TimedHooks hooks(&fixture.clock);

@@ -9,8 +9,8 @@
 namespace ps {
 namespace {
 
-// "a(images)", "fork b(1)", "c(2.1)": the layer, or the fork of its output, and the inputs: steps
-// by their number, and of a fork the branch.
+// Describes steps as "a(images)", "fork b(1)" or "c(2.1)": the layer, or the fork of a layer's
+// output, and the inputs. An input is the number of a step and, if that is a fork, of its branch.
 std::vector<std::string> Describe(const Model& model, const std::vector<GraphStep>& steps) {
   std::vector<std::string> texts;
   for (const GraphStep& step : steps) {
@@ -50,7 +50,7 @@ TEST_CASE("What several layers read goes through a fork, a branch for each") {
   CHECK(Describe(model, steps) == std::vector<std::string>{"a(images)", "fork a(0)", "r(1.0)",
                                                            "b(2)", "c(1.1)", "block(3, 4)",
                                                            "d(5)"});
-  // The ReLU works in place, so its branch is a copy.
+  // The ReLU works in place, so its branch needs a copy.
   CHECK(steps[1].overwritten == std::vector<bool>{true, false});
 }
 

@@ -9,7 +9,7 @@
 
 namespace ps {
 
-// How a pass treats dropout and batch normalisation.
+// The parts of a pass that dropout and batch normalisation depend on.
 struct ReferencePass {
   bool training = true;
   uint64_t seed = 1;
@@ -17,13 +17,14 @@ struct ReferencePass {
   int64_t iteration = 0;
 };
 
-// The mean softmax cross-entropy of a model in float64, straight from the definitions of its
-// layers: what every backend is compared with. `parameters` is laid out as Model says.
+// Returns the mean softmax cross-entropy of a model, computed in float64 directly from the
+// definitions of its layers. All backends are compared with it. `parameters` is laid out as Model
+// defines.
 double ReferenceLoss(const TestNet& net, const std::vector<double>& parameters,
                      const ReferencePass& pass);
 
-// The gradient of that loss by the elements of a tensor, by central differences with so small a
-// step that float64 leaves them right to about 1e-8.
+// Returns the gradient of that loss with respect to the elements of a tensor. It is computed with
+// central differences, whose step is so small that the error is about 1e-8.
 std::vector<double> ReferenceGradient(const TestNet& net, const Tensor& tensor,
                                       const ReferencePass& pass);
 

@@ -22,7 +22,7 @@ Model ParseModel(const std::string& text) {
 
 TestNet::TestNet(const std::string& spec, int64_t size, uint64_t seed)
     : model(ParseModel(spec)), parameters(model.buffer_size()) {
-  // Uniform numbers: cheap enough for the 138 million of VGG-16.
+  // Uniform numbers are cheap enough for the 138 million parameters of VGG-16.
   for (const Tensor& tensor : model.tensors()) {
     const auto values = absl::MakeSpan(parameters).subspan(tensor.offset, tensor.size);
     CounterRandom(seed, tensor.name).FillUniform(0, values);

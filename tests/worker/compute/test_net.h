@@ -15,10 +15,10 @@
 
 namespace ps {
 
-// A model with parameters and one batch, all of random numbers that follow from the
-// text and the seed. Fails the test where the model is wrong.
+// A model with parameters and one batch. All of them are random numbers that follow from the spec
+// and the seed. Fails the test if the spec is invalid.
 struct TestNet {
-  // `spec`: a ModelSpec in protobuf text format.
+  // `spec` is a ModelSpec in protobuf text format.
   TestNet(const std::string& spec, int64_t images, uint64_t seed = 1);
 
   Model model;
@@ -26,7 +26,7 @@ struct TestNet {
   std::vector<float> images;
   std::vector<int32_t> labels;
 
-  // The first `size` images.
+  // Returns a batch of the first `size` images.
   Batch FirstImages(int64_t size) const;
   Batch All() const { return FirstImages(labels.size()); }
   const Tensor& tensor(const std::string& name) const;
@@ -36,7 +36,7 @@ struct TestNet {
 
 Model ParseModel(const std::string& spec);
 
-// Each fails the test where the backend returns an error.
+// Both functions fail the test if the backend returns an error.
 std::unique_ptr<CpuBackend> MakeBackend(const Model& model, const CpuBackend::Options& options);
 struct Step {
   BatchResult result;
@@ -45,7 +45,7 @@ struct Step {
 Step RunStep(ComputeBackend& backend, const TestNet& net, const Batch& batch,
              int64_t iteration = 0);
 
-// What a backend tells of its layers, as "forward 0", "backward 3"; one of them may fail.
+// Records the calls of a backend as "forward 0", "backward 3". The call named `failing` fails.
 class RecordedHooks : public LayerHooks {
  public:
   explicit RecordedHooks(std::string failing = "") : failing_(std::move(failing)) {}
@@ -68,7 +68,8 @@ class RecordedHooks : public LayerHooks {
   std::vector<std::string> events_;
 };
 
-// The largest difference of two elements over the largest element of `expected`.
+// Returns the largest difference between two elements, divided by the largest element of
+// `expected`.
 double RelativeError(absl::Span<const float> actual, absl::Span<const float> expected);
 
 }  // namespace ps

@@ -23,7 +23,7 @@ AugmentedDataset Augmented(bool flip, int64_t padding) {
   return AugmentedDataset(std::make_unique<FakeDataset>(1, kShape), flip, padding);
 }
 
-// Image 0 of the fake data set, shifted so that its pixel (top, left) comes first.
+// Returns image 0 of the fake data set, shifted so that its pixel (top, left) comes first.
 std::vector<float> Shifted(int64_t top, int64_t left, bool flip) {
   std::vector<float> image;
   for (int64_t channel = 0; channel < 2; ++channel) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr Shape3 kShape = {1, 1, 2};
 
-// Counts its reads, and does something before each.
+// Counts its reads, and calls a function before each.
 class WatchedDataset : public FakeDataset {
  public:
   explicit WatchedDataset(int64_t size, std::function<void(int64_t index)> before_read = {})
@@ -35,7 +35,7 @@ class WatchedDataset : public FakeDataset {
     absl::MutexLock lock(&mutex_);
     return reads_;
   }
-  // Waits until there were so many, or returns false.
+  // Waits until there were `count` reads. Returns false after a minute.
   bool AwaitReads(int64_t count) const {
     absl::MutexLock lock(&mutex_);
     const auto reached = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return reads_ >= count; };
@@ -48,7 +48,7 @@ class WatchedDataset : public FakeDataset {
   mutable int64_t reads_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Lets threads overtake one another.
+// Delays reads differently, so that threads overtake one another.
 void Dawdle(int64_t index) {
   for (int64_t i = index * 7919 % 5; i > 0; --i) std::this_thread::yield();
 }
@@ -77,7 +77,7 @@ Content MustLoad(BatchLoader& loader, int64_t batch) {
   return ContentOf(*loaded);
 }
 
-// Four batches of 7 in an epoch, augmented.
+// Returns options for an augmented data set with four batches of 7 per epoch.
 BatchLoader::Options Shuffled(const Dataset& dataset, int threads) {
   return {.dataset = &dataset,
           .order = ShuffledOrder({.images = dataset.size(),
@@ -98,7 +98,7 @@ TEST_CASE("a batch holds each image of the order with its label") {
                                   .batch_size = 4,
                                   .end = 3,
                                   .threads = threads});
-  for (const int64_t round : {0, 1}) {  // as one evaluation after another
+  for (const int64_t round : {0, 1}) {  // like two evaluations in a row
     CAPTURE(threads, round);
     CHECK(MustLoad(*loader, 0).labels == std::vector<int32_t>{0, 1, 2, 3});
     CHECK(MustLoad(*loader, 1).labels == std::vector<int32_t>{4, 5, 6, 7});

@@ -17,7 +17,7 @@ std::vector<int64_t> Indices(const std::vector<ImageToRead>& batch) {
   return indices;
 }
 
-// The images that a rank sees in an epoch, in order.
+// Returns the images that a rank reads in an epoch, in order.
 std::vector<int64_t> Epoch(ShuffledOrder& order, int64_t epoch) {
   std::vector<int64_t> seen;
   for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
@@ -80,11 +80,11 @@ TEST_CASE("every epoch is a new order, the same for equal seeds") {
     orders.insert(images);
   }
   CHECK(orders.size() == 4);
-  // Going back gives the same again, as a restarted worker needs.
+  // Going back gives the same order again, which a restarted worker relies on.
   CHECK(orders.count(Epoch(order, 0)) == 1);
 }
 
-// The first random number of each image in an epoch, over all ranks.
+// Returns the first random number of each image in an epoch, over all ranks.
 std::map<int64_t, float> RandomByImage(int workers, uint64_t seed, int64_t epoch) {
   std::map<int64_t, float> seen;
   for (int rank = 0; rank < workers; ++rank) {

@@ -10,7 +10,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// A record whose red, green and blue planes are filled with label + 1, + 2, + 3.
+// Makes a record whose red, green and blue planes are filled with label + 1, + 2 and + 3.
 std::string Record(char label) {
   std::string record(1, label);
   for (int channel = 1; channel <= 3; ++channel) {

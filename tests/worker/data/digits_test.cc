@@ -1,4 +1,4 @@
-// The data set that comes with the repository, against its source's numbers.
+// Compares the data set that comes with the repository with figures of its source.
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -31,7 +31,7 @@ TEST_CASE("the digits are 1797 images of 8x8 with pixels of 0 to 16") {
 TEST_CASE("the digits are those of the source, in its order") {
   const auto images = ReadIdxImages(kImages);
   REQUIRE(images.status() == absl::OkStatus());
-  // The first and the last line of the CSV file.
+  // These are the first and the last line of the source's CSV file.
   const std::vector<uint8_t> first = {0, 0, 5,  13, 9,  1,  0, 0, 0, 0, 13, 15, 10, 15, 5, 0,
                                       0, 3, 15, 2,  0,  11, 8, 0, 0, 4, 12, 0,  0,  8,  8, 0,
                                       0, 5, 8,  0,  0,  9,  8, 0, 0, 4, 11, 0,  1,  12, 7, 0,

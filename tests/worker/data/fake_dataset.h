@@ -9,8 +9,9 @@
 
 namespace ps {
 
-// Image i has label i; its pixels are 1000 * i + 1, + 2, ... in the order of memory, plus
-// a first random number below 0.5 where reading augments and `shows_random` is set.
+// Image i has label i. Its pixels are 1000 * i + 1, + 2, ... in the order of memory. If a read is
+// augmented and `shows_random` is set, the first random number, which is below 0.5, is added to all
+// of them.
 class FakeDataset : public Dataset {
  public:
   FakeDataset(int64_t size, Shape3 shape, bool shows_random = false)

@@ -10,7 +10,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// 2 images of 2 rows and 3 columns.
+// Makes 2 images of 2 rows and 3 columns.
 std::string GoodImages() {
   return IdxBytes(kIdxImages, {2, 2, 3},
                   std::string("\x00\x01\x02\x03\x04\xff\x06\x07\x08\x09\x0a\x0b", 12));
@@ -51,7 +51,7 @@ TEST_CASE("bad IDX images are refused with the file's name and the reason") {
       {IdxBytes(0x00000D03, {1, 1, 1}, "1234"), "starts with 0x00000D03"},
       {IdxBytes(kIdxImages, {0, 2, 3}, ""), "dimension 1 of its header is 0, allowed is 1 to"},
       {IdxBytes(kIdxImages, {1, 40000, 1}, ""), "dimension 2 of its header is 40000"},
-      // The largest sizes overflow nothing and reserve nothing.
+      // The largest sizes cause neither an overflow nor an allocation.
       {IdxBytes(kIdxImages, {0xFFFFFFFF, 32768, 32768}, "x"), "truncated, 1 bytes follow"},
   }));
   const TempFolder folder;

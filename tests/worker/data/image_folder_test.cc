@@ -19,7 +19,7 @@ std::string Uniform(int height, int width, uint8_t red) {
                    [red](int, int, int channel) { return channel == 0 ? red : 100; });
 }
 
-// What a value of 0 to 255 becomes in a channel.
+// Returns the normalised value of a pixel value of 0 to 255.
 float Normalised(float value, int channel) {
   constexpr float kMean[] = {0.485f, 0.456f, 0.406f}, kDeviation[] = {0.229f, 0.224f, 0.225f};
   return (value / 255 - kMean[channel]) / kDeviation[channel];
@@ -43,7 +43,7 @@ TEST_CASE("a folder's classes and images are numbered in the order of their name
   folder.Write("dog/b.JPEG", Uniform(8, 8, 20));
   folder.Write("dog/a.jpg", Uniform(8, 8, 10));
   folder.Write("cat/z.jpeg", Uniform(8, 8, 200));
-  // Passed over:
+  // These are ignored:
   folder.Write("cat/readme.txt", "not an image");
   folder.Write("cat/jpg", "not an image");
   folder.Write(".cache/x.jpg", "not an image");
@@ -65,14 +65,14 @@ TEST_CASE("a folder's classes and images are numbered in the order of their name
   }
 }
 
-// 16 x 32 pixels whose red is 8 times the column.
+// Writes an image of 16 x 32 pixels whose red is 8 times the column.
 void WriteRamp(const TempFolder& folder) {
   folder.Write("a/ramp.jpg", JpegBytes(16, 32, 3, [](int, int column, int channel) {
                  return channel == 0 ? 8 * column : 128;
                }));
 }
 
-// The first red value of each row, as a column of the ramp.
+// Returns the ramp's column that the first pixel shows.
 float FirstColumn(const Reading& reading) { return (reading.image[0] * 0.229f + 0.485f) * 255 / 8; }
 
 TEST_CASE("evaluation crops in the centre") {
@@ -94,7 +94,8 @@ TEST_CASE("the shorter side is resized") {
   REQUIRE(images.ok());
   const Reading reading = ReadOne(**images, 0);
   REQUIRE(reading.status.ok());
-  // 8 x 16, cropped from column 4, which covers the ramp's columns 8 and 9.
+  // The resized image is 8 x 16 and is cropped from column 4 on. That column covers columns 8 and 9
+  // of the ramp.
   CHECK(FirstColumn(reading) == Approx(8.5).margin(0.5));
 }
 

@@ -7,7 +7,7 @@
 namespace ps {
 namespace {
 
-// 3 images of 2 channels and 2 pixels.
+// Makes 3 images of 2 channels and 2 pixels.
 ByteImages Images() {
   return {.shape = {2, 1, 2},
           .pixels = {0, 2, 10, 10,  //
@@ -21,9 +21,9 @@ TEST_CASE("normalisation is by the mean and deviation of each channel of the cho
   REQUIRE(result.mean.size() == 2);
   REQUIRE(result.scale.size() == 2);
   CHECK(result.mean[0] == 3.0f);
-  CHECK(result.scale[0] == Approx(1 / std::sqrt(5.0)));  // of 0, 2, 4, 6
+  CHECK(result.scale[0] == Approx(1 / std::sqrt(5.0)));  // of the values 0, 2, 4, 6
   CHECK(result.mean[1] == 10.0f);
-  CHECK(result.scale[1] == 1.0f);  // all equal
+  CHECK(result.scale[1] == 1.0f);  // all values are equal
 }
 
 TEST_CASE("in-memory images are normalised when read") {

@@ -14,7 +14,7 @@ using Catch::Matchers::Contains;
 
 constexpr ImageSize kFullSize = {1 << 20, 1 << 20};  // a box that no test image covers
 
-// A smooth picture, so that the compression at the best quality changes little.
+// A smooth picture, which compression at the best quality hardly changes.
 uint8_t Pixel(int row, int column, int component) {
   return static_cast<uint8_t>(20 + 3 * row + 2 * column + 40 * component);
 }
@@ -76,7 +76,7 @@ TEST_CASE("a large JPEG is decoded no larger than needed to cover the box") {
   const auto image = DecodeJpeg(data, c.box);
   REQUIRE(image.ok());
   CHECK(image->size == c.size);
-  // The middle keeps its brightness.
+  // The pixel in the middle keeps its brightness.
   CHECK(Difference(*image, image->size.height / 2, image->size.width / 2, 1, 80) <= 3);
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("stray bytes between segments do no harm") {
 }
 
 TEST_CASE("a JPEG of too many pixels is refused before memory is taken for it") {
-  // The size in the frame header, which begins with 0xFFC0, is set to 65000 x 65000.
+  // Sets the size in the frame header, which begins with 0xFFC0, to 65000 x 65000.
   std::string data = JpegBytes(8, 8, 3, Pixel);
   const size_t frame = data.find("\xFF\xC0");
   REQUIRE(frame != std::string::npos);

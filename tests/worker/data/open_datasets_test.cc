@@ -12,7 +12,8 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// 2 workers with batches of 2, a model of `input` and 3 classes. `data` begins in line 6.
+// Makes a config of 2 workers with batches of 2, and a model of `input` and 3 classes. `data`
+// begins in line 6.
 absl::StatusOr<Config> MakeConfig(const std::string& input, const std::string& data,
                                   const std::string& overriding = "workers=2") {
   return Config::Parse("model { input { " + input +
@@ -37,7 +38,8 @@ absl::StatusOr<Datasets> Open(const std::string& input, const std::string& data)
 
 std::string Quoted(const std::string& path) { return "'" + path + "'"; }
 
-// `count` images of 2x2 whose first pixel is their number, labels 0, 1, 2, 0, ...
+// Writes `count` images of 2x2. Their first pixels count up from `first`, and their labels are 0,
+// 1, 2, 0, ...
 struct IdxFiles {
   IdxFiles(const TempFolder& folder, const std::string& name, int count, int first = 0) {
     std::string pixels, numbers;
@@ -87,7 +89,7 @@ TEST_CASE("a test set is normalised as the training set is") {
   int32_t label = -1;
   const std::vector<float> a = ReadOne(*datasets->train, 3, &label);
   const std::vector<float> b = ReadOne(*datasets->test, 0, &label);
-  // All but the first pixel are the same in every image of both.
+  // In both sets, all pixels but the first are the same in every image.
   CHECK(a[0] != b[0]);
   CHECK(std::vector<float>(a.begin() + 1, a.end()) == std::vector<float>(b.begin() + 1, b.end()));
 }
@@ -139,7 +141,7 @@ TEST_CASE("CIFAR-10 is opened with its test set") {
   int32_t label = -1;
   const std::vector<float> image = ReadOne(*datasets->test, 1, &label);
   CHECK(label == 5);
-  CHECK(image[0] == Approx(1));  // of pixels 2 and 5, as often
+  CHECK(image[0] == Approx(1));  // of pixels 2 and 5, in equal number
 }
 
 TEST_CASE("in-memory training images are augmented, test images are not") {
@@ -197,7 +199,7 @@ TEST_CASE("an image folder is opened with its test folder, or a holdout") {
   CHECK(label == 2);
 }
 
-// The error of opening, which names the line of the data and the field.
+// Checks that opening fails with the line of the data, the field and the message.
 void CheckRefused(const absl::StatusOr<Datasets>& datasets, const std::string& place,
                   const std::string& message) {
   CHECK(datasets.status().code() == absl::StatusCode::kInvalidArgument);

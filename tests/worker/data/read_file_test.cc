@@ -11,7 +11,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Longer than one block of reading, and not compressible to nothing.
+// Makes a text that is longer than one block of reading and does not compress to almost nothing.
 std::string LongText() {
   std::string text;
   for (int i = 0; text.size() < 700000; ++i) text += std::to_string(i * 7919) + "\n";

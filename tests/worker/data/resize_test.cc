@@ -6,7 +6,7 @@
 namespace ps {
 namespace {
 
-// Red is the column, green the row, blue their sum, each times 10.
+// Makes an image whose red is the column, green the row and blue their sum, each times 10.
 RgbImage Ramp(int64_t height, int64_t width) {
   RgbImage image;
   image.size = {height, width};
@@ -31,7 +31,7 @@ TEST_CASE("an image is resized to cover the box with its aspect ratio kept") {
     ImageSize image, box, covering;
   };
   const Case c = GENERATE(values<Case>({
-      {{500, 375}, {256, 256}, {341, 256}},  // the shorter side becomes the box's
+      {{500, 375}, {256, 256}, {341, 256}},  // the shorter side gets the box's length
       {{375, 500}, {256, 256}, {256, 341}},
       {{256, 256}, {256, 256}, {256, 256}},
       {{10, 20}, {256, 256}, {256, 512}},     // enlarged

@@ -7,7 +7,7 @@
 
 namespace ps {
 
-// An empty folder of its own for each object, removed with it.
+// Each object makes an empty folder of its own and removes it in the end.
 class TempFolder {
  public:
   TempFolder();
@@ -18,7 +18,7 @@ class TempFolder {
   std::string Path(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
 
-  // Writes a file, with the folders above it; returns its path.
+  // Both write a file, make the folders above it, and return its path.
   std::string Write(const std::string& name, const std::string& bytes) const;
   std::string WriteGzip(const std::string& name, const std::string& bytes) const;
 
@@ -26,7 +26,7 @@ class TempFolder {
   std::string path_;
 };
 
-// An IDX file: the magic number, the dimensions, then `elements` as they are.
+// Returns an IDX file: the magic number, the dimensions, and `elements` unchanged.
 std::string IdxBytes(uint32_t magic, const std::vector<uint32_t>& dimensions,
                      const std::string& elements);
 inline constexpr uint32_t kIdxImages = 0x00000803;

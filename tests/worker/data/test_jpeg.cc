@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
-// After <cstdio>, which it needs.
+// Must follow <cstdio>, which it needs.
 #include <jpeglib.h>
 
 namespace ps {

@@ -7,8 +7,8 @@
 
 namespace ps {
 
-// A JPEG image of the best quality, without chroma subsampling, of `components` values a
-// pixel: 1 (grey), 3 (RGB) or 4 (CMYK, inverted as Adobe writes it).
+// Encodes a JPEG image of the best quality, without chroma subsampling. `components` is the number
+// of values per pixel: 1 (grey), 3 (RGB) or 4 (CMYK, inverted as Adobe writes it).
 std::string JpegBytes(int height, int width, int components,
                       const std::function<uint8_t(int row, int column, int component)>& pixel);
 

@@ -10,9 +10,9 @@ using dnnl::memory;
 using ForwardDescription = dnnl::eltwise_forward::primitive_desc;
 using BackwardDescription = dnnl::eltwise_backward::primitive_desc;
 
-// The derivative follows from the output, which is all that is left in place. A
-// dropout layer that overwrites that output too only sets some of it to 0, whose
-// gradient it sets to 0 as well.
+// The layer works in place, so only the output is left to compute the derivative from. A dropout
+// layer may overwrite that output in turn. It scales the positive values, or sets them to 0 where
+// it sets the gradient to 0 as well, so the derivative stays right.
 constexpr auto kAlgorithm = dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
 
 class CpuRelu : public CpuLayer {

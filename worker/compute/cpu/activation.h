@@ -9,7 +9,7 @@
 
 namespace ps {
 
-// A Relu layer, in place. Its derivative at 0 is 0.
+// Makes a Relu layer, which works in place. Its derivative at 0 is 0.
 std::unique_ptr<CpuLayer> MakeCpuRelu(CpuDevice* device, Activation input);
 
 }  // namespace ps

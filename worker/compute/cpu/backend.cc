@@ -26,8 +26,8 @@ namespace {
 
 using dnnl::memory;
 
-// Runs a step of `where` (a layer's name). The one place where oneDNN's exceptions
-// become a status.
+// Runs `step` and converts oneDNN's exceptions to a status that names `where`, a layer. No other
+// code converts them.
 template <typename Step>
 absl::Status RunGuarded(absl::string_view where, Step step) {
   try {
@@ -126,7 +126,7 @@ absl::Status CpuBackend::MakeLayers() {
   });
 }
 
-// A model has tensors, so the gradient by the scores is always needed.
+// Every model has tensors, so the gradient with respect to the scores is always needed.
 void CpuBackend::MakeLoss() {
   const memory::desc output = nodes_.back().operation->output().value.get_desc();
   const memory::desc plain = PlainFormat(output.dims());
@@ -168,7 +168,7 @@ absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const Forwar
     if (pass.training) {
       gradients = {Floats(score_gradients_->Begin(output.gradient)),
                    static_cast<size_t>(options_.batch_size * model_.classes())};
-      // The images that fill up the batch count for nothing.
+      // The images that fill up the batch must not contribute to the gradient.
       std::fill(gradients.begin() + used, gradients.end(), 0.0f);
       gradients = gradients.first(used);
     }
@@ -182,7 +182,7 @@ absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const Forwar
 absl::Status CpuBackend::RunBackward(absl::Span<const float> parameters,
                                      absl::Span<float> gradients, LayerHooks& hooks) {
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    if (!node->operation->output().gradient) continue;  // no layer before it has parameters
+    if (!node->operation->output().gradient) continue;  // no layer up to here has tensors
     absl::Status status = RunNode(*node, [&] {
       node->operation->Backward(parameters, gradients);
       device_.stream().wait();

@@ -14,26 +14,26 @@
 
 namespace ps {
 
-// Computes on the processor with oneDNN. All primitives and all memory are made at
-// creation, for one batch size; a smaller batch is filled up with empty images that
-// count for nothing. Equal inputs and equal `threads` on one machine give equal bits.
+// Computes on the CPU with oneDNN. All primitives and all memory are made at creation, for one
+// batch size. A smaller batch is filled up with empty images, which have no effect on the result.
+// Equal inputs and equal `threads` on one machine give bit-identical results.
 //
-// ForwardBackward runs over the layers in order, then in reverse. A layer reads its
-// tensors in its own Forward and Backward, and has written its tensors' gradients when
-// its Backward returns. A model with batch normalisation is trained on whole batches only.
+// ForwardBackward runs over the layers in order, then in reverse. A layer reads its tensors in its
+// own Forward and Backward, and has written its tensors' gradients when its Backward returns. A
+// model with batch normalisation is trained on full batches only.
 //
-// Not thread-safe, but bound to no thread.
+// Not thread-safe, but not tied to one thread.
 class CpuBackend : public ComputeBackend {
  public:
   struct Options {
     int64_t batch_size = 1;
     int threads = 1;    // at least 1
-    uint64_t seed = 1;  // with rank: of the dropout masks
+    uint64_t seed = 1;  // selects the dropout masks, together with `rank`
     int rank = 0;
   };
 
-  // Errors: INVALID_ARGUMENT for options below 1, or a batch too small for the model (see
-  // CheckBatchSize); RESOURCE_EXHAUSTED where memory does not suffice; INTERNAL with oneDNN's
+  // Errors: INVALID_ARGUMENT for options below 1, or a batch size that is too small for the model
+  // (see CheckBatchSize); RESOURCE_EXHAUSTED if memory does not suffice; INTERNAL with oneDNN's
   // message.
   static absl::StatusOr<std::unique_ptr<CpuBackend>> Create(const Model& model,
                                                             const Options& options);
@@ -48,7 +48,7 @@ class CpuBackend : public ComputeBackend {
  private:
   CpuBackend(const Model& model, const Options& options);
 
-  // A layer of the model, or a fork of what it gives.
+  // A layer of the model, or a fork of a layer's output.
   struct Node {
     int layer = kImages;
     bool fork = false;
@@ -58,11 +58,11 @@ class CpuBackend : public ComputeBackend {
   absl::Status MakeLayers();
   void MakeLoss();
   bool HasTensors(const Node& node) const;
-  // Runs a step of the node; errors name its layer.
+  // Runs one operation of the node. Errors name the node's layer.
   absl::Status RunNode(const Node& node, absl::FunctionRef<void()> step) const;
 
-  // The three parts of a step. The loss part writes the gradient by the scores too
-  // where `pass` is of training.
+  // The three parts of a pass. RunLoss also writes the gradient with respect to the scores if
+  // `pass` is a training pass.
   absl::Status RunForward(const Batch& batch, const ForwardPass& pass, LayerHooks& hooks);
   absl::StatusOr<BatchResult> RunLoss(const Batch& batch, const ForwardPass& pass);
   absl::Status RunBackward(absl::Span<const float> parameters, absl::Span<float> gradients,
@@ -73,11 +73,12 @@ class CpuBackend : public ComputeBackend {
   const Options options_;
 
   CpuDevice device_;
-  dnnl::memory images_;      // plain
+  dnnl::memory images_;      // in the plain format
   std::vector<Node> nodes_;  // in the order of the forward pass; the last one gives the scores
-  std::vector<dnnl::memory> gradient_memory_;  // of the activations: see ShareMemory
+  // Backs the gradients with respect to the activations; see ShareMemory.
+  std::vector<dnnl::memory> gradient_memory_;
 
-  // The scores of the last layer, and the gradients by them, in the plain layout.
+  // The last layer's scores, and the gradient with respect to them, in the plain format.
   std::optional<ConvertedSource> scores_;
   std::optional<ConvertedDestination> score_gradients_;
 };

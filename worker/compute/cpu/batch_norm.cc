@@ -74,7 +74,8 @@ class CpuBatchNorm : public CpuLayer {
   }
 
  private:
-  // What a shard subtracts to move a running statistic towards `factor` times the batch's.
+  // Writes what a shard must subtract to move a running statistic towards `factor` times the
+  // batch's.
   void PushStatistic(const CpuTensor& running, absl::Span<const float> parameters,
                      const memory& of_batch, double factor, absl::Span<float> gradients) const {
     const float* const now = Floats(running.InParameters(parameters));
@@ -88,11 +89,12 @@ class CpuBatchNorm : public CpuLayer {
   CpuDevice* const device_;
   const int64_t channels_;
   const float momentum_;
-  double unbiased_;  // variance of the population, of which the batch is a sample, over the batch's
+  // The unbiased estimate of the variance, divided by the variance of the batch.
+  double unbiased_;
   const CpuTensor weight_, bias_, running_mean_, running_variance_;
   std::optional<CpuOperation> train_, evaluate_, backward_;
-  memory mean_, variance_;  // of the batch, from Forward for Backward
-  memory input_gradient_;   // also where nobody needs it: oneDNN writes it anyway
+  memory mean_, variance_;  // of the batch; Forward writes them for Backward
+  memory input_gradient_;   // exists even if it is not needed, since oneDNN always writes it
 };
 
 }  // namespace

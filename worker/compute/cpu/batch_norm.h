@@ -9,8 +9,9 @@
 
 namespace ps {
 
-// Batch normalisation (Ioffe and Szegedy 2015): in training by the mean and variance of the
-// batch, in evaluation by the running ones among the parameters.
+// Makes a batch normalisation layer (Ioffe and Szegedy 2015). Training normalises with the mean and
+// variance of the batch, evaluation with the running statistics, which are stored among the
+// parameters.
 std::unique_ptr<CpuLayer> MakeCpuBatchNorm(CpuDevice* device, const Model& model,
                                            const Layer& layer, Activation input);
 

@@ -13,9 +13,9 @@ using ForwardDescription = dnnl::convolution_forward::primitive_desc;
 using DataDescription = dnnl::convolution_backward_data::primitive_desc;
 using WeightsDescription = dnnl::convolution_backward_weights::primitive_desc;
 
-// A convolution in the terms of oneDNN, every format left open.
+// A convolution in oneDNN's terms. All formats are left open.
 struct Problem {
-  memory::desc input, weights, bias, output;  // bias: zero dimensions for none
+  memory::desc input, weights, bias, output;  // bias: zero dimensions if there is none
   memory::dims strides, padding;
 };
 
@@ -57,8 +57,7 @@ DataDescription DescribeDataGradient(const CpuDevice& device, const Problem& p,
           forward};
 }
 
-// The three passes. `input` and `weights` are the formats that the caller has; an
-// empty `bias` stands for none.
+// The three passes. `input` and `weights` are in the caller's formats. `bias` may be empty.
 class Convolve {
  public:
   Convolve(CpuDevice* device, const ForwardDescription& description, const memory::desc& input,

@@ -9,8 +9,8 @@
 
 namespace ps {
 
-// A Conv2d layer. oneDNN chooses the formats of activations and weights; weights are
-// converted from, and their gradients to, the plain layout.
+// Makes a Conv2d layer. oneDNN chooses the formats of activations and weights. Weights are
+// converted from the plain format, and their gradients to it.
 std::unique_ptr<CpuLayer> MakeCpuConvolution(CpuDevice* device, const Model& model,
                                              const Layer& layer, Activation input);
 

@@ -35,7 +35,7 @@ memory CpuDevice::Unallocated(const memory::desc& desc) const {
 
 void CpuDevice::ReserveScratch(size_t bytes) {
   if (bytes == 0 || (scratch_ && scratch_->get_desc().get_size() >= bytes)) return;
-  scratch_.reset();  // first, so that both are never there at once
+  scratch_.reset();  // first, so that the old and the new memory never exist at once
   scratch_ = Allocate(Bytes(bytes));
 }
 

@@ -11,14 +11,13 @@
 
 namespace ps {
 
-// Everything in this file throws dnnl::error; CpuBackend turns it into a status.
+// All functions in this file throw dnnl::error, which CpuBackend converts to a status.
 
-// The oneDNN engine and stream of one backend, and the scratch memory that all its
-// primitives share. Not thread-safe. Must outlive what was made with it.
+// The oneDNN engine and stream of one backend, and the scratch memory that all its primitives
+// share. Not thread-safe. A device must outlive all objects that were made with it.
 //
-// Scratch memory is passed in by us ("user mode") because oneDNN's own belongs to the
-// thread that made a primitive: this way a backend may be made in one thread and used
-// in another.
+// The device supplies the scratch memory itself ("user mode") because oneDNN's own belongs to the
+// thread that made a primitive. A backend may therefore be made in one thread and used in another.
 class CpuDevice {
  public:
   CpuDevice();
@@ -27,13 +26,13 @@ class CpuDevice {
 
   const dnnl::engine& engine() const { return engine_; }
   dnnl::stream& stream() { return stream_; }
-  // Every primitive is described with these, which ask for user-mode scratch memory.
+  // Every primitive must be described with these attributes, which select user-mode scratch memory.
   const dnnl::primitive_attr& attributes() const { return attributes_; }
-  // The same with an operation on the result.
+  // Returns the same attributes, with operations to be applied to the result.
   static dnnl::primitive_attr AttributesWith(const dnnl::post_ops& operations);
 
   dnnl::memory Allocate(const dnnl::memory::desc& desc) const;
-  // Gets its memory later, by set_data_handle.
+  // The caller supplies the memory later, with set_data_handle.
   dnnl::memory Unallocated(const dnnl::memory::desc& desc) const;
 
   void ReserveScratch(size_t bytes);
@@ -46,22 +45,23 @@ class CpuDevice {
   std::optional<dnnl::memory> scratch_;
 };
 
-// Row-major, not blocked: how workers keep parameters and images. 1, 2 or 4 dimensions.
+// The row-major, unblocked format in which workers keep parameters and images. `shape` has 1, 2 or
+// 4 dimensions.
 dnnl::memory::desc PlainFormat(const std::vector<int64_t>& shape);
-// The same shape in whatever format oneDNN finds best.
+// Lets oneDNN choose the format.
 dnnl::memory::desc AnyFormat(const std::vector<int64_t>& shape);
-// Bare memory.
+// Describes a block of bytes without a format.
 dnnl::memory::desc Bytes(size_t bytes);
 
-// The elements of memory in a plain format.
+// Returns the elements of `memory`, which must be in a plain format.
 float* Floats(const dnnl::memory& memory);
 
 using CpuArguments = std::unordered_map<int, dnnl::memory>;
 
-// A primitive that runs on the device's stream with the device's scratch memory.
+// A primitive that runs on the device's stream and uses the device's scratch memory.
 class CpuOperation {
  public:
-  // `description`: a primitive_desc made with the device's attributes.
+  // `description` is a primitive_desc that was made with the device's attributes.
   template <typename Description>
   CpuOperation(CpuDevice* device, const Description& description)
       : device_(device), primitive_(description.get()), scratch_(description.scratchpad_desc()) {
@@ -76,8 +76,8 @@ class CpuOperation {
   dnnl::memory::desc scratch_;
 };
 
-// Hands a primitive its source in the format that it chose: the memory itself where
-// that has the format, else a converted copy.
+// Passes a primitive its source in the format that the primitive chose: the memory itself if it has
+// that format already, a converted copy otherwise.
 class ConvertedSource {
  public:
   ConvertedSource(CpuDevice* device, const dnnl::memory::desc& from, const dnnl::memory::desc& to);
@@ -88,12 +88,12 @@ class ConvertedSource {
   dnnl::memory copy_;
 };
 
-// The reverse: lets a primitive write in the format that it chose, and converts.
+// The reverse: a primitive writes in the format that it chose, and the result is converted.
 class ConvertedDestination {
  public:
   ConvertedDestination(CpuDevice* device, const dnnl::memory::desc& from,
                        const dnnl::memory::desc& to);
-  // What the primitive writes to, so that after Finish(to) the values are in `to`.
+  // Returns the memory that the primitive must write to. Finish(to) then moves the values to `to`.
   dnnl::memory Begin(const dnnl::memory& to) const;
   void Finish(const dnnl::memory& to) const;
 

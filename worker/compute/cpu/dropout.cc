@@ -50,14 +50,14 @@ class CpuDropout : public CpuLayer {
   }
 
   const float probability_;
-  const int64_t elements_;  // of a whole batch
+  const int64_t elements_;  // in a full batch
   const uint64_t seed_;
   const std::string layer_;
   const int rank_;
   const memory plain_mask_;
   const ConvertedSource converted_mask_;
   const CpuOperation multiply_;
-  memory mask_;  // 0 or the scale, in the format of the input; from Forward for Backward
+  memory mask_;  // 0 or the scale, in the input's format; Forward writes it for Backward
 };
 
 }  // namespace

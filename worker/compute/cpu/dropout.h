@@ -10,10 +10,10 @@
 
 namespace ps {
 
-// A Dropout layer, in place: in training each value is dropped with probability p, the
-// rest are scaled by 1 / (1 - p). Whether a value is dropped is a pure function of
-// (seed, rank, layer name, iteration, image in the batch, element in channel, height,
-// width order), whatever the format, the batch size or the number of threads.
+// Makes a Dropout layer, which works in place. In training it sets each value to 0 with probability
+// p and multiplies the others by 1 / (1 - p). Whether a value is dropped is a pure function of
+// (seed, rank, layer name, iteration, image in the batch, element in the order channel, height,
+// width). It does not depend on the memory format, the batch size or the number of threads.
 std::unique_ptr<CpuLayer> MakeCpuDropout(CpuDevice* device, const Layer& layer, uint64_t seed,
                                          int rank, Activation input);
 

@@ -10,29 +10,29 @@
 
 namespace ps {
 
-// What one layer hands to the next: the values of a batch {images, channels, height,
-// width} in the format that the layer chose, and the gradient of the loss by them in
+// The output of one layer and input of the next: the values of a batch {images, channels, height,
+// width} in the format that the layer chose, and the gradient of the loss with respect to them in
 // the same format. A cheap handle; copies share the memory.
 struct Activation {
   dnnl::memory value;
-  // Empty where no tensor lies before: nobody needs this gradient. While the layers
-  // are being made it has a format and no memory yet: ShareMemory gives it some.
+  // Empty if no tensor precedes this activation, since its gradient is then never needed. While the
+  // layers are being made, the gradient has a format but no memory; ShareMemory assigns the memory.
   dnnl::memory gradient;
 };
 
 // One forward pass.
 struct ForwardPass {
   absl::Span<const float> parameters;  // the whole model's, as Model lays them out
-  bool training = false;               // dropout drops, and batch normalisation goes by the batch
-  int64_t iteration = 0;               // selects the dropout mask
+  bool training = false;  // dropout is active, and batch normalisation uses batch statistics
+  int64_t iteration = 0;  // selects the dropout mask
 };
 
-// One layer of a CpuBackend, made for a fixed batch size. Owns its output's value, its
+// One layer of a CpuBackend, made for a fixed batch size. It owns its output's value, its
 // primitives and their memory. Methods throw dnnl::error.
 //
-// A layer may write its output over its input (ReLU, dropout), so Backward may read
-// the input's value but never the value of the layer's own output, unless it
-// gives max(x, 0), of which dropout after it leaves what a backward pass needs.
+// The next layer may write its output over this layer's (ReLU and dropout do). Backward may
+// therefore read the input's value, but not the value of the layer's own output. A layer that gives
+// max(x, 0) is the exception: what dropout leaves of its output suffices for its backward pass.
 class CpuLayer {
  public:
   virtual ~CpuLayer() = default;
@@ -42,12 +42,12 @@ class CpuLayer {
   // Writes output().value from the input's value.
   virtual void Forward(const ForwardPass& pass) = 0;
 
-  // After Forward, from output().gradient: writes the gradients of the layer's
-  // tensors to their places in `gradients` and, unless it is empty, the input's
-  // gradient. Not called where output().gradient is empty.
+  // Reads output().gradient and writes the gradients of the layer's tensors to their places in
+  // `gradients` and, if it exists, the input's gradient. Called after Forward, and only if
+  // output().gradient exists.
   virtual void Backward(absl::Span<const float> parameters, absl::Span<float> gradients) = 0;
 
-  // The gradients by activations that Backward reads or writes; some may be empty.
+  // The gradients with respect to activations that Backward reads or writes. Some may be empty.
   virtual std::vector<dnnl::memory> gradients() const {
     return {input_.gradient, output_.gradient};
   }

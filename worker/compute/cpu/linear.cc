@@ -23,7 +23,7 @@ class CpuLinear : public CpuLayer {
         flat_output_(PlainFormat({plain_input_.dims()[0], layer.output.size()})),
         source_(device, input_.value.get_desc(), plain_input_),
         weights_(*device, model.tensors()[layer.first_tensor]) {
-    memory::desc bias;  // zero dimensions for none
+    memory::desc bias;  // zero dimensions if there is none
     if (layer.spec.linear().bias()) {
       bias_.emplace(*device, model.tensors()[layer.first_tensor + 1]);
       bias = bias_->desc();
@@ -70,7 +70,7 @@ class CpuLinear : public CpuLayer {
   }
 
  private:
-  // The same plain memory seen as {images, features}.
+  // Returns a view of the same plain memory as {images, features}.
   memory Flat(const memory& plain, const memory::desc& desc) const {
     return memory(desc, device_->engine(), plain.get_data_handle());
   }

@@ -9,9 +9,9 @@
 
 namespace ps {
 
-// A Linear layer. It computes in the plain layout: its weights take part in as few
-// multiplications as there are images in a batch, too few to pay for a conversion, so
-// they are read, and their gradients written, where they are.
+// Makes a Linear layer, which computes in the plain format. Weights are read, and their gradients
+// written, in place: each weight takes part in only one multiplication per image, too few to pay
+// for a conversion.
 std::unique_ptr<CpuLayer> MakeCpuLinear(CpuDevice* device, const Model& model, const Layer& layer,
                                         Activation input);
 

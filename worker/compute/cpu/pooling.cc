@@ -68,7 +68,9 @@ class CpuPooling : public CpuLayer {
 
   std::optional<CpuOperation> forward_;
   std::optional<CpuOperation> backward_;
-  memory places_;  // of maxima in their windows, from Forward for Backward; empty for averages
+  // The places of the maxima in their windows, which Forward writes for Backward. Empty for
+  // averages.
+  memory places_;
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace ps {
 
-// A MaxPool2d or GlobalAvgPool layer. Where the largest values in a window are equal, the first
-// gets the gradient.
+// Makes a MaxPool2d or GlobalAvgPool layer. If several values in a window are the largest, the
+// first one receives the gradient.
 std::unique_ptr<CpuLayer> MakeCpuPooling(CpuDevice* device, const Layer& layer, Activation input);
 
 }  // namespace ps

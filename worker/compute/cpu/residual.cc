@@ -13,7 +13,8 @@ class CpuResidualEnd : public CpuLayer {
   CpuResidualEnd(CpuDevice* device, Activation body, Activation shortcut)
       : CpuLayer(std::move(body)),
         shortcut_(std::move(shortcut)),
-        // In the format of the body, which as a rule is a convolution's own.
+        // The sum is computed in the format of the body, which usually is the format of a
+        // convolution.
         shortcut_value_(device, shortcut_.value.get_desc(), input_.value.get_desc()) {
     const memory::desc desc = input_.value.get_desc();
     dnnl::post_ops relu;
@@ -24,7 +25,8 @@ class CpuResidualEnd : public CpuLayer {
     output_.value = device->Allocate(desc);
     if (!input_.gradient && !shortcut_.gradient) return;
     output_.gradient = device->Unallocated(desc);
-    // From the output, as in CpuRelu: a layer after this one may be in place.
+    // The derivative is computed from the output, as in CpuRelu, since the next layer may work in
+    // place.
     constexpr auto kRelu = dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
     const dnnl::eltwise_forward::primitive_desc forward(
         {dnnl::prop_kind::forward_training, kRelu, desc, /*alpha=*/0}, device->attributes(),
@@ -43,7 +45,7 @@ class CpuResidualEnd : public CpuLayer {
                {DNNL_ARG_DST, output_.value}});
   }
 
-  // Both get the same gradient, but not the same memory: their layers may work in place.
+  // Both inputs get the same gradient, but in separate memory: their layers may work in place.
   void Backward(absl::Span<const float> parameters, absl::Span<float> gradients) override {
     if (input_.gradient) RunRelu(input_.gradient);
     if (!shortcut_gradient_) return;

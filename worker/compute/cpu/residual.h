@@ -10,11 +10,13 @@
 
 namespace ps {
 
-// Where several layers read one activation, as at the begin of a residual block. Each gets a
-// branch: the value, and a gradient of its own to write; Backward adds the gradients up.
+// Lets several layers read one activation, as at the beginning of a residual block. Each layer gets
+// a branch, which has the activation's value and a gradient of its own. Backward adds up the
+// branches' gradients.
 class CpuFork : public CpuLayer {
  public:
-  // `overwritten`: for each branch, whether its layer writes over the value: it gets a copy.
+  // `overwritten` says, by branch, whether the layer that reads the branch overwrites it. Such a
+  // branch gets a copy of the value.
   CpuFork(CpuDevice* device, Activation input, const std::vector<bool>& overwritten);
 
   const Activation& branch(int index) const { return branches_[index]; }
@@ -25,11 +27,11 @@ class CpuFork : public CpuLayer {
 
  private:
   std::vector<Activation> branches_;
-  std::optional<CpuOperation> copy_;  // none where no branch needs one
-  std::optional<CpuOperation> sum_;   // none where nobody needs the gradient
+  std::optional<CpuOperation> copy_;  // absent if no branch needs a copy
+  std::optional<CpuOperation> sum_;   // absent if the gradient is not needed
 };
 
-// The end of a residual block: relu(body + shortcut) (He, Zhang, Ren, Sun 2016, eq. 1).
+// Makes the end of a residual block: relu(body + shortcut) (He, Zhang, Ren, Sun 2016, eq. 1).
 std::unique_ptr<CpuLayer> MakeCpuResidualEnd(CpuDevice* device, Activation body,
                                              Activation shortcut);
 

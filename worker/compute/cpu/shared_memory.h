@@ -8,10 +8,11 @@
 
 namespace ps {
 
-// Gives memory to what is needed only for a while. `steps`: what each step of a pass touches, in
-// the order of the pass, made by CpuDevice::Unallocated or empty; a handle in several steps is
-// needed from the first to the last of them. Those never needed at once may share memory.
-// Returns what was allocated, to be kept as long as the handles are used. Throws dnnl::error.
+// Allocates memory for handles that are needed only for a part of a pass. `steps` lists the handles
+// that each step of the pass uses, in the order of the pass; each was made by
+// CpuDevice::Unallocated or is empty. A handle is needed from the first to the last step that lists
+// it, and handles that are never needed at the same time may share memory. Returns the allocated
+// memory, which the caller must keep as long as the handles are used. Throws dnnl::error.
 std::vector<dnnl::memory> ShareMemory(const CpuDevice& device,
                                       const std::vector<std::vector<dnnl::memory>>& steps);
 

@@ -12,7 +12,7 @@ BatchResult SoftmaxCrossEntropy(absl::Span<const float> scores, absl::Span<const
   for (size_t image = 0; image < labels.size(); ++image) {
     const absl::Span<const float> row = scores.subspan(image * classes, classes);
     const int32_t label = labels[image];
-    // exp() of the differences from the largest score is at most 1.
+    // Subtracting the largest score keeps exp() at 1 or below.
     const double largest = *std::max_element(row.begin(), row.end());
     double sum = 0;
     bool correct = true;

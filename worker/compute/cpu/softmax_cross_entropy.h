@@ -8,10 +8,10 @@
 
 namespace ps {
 
-// The mean over the images of -log softmax(scores)[label], in double and without
-// overflow at any score. `scores`: labels.size() rows of `classes`. Writes the
-// gradient of the mean by the scores into `gradient`, of the same size or empty.
-// An image whose largest score is not its label's alone does not count as correct.
+// Returns the mean of -log softmax(scores)[label] over the images, and the number of correct ones.
+// It is computed in double, and cannot overflow. `scores` has labels.size() rows of `classes`. If
+// `gradient` is not empty, it has the size of `scores` and receives the gradient of the mean with
+// respect to them. An image is correct if its label alone has the largest score.
 BatchResult SoftmaxCrossEntropy(absl::Span<const float> scores, absl::Span<const int32_t> labels,
                                 int64_t classes, absl::Span<float> gradient);
 

@@ -10,7 +10,7 @@
 
 namespace ps {
 
-// A parameter tensor as oneDNN sees it in a worker's buffers: plain, at its offset.
+// A parameter tensor as oneDNN sees it in a worker's buffers: in the plain format, at its offset.
 // Immutable.
 class CpuTensor {
  public:
@@ -19,8 +19,8 @@ class CpuTensor {
 
   const dnnl::memory::desc& desc() const { return desc_; }
 
-  // Views, valid as long as the buffer. oneDNN knows no read-only memory: a view of
-  // the parameters may only be a source.
+  // Both return a view that is valid as long as the buffer. oneDNN has no read-only memory, so a
+  // view of the parameters may only be used as a source.
   dnnl::memory InParameters(absl::Span<const float> parameters) const {
     return dnnl::memory(desc_, engine_, const_cast<float*>(parameters.data() + offset_));
   }

@@ -1,9 +1,9 @@
 #ifndef PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
 #define PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
 
-// The entry points of the OpenMP run-time library, as its specification fixes them.
-// Declared here because <omp.h> belongs to a compiler, while the run-time library must
-// be the one that oneDNN is linked against (libgomp).
+// Entry points of the OpenMP run-time library, as the OpenMP specification defines them. They are
+// declared here because <omp.h> belongs to a compiler, while the run-time library must be the one
+// that oneDNN is linked against (libgomp).
 extern "C" {
 void omp_set_num_threads(int threads);
 int omp_get_max_threads(void);
@@ -11,11 +11,11 @@ int omp_get_max_threads(void);
 
 namespace ps {
 
-// Lets oneDNN use `threads` threads in what this thread calls during the scope.
+// Makes oneDNN use `threads` threads in calls from the current thread during the scope.
 //
-// Debian's oneDNN is built on OpenMP, whose setting belongs to the calling thread and
-// is otherwise the number of processors. A primitive divides its work when it is made,
-// so it must run with the same number as it was made with.
+// Debian's oneDNN uses OpenMP, whose setting belongs to the calling thread and defaults to the
+// number of processors. A primitive divides its work when it is made, so it must run with the
+// number of threads that it was made with.
 class ThreadCountScope {
  public:
   explicit ThreadCountScope(int threads) : before_(omp_get_max_threads()) {

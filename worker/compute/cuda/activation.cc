@@ -57,7 +57,7 @@ class CudaDropout : public CudaLayer {
   const uint64_t seed_;
   const std::string layer_;
   const int rank_;
-  uint64_t stream_ = 0;  // of random numbers, from Forward for Backward
+  uint64_t stream_ = 0;  // of random numbers; Forward chooses it for Backward
 };
 
 }  // namespace

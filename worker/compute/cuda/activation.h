@@ -8,12 +8,13 @@
 
 namespace ps {
 
-// Both work in place: the output is the input's memory.
+// Both layers work in place: the output shares the input's memory.
 
-// Where no layer before it took it over: see CudaLayer::FuseRelu.
+// Makes a Relu layer. It is needed only if the preceding layer did not take the ReLU over (see
+// CudaLayer::FuseRelu).
 std::unique_ptr<CudaLayer> MakeCudaRelu(const CudaContext& context, CudaActivation input);
 
-// The same masks as the CPU backend's for equal seed, rank and iteration.
+// Makes a Dropout layer. Its masks equal the CPU backend's for the same seed, rank and iteration.
 std::unique_ptr<CudaLayer> MakeCudaDropout(const CudaContext& context, const Layer& layer,
                                            uint64_t seed, int rank, CudaActivation input);
 

@@ -109,7 +109,7 @@ CudaBackend::CudaBackend(const Model& model, const Options& options)
 }
 
 CudaBackend::~CudaBackend() {
-  // Nothing may be under way in memory that goes; of a lost device nothing is.
+  // No work may be left in memory that is about to be freed. A lost device has none left.
   try {
     device_.Use();
     device_.Synchronize();
@@ -118,7 +118,7 @@ CudaBackend::~CudaBackend() {
 }
 
 void CudaBackend::MakeSteps() {
-  // Steps of the graph to our own, among which are more.
+  // For each step of the graph, the index of its step in steps_, which also has flatten steps.
   std::vector<int> own;
   const auto activation_at = [&](const GraphEdge& edge) -> CudaActivation {
     if (edge.step == kImages) return {model_.input(), images_, nullptr};
@@ -219,18 +219,19 @@ absl::Status CudaBackend::Run(absl::FunctionRef<absl::Status()> pass) {
   if (status.ok()) return status;
   try {
     device_.Synchronize();
-  } catch (const CudaError&) {  // the first error is the one that counts
+  } catch (const CudaError&) {  // only the first error is reported
   }
   return status;
 }
 
 absl::Status CudaBackend::CheckBuffers(absl::Span<const float> parameters) const {
   if (transfer_.Uses(parameters)) return absl::OkStatus();
-  return absl::InvalidArgumentError("the CUDA backend reads the buffer given to UseBuffers alone");
+  return absl::InvalidArgumentError(
+      "the CUDA backend reads parameters only from the buffer that was given to UseBuffers");
 }
 
 void CudaBackend::Prefetch(const Batch& next) {
-  // The place that this pass does not use.
+  // The place that the current pass does not use.
   const size_t place = 1 - prefetched_place_;
   prefetch_failure_ = Run([&] {
     where_ = "images";
@@ -262,7 +263,7 @@ void CudaBackend::Upload(const Batch& batch, size_t place) {
 
 size_t CudaBackend::QueueImages(const Batch& batch) {
   where_ = "images";
-  // A batch of an evaluation leaves the one that has been fetched ahead where it is.
+  // The batch of an evaluation must not overwrite the batch that was prefetched.
   const bool is_here =
       batch.images.data() == prefetched_.data() && batch.images.size() == prefetched_.size();
   const size_t place = is_here ? prefetched_place_ : 1 - prefetched_place_;
@@ -312,7 +313,7 @@ void CudaBackend::QueueLoss(const Batch& batch, size_t place, bool training) {
 
 void CudaBackend::QueueBackward(const CudaPass& pass) {
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    if (step->operation->output().gradient == nullptr) continue;  // no tensors before it
+    if (step->operation->output().gradient == nullptr) continue;  // no layer up to here has tensors
     where_ = step->name;
     timeline_.Begin(Trace::Row::kCompute, "backward", step->graph.layer, device_.compute());
     step->operation->Backward(pass);
@@ -370,7 +371,7 @@ absl::StatusOr<BatchResult> CudaBackend::ForwardBackward(const Batch& batch,
     QueueLoss(batch, place, /*training=*/true);
     QueueBackward(pass);
     where_ = "images";
-    batches_[place].arrived.Await();  // so that the batch's memory is free
+    batches_[place].arrived.Await();  // so that the batch's memory may be reused
     prefetched_place_ = place;
     hooks.PassQueued();
     status = TellGradients(hooks);

@@ -56,7 +56,7 @@ class CudaBatchNorm : public CudaLayer {
   }
 
  private:
-  // In the order of the model's tensors.
+  // The order of the tensors in the model.
   enum Role { kWeight, kBias, kMean, kVariance };
 
   template <typename Float>
@@ -72,7 +72,7 @@ class CudaBatchNorm : public CudaLayer {
   const kernels::BatchNormShape shape_;
   const float momentum_;
   const Tensor* const tensors_;
-  const CudaArrayPtr memory_;  // of the statistics, from Forward for Backward
+  const CudaArrayPtr memory_;  // of the statistics, which Forward computes for Backward
   bool relu_ = false;
 };
 

@@ -7,16 +7,17 @@
 
 namespace ps {
 
-// What a convolution or linear layer does with its products: adds the bias, if it has one, and
-// takes max(x, 0), if it was told to. Both in one pass over the memory, as is the reverse.
+// The last part of a convolution or linear layer: adds the bias, if the layer has one, and takes
+// max(x, 0), if FuseRelu was called. Both happen in one pass over the memory, and so does their
+// backward pass.
 class Bias {
  public:
-  // `tensor`: the bias, or null for none. `output` must have a value, and may have a gradient.
+  // `tensor` is the bias, or null for none. `output` must have a value, and may have a gradient.
   Bias(const CudaContext& context, const Tensor* tensor, const CudaActivation& output);
 
   void FuseRelu() { relu_ = true; }
   void Forward(const CudaPass& pass) const;
-  // Leaves in the output's gradient that by the products.
+  // Replaces the output's gradient by the gradient with respect to the products.
   void Backward(const CudaPass& pass) const;
 
  private:

@@ -71,7 +71,8 @@ class CudaConvolution : public CudaLayer {
   }
 
  private:
-  // With bias and ReLU in cuDNN's pass over the memory where that is the faster way.
+  // Lets cuDNN add the bias and apply ReLU in the pass over the memory that it makes anyway, unless
+  // separate passes are faster.
   Convolution PlanForward(ConvolutionPlanner* planner, ConvolutionProblem problem) {
     ConvolutionArguments arguments = {input_.value->data, weights_->data, output_.value->data};
     Convolution plain = planner->Plan(problem, arguments);
@@ -93,9 +94,9 @@ class CudaConvolution : public CudaLayer {
   const Conv2d& spec_;
   const Tensor& tensor_;        // the weights; the bias follows them
   const Planes planes_;         // of the weights
-  const CudaArrayPtr weights_;  // channels-last, from Forward for Backward
+  const CudaArrayPtr weights_;  // channels-last; Forward converts them for Backward
   std::optional<Bias> bias_;
-  CudaArrayPtr fused_bias_;  // as forward_ reads it; null where forward_ leaves it to bias_
+  CudaArrayPtr fused_bias_;  // in the form that forward_ reads; null if bias_ adds the bias
   std::optional<Convolution> forward_, weight_gradient_, input_gradient_;
 };
 

@@ -1,5 +1,5 @@
-// In the terms of NVIDIA's "cuDNN Backend API": operation graph, engine heuristics, engine
-// configurations, execution plans, variant packs (the arguments of one execution).
+// This file uses the terms of NVIDIA's "cuDNN Backend API": operation graph, engine heuristics,
+// engine configuration, execution plan, and variant pack (the arguments of one execution).
 
 #include "worker/compute/cuda/convolution_plan.h"
 
@@ -15,12 +15,12 @@ namespace {
 
 constexpr int kTimedRuns = 3;
 
-// The names of the tensors in a graph and its arguments.
+// The ids of the tensors in a graph and its arguments.
 constexpr int64_t kInputId = 1;
 constexpr int64_t kWeightsId = 2;
 constexpr int64_t kOutputId = 3;
 constexpr int64_t kBiasId = 4;
-// Those that no memory holds: the convolution's sums, and what the bias makes of them.
+// Virtual tensors: the sums of the convolution, and the sums with the bias added.
 constexpr int64_t kSumsId = 5;
 constexpr int64_t kBiasedId = 6;
 
@@ -56,8 +56,8 @@ cudnnDataType_t DataType(ElementType type) {
   return type == ElementType::kFloat32 ? CUDNN_DATA_FLOAT : CUDNN_DATA_BFLOAT16;
 }
 
-// [images, channels, height, width] in cuDNN's order of the dimensions, channels-last in memory.
-// Virtual: between two operations, in no memory.
+// Describes a tensor [images, channels, height, width] in cuDNN's order of the dimensions, which is
+// channels-last in memory. A virtual tensor connects two operations and is not in memory.
 CudnnDescriptor Tensor(int64_t id, ElementType type, int64_t images, const Shape3& shape,
                        bool is_virtual = false) {
   const CudnnDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -90,7 +90,7 @@ CudnnDescriptor Geometry(const ConvolutionProblem& problem) {
   return convolution;
 }
 
-// What the three operations call the same things.
+// The names that the three operations have for the same attributes.
 struct OperationNames {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t convolution, input, weights, output, alpha, beta;
@@ -142,7 +142,8 @@ CudnnDescriptor Convolve(const ConvolutionProblem& problem, const CudnnDescripto
   return operation;
 }
 
-// output = mode(input) or mode(input, other), element by element; `other` may be empty.
+// Describes output = mode(input) or, unless `other` is empty, mode(input, other), element by
+// element.
 CudnnDescriptor Pointwise(cudnnPointwiseMode_t mode, const CudnnDescriptor& input,
                           const CudnnDescriptor& other, const CudnnDescriptor& output) {
   const CudnnDescriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -182,7 +183,7 @@ CudnnDescriptor Graph(cudnnHandle_t handle, const ConvolutionProblem& problem) {
   return graph;
 }
 
-// Whether the engine of a configuration computes as the device's options say.
+// Returns whether the engine of a configuration satisfies the device's options.
 bool IsAllowed(const CudnnDescriptor& configuration, const CudaDevice& device) {
   const CudnnDescriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t pointer = engine.get();
@@ -199,8 +200,8 @@ bool IsAllowed(const CudnnDescriptor& configuration, const CudaDevice& device) {
     return std::find(notes.begin(), end, note) != end;
   };
   if (device.deterministic() && has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
-  if (has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;          // to 16 bits
-  if (has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;  // sums of 16 bits
+  if (has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;  // inputs rounded to 16 bits
+  if (has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;  // sums in 16 bits
   if (device.precision() != Precision::kFloat32) return true;
   return !has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) && !has(CUDNN_NUMERICAL_NOTE_FFT) &&
          !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4) &&
@@ -208,13 +209,13 @@ bool IsAllowed(const CudnnDescriptor& configuration, const CudaDevice& device) {
          !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
 }
 
-// The engine configurations that cuDNN recommends for the graph, best first.
+// Returns the engine configurations that cuDNN recommends for the graph, best first.
 std::vector<CudnnDescriptor> Recommended(const CudnnDescriptor& graph,
                                          cudnnBackendHeurMode_t mode) {
   const CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   Set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, {graph});
   Set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
-  if (cudnnBackendFinalize(heuristics.get()) != CUDNN_STATUS_SUCCESS) return {};  // it has none
+  if (cudnnBackendFinalize(heuristics.get()) != CUDNN_STATUS_SUCCESS) return {};  // there are none
   int64_t count = 0;
   Check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr),
@@ -233,8 +234,8 @@ std::vector<CudnnDescriptor> Recommended(const CudnnDescriptor& graph,
   return configurations;
 }
 
-// Empty where the engine does not take the graph, or needs more than the workspace: cuDNN
-// recommends some of which it finds that out here.
+// Returns an empty descriptor if the engine does not support the graph, or needs more than the
+// workspace. For some of the engines that cuDNN recommends, only this call finds that out.
 CudnnDescriptor MakePlan(const CudaDevice& device, const CudnnDescriptor& configuration) {
   const CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   Set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, device.cudnn());
@@ -330,7 +331,7 @@ Convolution::Plan ConvolutionPlanner::Fastest(const ConvolutionProblem& problem,
   const CudnnDescriptor graph = Graph(device_->cudnn(), problem);
   const CudnnDescriptor pack = PackArguments(*device_, arguments);
   Convolution::Plan fastest;
-  // The fallback engines take what the others do not.
+  // The fallback engines support problems that no other engine does.
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     int timed = 0;
     for (const CudnnDescriptor& configuration : Recommended(graph, mode)) {

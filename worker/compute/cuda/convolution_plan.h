@@ -18,7 +18,8 @@
 
 namespace ps {
 
-// A descriptor of cuDNN's graph API, with those that it refers to; released with its last owner.
+// A descriptor of cuDNN's graph API. It keeps the descriptors that it refers to alive, and is
+// released with its last owner.
 class CudnnDescriptor {
  public:
   CudnnDescriptor() = default;
@@ -39,20 +40,22 @@ class CudnnDescriptor {
   std::shared_ptr<Held> held_;
 };
 
-// One pass of a convolution, a graph of operations to cuDNN. Activations and weights are
+// One pass of a convolution, which is a graph of operations to cuDNN. Activations and weights are
 // channels-last; weights are [outputs, kernel, kernel, inputs].
 struct ConvolutionProblem {
-  // kForwardBiasRelu: max(convolution + bias, 0), rounded once.
+  // kForwardBiasRelu computes max(convolution + bias, 0) and rounds once.
   enum Pass { kForward, kForwardBiasRelu, kInputGradient, kWeightGradient };
 
   Pass pass = kForward;
-  ElementType type = ElementType::kFloat32;  // of all tensors; sums are float32
+  ElementType type = ElementType::kFloat32;  // of all tensors; sums are computed in float32
   int64_t images = 0;
   Shape3 input;
   Shape3 output;
   int64_t kernel = 0, stride = 0, padding = 0;
 
-  std::string ToString() const;  // "forward pass, 64 x 3x224x224 to 64x224x224, kernel 3"
+  // "forward pass of a convolution, 64 x 3x224x224 to 64x224x224, kernel 3, stride 1, padding 1",
+  // and ", bfloat16" for that type.
+  std::string ToString() const;
   auto Key() const {
     return std::tuple(pass, type, images, input.channels, input.height, input.width,
                       output.channels, output.height, output.width, kernel, stride, padding);
@@ -62,28 +65,28 @@ struct ConvolutionProblem {
   }
 };
 
-// The tensors of a pass: one of the first three is written, the others are read.
+// The tensors of a pass. It writes one of the first three and reads the others.
 struct ConvolutionArguments {
   void* input = nullptr;    // or its gradient
   void* weights = nullptr;  // or their gradient
   void* output = nullptr;   // or its gradient
-  void* bias = nullptr;     // where the pass adds one
+  void* bias = nullptr;     // null if the pass adds none
 };
 
-// A pass by the engine that was fastest, on fixed arguments.
+// A pass on fixed arguments, planned with the fastest engine.
 class Convolution {
  public:
-  // Queues it on the device's compute stream. Throws CudaError.
+  // Queues the pass on the device's compute stream. Throws CudaError.
   void Run() const;
 
-  // As it was timed; 0 where it was not.
+  // Returns the measured time, or 0 if none was measured.
   double seconds() const { return seconds_; }
 
  private:
   friend class ConvolutionPlanner;
-  // An engine made for a problem.
+  // An engine's plan for a problem.
   struct Plan {
-    CudnnDescriptor descriptor;  // empty where no engine takes the problem
+    CudnnDescriptor descriptor;  // empty if no engine supports the problem
     double seconds = 0;
   };
   Convolution(CudaDevice* device, const Plan& plan, const ConvolutionArguments& arguments);
@@ -94,21 +97,22 @@ class Convolution {
   double seconds_;
 };
 
-// Chooses engines: tries the ones that cuDNN's heuristics put first and that fit the device's
-// workspace, times CudaDevice::timed_engines of them once, and keeps the fastest; equal problems
-// are timed once. Not thread-safe. Throws CudaError.
+// Chooses an engine for each problem. It takes the engines that cuDNN's heuristics recommend and
+// that fit the device's workspace, times the first CudaDevice::timed_engines of them once, and
+// keeps the fastest. Equal problems are timed once. Not thread-safe. Throws CudaError.
 class ConvolutionPlanner {
  public:
-  // `device` must outlive the planner and what it made.
+  // `device` must outlive the planner and the convolutions that it made.
   explicit ConvolutionPlanner(CudaDevice* device) : device_(device) {}
 
-  // Overwrites what the pass writes. Errors: kOther where no engine takes the problem.
+  // Overwrites the tensor that the pass writes. Errors: kOther if no engine supports the problem.
   Convolution Plan(const ConvolutionProblem& problem, const ConvolutionArguments& arguments);
-  // The same, empty where none does.
+  // Does the same, but returns nullopt if no engine supports the problem.
   std::optional<Convolution> TryPlan(const ConvolutionProblem& problem,
                                      const ConvolutionArguments& arguments);
-  // Seconds that the work takes which `queue` puts on the compute stream: the fastest of a few runs
-  // after a first one. 0, after that one, where the device's options say that nothing is timed.
+  // Returns the seconds that the work which `queue` puts on the compute stream takes: the minimum
+  // of a few runs after a warm-up run. If the device's options turn timing off, does the warm-up
+  // run only and returns 0.
   double Time(const std::function<void()>& queue) const;
 
  private:

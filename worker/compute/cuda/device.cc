@@ -7,11 +7,11 @@
 namespace ps {
 namespace {
 
-// Below this cuBLAS keeps one of its own.
+// With a smaller workspace than this, cuBLAS uses its own.
 constexpr size_t kLeastCublasWorkspace = size_t{4} << 20;
 
-// Compute capabilities, 10 * major + minor: the oldest that kernels are compiled for
-// (third_party/cuda.bzl), and the oldest that multiplies in bfloat16.
+// Compute capabilities, as 10 * major + minor: the lowest one that the kernels are compiled for
+// (third_party/cuda.bzl), and the lowest one that multiplies in bfloat16.
 constexpr int kLeastCapability = 75;
 constexpr int kLeastBfloat16Capability = 80;
 

@@ -12,7 +12,7 @@
 
 namespace ps {
 
-// A point in a stream's work. Throws CudaError.
+// A point in a stream's work. Methods throw CudaError.
 class CudaEvent {
  public:
   explicit CudaEvent(bool timing = false);
@@ -20,56 +20,59 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
   ~CudaEvent() { cudaEventDestroy(event_); }
 
-  // Marks what has been queued on `stream` so far.
+  // Marks the end of the work that was queued on `stream` so far.
   void Record(cudaStream_t stream);
-  // Makes `stream` wait here for the mark; the calling thread goes on.
+  // Makes `stream` wait for the mark. The calling thread does not wait.
   void Await(cudaStream_t stream) const;
-  // Waits for it in the calling thread, without using a processor.
+  // Blocks the calling thread until the device reaches the mark, without spinning.
   void Await() const;
-  // Whether the device has reached it.
+  // Returns whether the device has reached the mark.
   bool IsReached() const;
-  // Both with timing, and reached.
+  // REQUIRES: both events were made with timing, and the device has reached both.
   static double SecondsBetween(const CudaEvent& from, const CudaEvent& to);
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-// How a backend multiplies.
+// The precision in which a backend multiplies.
 enum class Precision { kFloat32, kTf32, kBfloat16 };
 
-// One device as one backend uses it: the streams, the libraries' handles, and the memory that
-// cuDNN and cuBLAS work in. CUDA's calls go to the device that a thread has chosen: see Use.
-// Not thread-safe but for Use and what is constant. Throws CudaError.
+// A device as one backend uses it: its streams, the libraries' handles, and the workspace of cuDNN
+// and cuBLAS. CUDA directs a thread's calls to the device that the thread has chosen with Use. Not
+// thread-safe, except for Use and the accessors of constants. Throws CudaError.
 class CudaDevice {
  public:
   struct Options {
-    int number = 0;  // as CUDA counts
+    int number = 0;  // the device's index, as CUDA counts
     Precision precision = Precision::kTf32;
     size_t workspace_bytes = 0;
-    // How many of cuDNN's engines are timed for a convolution. 1: the first one is taken, untimed.
+    // How many of cuDNN's engines are timed for a convolution. With 1, the first one is taken
+    // untimed.
     int timed_engines = 8;
-    // Equal runs give equal bits: no engine that adds up in changing order, and none chosen by
-    // how long it takes.
+    // Makes equal runs give bit-identical results: excludes engines that add up in varying order,
+    // and does not choose engines by time.
     bool deterministic = false;
   };
 
-  // Devices of this machine. Errors: kSetup where there is no driver, or none new enough.
+  // Returns the number of devices on this machine. Errors: kSetup if there is no driver, or it is
+  // too old.
   static int Count();
 
-  // Errors: kSetup for a number that does not exist, a device too old for this program or for the
-  // precision, or a cuDNN of an older major version than this program was built with; kMemory.
+  // Errors: kSetup for a device number that does not exist, a device that is too old for this
+  // program or for the precision, or a cuDNN of an older major version than this program was built
+  // with; kMemory.
   explicit CudaDevice(const Options& options);
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice();
 
-  // Makes the calling thread's calls go to this device.
+  // Directs the calling thread's CUDA calls to this device.
   void Use() const;
-  // Waits until all streams are done.
+  // Blocks until all streams are done.
   void Synchronize() const;
 
-  // Layers queue on `compute`; copies from and to the host have a stream each.
+  // Layers queue on `compute`. Copies from and to the host have one stream each.
   cudaStream_t compute() const { return compute_; }
   cudaStream_t upload() const { return upload_; }
   cudaStream_t download() const { return download_; }
@@ -79,12 +82,12 @@ class CudaDevice {
   bool deterministic() const { return options_.deterministic; }
   int timed_engines() const { return deterministic() ? 1 : options_.timed_engines; }
   Precision precision() const { return options_.precision; }
-  // Of activations, and of the weights that layers multiply by.
+  // The type of activations, and of the weights that layers multiply with.
   ElementType type() const {
     return precision() == Precision::kBfloat16 ? ElementType::kBfloat16 : ElementType::kFloat32;
   }
 
-  // Used by one operation of the compute stream after the other.
+  // Scratch memory of cuDNN and cuBLAS. The operations of the compute stream use it in turn.
   void* workspace() const { return workspace_; }
   size_t workspace_bytes() const { return options_.workspace_bytes; }
 

@@ -5,7 +5,7 @@
 namespace ps {
 namespace {
 
-// "CUDA 12.4" for 12040, as the run-time library counts.
+// Returns "CUDA 12.4" for 12040, the form in which the run-time library gives versions.
 std::string Version(int version) {
   return "CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -52,8 +52,8 @@ CudaError::Kind KindOf(cudaError_t result) {
   }
 }
 
-// After an error of cuBLAS or cuDNN, which say of a lost device only that something failed, and
-// keep its error to themselves: throws where the device is lost.
+// Throws if the device is lost. Called after errors of cuBLAS and cuDNN, which only say that
+// something failed, and do not report the device's error.
 void CheckDevice(const char* what) { Check(cudaDeviceSynchronize(), what); }
 
 }  // namespace

@@ -10,13 +10,13 @@
 
 namespace ps {
 
-// What all of the CUDA backend throws; CudaBackend turns it into a status.
+// The exception that all parts of the CUDA backend throw. CudaBackend converts it to a status.
 class CudaError : public std::runtime_error {
  public:
   enum class Kind {
-    kSetup,   // no such device, or a driver or library that is too old
-    kMemory,  // the device has not enough of it
-    kLost,    // the device stopped working: nothing on it can be used any more
+    kSetup,   // no such device, or the device, its driver or a library is too old
+    kMemory,  // not enough memory on the device
+    kLost,    // the device stopped working and cannot be used any more
     kOther,
   };
 
@@ -28,7 +28,7 @@ class CudaError : public std::runtime_error {
   Kind kind_;
 };
 
-// Each throws where `result` is an error; `what` says in the message what was tried.
+// Each throws if `result` is an error. `what` names the failed action in the message.
 void Check(cudaError_t result, const char* what);
 void Check(cublasStatus_t result, const char* what);
 void Check(cudnnStatus_t result, const char* what);

@@ -4,12 +4,14 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/config.h"
 #include "worker/compute/backend.h"
+#include "worker/compute/backend_options.h"
 
 namespace ps {
 
-// A CudaBackend as the config's `compute.cuda` asks for it, on the device that is the worker's by
-// its rank. Errors: those of CudaBackend::Create.
+// Creates a CudaBackend as the config's `compute.cuda` asks for. The worker's rank selects one of
+// the configured devices, or one of all devices. Errors: those of CudaBackend::Create.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
     const Config& config, const BackendOptions& options);
 

@@ -14,30 +14,32 @@
 
 namespace ps {
 
-// What one layer hands to the next on the device: the values of a batch, channels-last, and the
-// gradient of the loss by them in the same layout. A cheap handle; copies share the memory.
+// The output of one layer and input of the next, on the device: the values of a batch,
+// channels-last, and the gradient of the loss with respect to them in the same layout. A cheap
+// handle; copies share the memory.
 struct CudaActivation {
   Shape3 shape;  // of one image
   CudaArrayPtr value;
-  // Null where no tensor lies before: nobody needs this gradient.
+  // Null if no tensor precedes this activation, since its gradient is then never needed.
   CudaArrayPtr gradient;
 };
 
-// One pass. Tensors are where the model's buffer has them, float32 and row-major.
+// One pass. The tensors lie at their offsets in the model's buffers, float32 and row-major.
 struct CudaPass {
-  bool training = false;  // dropout drops, and batch normalisation goes by the batch
+  bool training = false;  // dropout is active, and batch normalisation uses batch statistics
   int64_t iteration = 0;  // selects the dropout mask
   const float* parameters = nullptr;
   float* gradients = nullptr;  // null in evaluation
 };
 
-// What layers are made with. All must outlive them.
+// The objects that layers are made with. All of them must outlive the layers.
 struct CudaContext {
   CudaDevice* device = nullptr;
   CudaMemory* memory = nullptr;
   const Model* model = nullptr;
-  int64_t images = 0;  // in a batch
-  // Memory that one operation of the compute stream after the other uses: ReserveScratch.
+  int64_t images = 0;  // per batch
+  // Scratch memory of the size reserved with ReserveScratch. The operations of the compute stream
+  // use it in turn.
   CudaArrayPtr scratch = {};
 
   ElementType type() const { return device->type(); }
@@ -51,21 +53,21 @@ struct CudaContext {
   }
 };
 
-// One layer of a CudaBackend, made for a fixed batch size. It declares its memory when it is
-// made; Prepare comes when it has its place. Forward and Backward queue work on the compute stream
-// and return. Methods throw CudaError.
+// One layer of a CudaBackend, made for a fixed batch size. The constructor declares the layer's
+// memory, and Prepare is called when the memory is allocated. Forward and Backward queue work on
+// the compute stream and return. Methods throw CudaError.
 //
-// A layer may write its output over its input (ReLU, dropout), so Backward may read the input's
-// value but never the value of the layer's own output, unless it gives max(x, 0), of which dropout
-// after it leaves what a backward pass needs.
+// The next layer may write its output over this layer's (ReLU and dropout do). Backward may
+// therefore read the input's value, but not the value of the layer's own output. A layer that gives
+// max(x, 0) is the exception: what dropout leaves of its output suffices for its backward pass.
 class CudaLayer {
  public:
   virtual ~CudaLayer() = default;
 
   const CudaActivation& output() const { return output_; }
 
-  // Lets the layer give max(x, 0) of what it gave, where it can do so in the same pass over the
-  // memory; false where it cannot. Before Prepare.
+  // Makes the layer apply max(x, 0) to its output in the same pass over the memory. Returns false
+  // if the layer does not support it. Must be called before Prepare.
   virtual bool FuseRelu() { return false; }
 
   virtual void Prepare(ConvolutionPlanner* planner) {}
@@ -73,12 +75,12 @@ class CudaLayer {
   // Writes output().value from the input's value.
   virtual void Forward(const CudaPass& pass) = 0;
 
-  // After Forward, from output().gradient, which it may overwrite: writes the gradients of the
-  // layer's tensors to their places and, unless it is null, the input's gradient. Not called where
-  // output().gradient is null.
+  // Reads output().gradient, which it may overwrite, and writes the gradients of the layer's
+  // tensors to their places and, if it exists, the input's gradient. Called after Forward, and only
+  // if output().gradient is not null.
   virtual void Backward(const CudaPass& pass) = 0;
 
-  // The gradients by activations that Backward reads or writes.
+  // The gradients with respect to activations that Backward reads or writes. Some may be null.
   virtual std::vector<CudaArrayPtr> gradients() const {
     return {input_.gradient, output_.gradient};
   }

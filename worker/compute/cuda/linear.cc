@@ -14,14 +14,15 @@ cudaDataType_t DataType(ElementType type) {
   return type == ElementType::kFloat32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
-// A row-major matrix to cuBLAS, which counts columns first: its transpose, read as it stands.
+// A row-major matrix. cuBLAS is column-major, so it sees the transpose in the same memory.
 struct Matrix {
   const void* data = nullptr;
   int64_t columns = 0;
   bool transposed = false;
 };
 
-// result [rows, columns] = a [rows, inner] * b [inner, columns], each transposed where it says so.
+// Computes result [rows, columns] = a [rows, inner] * b [inner, columns]. Each operand is
+// transposed first if it says so.
 void Multiply(const CudaDevice& device, int64_t rows, int64_t inner, int64_t columns,
               const Matrix& a, const Matrix& b, ElementType result_type, void* result) {
   const float one = 1;
@@ -86,7 +87,7 @@ class CudaLinear : public CudaLayer {
 
   const Tensor& tensor_;  // the weights [outputs, inputs]; the bias follows them
   const int64_t inputs_, outputs_;
-  CudaArrayPtr weights_;  // in 16 bits, from Forward for Backward; null where they are not
+  CudaArrayPtr weights_;  // in bfloat16; Forward converts them for Backward. Null if float32
   std::optional<Bias> bias_;
 };
 

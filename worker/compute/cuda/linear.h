@@ -7,12 +7,12 @@
 
 namespace ps {
 
-// REQUIRES: the input is [images, features]; see MakeCudaFlatten.
+// Makes a Linear layer. REQUIRES: the input is [images, features]; see MakeCudaFlatten.
 std::unique_ptr<CudaLayer> MakeCudaLinear(const CudaContext& context, const Layer& layer,
                                           CudaActivation input);
 
-// Turns channels-last values into [images, features] in the order channels, rows, columns, as the
-// weights of linear layers and the scores of a model have it.
+// Makes a layer that turns channels-last values into [images, features] in the order channels,
+// rows, columns, which the weights of linear layers and the scores of a model have.
 std::unique_ptr<CudaLayer> MakeCudaFlatten(const CudaContext& context, CudaActivation input);
 
 }  // namespace ps

@@ -11,7 +11,7 @@
 namespace ps {
 namespace {
 
-// Enough for every access of cuDNN, cuBLAS and the kernels.
+// Satisfies all accesses of cuDNN, cuBLAS and the kernels.
 constexpr size_t kAlignmentBytes = 256;
 
 size_t Aligned(size_t bytes) {

@@ -9,7 +9,7 @@
 
 namespace ps {
 
-// Device memory that a layer needs, which has its place once CudaMemory::Allocate has run.
+// Device memory that a layer needs. CudaMemory::Allocate sets `data`.
 struct CudaArray {
   size_t bytes = 0;
   void* data = nullptr;
@@ -18,9 +18,10 @@ struct CudaArray {
 };
 using CudaArrayPtr = std::shared_ptr<CudaArray>;
 
-// All device memory of a backend but cuDNN's workspace: declared piece by piece while the layers
-// are made, then taken in one allocation, so that a model or batch that does not fit is known
-// with its whole need before any of it is used. Not thread-safe. Throws CudaError.
+// All device memory of a backend, except the workspace of cuDNN and cuBLAS. It is declared piece by
+// piece while the layers are made, and then allocated as one block. If a model or batch does not
+// fit, the error thus names its whole need before any of it is used. Not thread-safe. Throws
+// CudaError.
 class CudaMemory {
  public:
   CudaMemory() = default;
@@ -28,14 +29,16 @@ class CudaMemory {
   CudaMemory& operator=(const CudaMemory&) = delete;
   ~CudaMemory();
 
-  // To be had for good; `bytes` may be 0.
+  // Declares memory that no other array shares. `bytes` may be 0, and may change until Allocate.
   CudaArrayPtr Declare(size_t bytes);
-  // To be had from the first to the last step that names it (see Allocate).
+  // Declares memory that is needed only from the first to the last step that lists it (see
+  // Allocate).
   static CudaArrayPtr DeclareShared(size_t bytes);
 
-  // Gives everything its place, aligned to 256 bytes. `steps`: the shared arrays that each step of
-  // a pass touches, in the order of the pass; those never needed at once may share memory.
-  // Nothing may be declared afterwards. Errors: kMemory with what `what` needs and what is free.
+  // Allocates all declared arrays, each aligned to 256 bytes. `steps` lists the shared arrays that
+  // each step of a pass uses, in the order of the pass. Shared arrays that are never needed at the
+  // same time may share memory. Nothing may be declared afterwards. Errors: kMemory with `what`,
+  // the memory that it needs and the memory that is free.
   void Allocate(const std::vector<std::vector<CudaArrayPtr>>& steps, const std::string& what);
 
   size_t bytes() const { return bytes_; }
@@ -46,8 +49,8 @@ class CudaMemory {
   size_t bytes_ = 0;
 };
 
-// Page-locked memory of the host: a device copies from and to it while it computes.
-// Owns it, or, with Lock, the lock of memory that someone else owns. Throws CudaError.
+// Page-locked host memory, which a device can copy from and to while it computes. Owns the memory,
+// or, if made by Lock, only the lock of memory that someone else owns. Throws CudaError.
 class PinnedMemory {
  public:
   PinnedMemory() = default;

@@ -44,7 +44,7 @@ class CudaMaxPool : public CudaLayer {
 
  private:
   kernels::PoolShape shape_;
-  CudaArrayPtr places_;  // of maxima in their windows, from Forward for Backward
+  CudaArrayPtr places_;  // of the maxima in their windows; Forward writes them for Backward
 };
 
 class CudaAveragePool : public CudaLayer {

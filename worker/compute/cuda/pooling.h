@@ -7,7 +7,8 @@
 
 namespace ps {
 
-// Max pooling, where of equal maxima the first gets the gradient, and global average pooling.
+// Makes a MaxPool2d or GlobalAvgPool layer. If several values in a window are the largest, the
+// first one receives the gradient.
 std::unique_ptr<CudaLayer> MakeCudaPooling(const CudaContext& context, const Layer& layer,
                                            CudaActivation input);
 

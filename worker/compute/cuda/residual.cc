@@ -22,7 +22,7 @@ class CudaResidualEnd : public CudaLayer {
                      input_.value->data, shortcut_.value->data, output_.value->data);
   }
 
-  // Both get the same gradient, but not the same memory: their layers may work in place.
+  // Both inputs get the same gradient, but in separate memory: their layers may work in place.
   void Backward(const CudaPass& pass) override {
     for (const CudaArrayPtr& gradient : {input_.gradient, shortcut_.gradient}) {
       if (gradient == nullptr) continue;

@@ -8,11 +8,12 @@
 
 namespace ps {
 
-// Where several layers read one activation. Each gets a branch: the value, and a gradient of its
-// own to write; Backward adds the gradients up.
+// Lets several layers read one activation. Each layer gets a branch, which has the activation's
+// value and a gradient of its own. Backward adds up the branches' gradients.
 class CudaFork : public CudaLayer {
  public:
-  // `overwritten`: for each branch, whether its layer writes over the value: it gets a copy.
+  // `overwritten` says, by branch, whether the layer that reads the branch overwrites it. Such a
+  // branch gets a copy of the value.
   CudaFork(const CudaContext& context, CudaActivation input, const std::vector<bool>& overwritten);
 
   const CudaActivation& branch(int index) const { return branches_[index]; }
@@ -25,7 +26,7 @@ class CudaFork : public CudaLayer {
   std::vector<CudaActivation> branches_;
 };
 
-// The end of a residual block: relu(body + shortcut) (He, Zhang, Ren, Sun 2016, eq. 1).
+// Makes the end of a residual block: relu(body + shortcut) (He, Zhang, Ren, Sun 2016, eq. 1).
 std::unique_ptr<CudaLayer> MakeCudaResidualEnd(const CudaContext& context, CudaActivation body,
                                                CudaActivation shortcut);
 

@@ -16,23 +16,25 @@
 
 namespace ps {
 
-// What a device does when, for a trace: marks in its streams, read when a pass is over. Without a
-// trace it does nothing. Thread-safe. Throws CudaError.
+// Records for a trace when a device does what. It puts events into the device's streams and reads
+// their times when the pass is over. Without a trace it does nothing. Thread-safe. Throws
+// CudaError.
 class CudaTimeline {
  public:
-  // `trace`, null for none, must outlive the timeline.
+  // `trace` must outlive the timeline. It may be null, for no trace.
   explicit CudaTimeline(Trace* trace) : trace_(trace) {}
 
-  // A pass begins: `stream` has nothing to do. Once before anything else too.
+  // Starts a pass. REQUIRES: `stream` is idle. One call must come before all other methods, since
+  // uploads may begin before the first pass.
   void StartPass(cudaStream_t stream);
 
-  // What is queued on `stream` from here to the End of the same row and layer. `what` must stay
-  // valid for good.
+  // Begin and End enclose the work on `stream` that makes up one span of a row and layer. `what`
+  // must outlive the timeline, as a string literal does.
   void Begin(Trace::Row row, absl::string_view what, int layer, cudaStream_t stream);
   void End(Trace::Row row, int layer, cudaStream_t stream);
 
-  // Writes what the device has done to the trace; parameters that are still arriving go to the next
-  // pass.
+  // Writes the spans that the device has finished to the trace. Uploads of parameters that are
+  // still under way are left for the next call.
   void FinishPass(int64_t iteration);
 
  private:
@@ -44,7 +46,7 @@ class CudaTimeline {
     CudaEvent end{/*timing=*/true};
     bool ended = false;
   };
-  // A moment on both clocks.
+  // A moment on the device's clock and on the trace's.
   struct Anchor {
     CudaEvent event{/*timing=*/true};
     absl::Time time;
@@ -53,7 +55,8 @@ class CudaTimeline {
   Trace* const trace_;
   absl::Mutex mutex_;
   std::list<Span> spans_ ABSL_GUARDED_BY(mutex_);
-  // Of this pass and the one before it, in which uploads for this one may have begun.
+  // The starts of this pass and of the one before it, in which uploads for this pass may have
+  // begun.
   std::deque<Anchor> anchors_ ABSL_GUARDED_BY(mutex_);
 };
 

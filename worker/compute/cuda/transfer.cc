@@ -22,7 +22,7 @@ CudaTransfer::CudaTransfer(CudaDevice* device, const Model* model, CudaMemory* m
 }
 
 void CudaTransfer::Prepare() {
-  // The gaps between the tensors are copied too.
+  // The gaps between the tensors are copied to the host too.
   Check(cudaMemsetAsync(gradients_->data, 0, gradients_->bytes, device_->compute()),
         "clearing the gradients");
 }

@@ -16,27 +16,27 @@
 
 namespace ps {
 
-// The way of parameters to the device and of gradients from it, between the worker's two buffers,
-// page-locked, and the device's, beside what is computed:
+// Moves parameters to the device and gradients from it, between the worker's two page-locked
+// buffers and the device's, while the device computes:
 //
-//   Written        (any thread) a part of the parameters is in the host's buffer: its copy to the
-//                  device is queued at once, on a stream of its own.
-//   AwaitOnDevice  what is computed next waits for one layer's parameters, and no others.
-//   Fetch          the gradients of a layer, when what was queued so far has been computed, are
-//                  copied to the host's buffer, on another stream.
-//   AwaitOnHost    waits for them there.
+//   Written        Called from any thread when a part of the parameters is in the host's buffer.
+//                  Queues its copy to the device at once, on a stream of its own.
+//   AwaitOnDevice  Makes the work that is queued next wait for one layer's parameters only.
+//   Fetch          Queues the copy of a layer's gradients to the host's buffer, on another stream.
+//                  The copy waits for the work that was queued so far, which computes them.
+//   AwaitOnHost    Blocks until they are there.
 //
-// A layer's parameters are written whole, part by part, or stay as they are on the device.
-// Thread-safe as ComputeBackend asks for it. Throws CudaError.
+// A layer's parameters must be written completely, part by part, or not at all. Thread-safe to the
+// extent that ComputeBackend requires. Throws CudaError.
 class CudaTransfer {
  public:
-  // All must outlive the transfer.
+  // The arguments must outlive the transfer.
   CudaTransfer(CudaDevice* device, const Model* model, CudaMemory* memory, CudaTimeline* timeline);
 
-  // When the memory has its place.
+  // Must be called once the memory is allocated.
   void Prepare();
-  // The host's buffers, in the model's layout. They are locked until others are given. Without
-  // `gradients` these stay on the device.
+  // Sets and page-locks the host's buffers, which have the model's layout. They stay locked until
+  // the next call. If `gradients` is empty, the gradients stay on the device.
   void UseBuffers(absl::Span<const float> parameters, absl::Span<float> gradients);
   bool Uses(absl::Span<const float> parameters) const {
     return parameters.data() == host_parameters_.data();
@@ -44,9 +44,9 @@ class CudaTransfer {
 
   bool fetches() const { return !host_gradients_.empty(); }
 
-  // Does not throw: the error is that of the next AwaitOnDevice.
+  // Does not throw. The next AwaitOnDevice throws the error instead.
   void Written(int64_t begin, int64_t count);
-  // Errors: kOther where a part of the layer has not been written.
+  // Errors: kOther if a part of the layer has not been written.
   void AwaitOnDevice(int layer);
   void Fetch(int layer);
   void AwaitOnHost(int layer);
@@ -55,10 +55,11 @@ class CudaTransfer {
   float* gradients() const { return gradients_->floats(); }
 
  private:
-  // One layer's.
+  // The state of one layer.
   struct Link {
-    int64_t elements = 0;  // of its parameters
-    int64_t written = 0;   // of them, since they were last complete
+    // The layer's parameters, and how many of them were written since they were last complete.
+    int64_t elements = 0;
+    int64_t written = 0;
     bool complete = false;
     CudaEvent on_device;
     CudaEvent computed;

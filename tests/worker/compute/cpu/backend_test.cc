@@ -14,7 +14,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Every layer type, with channel counts that do not fill whole vectors.
+// A net with every type of layer, and channel counts that do not fill whole vectors.
 constexpr char kMixedNet[] = R"(
     input { channels: 2 height: 9 width: 8 }
     layer { name: "conv1" conv { out_channels: 5 kernel: 3 padding: 1 } }
@@ -56,7 +56,7 @@ TEST_CASE("A model with batch normalisation is trained on whole batches and eval
                                    "and is trained on whole batches of 4"));
   CHECK(gradients == std::vector<float>(net.model.buffer_size(), 5.0f));
 
-  // The images that fill up a batch do not touch the others' scores.
+  // The images that fill up a batch do not change the other images' scores.
   double sum = 0;
   for (int64_t i = 0; i < 4; ++i) {
     const auto one = backend->Evaluate({1, absl::MakeConstSpan(net.images).subspan(i * 18, 18),
@@ -123,7 +123,7 @@ TEST_CASE("A batch smaller than the backend's gives what a backend of its size g
   const auto large = MakeBackend(net.model, {.batch_size = 7});
   const int64_t size = GENERATE(1, 3, 6);
   const auto fitting = MakeBackend(net.model, {.batch_size = size});
-  RunStep(*large, net, net.All(), 11);  // leaves old images behind
+  RunStep(*large, net, net.All(), 11);  // leaves its images in the backend's memory
   const Batch batch = net.FirstImages(size);
   const Step actual = RunStep(*large, net, batch, 12);
   const Step expected = RunStep(*fitting, net, batch, 12);
@@ -154,7 +154,7 @@ TEST_CASE("Gradients are written whole, and the gaps between tensors are left al
   for (size_t i = 0; i < gradients.size(); ++i) {
     CAPTURE(i);
     if (in_tensor[i]) {
-      REQUIRE(gradients[i] == step.gradients[i]);  // the same bits as before, too
+      REQUIRE(gradients[i] == step.gradients[i]);  // and the same bits as before
     } else {
       REQUIRE(std::isnan(gradients[i]));
       REQUIRE(step.gradients[i] == 0);
@@ -180,7 +180,7 @@ TEST_CASE("Hooks hear of the layers with tensors, forward and then backward") {
               .ok());
   CHECK(hooks.events() == expected);
 
-  // An error of any of them ends the pass.
+  // An error from any call ends the pass.
   for (size_t i = 0; i < expected.size(); ++i) {
     RecordedHooks failing(expected[i]);
     const auto result =
@@ -191,7 +191,7 @@ TEST_CASE("Hooks hear of the layers with tensors, forward and then backward") {
 }
 
 TEST_CASE("A layer's gradient is whole, and its parameters are read no more, once hooks hear it") {
-  // Takes the gradients away and overwrites the parameters, as the exchange may.
+  // Takes the gradients away and overwrites the parameters, as the exchange may do.
   class Exchanging : public LayerHooks {
    public:
     Exchanging(const Model& model, std::vector<float>* parameters, std::vector<float>* gradients)

@@ -1,4 +1,4 @@
-// The large built-in models at their full size: about 2 GB and some seconds.
+// Runs the large built-in models at their full size, which takes about 2 GB and some seconds.
 
 #include <catch2/catch.hpp>
 #include <cmath>

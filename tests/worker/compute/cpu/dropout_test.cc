@@ -1,6 +1,6 @@
-// Dropout as a network shows it: with one linear layer of ones behind it, the gradient
-// of that layer by its weights is what dropout let through, times the gradient of the
-// scores.
+// Tests dropout by its effect on a network. The dropout layer is followed by one linear layer of
+// ones. The gradient with respect to that layer's weights is what dropout let through, times the
+// gradient with respect to the scores.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace ps {
 namespace {
 
-// Scores 0 and 0, so that the gradient by them is 0.5 and -0.5.
+// Makes a net whose scores are both 0, so that the gradient with respect to them is 0.5 and -0.5.
 TestNet DropoutNet(const std::string& p, int64_t images = 1) {
   TestNet net("input { channels: 10000 height: 1 width: 1 } layer { dropout { p: " + p +
                   " } } layer { name: \"fc\" linear { out_features: 2 } }",
@@ -23,7 +23,7 @@ TestNet DropoutNet(const std::string& p, int64_t images = 1) {
   return net;
 }
 
-// What a dropout layer made of an image of ones.
+// Returns what a dropout layer makes of an image of ones.
 std::vector<float> Dropped(const TestNet& net, const CpuBackend::Options& options,
                            int64_t iteration) {
   const auto backend = MakeBackend(net.model, options);
@@ -46,7 +46,7 @@ TEST_CASE("Dropout drops the fraction p and scales the rest by 1/(1-p)") {
       REQUIRE(value == Approx(1 / (1 - p)));
     }
   }
-  // Five standard deviations of the binomial distribution.
+  // The margin is five standard deviations of the binomial distribution.
   CHECK(std::abs(dropped - 10000 * p) < 5 * std::sqrt(10000 * p * (1 - p)));
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("The mask follows from seed, rank and iteration") {
   CHECK(Dropped(net, {.seed = 3, .rank = 1}, 7) == mask);
   CHECK(Dropped(net, {.batch_size = 3, .threads = 2, .seed = 3, .rank = 1}, 7) == mask);
 
-  // Masks that are independent of one another agree in about half of their elements.
+  // Independent masks agree in about half of their elements.
   const auto agreement = [&](const std::vector<float>& other) {
     int same = 0;
     for (size_t i = 0; i < mask.size(); ++i) same += mask[i] == other[i];
@@ -84,8 +84,8 @@ TEST_CASE("Images of a batch, and layers of a model, have masks of their own") {
   net.Set("b/bias", [](int64_t) { return 0.0f; });
   const auto backend = MakeBackend(net.model, {.batch_size = 2});
   const Step step = RunStep(*backend, net, net.All());
-  // Each image kept by both layers adds 4 * 0.5 / 2: the chance is 1/16 for both
-  // images, 6/16 for one of them.
+  // Each image that both layers keep adds 4 * 0.5 / 2. The probability that they keep both images
+  // is 1/16, and that they keep exactly one of them 6/16.
   const Tensor& weight = net.tensor("b/weight");
   int both = 0, one = 0;
   for (int i = 0; i < 500; ++i) {

@@ -8,7 +8,7 @@
 
 namespace ps {
 
-// What tests/golden/make_golden.py writes; it says what each part is.
+// The contents of a file that tests/golden/make_golden.py writes, which explains each part.
 struct GoldenFile {
   std::string model;
   double loss = 0;
@@ -19,7 +19,7 @@ struct GoldenFile {
   std::map<std::string, std::vector<float>> tensors;
 };
 
-// Fails the test where tests/golden/`name`.golden cannot be read.
+// Fails the test if tests/golden/`name`.golden cannot be read.
 GoldenFile ReadGoldenFile(const std::string& name);
 
 }  // namespace ps

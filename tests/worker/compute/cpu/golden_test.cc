@@ -1,4 +1,4 @@
-// The losses and gradients of whole networks against PyTorch's.
+// Compares the losses and gradients of whole networks with PyTorch's.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -10,7 +10,8 @@
 namespace ps {
 namespace {
 
-// PyTorch's values are of float64; sums of some hundred float32 products err by less.
+// PyTorch computes in float64. Sums of a few hundred float32 products have a smaller error than
+// this.
 constexpr double kTolerance = 1e-5;
 
 TEST_CASE("Loss and gradients equal PyTorch's") {

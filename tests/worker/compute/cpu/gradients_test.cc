@@ -1,9 +1,8 @@
-// The gradient of every layer type against central finite differences of the loss.
+// Compares the gradient of every layer type with central finite differences of the loss.
 //
-// The loss is summed in float64 from float32 scores: with a step of 1/256 the rounding
-// of the scores (about 1e-7) disturbs a difference by about 3e-5, the third derivative
-// by less than 1e-5. Networks are made so that no step crosses a kink of ReLU or of
-// max pooling.
+// The loss is summed in float64 from float32 scores. With a step of 1/256, the rounding of the
+// scores (about 1e-7) adds an error of about 3e-5 to a difference, and the third derivative adds
+// less than 1e-5. The networks are made so that no step crosses a kink of ReLU or of max pooling.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -18,8 +17,8 @@ namespace {
 constexpr float kStep = 1.0f / 256;
 constexpr double kTolerance = 2e-4;
 
-// Compares the gradient by every parameter of `net`. Each tensor's gradient must be
-// well above the tolerance, or the comparison would prove nothing.
+// Compares the gradient with respect to every parameter of `net`. Each tensor's gradient must be
+// well above the tolerance, since the comparison would otherwise prove nothing.
 void CheckGradients(TestNet net) {
   const int64_t size = net.labels.size();
   const auto backend = MakeBackend(net.model, {.batch_size = size});
@@ -72,8 +71,8 @@ TEST_CASE("The gradient of a convolution of whole vectors of channels equals dif
                          2));
 }
 
-// Half of the units are always on and half always off: what their weights add is small
-// beside their biases.
+// Half of the units are always on and half always off: their weights contribute little compared
+// with their biases.
 TEST_CASE("The gradient of ReLU equals finite differences and is 0 where it is off") {
   TestNet net(R"(input { channels: 2 height: 4 width: 4 }
                  layer { name: "a" conv { out_channels: 4 kernel: 3 } }
@@ -99,8 +98,8 @@ TEST_CASE("The gradient of ReLU equals finite differences and is 0 where it is o
   CheckGradients(net);
 }
 
-// The images hold distinct numbers and the convolution only scales and shifts them, so
-// a step never changes which is the largest.
+// The images hold distinct numbers, and the convolution only scales and shifts them, so a step
+// never changes which number is the largest.
 TEST_CASE("The gradient of max pooling equals finite differences") {
   const std::string pool = GENERATE("kernel: 2", "kernel: 3 stride: 2", "kernel: 3 stride: 1",
                                     "kernel: 3 stride: 2 padding: 1", "kernel: 4 stride: 3");
@@ -121,7 +120,7 @@ TEST_CASE("The gradient of max pooling equals finite differences") {
   CheckGradients(net);
 }
 
-// Every step of the comparison is of the same iteration, so of the same mask.
+// All steps of the comparison use the same iteration, and thus the same mask.
 TEST_CASE("The gradient of dropout equals finite differences") {
   CheckGradients(TestNet(R"(input { channels: 2 height: 4 width: 4 }
                             layer { name: "a" conv { out_channels: 18 kernel: 3 } }
@@ -132,7 +131,7 @@ TEST_CASE("The gradient of dropout equals finite differences") {
                          2));
 }
 
-// ReLU and dropout both work in place, on the same memory.
+// ReLU and dropout both work in place, in the same memory.
 TEST_CASE("The gradient of ReLU followed by dropout equals finite differences") {
   TestNet net(R"(input { channels: 4 height: 1 width: 1 }
                  layer { name: "a" linear { out_features: 12 } }
@@ -159,13 +158,13 @@ TEST_CASE("The gradients of batch normalisation and average pooling equal finite
           "layer { global_avg_pool {} } "
           "layer { name: \"c\" linear { out_features: 4 } }",
       3);
-  // The smaller what is normalised, the larger the gradient by it.
+  // The gradient with respect to the input of a normalisation grows as the input shrinks.
   const Tensor& weight = net.tensor("a/weight");
   for (int64_t i = 0; i < weight.size; ++i) net.parameters[weight.offset + i] *= 0.7f;
   CheckGradients(net);
 }
 
-// Every sum at a block's end is well above or well below 0, by the bias of its body.
+// The bias of each block's body keeps all sums at the block's end well above or well below 0.
 TEST_CASE("The gradient of residual blocks equals finite differences") {
   TestNet net(R"(input { channels: 2 height: 5 width: 4 }
                  layer { name: "a" conv { out_channels: 4 kernel: 2 } }

@@ -1,4 +1,4 @@
-// Built-in models at their full size: training on CUDA is training on the CPU.
+// Compares training on CUDA with training on the CPU, for built-in models at their full size.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -20,7 +20,7 @@ TEST_CASE("Built-in models train on CUDA as on the CPU") {
   if (!HasDevice()) return;
   const Case tested = GENERATE(Case{"vgg16", 1}, Case{"resnet18", 2});
   CAPTURE(tested.model);
-  const int iterations = kOnStandIn ? 1 : 3;  // it takes many seconds for one
+  const int iterations = kOnStandIn ? 1 : 3;  // the stand-in takes many seconds for one
   TestNet net("builtin: \"" + std::string(tested.model) + "\"", tested.images);
   TestNet on_cpu = net;
   CudaNet cuda(net, {.batch_size = tested.images,
@@ -38,7 +38,7 @@ TEST_CASE("Built-in models train on CUDA as on the CPU") {
       on_cpu.parameters[i] -= kLearningRate * expected.gradients[i];
     }
   }
-  // All that was learned, and not only what there was before.
+  // Compare the parameters after training, tensor by tensor.
   for (const Tensor& tensor : net.model.tensors()) {
     CAPTURE(tensor.name);
     const auto part = [&](const TestNet& of) {

@@ -17,7 +17,7 @@ std::unique_ptr<CudaBackend> MakeCudaBackend(const Model& model,
 CudaNet::CudaNet(const TestNet& net, CudaBackend::Options options)
     : net_(net), parameters_(net.parameters.size()), gradients_(net.parameters.size()) {
   if (options.device.workspace_bytes == 0) options.device.workspace_bytes = size_t{64} << 20;
-  options.device.timed_engines = 1;  // a real one takes up to a second to make
+  options.device.timed_engines = 1;  // cuDNN takes up to a second to make an engine
   backend_ = MakeCudaBackend(net.model, options);
   const absl::Status used =
       backend_->UseBuffers({.parameters = parameters_, .gradients = absl::MakeSpan(gradients_)});

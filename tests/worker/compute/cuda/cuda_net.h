@@ -9,26 +9,27 @@
 
 namespace ps {
 
-// The tests of the CUDA backend are built twice: against the real libraries, to run where a device
-// is, and against tests/testing/cuda, to run everywhere. Each begins with this: it gives a fresh
-// stand-in, or says that the test is skipped and returns false where there is no device.
+// The tests of the CUDA backend are built twice: with the real libraries, to run on machines with a
+// device, and with tests/testing/cuda, to run everywhere. Each test begins with this call. It
+// provides a fresh stand-in, or, if the machine has no device, says that the test is skipped and
+// returns false.
 bool HasDevice();
 extern const bool kOnStandIn;
 
 std::unique_ptr<CudaBackend> MakeCudaBackend(const Model& model,
                                              const CudaBackend::Options& options);
 
-// A backend with the parameters of a net, as a trainer gives it them.
+// A backend that gets a net's parameters in the way a trainer gives them.
 class CudaNet {
  public:
-  // `net` must outlive it.
+  // `net` must outlive this object.
   CudaNet(const TestNet& net, CudaBackend::Options options);
 
   CudaBackend& backend() { return *backend_; }
   absl::Span<const float> parameters() const { return parameters_; }
-  // Gives the device the net's parameters as they are now.
+  // Gives the device the current parameters of the net.
   void Refresh();
-  // Each fails the test where the backend returns an error.
+  // These functions fail the test if the backend returns an error.
   Step Train(const Batch& batch, int64_t iteration = 0);
   Step Train(const Batch& batch, int64_t iteration, LayerHooks& hooks);
   BatchResult Evaluate(const Batch& batch);
@@ -37,7 +38,7 @@ class CudaNet {
   const TestNet& net_;
   std::vector<float> parameters_;
   std::vector<float> gradients_;
-  std::unique_ptr<CudaBackend> backend_;  // may hold on to the buffers before it
+  std::unique_ptr<CudaBackend> backend_;  // destroyed first, since it may use the buffers
 };
 
 }  // namespace ps

@@ -4,17 +4,17 @@ load("@rules_cc//cc:defs.bzl", "cc_test")
 load("//third_party:cuda.bzl", "NEEDS_CUDA_TOOLKIT")
 
 def cuda_test(name, deps, **kwargs):
-    """Two tests of the same sources: `name`, on a stand-in for a device, and `name`_gpu.
+    """Defines two tests of the same sources: `name` on the stand-in, `name`_gpu on a device.
 
     Args:
-      name: of the first.
-      deps: of both.
-      **kwargs: passed on to both.
+      name: The name of the first test.
+      deps: The dependencies of both tests.
+      **kwargs: Passed on to both tests.
     """
     cc_test(
         name = name,
-        linkstatic = True,  # which takes from a library what another one needs
-        # With --config=cuda a trainer brings the real libraries.
+        linkstatic = True,  # so that a library finds what another one defines
+        # With --config=cuda, a trainer links the real libraries.
         target_compatible_with = select({
             "//third_party:cuda": ["//third_party:incompatible"],
             "//conditions:default": NEEDS_CUDA_TOOLKIT,
@@ -24,7 +24,7 @@ def cuda_test(name, deps, **kwargs):
     )
     cc_test(
         name = name + "_gpu",
-        linkstatic = True,  # the run-time library is an archive
+        linkstatic = True,  # since the run-time library is an archive
         tags = [
             "exclusive",
             "gpu",

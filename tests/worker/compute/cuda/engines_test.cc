@@ -1,5 +1,5 @@
-// What cuDNN itself says to the convolutions that the CUDA backend asks it for, on devices that
-// need not be there: see tests/testing/cuda/dnn_without_device.cc.
+// Tests what cuDNN itself says to the convolutions that the CUDA backend requests, on devices that
+// need not exist. See tests/testing/cuda/dnn_without_device.cc.
 
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -18,7 +18,7 @@
 namespace ps {
 namespace {
 
-// The first cuDNN that can be asked without a device.
+// The first version of cuDNN that can be asked without a device.
 constexpr size_t kFirstVersion = 90800;
 
 bool CanAsk() {
@@ -47,7 +47,7 @@ const char* NameOf(Precision precision) {
   return "BFLOAT16";
 }
 
-// Every generation that the kernels are compiled for, in the precisions that it has.
+// Returns every generation that the kernels are compiled for, in each precision that it supports.
 std::vector<Case> Cases() {
   std::vector<Case> cases = {{7, 5, Precision::kFloat32}, {7, 5, Precision::kTf32}};
   for (const auto& [major, minor] : {std::pair(8, 0), {8, 6}, {8, 9}, {9, 0}}) {
@@ -59,10 +59,10 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// The passes of `problem` for which there is no engine, by name.
+// Returns the names of the passes of `problem` for which there is no engine.
 std::vector<std::string> PassesWithoutEngine(ConvolutionPlanner* planner,
                                              ConvolutionProblem problem) {
-  alignas(64) static char memory[64];  // never touched
+  alignas(64) static char memory[64];  // never accessed
   std::vector<std::string> missing;
   for (const auto pass :
        {ConvolutionProblem::kForward, ConvolutionProblem::kForwardBiasRelu,

@@ -1,4 +1,4 @@
-// What goes wrong with a device, on a stand-in for one.
+// Tests the errors of a device, on the stand-in.
 
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Every layer on CUDA against float64 and against the CPU backend, on fresh random numbers.
+// Compares every layer on CUDA with float64 and with the CPU backend, on fresh random numbers.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -96,7 +96,7 @@ const Case kCases[] = {
         layer { name: "c" linear { out_features: 3 } })"},
 };
 
-// Fresh, and said where a test fails.
+// Returns a fresh seed. Tests that use it must print it when they fail.
 uint64_t RandomSeed() { return std::random_device()(); }
 
 CudaBackend::Options OptionsFor(const TestNet& net, Precision precision) {
@@ -122,7 +122,7 @@ double Loss(const TestNet& net, const ReferencePass& pass) {
 constexpr ReferencePass kPass = {.training = true, .seed = 7, .iteration = 3};
 constexpr ReferencePass kEvaluation = {.training = false};
 
-// The largest RelativeError of a tensor.
+// Returns the largest RelativeError of a tensor.
 double WorstError(const Model& model, TensorRole least, absl::Span<const float> actual,
                   absl::Span<const float> expected) {
   double worst = 0;
@@ -136,8 +136,9 @@ double WorstError(const Model& model, TensorRole least, absl::Span<const float> 
 }
 
 constexpr double kFloat32Error = 2e-5;
-// An activation that is nearer to 0, or to another in its window, than float32 can tell may fall on
-// either side: once in a thousand nets. Twice in a row it is an error.
+// Where float32 cannot tell an activation from 0, or from another one in its window, ReLU or max
+// pooling may choose differently than in float64. This happens once in a thousand nets. Twice in a
+// row is an error.
 constexpr int kAttempts = 2;
 
 TEST_CASE("Every layer gives the loss and gradients of float64") {
@@ -159,7 +160,7 @@ TEST_CASE("Every layer gives the loss and gradients of float64") {
   CHECK(error < kFloat32Error);
 }
 
-// How alike gradients are in direction and length.
+// Measures how far gradients agree in direction and length.
 struct Likeness {
   double product = 0, squares = 0, expected_squares = 0;
 
@@ -175,8 +176,8 @@ struct Likeness {
   double cosine() const { return product / std::sqrt(squares * expected_squares); }
 };
 
-// Coarser products choose other maxima, and other sides of a ReLU, here and there: single elements
-// of the gradient are then quite different, its direction is not.
+// With coarser products, a few maxima and a few sides of a ReLU come out differently. Single
+// elements of the gradient then differ much, but its direction does not.
 TEST_CASE("Every layer gives float64's gradients in direction where products are coarser") {
   if (!HasDevice()) return;
   constexpr int kNets = 3;
@@ -225,7 +226,7 @@ TEST_CASE("Every layer gives what the CPU backend gives, running statistics incl
   CHECK(error < kFloat32Error);
 }
 
-// Gives each pass the batch of the next.
+// Prefetches the next batch in each pass.
 class PrefetchingHooks : public LayerHooks {
  public:
   PrefetchingHooks(CudaBackend* backend, Batch next) : backend_(*backend), next_(next) {}

@@ -1,4 +1,4 @@
-// Workers with the CUDA backend in a cluster: the exchange beside the device's work.
+// Tests workers with the CUDA backend in a cluster: the exchange overlaps with the device's work.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -48,10 +48,10 @@ constexpr char kConfig[] = R"(
   limits { chunk_bytes: 1024 startup_seconds: 20 exchange_seconds: 60 shutdown_seconds: 5 }
 )";
 
-// What became of a run.
+// The outcome of a run.
 struct Outcome {
   std::vector<absl::Status> workers;
-  std::vector<float> parameters;  // as the shards have them
+  std::vector<float> parameters;  // as the shards hold them
 };
 
 // Runs all workers of a config in this process.

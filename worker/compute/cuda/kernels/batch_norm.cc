@@ -19,7 +19,7 @@ struct ValueRow {
   }
 };
 
-// Squared distances from the mean.
+// Sums the squared distances from the mean.
 template <int N, typename T>
 struct SquareRow {
   static constexpr int kSums = 1;
@@ -46,8 +46,8 @@ struct MeanBody {
   __host__ __device__ void operator()(uint32_t i) const { mean[i] = sums[i] / rows; }
 };
 
-// variance = sums / rows; scale = 1 / sqrt(variance + epsilon); mean = the other mean, unless that
-// is null.
+// Computes variance = sums / rows and scale = 1 / sqrt(variance + epsilon). Unless `other_mean` is
+// null, copies it to the mean.
 struct ScaleBody {
   float rows, epsilon;
   const float* sums;
@@ -87,7 +87,7 @@ struct NormalizeBody {
   }
 };
 
-// Of the gradient, and of the gradient times the normalised input.
+// Sums the gradient, and the gradient times the normalised input.
 template <int N, typename T>
 struct NormalizeGradientRow {
   static constexpr int kSums = 2;
@@ -115,7 +115,7 @@ struct NormalizeGradientBody {
   const void* input;
   ChannelStatistics statistics;
   const float* weight;
-  const float* sums;  // as NormalizeGradientRow
+  const float* sums;  // written by NormalizeGradientRow
   const void* output_gradient;
   void* input_gradient;
 
@@ -140,7 +140,7 @@ struct NormalizeGradientBody {
 
 struct NormalizeTensorsBody {
   uint32_t channels;
-  const float* sums;  // as NormalizeGradientRow
+  const float* sums;  // written by NormalizeGradientRow
   float* weight_gradient;
   float* bias_gradient;
 

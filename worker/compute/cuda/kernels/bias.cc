@@ -44,7 +44,7 @@ struct GradientRow {
 }  // namespace
 
 int64_t RowSumsScratch(int64_t rows, int64_t channels, int sums) {
-  // The longest packs give the most groups.
+  // The longest packs give the largest number of groups.
   const int64_t groups = RowGroups(rows, std::max<int64_t>(1, channels / kPack<__nv_bfloat16>));
   int64_t parts = groups;
   for (int64_t left = groups; left > 1; parts += left) left = FewerGroups(left);

@@ -14,8 +14,8 @@
 
 namespace ps::kernels {
 
-// What kernels are made of. nvcc compiles them for devices; as ordinary C++, for tests where there
-// is no device, the same bodies run on the processor, as host functions in the stream.
+// The parts that kernels are made of. nvcc compiles kernels for devices. As ordinary C++, for tests
+// without a device, the same bodies run on the CPU, as host functions in the stream.
 
 #ifdef __CUDACC__
 constexpr int kBlockThreads = 256;
@@ -59,7 +59,7 @@ void ForEach(cudaStream_t stream, int64_t count, const Body& body) {
   Launch(stream, static_cast<uint32_t>(count), body);
 }
 
-// Calls f with a value of the C++ type that `type` stands for.
+// Calls f with a value of the C++ type that corresponds to `type`.
 template <typename F>
 void WithType(ElementType type, F f) {
   if (type == ElementType::kFloat32) {
@@ -86,7 +86,7 @@ template <typename T>
 constexpr int kPack = 16 / sizeof(T);
 
 // Calls f with the length of the packs of `channels`, as an integral constant, and a value of the
-// C++ type of `type`.
+// C++ type that corresponds to `type`.
 template <typename F>
 void WithPack(ElementType type, int64_t channels, F f) {
   WithType(type, [&](auto value) {
@@ -99,7 +99,7 @@ void WithPack(ElementType type, int64_t channels, F f) {
   });
 }
 
-// Runs Body<N, T>{arguments...} for each pack of `count` elements, rows of `channels`.
+// Runs Body<N, T>{arguments...} for each pack of `count` elements, which are rows of `channels`.
 template <template <int, typename> class Body, typename... Arguments>
 void ForEachPack(cudaStream_t stream, ElementType type, int64_t channels, int64_t count,
                  Arguments... arguments) {
@@ -120,7 +120,7 @@ __host__ __device__ inline T FromFloat(float value) {
   }
 }
 
-// The `index`-th pack at `data`, which is aligned to packs, as floats.
+// Reads pack `index` at `data`, which must be aligned to packs, as floats.
 template <int N, typename T>
 __host__ __device__ inline void Load(const void* data, size_t index, float (&out)[N], T) {
   const Pack<T, N> pack = static_cast<const Pack<T, N>*>(data)[index];
@@ -134,7 +134,7 @@ __host__ __device__ inline void Store(const float (&values)[N], void* data, size
   static_cast<Pack<T, N>*>(data)[index] = pack;
 }
 
-// Not fmaxf: a NaN stays one.
+// Unlike fmaxf, returns NaN for NaN.
 __host__ __device__ inline float MaxWithZero(float value) { return value < 0 ? 0 : value; }
 
 }  // namespace ps::kernels

@@ -4,7 +4,7 @@
 namespace ps::kernels {
 namespace {
 
-// [images, rows, columns] to [images, columns, rows].
+// Transposes [images, rows, columns] to [images, columns, rows].
 template <typename From, typename To>
 struct TransposeBody {
   uint32_t rows, columns;

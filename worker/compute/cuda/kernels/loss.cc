@@ -6,14 +6,15 @@
 namespace ps::kernels {
 namespace {
 
-// The scores of an image are looked at by so many threads, each at every so-manieth.
+// The scores of an image are divided among this many threads: thread k takes the scores k, k +
+// kScoreParts, and so on.
 constexpr uint32_t kScoreParts = 32;
 
-// What is known of some scores of an image.
+// The results of one thread.
 struct ScorePart {
   float largest;
   float sum;     // of exp(score - largest)
-  float beaten;  // 1 where another score is at least the label's
+  float beaten;  // 1 if a score other than the label's is at least the label's
 };
 
 template <typename T>

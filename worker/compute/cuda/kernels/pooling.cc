@@ -4,7 +4,7 @@
 namespace ps::kernels {
 namespace {
 
-// PoolShape as bodies calculate with it.
+// PoolShape in the types that the kernels calculate with.
 struct PoolSizes {
   explicit PoolSizes(const PoolShape& shape)
       : channels(static_cast<uint32_t>(shape.channels)),
@@ -20,7 +20,7 @@ struct PoolSizes {
   int input_height, input_width, output_height, output_width, kernel, stride, padding;
 };
 
-// The place of the `index`-th pack of [images, height, width, channels].
+// The place of pack `index` in [images, height, width, channels].
 struct PackPlace {
   __host__ __device__ PackPlace(uint32_t index, uint32_t packs, int height, int width) {
     pack = index % packs;
@@ -60,7 +60,8 @@ struct MaxPoolBody {
         float value[N];
         Load(input, static_cast<size_t>(input_pixel) * packs + at.pack, value, T{});
         for (int k = 0; k < N; ++k) {
-          if (!first && value[k] <= largest[k]) continue;  // a NaN is larger than all
+          // A NaN is taken over, but so is the value after it.
+          if (!first && value[k] <= largest[k]) continue;
           largest[k] = value[k];
           place[k] = static_cast<uint16_t>(y * sizes.kernel + x);
         }
@@ -88,7 +89,7 @@ struct MaxPoolGradientBody {
     const int column = at.column + sizes.padding;
 
     float sum[N] = {};
-    // The windows that hold the pixel.
+    // Visit the windows that hold the pixel.
     const int first_y = row < sizes.kernel ? 0 : (row - sizes.kernel) / sizes.stride + 1;
     const int first_x = column < sizes.kernel ? 0 : (column - sizes.kernel) / sizes.stride + 1;
     for (int y = first_y; y < sizes.output_height && y * sizes.stride <= row; ++y) {
@@ -106,8 +107,8 @@ struct MaxPoolGradientBody {
   }
 };
 
-// The same where windows lie side by side, window by window: with those that the borders cut off,
-// which have no output and whose pixels get 0.
+// Computes the same where windows lie side by side, one thread per pack of a window. Windows that
+// the border cuts off have no output, and their pixels get 0.
 template <int N, typename T>
 struct SideBySideGradientBody {
   PoolSizes sizes;

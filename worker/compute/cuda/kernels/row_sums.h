@@ -10,10 +10,10 @@
 
 namespace ps::kernels {
 
-// Sums over the rows of each channel: of partial sums, in a fixed order, so that equal values give
-// equal bits.
+// Sums over the rows of each channel. They are computed from partial sums in a fixed order, so that
+// equal values give bit-identical sums.
 
-// Rows that one thread sums at least, and the threads that are enough to fill any device.
+// The least number of rows that one thread sums, and a number of threads that fills any device.
 inline constexpr int64_t kRowsPerThread = 8;
 inline constexpr int64_t kThreads = 1 << 17;
 
@@ -21,14 +21,14 @@ inline int64_t RowGroups(int64_t rows, int64_t packs) {
   return std::max<int64_t>(1, std::min(rows / kRowsPerThread, kThreads / packs));
 }
 
-// Into how many the partial sums of so many groups are added up first.
+// Returns the number of groups to which the partial sums of `groups` groups are reduced next.
 inline int64_t FewerGroups(int64_t groups) {
   constexpr int64_t kFew = 128;
   return groups <= kFew ? 1 : static_cast<int64_t>(std::sqrt(static_cast<double>(groups)));
 }
 
-// Thread (group, pack) sums the rows group, group + groups, ... of one pack of channels: `Row`
-// adds one row's part to each of its Row::kSums sums. The result is [groups, sums, channels].
+// Thread (group, pack) sums the rows group, group + groups, ... of one pack of channels. `Row` adds
+// one row's values to each of its Row::kSums sums. The result is [groups, sums, channels].
 template <int N, typename Row>
 struct RowSumsBody {
   uint32_t rows, packs, groups;
@@ -46,7 +46,7 @@ struct RowSumsBody {
   }
 };
 
-// The same of partial sums, of which it reads several at once.
+// Does the same with partial sums, and reads several of them at once.
 struct PartSumsBody {
   uint32_t rows, width, groups;
   const float* parts;
@@ -65,7 +65,7 @@ struct PartSumsBody {
   }
 };
 
-// Sums over all rows: writes [sums, channels] to `out`.
+// Sums over all rows, and writes [sums, channels] to `out`.
 template <int N, typename Row>
 void SumRows(cudaStream_t stream, int64_t rows, int64_t channels, const Row& row, float* scratch,
              float* out) {
@@ -87,7 +87,8 @@ void SumRows(cudaStream_t stream, int64_t rows, int64_t channels, const Row& row
   }
 }
 
-// The gradient by an activation, masked by where the activation is above 0, if that is given.
+// Reads the gradient with respect to an activation. If the activation is given, first sets the
+// gradient to 0, in place, where the activation is not above 0.
 template <int N, typename T>
 struct MaskedGradient {
   const void* values;  // or null

@@ -1,4 +1,4 @@
-#include "worker/compute/backend.h"
+#include "worker/compute/create_backend.h"
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -39,7 +39,7 @@ struct Outcome {
   std::vector<float> gradients;
 };
 
-// One step on images and parameters of ones.
+// Runs one step with all images and parameters equal to 1.
 Outcome RunStep(const Config& config, int rank) {
   const RealClock clock;
   auto backend = CreateComputeBackend(config, {.rank = rank, .clock = &clock});

@@ -1,0 +1,21 @@
+#ifndef PS_WORKER_COMPUTE_BACKEND_OPTIONS_H_
+#define PS_WORKER_COMPUTE_BACKEND_OPTIONS_H_
+
+#include <stop_token>
+
+#include "common/clock.h"
+#include "worker/trace.h"
+
+namespace ps {
+
+// The settings of a worker's backend that are not part of its config.
+struct BackendOptions {
+  int rank = 0;
+  const Clock* clock = nullptr;  // the clock of an emulated device
+  Trace* trace = nullptr;        // records the device's work; null for no trace
+  std::stop_token stop = {};     // ends a pass of an emulated device
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_COMPUTE_BACKEND_OPTIONS_H_

@@ -1,0 +1,25 @@
+#ifndef PS_WORKER_COMPUTE_CREATE_BACKEND_H_
+#define PS_WORKER_COMPUTE_CREATE_BACKEND_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/config.h"
+#include "worker/compute/backend.h"
+#include "worker/compute/backend_options.h"
+
+namespace ps {
+
+// Creates the backend that the config's `compute` asks for. `config` and all objects that `options`
+// point to must outlive it.
+//
+// Errors: INVALID_ARGUMENT if the batch size is too small for the model (see CheckBatchSize);
+// RESOURCE_EXHAUSTED if memory does not suffice; FAILED_PRECONDITION if the device does not exist,
+// or the device, its driver or its libraries are too old; UNIMPLEMENTED for CUDA in a worker that
+// was built without it.
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
+                                                                     const BackendOptions& options);
+
+}  // namespace ps
+
+#endif  // PS_WORKER_COMPUTE_CREATE_BACKEND_H_
