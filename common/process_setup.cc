@@ -4,6 +4,7 @@
 #include <grpc/support/log.h>
 
 #include "absl/synchronization/mutex.h"
+#include "common/text.h"
 #include "gperftools/malloc_extension.h"
 #include "spdlog/spdlog.h"
 
@@ -22,7 +23,7 @@ void SetUpProcess() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();  // starts threads; never matched by grpc_shutdown
   gpr_set_log_function([](gpr_log_func_args* line) {
-    spdlog::debug("gRPC: {} ({}:{})", line->message, line->file, line->line);
+    spdlog::debug("gRPC: {} ({}:{})", Printable(line->message), line->file, line->line);
   });
 }
 

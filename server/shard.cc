@@ -10,6 +10,7 @@
 #include "common/incarnation.h"
 #include "common/resident_memory.h"
 #include "common/same_host.h"
+#include "common/text.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "spdlog/spdlog.h"
 
@@ -26,7 +27,7 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&report);
   differencer.Compare(own, theirs);
-  return absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}});
+  return Printable(absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}}));
 }
 
 // OK where the worker speaks the encodings of the exchange.
@@ -130,7 +131,7 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   // Who has not taken part yet can be started again without harm.
   if (failed && *took_part && config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
-        absl::StrCat("worker ", request.worker(), " gave up: ", request.error())));
+        absl::StrCat("worker ", request.worker(), " gave up: ", Printable(request.error()))));
   }
   return absl::OkStatus();
 }
