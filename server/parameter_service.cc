@@ -4,8 +4,9 @@
 
 #include "absl/strings/numbers.h"
 #include "common/exchange_metadata.h"
-#include "common/status_conversion.h"
+#include "common/text.h"
 #include "server/pull_stream.h"
+#include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
@@ -41,38 +42,43 @@ void ParameterService::EndStreams(const absl::Status& status) {
 }
 
 grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* context,
-                                                 const JoinRequest* request,
-                                                 JoinResponse* response) {
-  absl::StatusOr<JoinResponse> joined = shard_->Join(*request, context->peer());
-  if (joined.ok()) {
-    *response = *std::move(joined);
-    spdlog::info("worker {} joined from {}", request->worker(), context->peer());
-  } else {
-    spdlog::warn("refused worker {} from {}: {}", request->worker(), context->peer(),
-                 std::string(joined.status().message()));
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(joined.status()));
-  return reactor;
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  const std::string peer = Printable(context->peer());
+  return AnswerUnary<JoinRequest, JoinResponse>(
+      context, *request, response, [&](const JoinRequest& join) {
+        absl::StatusOr<JoinResponse> joined = shard_->Join(join, peer);
+        if (joined.ok()) {
+          spdlog::info("worker {} joined from {}", join.worker(), peer);
+        } else {
+          spdlog::warn("refused worker {} from {}: {}", join.worker(), peer,
+                       Printable(joined.status().message()));
+        }
+        return joined;
+      });
 }
 
 grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* context,
-                                                  const LeaveRequest* request, LeaveResponse*) {
-  const absl::Status left = shard_->Leave(*request);
-  if (left.ok()) {
-    spdlog::info("worker {} left{}{}", request->worker(), request->error().empty() ? "" : ": ",
-                 request->error());
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(left));
-  return reactor;
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return AnswerUnary<LeaveRequest, LeaveResponse>(
+      context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
+        if (absl::Status refused = shard_->Leave(leave); !refused.ok()) return refused;
+        spdlog::info("worker {} left{}{}", leave.worker(), leave.error().empty() ? "" : ": ",
+                     Printable(leave.error()));
+        return LeaveResponse();
+      });
 }
 
 grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* context,
-                                                   const ReportRequest* request, ReportResponse*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(shard_->Report(*request)));
-  return reactor;
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return AnswerUnary<ReportRequest, ReportResponse>(
+      context, *request, response,
+      [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
+        if (absl::Status refused = shard_->Report(report); !refused.ok()) return refused;
+        return ReportResponse();
+      });
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(

@@ -14,13 +14,15 @@
 
 namespace ps {
 
-// Translates the ParameterServer RPCs into calls of a Shard. Exchange and Pull are raw:
-// their messages are never turned into generated classes. Thread-safe.
+// Translates the ParameterServer RPCs into calls of a Shard. All methods are raw: the chunk
+// messages of Exchange and Pull are never turned into generated classes, and for the others see
+// AnswerUnary. Thread-safe.
 class ParameterService final
-    : public ParameterServer::WithCallbackMethod_Join<
-          ParameterServer::WithCallbackMethod_Leave<ParameterServer::WithCallbackMethod_Report<
-              ParameterServer::WithRawCallbackMethod_Exchange<
-                  ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
+    : public ParameterServer::WithRawCallbackMethod_Join<
+          ParameterServer::WithRawCallbackMethod_Leave<
+              ParameterServer::WithRawCallbackMethod_Report<
+                  ParameterServer::WithRawCallbackMethod_Exchange<
+                      ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
  public:
   // `shard` must outlive the service; its failure ends the open Exchange streams.
   explicit ParameterService(Shard* shard);
@@ -29,12 +31,15 @@ class ParameterService final
   void EndStreams(const absl::Status& status);
 
  private:
-  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const JoinRequest* request,
-                                 JoinResponse* response) override;
-  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const LeaveRequest* request,
-                                  LeaveResponse* response) override;
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
-                                   const ReportRequest* request, ReportResponse* response) override;
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
