@@ -27,4 +27,6 @@ void SetUpProcess() {
   });
 }
 
+void ReleaseFreeMemory() { MallocExtension::instance()->ReleaseFreeMemory(); }
+
 }  // namespace ps

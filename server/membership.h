@@ -37,6 +37,9 @@ struct WorkerBuffers {
 //
 class Membership {
  public:
+  // As many as limits.connections may be.
+  static constexpr int kMaxStreams = 64;
+
   // A rank that joined but never opened a stream is free again after `join_grace`.
   Membership(int workers, absl::Duration join_grace, const Clock* clock);
 
@@ -51,7 +54,8 @@ class Membership {
   // hold the rank.
   absl::StatusOr<bool> Leave(uint32_t rank, uint64_t incarnation, bool failed);
 
-  // Returns the buffers that it joined with.
+  // Returns the buffers that it joined with. Errors: RESOURCE_EXHAUSTED where the incarnation has
+  // kMaxStreams open.
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> StreamOpened(uint32_t rank, uint64_t incarnation);
   // Returns whether the worker is lost by this: it was its last stream and it never left.
   bool StreamClosed(uint32_t rank, uint64_t incarnation);

@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "common/exchange_metadata.h"
 #include "common/text.h"
-#include "server/pull_stream.h"
 #include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 
@@ -24,8 +23,11 @@ uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* 
 
 }  // namespace
 
-ParameterService::ParameterService(Shard* shard)
-    : shard_(shard), push_workers_(ChunkOrderOf(shard->config().proto().exchange())) {
+ParameterService::ParameterService(Shard* shard, const Clock* clock)
+    : shard_(shard),
+      pulls_(shard->config().workers(),
+             absl::Seconds(shard->config().proto().limits().exchange_seconds()), clock),
+      push_workers_(ChunkOrderOf(shard->config().proto().exchange())) {
   shard->OnFailure([this](const absl::Status& failure) {
     spdlog::error("the run has failed: {}", std::string(failure.message()));
     EndStreams(failure);
@@ -95,8 +97,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  return new PullStream(shard_, *request);
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return new PullStream(context, shard_, &pulls_, *request);
 }
 
 }  // namespace ps

@@ -7,8 +7,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/clock.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/exchange_stream.h"
+#include "server/pull_stream.h"
 #include "server/push_workers.h"
 #include "server/shard.h"
 
@@ -24,11 +26,15 @@ class ParameterService final
                   ParameterServer::WithRawCallbackMethod_Exchange<
                       ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
  public:
-  // `shard` must outlive the service; its failure ends the open Exchange streams.
-  explicit ParameterService(Shard* shard);
+  // `shard` and `clock` must outlive the service; the shard's failure ends the open Exchange
+  // streams.
+  ParameterService(Shard* shard, const Clock* clock);
 
   // Ends every open Exchange stream with `status`.
   void EndStreams(const absl::Status& status);
+
+  // See OpenPulls::EndUnread.
+  void EndUnreadPulls() { pulls_.EndUnread(); }
 
  private:
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
@@ -46,6 +52,7 @@ class ParameterService final
                                                    const grpc::ByteBuffer* request) override;
 
   Shard* const shard_;
+  OpenPulls pulls_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
   PushWorkers push_workers_;  // ends before what its threads use

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/channel_options.h"
@@ -17,7 +18,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
       Shard::Create(options.config, options.shard, options.clock);
   if (!shard.ok()) return shard.status();
   server->shard_ = *std::move(shard);
-  server->parameter_service_ = std::make_unique<ParameterService>(server->shard_.get());
+  server->parameter_service_ =
+      std::make_unique<ParameterService>(server->shard_.get(), options.clock);
   server->admin_service_ =
       std::make_unique<AdminService>(server->shard_.get(), options.request_shutdown);
 
@@ -84,7 +86,13 @@ void Server::Watch() {
   // Often enough that a limit is overrun by a tenth at most.
   const absl::Duration period =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
-  while (!stopping_.WaitForNotificationWithTimeout(period)) shard_->CheckOverdue();
+  uint64_t bytes_before = 0;
+  while (!stopping_.WaitForNotificationWithTimeout(period)) {
+    shard_->CheckOverdue();
+    parameter_service_->EndUnreadPulls();
+    const uint64_t bytes = shard_->counters().bytes_in + shard_->counters().bytes_out;
+    if (std::exchange(bytes_before, bytes) == bytes) options_.release_memory();
+  }
 }
 
 }  // namespace ps
