@@ -69,7 +69,7 @@ TEST_CASE("what is not the shared buffer is not mapped") {
   place.set_process(0);
   CHECK(absl::IsNotFound(FloatBuffer::Map(place, 1024).status()));
   place = buffer->place();
-  for (const std::string name : {"another", "ps-\n[error] forged"}) {
+  for (const std::string name : {"another", "ps-\n[error] forged!"}) {
     place.set_name(name);
     CHECK(FloatBuffer::Map(place, 1024).status().message() == "no name of a shared buffer");
   }
