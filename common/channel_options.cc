@@ -29,12 +29,24 @@ void SetFlowControl(const Limits& limits, SetInt set) {
   set("grpc.experimental.tcp_read_chunk_size", kBulkBytes);
 }
 
+// Nothing here compresses. gRPC would inflate a message before it applies the size limit, and a
+// message below the limit may grow a thousandfold. A call whose header announces compression ends
+// with UNIMPLEMENTED, and no message is inflated in any case.
+constexpr int kNoDecompression = 0;
+constexpr int kUncompressedOnly = 1 << GRPC_COMPRESS_NONE;
+
+// A worker's control connection has a few calls at a time, its bulk connections one. A client that
+// starts more calls on one connection waits.
+constexpr int kMaxStreams = 16;
+
 // A peer whose host is gone is noticed after at most this long without data.
 constexpr int kKeepaliveMilliseconds = 20000;
 
 grpc::ChannelArguments Arguments(const Limits& limits) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(MaxMessageBytes(limits));
+  arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, kNoDecompression);
+  arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, kUncompressedOnly);
   SetFlowControl(limits, [&](const char* name, int value) { arguments.SetInt(name, value); });
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
@@ -70,6 +82,12 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, con
 
 void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(MaxMessageBytes(limits));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, kNoDecompression);
+  // The builder overwrites the channel argument of the same meaning.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
   SetFlowControl(limits,
                  [&](const char* name, int value) { builder->AddChannelArgument(name, value); });
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);

@@ -19,7 +19,8 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const L
 // A channel for one stream of bulk data to a shard that is up.
 std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits);
 
-// Message size, keepalive, and no second listener on a port in use.
+// Message size, no compressed messages, a bound of the streams on a connection, keepalive, and no
+// second listener on a port in use.
 void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder);
 
 }  // namespace ps

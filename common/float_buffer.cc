@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/incarnation.h"
@@ -87,7 +89,8 @@ absl::StatusOr<FloatBuffer> FloatBuffer::AllocateShared(int64_t floats) {
 }
 
 absl::StatusOr<FloatBuffer> FloatBuffer::Map(const SharedBuffer& place, int64_t floats) {
-  if (place.name().size() != kNameLength || !absl::StartsWith(place.name(), kNamePrefix)) {
+  if (place.name().size() != kNameLength || !absl::StartsWith(place.name(), kNamePrefix) ||
+      !absl::c_all_of(place.name(), absl::ascii_isgraph)) {
     return absl::NotFoundError(
         "its name is not that of a shared buffer: ps- and 16 hexadecimal digits");
   }

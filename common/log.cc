@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "common/text.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -14,7 +15,7 @@ namespace {
 void LogGrpc(gpr_log_func_args* line) {
   const auto level =
       line->severity == GPR_LOG_SEVERITY_DEBUG ? spdlog::level::trace : spdlog::level::debug;
-  spdlog::log(level, "gRPC: {} ({}:{})", line->message, line->file, line->line);
+  spdlog::log(level, "gRPC: {} ({}:{})", Printable(line->message), line->file, line->line);
 }
 
 gpr_log_severity GrpcVerbosity(spdlog::level::level_enum level) {

@@ -21,4 +21,6 @@ void SetUpProcess() {
   grpc_init();  // starts threads; never matched by grpc_shutdown
 }
 
+void ReleaseFreeMemory() { MallocExtension::instance()->ReleaseFreeMemory(); }
+
 }  // namespace ps

@@ -11,6 +11,10 @@ namespace ps {
 // whole process at every lock: the tests run with it.
 void SetUpProcess();
 
+// Gives the memory that is free back to the system. tcmalloc keeps it otherwise, and gives a little
+// back only while more is freed.
+void ReleaseFreeMemory();
+
 }  // namespace ps
 
 #endif  // PS_COMMON_PROCESS_SETUP_H_

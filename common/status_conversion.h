@@ -6,8 +6,9 @@
 
 namespace ps {
 
-// gRPC and Abseil number their codes alike; only here is that relied on. A message too long
-// for gRPC's metadata is cut.
+// gRPC and Abseil number their codes alike; only here is that relied on. A message is
+// made Printable in both directions: it may quote what a peer sent, or be a peer's own, and gRPC's
+// metadata has little room.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 

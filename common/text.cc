@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -55,6 +57,17 @@ std::string FormatSeconds(double seconds) {
 }
 
 std::string FormatPercent(double fraction) { return absl::StrFormat("%.1f%%", 100 * fraction); }
+
+std::string Printable(absl::string_view text, size_t max_bytes) {
+  std::string printable;
+  for (const char c : text) {
+    const std::string shown =
+        absl::ascii_isprint(c) ? std::string(1, c) : absl::CHexEscape(absl::string_view(&c, 1));
+    if (printable.size() + shown.size() > max_bytes) return printable + "...";
+    printable += shown;
+  }
+  return printable;
+}
 
 Table::Table(std::vector<std::string> headings) {
   for (std::string& heading : headings) {

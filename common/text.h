@@ -15,6 +15,12 @@ std::string FormatBytes(double bytes);       // "553.4 MB"; 1 MB = 1,000,000 byt
 std::string FormatSeconds(double seconds);   // "1.52s", "2h3m4s"
 std::string FormatPercent(double fraction);  // "74.3%"
 
+// `text` from outside of this program, fit for a log line, a terminal or an error: line breaks,
+// escape sequences and all else that is not printable ASCII become "\n", "\x1b" and the like, and
+// what is longer than `max_bytes` is cut, with "..." in its place. Printable text stays as it is,
+// so that a text may pass through several programs. Names of files in other scripts are escaped.
+std::string Printable(absl::string_view text, size_t max_bytes = 1000);
+
 // A text table: a line of headings, then rows; columns two spaces apart.
 class Table {
  public:

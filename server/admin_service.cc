@@ -1,24 +1,27 @@
 #include "server/admin_service.h"
 
+#include "common/text.h"
+#include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
 
 grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
-                                                 const GetStatsRequest*, ShardStats* response) {
-  *response = shard_->Stats();
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return AnswerUnary<GetStatsRequest, ShardStats>(
+      context, *request, response, [this](const GetStatsRequest&) { return shard_->Stats(); });
 }
 
 grpc::ServerUnaryReactor* AdminService::Shutdown(grpc::CallbackServerContext* context,
-                                                 const ShutdownRequest*, ShutdownResponse*) {
-  spdlog::info("{} asks for shutdown", context->peer());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  request_shutdown_();
-  return reactor;
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return AnswerUnary<ShutdownRequest, ShutdownResponse>(
+      context, *request, response, [&](const ShutdownRequest&) {
+        spdlog::info("{} asks for shutdown", Printable(context->peer()));
+        request_shutdown_();
+        return ShutdownResponse();
+      });
 }
 
 }  // namespace ps

@@ -8,19 +8,21 @@
 
 namespace ps {
 
-// Translates the Admin RPCs. Thread-safe.
-class AdminService final : public Admin::WithCallbackMethod_GetStats<
-                               Admin::WithCallbackMethod_Shutdown<Admin::Service>> {
+// Translates the Admin RPCs. Its methods are raw: see AnswerUnary. Thread-safe.
+class AdminService final : public Admin::WithRawCallbackMethod_GetStats<
+                               Admin::WithRawCallbackMethod_Shutdown<Admin::Service>> {
  public:
   // `shard` must outlive the service. `request_shutdown` must not block.
   AdminService(const Shard* shard, std::function<void()> request_shutdown)
       : shard_(shard), request_shutdown_(std::move(request_shutdown)) {}
 
  private:
-  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const GetStatsRequest*,
-                                     ShardStats* response) override;
-  grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext* context, const ShutdownRequest*,
-                                     ShutdownResponse*) override;
+  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
 
   const Shard* const shard_;
   const std::function<void()> request_shutdown_;

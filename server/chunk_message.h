@@ -19,13 +19,14 @@ struct PendingReply {
   std::optional<uint64_t> written_version = std::nullopt;
 };
 
-// Returns the ParameterChunk message of a reply to `session`'s worker and counts it. The message has
-// the current parameters in the encoding of the exchange: FLOAT32 ones are borrowed from the store
-// if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data if the parameters have been
-// written to the memory that the worker shares.
+// Returns the ParameterChunk message of a reply to `session`'s worker and counts it. The message
+// has the current parameters in the encoding of the exchange: FLOAT32 ones are borrowed from the
+// store if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data if the parameters have
+// been written to the memory that the worker shares.
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session, const PendingReply& reply);
 
-// Returns the ParameterChunk message of a Pull, with a copy of the current parameters, and counts it.
+// Returns the ParameterChunk message of a Pull, with a copy of the current parameters, and counts
+// it.
 grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding);
 
 }  // namespace ps

@@ -50,8 +50,10 @@ void ExchangeStream::Open() {
       StartRead(&read_);
       return;
     }
-    if (options_.join_follows && shard_->failure().ok()) return;
     refused = session.status();
+    if (options_.join_follows && absl::IsFailedPrecondition(refused) && shard_->failure().ok()) {
+      return;
+    }
   }
   End(refused);
 }

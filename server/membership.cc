@@ -94,6 +94,10 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::StreamOpened(uint32_t
                                                                         uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
   if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  if (members_[rank].streams >= kMaxStreams) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("worker ", rank, " has ", kMaxStreams, " Exchange streams open, the most"));
+  }
   ++members_[rank].streams;
   members_[rank].took_part = true;
   Seen(rank);

@@ -30,6 +30,8 @@ namespace ps {
 // A worker that has joined and has no stream for kStreamGrace is lost too.
 class Membership {
  public:
+  // The streams of an incarnation: as many as limits.connections may be.
+  static constexpr int kMaxStreams = 64;
   // A worker opens its streams right before or after it joins.
   static constexpr absl::Duration kStreamGrace = absl::Seconds(10);
 
@@ -47,6 +49,7 @@ class Membership {
   // not hold the rank.
   absl::StatusOr<bool> Leave(uint32_t rank, uint64_t incarnation, bool failed);
 
+  // Errors: RESOURCE_EXHAUSTED where the incarnation has kMaxStreams open.
   absl::StatusOr<std::shared_ptr<WorkerSession>> StreamOpened(uint32_t rank, uint64_t incarnation);
   // Returns whether the worker is lost by this: it was its last stream and it never left.
   bool StreamClosed(WorkerSession* session);

@@ -4,8 +4,8 @@
 
 #include "absl/strings/numbers.h"
 #include "common/exchange_metadata.h"
-#include "common/status_conversion.h"
-#include "server/pull_stream.h"
+#include "common/text.h"
+#include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
@@ -24,7 +24,10 @@ uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* 
 }  // namespace
 
 ParameterService::ParameterService(Shard* shard)
-    : shard_(shard), push_workers_(ChunkOrderOf(shard->config().proto().exchange())) {
+    : shard_(shard),
+      pulls_(shard->config().workers(),
+             absl::Seconds(shard->config().proto().limits().exchange_seconds()), &shard->clock()),
+      push_workers_(ChunkOrderOf(shard->config().proto().exchange())) {
   shard->OnFailure([this](const absl::Status& failure) {
     spdlog::error("the run has failed: {}", std::string(failure.message()));
     EndStreams(failure);
@@ -36,52 +39,61 @@ void ParameterService::EndStreams(const absl::Status& status) {
 }
 
 grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* context,
-                                                 const JoinRequest* request,
-                                                 JoinResponse* response) {
-  absl::StatusOr<JoinResponse> joined = shard_->Join(*request, context->peer());
-  if (joined.ok()) {
-    *response = *std::move(joined);
-    for (const auto& stream : Streams()) {
-      if (stream->worker() == request->worker()) stream->Open();
-    }
-    spdlog::info("worker {} joined from {}", request->worker(), context->peer());
-  } else {
-    spdlog::warn("refused worker {} from {}: {}", request->worker(), context->peer(),
-                 std::string(joined.status().message()));
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(joined.status()));
-  return reactor;
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  const std::string peer = Printable(context->peer());
+  return AnswerUnary<JoinRequest, JoinResponse>(
+      context, *request, response, [&](const JoinRequest& join) {
+        absl::StatusOr<JoinResponse> joined = shard_->Join(join, peer);
+        if (joined.ok()) {
+          for (const auto& stream : Streams()) {
+            if (stream->worker() == join.worker()) stream->Open();
+          }
+          spdlog::info("worker {} joined from {}", join.worker(), peer);
+        } else {
+          spdlog::warn("refused worker {} from {}: {}", join.worker(), peer,
+                       Printable(joined.status().message()));
+        }
+        return joined;
+      });
 }
 
 grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* context,
-                                                  const LeaveRequest* request, LeaveResponse*) {
-  const absl::Status left = shard_->Leave(*request);
-  if (left.ok()) {
-    spdlog::info("worker {} left{}{}", request->worker(), request->error().empty() ? "" : ": ",
-                 request->error());
-  }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(left));
-  return reactor;
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return AnswerUnary<LeaveRequest, LeaveResponse>(
+      context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
+        if (absl::Status refused = shard_->Leave(leave); !refused.ok()) return refused;
+        spdlog::info("worker {} left{}{}", leave.worker(), leave.error().empty() ? "" : ": ",
+                     Printable(leave.error()));
+        return LeaveResponse();
+      });
 }
 
 grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* context,
-                                                   const ReportRequest* request, ReportResponse*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(shard_->Report(*request)));
-  return reactor;
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return AnswerUnary<ReportRequest, ReportResponse>(
+      context, *request, response,
+      [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
+        if (absl::Status refused = shard_->Report(report); !refused.ok()) return refused;
+        return ReportResponse();
+      });
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
+  // A stream may wait for its Join only while there are not many more than the workers have.
+  const uint64_t most =
+      uint64_t{2} * shard_->config().workers() * shard_->config().proto().limits().connections();
+  const bool may_wait = Streams().size() < most;
   // OnDone cannot come before this has returned the reactor.
   const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
       {.shard = shard_,
        .push_workers = &push_workers_,
        .worker = static_cast<uint32_t>(MetadataNumber(*context, kWorkerMetadata)),
        .incarnation = MetadataNumber(*context, kIncarnationMetadata),
-       .join_follows = MetadataNumber(*context, kJoinFollowsMetadata) != 0,
+       .join_follows = may_wait && MetadataNumber(*context, kJoinFollowsMetadata) != 0,
        .opened = shard_->clock().Now(),
        .on_done = [this](ExchangeStream* done) {
          absl::MutexLock lock(&mutex_);
@@ -109,8 +121,8 @@ std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
-  return new PullStream(shard_, *request);
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return new PullStream(context, shard_, &pulls_, *request);
 }
 
 }  // namespace ps

@@ -10,18 +10,21 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/exchange_stream.h"
+#include "server/pull_stream.h"
 #include "server/push_workers.h"
 #include "server/shard.h"
 
 namespace ps {
 
-// Translates the ParameterServer RPCs into calls of a Shard. Exchange and Pull are raw:
-// their messages are never turned into generated classes. Thread-safe.
+// Translates the ParameterServer RPCs into calls of a Shard. All methods are raw: the chunk
+// messages of Exchange and Pull are never turned into generated classes, and for the others see
+// AnswerUnary. Thread-safe.
 class ParameterService final
-    : public ParameterServer::WithCallbackMethod_Join<
-          ParameterServer::WithCallbackMethod_Leave<ParameterServer::WithCallbackMethod_Report<
-              ParameterServer::WithRawCallbackMethod_Exchange<
-                  ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
+    : public ParameterServer::WithRawCallbackMethod_Join<
+          ParameterServer::WithRawCallbackMethod_Leave<
+              ParameterServer::WithRawCallbackMethod_Report<
+                  ParameterServer::WithRawCallbackMethod_Exchange<
+                      ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
  public:
   // `shard` must outlive the service; its failure ends the open Exchange streams.
   explicit ParameterService(Shard* shard);
@@ -32,13 +35,19 @@ class ParameterService final
   // about every second.
   void EndWaitingStreams();
 
+  // See OpenPulls::EndUnread.
+  void EndUnreadPulls() { pulls_.EndUnread(); }
+
  private:
-  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const JoinRequest* request,
-                                 JoinResponse* response) override;
-  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const LeaveRequest* request,
-                                  LeaveResponse* response) override;
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
-                                   const ReportRequest* request, ReportResponse* response) override;
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
@@ -48,6 +57,7 @@ class ParameterService final
   std::vector<std::shared_ptr<ExchangeStream>> Streams();
 
   Shard* const shard_;
+  OpenPulls pulls_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
   PushWorkers push_workers_;  // ends before what its threads use

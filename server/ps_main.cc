@@ -39,6 +39,7 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
       .shard = shard,
       .clock = &clock,
       .request_shutdown = [] { kill(getpid(), SIGTERM); },
+      .release_memory = ps::ReleaseFreeMemory,
   });
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));

@@ -1,32 +1,81 @@
 #include "server/pull_stream.h"
 
+#include <grpc/grpc.h>
+
 #include "absl/strings/str_cat.h"
 #include "common/encoding.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
-#include "proto/parameter_server.pb.h"
+#include "common/status_conversion.h"
+#include "common/text.h"
 #include "server/chunk_message.h"
+#include "server/unary_call.h"
+#include "spdlog/spdlog.h"
 
 namespace ps {
 
-PullStream::PullStream(Shard* shard, const grpc::ByteBuffer& request) : shard_(shard) {
-  PullRequest parsed;
-  grpc::ByteBuffer bytes(request);  // Deserialize empties what it reads
-  const grpc::Status status = grpc::SerializationTraits<PullRequest>::Deserialize(&bytes, &parsed);
-  if (!status.ok()) {
-    Finish({grpc::StatusCode::INVALID_ARGUMENT, "malformed PullRequest"});
-  } else if (parsed.plan_fingerprint() != shard->config().plan().fingerprint()) {
-    Finish({grpc::StatusCode::FAILED_PRECONDITION,
-            absl::StrCat("the puller has another plan than shard ", shard->index(),
-                         "; give both the same config file")});
-  } else if (!Encoding_IsValid(parsed.encoding())) {
-    Finish(
-        {grpc::StatusCode::INVALID_ARGUMENT,
-         absl::StrCat("the puller asks for ", EncodingName(parsed.encoding()), "; shard ",
-                      shard->index(), " speaks ", EncodingNames([](Encoding) { return true; }))});
-  } else {
-    encoding_ = parsed.encoding();
-    WriteNext();
+absl::Status OpenPulls::Add(PullStream* pull) {
+  absl::MutexLock lock(&mutex_);
+  if (pulls_.size() >= limit_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the shard serves ", limit_,
+                     " Pulls, the most at a time: one for each worker "
+                     "and ",
+                     kReaders, " more; try again when another has ended"));
   }
+  pulls_.insert(pull);
+  return absl::OkStatus();
+}
+
+void OpenPulls::Remove(PullStream* pull) {
+  absl::MutexLock lock(&mutex_);
+  pulls_.erase(pull);
+}
+
+void OpenPulls::EndUnread() {
+  const absl::Time since = clock_->Now() - patience_;
+  absl::MutexLock lock(&mutex_);
+  for (PullStream* pull : pulls_) {
+    if (pull->write_began() >= since) continue;
+    pull->Cancel(absl::DeadlineExceededError(absl::StrCat("no chunk of the Pull was read for ",
+                                                          absl::FormatDuration(patience_),
+                                                          " (limits.exchange_seconds)")));
+  }
+}
+
+PullStream::PullStream(grpc::CallbackServerContext* context, Shard* shard, OpenPulls* open,
+                       const grpc::ByteBuffer& request)
+    : context_(context), shard_(shard), open_(open), write_began_(absl::ToUnixNanos(open->Now())) {
+  const absl::StatusOr<PullRequest> parsed = ParseMessage<PullRequest>(request);
+  absl::Status refused = parsed.ok() ? Check(*parsed) : parsed.status();
+  if (refused.ok()) refused = open_->Add(this);
+  if (!refused.ok()) {
+    Finish(ToGrpc(refused));
+    return;
+  }
+  encoding_ = parsed->encoding();
+  WriteNext();
+}
+
+absl::Status PullStream::Check(const PullRequest& request) const {
+  if (request.plan_fingerprint() != shard_->config().plan().fingerprint()) {
+    return absl::FailedPreconditionError(absl::StrCat("the puller has another plan than shard ",
+                                                      shard_->index(),
+                                                      "; give both the same config file"));
+  }
+  if (!Encoding_IsValid(request.encoding())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the puller asks for ", EncodingName(request.encoding()), "; shard ",
+                     shard_->index(), " speaks ", EncodingNames([](Encoding) { return true; })));
+  }
+  return absl::OkStatus();
+}
+
+void PullStream::Cancel(const absl::Status& reason) {
+  spdlog::warn("ended the Pull of {}: {}", Printable(context_->peer()),
+               std::string(reason.message()));
+  // Finish would wait for the write under way, which nobody reads. gRPC for C++ can break it off,
+  // but not say why.
+  grpc_call_cancel_with_status(context_->c_call(), static_cast<grpc_status_code>(reason.raw_code()),
+                               std::string(reason.message()).c_str(), nullptr);
 }
 
 void PullStream::OnWriteDone(bool ok) {
@@ -37,6 +86,11 @@ void PullStream::OnWriteDone(bool ok) {
   }
 }
 
+void PullStream::OnDone() {
+  open_->Remove(this);
+  delete this;
+}
+
 void PullStream::WriteNext() {
   if (next_ == shard_->store().chunks().size()) {
     Finish(grpc::Status::OK);
@@ -44,6 +98,7 @@ void PullStream::WriteNext() {
   }
   StoredChunk& chunk = shard_->store().chunks()[next_++];
   write_ = PullMessage(shard_, chunk, encoding_);
+  write_began_ = absl::ToUnixNanos(open_->Now());
   StartWrite(&write_);
 }
 

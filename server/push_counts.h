@@ -24,6 +24,8 @@ class PushCounts {
                                           : repeated_);
   }
 
+  uint64_t bytes_in() const { return bytes_in_; }
+
   // Writes them to a ShardStats or a WorkerStats.
   template <typename Stats>
   void Fill(Stats* stats) const {

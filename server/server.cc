@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/channel_options.h"
@@ -84,9 +85,13 @@ void Server::Watch() {
   // Often enough that a limit is overrun by a tenth at most.
   const absl::Duration period =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
+  uint64_t bytes_before = 0;
   while (!stopping_.WaitForNotificationWithTimeout(period)) {
     shard_->CheckWaits();
     parameter_service_->EndWaitingStreams();
+    parameter_service_->EndUnreadPulls();
+    const uint64_t bytes = shard_->bytes_moved();
+    if (std::exchange(bytes_before, bytes) == bytes) options_.release_memory();
   }
 }
 

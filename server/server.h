@@ -20,8 +20,8 @@
 namespace ps {
 
 // A running parameter-server shard: owns the shard, its services (exchange, statistics,
-// grpc.health.v1, reflection) on one port, and the thread that watches for chunks that
-// wait too long. Thread-safe but for Shutdown, which one thread calls.
+// grpc.health.v1, reflection) on one port, and the thread that watches for chunks and
+// Pulls that wait too long. Thread-safe but for Shutdown, which one thread calls.
 class Server {
  public:
   struct Options {
@@ -30,6 +30,9 @@ class Server {
     const Clock* clock = nullptr;  // must outlive the server
     // Called when the Shutdown RPC asks for it; must not block.
     std::function<void()> request_shutdown = [] {};
+    // Called from time to time while no gradients and parameters come and go, to give memory that
+    // is free back to the system; an allocator by itself may keep what a burst of calls took.
+    std::function<void()> release_memory = [] {};
   };
 
   // Listens when it returns. Errors: OUT_OF_RANGE for the shard; RESOURCE_EXHAUSTED for

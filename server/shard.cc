@@ -13,6 +13,7 @@
 #include "common/encoding.h"
 #include "common/incarnation.h"
 #include "common/resident_memory.h"
+#include "common/text.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "spdlog/spdlog.h"
 
@@ -32,7 +33,7 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&report);
   differencer.Compare(own, theirs);
-  return absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}});
+  return Printable(absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}}));
 }
 
 // OK where the worker speaks the encodings of the exchange.
@@ -125,7 +126,7 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   if (failed && *took_part && !request.before_start() &&
       config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
-        absl::StrCat("worker ", request.worker(), " gave up: ", request.error())));
+        absl::StrCat("worker ", request.worker(), " gave up: ", Printable(request.error()))));
   }
   return absl::OkStatus();
 }

@@ -85,6 +85,8 @@ class Shard {
   bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
   // Counts parameters of so many bytes that go to `session`'s worker, or, null, to whoever pulls.
   void CountReply(WorkerSession* session, uint64_t bytes);
+  // Of gradients and parameters, in and out, since the start.
+  uint64_t bytes_moved() const { return counters_.received.bytes_in() + counters_.bytes_out; }
 
   // To be called about every second: fails the run where an update has waited for longer than
   // limits.exchange_seconds, or for a worker that has finished; takes their ranks from workers

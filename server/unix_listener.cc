@@ -1,40 +1,32 @@
 #include "server/unix_listener.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <utility>
-
-#include "common/unix_socket.h"
 
 namespace ps {
 
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Start(
     const std::string& path, std::unique_ptr<Acceptor> acceptor) {
-  const absl::StatusOr<int> listener = ListenUnix(path);
-  if (!listener.ok()) return listener.status();
-  return std::unique_ptr<UnixListener>(new UnixListener(path, *listener, std::move(acceptor)));
+  absl::StatusOr<UnixListeningSocket> socket = UnixListeningSocket::Listen(path);
+  if (!socket.ok()) return socket.status();
+  return std::unique_ptr<UnixListener>(new UnixListener(*std::move(socket), std::move(acceptor)));
 }
 
-UnixListener::UnixListener(std::string path, int listener, std::unique_ptr<Acceptor> acceptor)
-    : path_(std::move(path)),
-      listener_(listener),
+UnixListener::UnixListener(UnixListeningSocket socket, std::unique_ptr<Acceptor> acceptor)
+    : socket_(std::move(socket)),
       acceptor_(std::move(acceptor)),
       thread_([this] { AcceptAll(); }) {}
 
 UnixListener::~UnixListener() {
-  unlink(path_.c_str());
-  shutdown(listener_, SHUT_RDWR);  // ends accept
+  socket_.Stop();
   thread_.join();
-  close(listener_);
 }
 
 void UnixListener::AcceptAll() {
   while (true) {
-    const absl::StatusOr<int> connection = AcceptUnix(listener_);
+    const absl::StatusOr<int> connection = socket_.Accept();
     if (!connection.ok()) return;
     Acceptor::NewConnectionParameters parameters;
-    parameters.listener_fd = listener_;
+    parameters.listener_fd = socket_.fd();
     parameters.fd = *connection;
     acceptor_->HandleNewConnection(&parameters);
   }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "common/unix_socket.h"
 #include "grpcpp/server_builder.h"
 
 namespace ps {
@@ -16,20 +17,20 @@ class UnixListener {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // `acceptor` belongs to a server that is running. Errors: those of ListenUnix.
+  // `acceptor` belongs to a server that is running. Errors: those of
+  // UnixListeningSocket::Listen.
   static absl::StatusOr<std::unique_ptr<UnixListener>> Start(const std::string& path,
                                                              std::unique_ptr<Acceptor> acceptor);
 
-  // Accepts no more; connections that were accepted live on. Removes the file.
+  // Accepts no more; connections that were accepted live on. Removes its file.
   ~UnixListener();
 
  private:
-  UnixListener(std::string path, int listener, std::unique_ptr<Acceptor> acceptor);
+  UnixListener(UnixListeningSocket socket, std::unique_ptr<Acceptor> acceptor);
 
   void AcceptAll();
 
-  const std::string path_;
-  const int listener_;
+  const UnixListeningSocket socket_;
   const std::unique_ptr<Acceptor> acceptor_;
   std::thread thread_;
 };

@@ -17,6 +17,9 @@
 namespace ps {
 namespace {
 
+// Of a text in a table that comes from a shard, and perhaps from a worker before.
+constexpr size_t kCellBytes = 100;
+
 std::string ShardState(const ShardReport& shard) {
   if (!shard.stats.ok()) return "unreachable";
   return shard.stats->failure().empty() ? "up" : "failed";
@@ -43,9 +46,10 @@ std::string ShardTable(const ClusterReport& report) {
     const ShardReport& shard = report.shards[i];
     if (!shard.stats.ok()) {
       absl::StrAppend(&text, "shard ", i, " (", shard.address,
-                      ") is unreachable: ", shard.stats.status().message(), "\n");
+                      ") is unreachable: ", Printable(shard.stats.status().message()), "\n");
     } else if (!shard.stats->failure().empty()) {
-      absl::StrAppend(&text, "shard ", i, " has given the run up: ", shard.stats->failure(), "\n");
+      absl::StrAppend(&text, "shard ", i,
+                      " has given the run up: ", Printable(shard.stats->failure()), "\n");
     }
   }
   return text;
@@ -150,7 +154,7 @@ std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
     for (const WorkerStats& stats : shard.stats->worker()) {
       WorkerSummary& worker = workers[stats.worker()];
       worker.states.insert(StateName(stats.state()));
-      if (worker.address.empty()) worker.address = stats.address();
+      if (worker.address.empty()) worker.address = Printable(stats.address(), kCellBytes);
       worker.first_iteration = std::min(worker.first_iteration, stats.iteration());
       worker.last_iteration = std::max(worker.last_iteration, stats.iteration());
       if (stats.state() != WorkerStats::NEVER_JOINED) {
@@ -208,8 +212,10 @@ std::string UsageTable(const std::map<uint32_t, WorkerSummary>& workers) {
     table.AddRow(
         {absl::StrCat(rank),
          reported ? absl::StrCat(FormatSeconds(worker.usage->usage_seconds_ago()), " ago") : "-",
-         cell(reported, FormatBytes(usage.resident_bytes())), cell(device, usage.device()),
-         cell(device, usage.pci_bus_id()), cell(device, FormatBytes(usage.device_bytes())),
+         cell(reported, FormatBytes(usage.resident_bytes())),
+         cell(device, Printable(usage.device(), kCellBytes)),
+         cell(device, Printable(usage.pci_bus_id(), kCellBytes)),
+         cell(device, FormatBytes(usage.device_bytes())),
          cell(usage.has_device_memory_total_bytes(),
               absl::StrCat(FormatBytes(usage.device_memory_used_bytes()), " of ",
                            FormatBytes(usage.device_memory_total_bytes()))),
@@ -260,7 +266,8 @@ std::string StatsJson(const ClusterReport& report, bool one_line) {
   const Json json = {
       {"time", absl::FormatTime(absl::RFC3339_sec, report.time, absl::UTCTimeZone())},
       {"shards", std::move(shards)}};
-  return json.dump(one_line ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(one_line ? -1 : 2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) +
+         "\n";
 }
 
 }  // namespace ps

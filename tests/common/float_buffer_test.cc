@@ -69,8 +69,10 @@ TEST_CASE("what is not the shared buffer is not mapped") {
   place.set_process(0);
   CHECK(absl::IsNotFound(FloatBuffer::Map(place, 1024).status()));
   place = buffer->place();
-  place.set_name("another");
-  CHECK(absl::IsNotFound(FloatBuffer::Map(place, 1024).status()));
+  for (const std::string name : {"another", "ps-\n[error] forged!"}) {
+    place.set_name(name);
+    CHECK(FloatBuffer::Map(place, 1024).status().message() == "no name of a shared buffer");
+  }
   place = buffer->place();
   place.set_file(1 << 20);
   CHECK(absl::IsNotFound(FloatBuffer::Map(place, 1024).status()));

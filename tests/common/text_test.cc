@@ -29,6 +29,29 @@ TEST_CASE("Seconds are rounded to what matters at their size") {
   CHECK(FormatSeconds(7384.4) == "2h3m4s");
 }
 
+TEST_CASE("Text from outside cannot end a line or steer a terminal") {
+  CHECK(Printable("worker 1: \"no\" data at C:\\x") == "worker 1: \"no\" data at C:\\x");
+  CHECK(Printable("done\n12:00:00 error forged\r\t") == "done\\n12:00:00 error forged\\r\\t");
+  CHECK(Printable("\x1b[2J\x7f") == "\\x1b[2J\\x7f");
+  CHECK(Printable("\xc2\x9b"
+                  "2J") == "\\xc2\\x9b2J");  // the same in one character
+  CHECK(Printable(absl::string_view("a\0b", 3)) == "a\\x00b");
+}
+
+TEST_CASE("Printable text stays as it is, however often it is passed on") {
+  const std::string once = Printable("a\nb\\n\x1b");
+  CHECK(Printable(once) == once);
+}
+
+TEST_CASE("Long text from outside is cut, and no escape in the middle") {
+  CHECK(Printable("12345", 5) == "12345");
+  CHECK(Printable("123456", 5) == "12345...");
+  CHECK(Printable("123\x1b"
+                  "56",
+                  5) == "123...");
+  CHECK(Printable(std::string(1'000'000, '\n')).size() == 1003);
+}
+
 TEST_CASE("A table aligns its columns, cells of several lines included") {
   Table table({"name", ">size", "holds"});
   table.AddRow({"a", "1", "x,\ny"});

@@ -5,17 +5,23 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_split.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "spdlog/sinks/ostream_sink.h"
+#include "spdlog/spdlog.h"
 #include "tests/testing/cluster.h"
-#include "tests/testing/scratch_folder.h"
 #include "tests/testing/raw_worker.h"
+#include "tests/testing/scratch_folder.h"
 
 namespace ps {
 namespace {
@@ -127,6 +133,71 @@ TEST_CASE("bytes that are no message are refused") {
   CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK_THAT(status.error_message(), Contains("malformed chunk message"));
   RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("a unary request that is no message is refused, and changes nothing") {
+  TestCluster cluster(AsyncConfig());
+  const std::vector<float> before = cluster.Parameters();
+  const std::string method =
+      GENERATE("ParameterServer/Join", "ParameterServer/Leave", "ParameterServer/Report",
+               "ParameterServer/Pull", "Admin/GetStats", "Admin/Shutdown");
+  const std::string bytes = GENERATE("\xff", "\x0a\x7f", "\x0f");  // cut, too long, no wire type
+  CAPTURE(method, bytes);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(
+      grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
+  const grpc::Slice garbage(bytes);
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/ps." + method, grpc::ByteBuffer(&garbage, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  REQUIRE(queue.Next(&tag, &ok));
+  CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(status.error_message(), Contains("malformed ") && Contains("Request"));
+  RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("what a worker says cannot forge lines in the shard's log, nor fill it") {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "ps", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  const absl::Cleanup restore = [&] { spdlog::set_default_logger(before); };
+  {
+    TestCluster cluster(MustParse(kSmallConfig));
+    const auto stub = ParameterServer::NewStub(
+        grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
+    JoinRequest join;  // with another config, which is long and whose strings end lines
+    join.set_incarnation(4711);
+    for (int i = 0; i < 2000; ++i) join.mutable_config()->add_shard()->set_address("a\n\x1b[2Jb");
+    JoinResponse joined;
+    const auto call = [&](const auto& method, const auto& request, auto* response) {
+      grpc::ClientContext context;
+      return (stub.get()->*method)(&context, request, response);
+    };
+    const grpc::Status refused = call(&ParameterServer::Stub::Join, join, &joined);
+    CHECK(refused.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+    CHECK(refused.error_message().size() < 2500);
+
+    join.clear_config();
+    join.set_config_fingerprint(cluster.config().fingerprint());
+    join.set_plan_fingerprint(cluster.config().plan().fingerprint());
+    REQUIRE(call(&ParameterServer::Stub::Join, join, &joined).ok());
+    LeaveRequest leave;
+    leave.set_incarnation(4711);
+    leave.set_error("done\n[12:00:00.000] [ps] [error] forged \x1b[2J" + std::string(100'000, 'x'));
+    LeaveResponse left;
+    REQUIRE(call(&ParameterServer::Stub::Leave, leave, &left).ok());
+  }
+  CHECK_THAT(log.str(), Contains("worker 0 left: done\\n[12:00:00.000]"));
+  CHECK_THAT(log.str(), !Contains("\x1b"));
+  for (const absl::string_view line : absl::StrSplit(log.str(), '\n')) CHECK(line.size() < 2500);
+  CHECK(absl::c_count(log.str(), '\n') == 3);  // refused, joined, left
 }
 
 TEST_CASE("a rank already taken is refused while its worker goes on") {

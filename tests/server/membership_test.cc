@@ -123,6 +123,16 @@ TEST_CASE_METHOD(Fixture, "only the holder of a rank opens streams and leaves") 
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LEFT);
 }
 
+TEST_CASE_METHOD(Fixture, "the streams of an incarnation are bounded") {
+  REQUIRE(membership.Join(0, 7, "a").ok());
+  for (int i = 0; i < Membership::kMaxStreams; ++i) REQUIRE(membership.StreamOpened(0, 7).ok());
+  const absl::Status refused = membership.StreamOpened(0, 7).status();
+  CHECK(absl::IsResourceExhausted(refused));
+  CHECK(refused.message() == "worker 0 has 64 Exchange streams open, the most");
+  CHECK_FALSE(membership.StreamClosed(0, 7));
+  CHECK(membership.StreamOpened(0, 7).ok());
+}
+
 TEST_CASE_METHOD(Fixture, "a worker is lost when its last stream ends before it left") {
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   const auto session = Open(0, kFirst);

@@ -183,6 +183,27 @@ TEST_CASE("A shard that has given the run up is shown as failed, with the reason
   CHECK(absl::StrContains(text, "shard 0 has given the run up: worker 1 is lost\n"));
 }
 
+TEST_CASE("What shards and workers say of themselves cannot forge lines or steer the terminal") {
+  const std::string evil = "x\n\x1b[2J\xc2\x9b";
+  ClusterReport report = HalfReport();
+  WorkerStats* const worker = report.shards[0].stats->mutable_worker(0);
+  worker->set_address(evil);
+  worker->mutable_usage()->set_device(std::string(10'000, 'x'));
+  worker->mutable_usage()->set_pci_bus_id(evil);
+  report.shards[0].stats->set_failure(evil);
+  report.shards[1].stats = absl::UnavailableError(evil);
+  for (const std::string& text : {StatsText(report, nullptr), StatsJson(report)}) {
+    CHECK_FALSE(absl::StrContains(text, "\x1b"));
+    CHECK_FALSE(absl::StrContains(text, "\xc2"));
+  }
+  const std::string text = StatsText(report, nullptr);
+  CHECK_FALSE(absl::StrContains(text, "x\n"));
+  CHECK_FALSE(absl::StrContains(text, std::string(101, 'x')));
+  const std::string escaped = "x\\n\\x1b[2J\\xc2\\x9b";
+  CHECK(absl::StrContains(text, "shard 0 has given the run up: " + escaped + "\n"));
+  CHECK(absl::StrContains(text, ") is unreachable: " + escaped + "\n"));
+}
+
 TEST_CASE("When no shard answers there is only the table that says so") {
   ClusterReport report = HalfReport();
   report.shards.erase(report.shards.begin());
