@@ -24,6 +24,7 @@
 #include "common/encoded_slice.h"
 #include "common/encoding.h"
 #include "common/incarnation.h"
+#include "common/pending_count.h"
 #include "common/pull.h"
 #include "common/same_host.h"
 #include "common/status_conversion.h"
@@ -63,6 +64,11 @@ std::vector<std::string> AddressesOf(const Config& config, const std::vector<std
   return addresses;
 }
 
+const Clock& ClockOf(const Exchange::Options& options) {
+  static const RealClock system;
+  return options.clock == nullptr ? system : *options.clock;
+}
+
 // Null where they are not.
 const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
   const bool shared = buffers != nullptr && !buffers->gradients.place().name().empty() &&
@@ -72,36 +78,37 @@ const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
 
 }  // namespace
 
+void LogStall(const Stall& stall) {
+  if (!stall.is_news) return;
+  const std::string lasted = absl::FormatDuration(absl::Trunc(stall.lasted, absl::Seconds(1)));
+  if (stall.missing.empty()) {
+    spdlog::info("iteration {} goes on after {}", stall.iteration, lasted);
+  } else {
+    spdlog::warn("iteration {} has waited {}: {}", stall.iteration, lasted, stall.missing);
+  }
+}
+
 // Counts the gradient slices that gRPC has not given back. Shared with the slices, which
 // may outlive their stream for a moment. Thread-safe.
 class Exchange::Borrow : public std::enable_shared_from_this<Borrow> {
  public:
   grpc::Slice Lend(absl::Span<const float> memory) {
-    {
-      absl::MutexLock lock(&mutex_);
-      ++lent_;
-    }
+    lent_.Add();
     return grpc::Slice(const_cast<float*>(memory.data()), memory.size() * sizeof(float), &GiveBack,
                        new std::shared_ptr<Borrow>(shared_from_this()));
   }
 
-  // Whether everything was given back before `deadline`.
-  bool AwaitAll(absl::Time deadline) {
-    absl::MutexLock lock(&mutex_);
-    const auto all_back = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lent_ == 0; };
-    return mutex_.AwaitWithDeadline(absl::Condition(&all_back), deadline);
-  }
+  // Whether everything was given back before `timeout` had passed.
+  bool AwaitAll(absl::Duration timeout) { return lent_.AwaitZeroFor(timeout); }
 
  private:
   static void GiveBack(void* lender) {
     const std::unique_ptr<std::shared_ptr<Borrow>> borrow(
         static_cast<std::shared_ptr<Borrow>*>(lender));
-    absl::MutexLock lock(&(*borrow)->mutex_);
-    --(*borrow)->lent_;
+    (*borrow)->lent_.Remove();
   }
 
-  absl::Mutex mutex_;
-  int64_t lent_ ABSL_GUARDED_BY(mutex_) = 0;
+  PendingCount lent_;
 };
 
 // The context of a blocking call on a control connection: has a deadline, and is
@@ -199,8 +206,10 @@ bool Exchange::IsSequential() const {
 Exchange::Exchange(const Options& options)
     : config_(*options.config),
       rank_(options.rank),
+      clock_(ClockOf(options)),
       stop_(options.stop),
       written_(options.written),
+      stalled_(options.stalled),
       shared_buffers_(IfShared(options.buffers)),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
@@ -217,14 +226,24 @@ Exchange::Exchange(const Options& options)
         ParameterServer::NewStub(CreateChannel(link->address, config_.proto().limits()));
     links_.push_back(std::move(link));
   }
+  watcher_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
 }
 
 Exchange::~Exchange() {
+  watcher_ = {};  // it names the links
   if (!left_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
   links_.clear();  // ends streams and connections, and with them what gRPC still holds
-  if (!borrow_->AwaitAll(absl::Now() + kControlTimeout)) {
+  if (!borrow_->AwaitAll(kControlTimeout)) {
     spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
                   absl::FormatDuration(kControlTimeout));
+  }
+}
+
+void Exchange::Watch(const std::stop_token& stop) {
+  while (clock_.SleepUntil(clock_.Now() + round_.watch_period(), stop)) {
+    if (const std::optional<Stall> stall = round_.CheckProgress(clock_.Now()); stall.has_value()) {
+      stalled_(*stall);
+    }
   }
 }
 
@@ -394,7 +413,7 @@ absl::Status Exchange::AwaitAll() {
 
 absl::Status Exchange::AwaitBorrowed() {
   // Every chunk was answered, so gRPC gives its memory back at once.
-  if (borrow_->AwaitAll(absl::Now() + round_.limit())) return absl::OkStatus();
+  if (borrow_->AwaitAll(round_.limit())) return absl::OkStatus();
   return absl::InternalError("gRPC has not given back gradients that were answered");
 }
 

@@ -6,12 +6,14 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "common/config.h"
 #include "common/float_buffer.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -20,6 +22,9 @@
 #include "worker/shard_stream.h"
 
 namespace ps {
+
+// A line in the log for a stall that is news: who is waited for, or that the wait goes on.
+void LogStall(const Stall& stall);
 
 // A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers
 // are laid out as Model says. Used by one thread but for what says otherwise.
@@ -36,6 +41,7 @@ class Exchange final : private ShardStream::Handler {
   struct Options {
     const Config* config = nullptr;  // must outlive the exchange
     int rank = 0;
+    const Clock* clock = nullptr;  // null: the system's; must outlive the exchange
     // Of the shards, where they are not the config's (tests: ports of 0).
     std::vector<std::string> addresses = {};
     // The only ones that PushPull, or Begin, will be given, where the caller knows them. Where they
@@ -46,6 +52,9 @@ class Exchange final : private ShardStream::Handler {
     // Hears which floats of the parameters Pull, or the exchange, has just written. From several
     // threads; before whoever waits for them goes on.
     std::function<void(int64_t begin, int64_t count)> written = [](int64_t, int64_t) {};
+    // Hears of waits for the shards in which nothing moves (see ExchangeRound::CheckProgress). From
+    // a thread of the exchange's own; must not call it.
+    std::function<void(const Stall&)> stalled = LogStall;
     // Makes whatever blocks, and what is called later, return CANCELLED soon.
     std::stop_token stop = {};
   };
@@ -83,7 +92,7 @@ class Exchange final : private ShardStream::Handler {
   // an error, once Leave has returned).
   //
   // Errors, all final for this exchange: naming the shard whose stream ended, with its
-  // reason; DEADLINE_EXCEEDED naming one that has not answered for longer than
+  // reason; DEADLINE_EXCEEDED naming those that have not answered for longer than
   // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding
   // does not hold.
   absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
@@ -126,6 +135,8 @@ class Exchange final : private ShardStream::Handler {
   // Offers the shared buffers, if there are any, to a shard of this host.
   void OfferBuffers(int shard, JoinRequest* request) const;
   void OpenStreams();
+  // Watches over the waits until `stop`.
+  void Watch(const std::stop_token& stop);
   void PushChunks(absl::Span<const uint32_t> chunks);
   bool IsSequential() const;
   // Waits for the return of the borrowed gradients. REQUIRES: every push has been answered.
@@ -148,8 +159,10 @@ class Exchange final : private ShardStream::Handler {
   // Constant after Connect.
   const Config& config_;
   const int rank_;
+  const Clock& clock_;
   const std::stop_token stop_;
   const std::function<void(int64_t begin, int64_t count)> written_;
+  const std::function<void(const Stall&)> stalled_;
   const Buffers* const shared_buffers_;  // null where they are not shared
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
@@ -171,8 +184,9 @@ class Exchange final : private ShardStream::Handler {
   const std::shared_ptr<Borrow> borrow_;
   ExchangeRound round_;
 
-  // Last: it must go before what it uses.
+  // Last: they must go before what they use.
   const std::stop_callback<std::function<void()>> on_stop_;  // ends a PushPull
+  std::jthread watcher_;
 };
 
 }  // namespace ps

@@ -24,6 +24,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
   // Generic, because the messages are encoded and decoded by chunk_codec.h.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
+  running_.Add();
   StartRead(&read_);
   AddHold();  // writes start from outside of reactions: Wake
   StartCall();
@@ -35,9 +36,9 @@ ShardStream::~ShardStream() {
     if (!stopped_) context_.TryCancel();
     StopWriting();
   }
-  if (done_.WaitForNotificationWithTimeout(kCloseTimeout)) return;
+  if (running_.AwaitZeroFor(kCloseTimeout)) return;
   context_.TryCancel();  // the shard does not end a closed stream
-  done_.WaitForNotification();
+  running_.AwaitZero();
 }
 
 void ShardStream::Wake() {
@@ -102,7 +103,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
     if (!rejected_.ok()) outcome = rejected_;
   }
   handler_->StreamEnded(options_.shard, outcome);
-  done_.Notify();
+  running_.Remove();
 }
 
 }  // namespace ps
