@@ -13,6 +13,7 @@
 #include "common/config.h"
 #include "common/log.h"
 #include "common/process_setup.h"
+#include "common/text.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "spdlog/spdlog.h"
@@ -53,6 +54,10 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
   const ps::ShardStats stats = (*server)->shard().Stats();
   (*server)->Shutdown();
   spdlog::info("{}", ps::Summary(stats));
+  if (stats.skipped_pushes() > 0) {
+    spdlog::warn("{} pushes were skipped: gradients of workers were not finite",
+                 ps::FormatCount(stats.skipped_pushes()));
+  }
   return stats.failure().empty() ? 0 : 1;
 }
 

@@ -1,8 +1,9 @@
 // launch: a whole run on this machine.
-//   1. Check the config, its data, and that the results can be written.
+//   1. Check the config, its data, and that the results can be written, each to a file of its own.
 //   2. Give shards with port 0 a free port.
 //   3. Start the shards and the workers and see them through (supervisor.h).
-//   4. With the workers done, or one failed: psctl stats, psctl save, as asked for.
+//   4. With the workers done, one failed, or all ended by a signal: psctl stats, psctl save, as
+//      asked for.
 //   5. End the shards.
 
 #include <sys/ioctl.h>
@@ -12,7 +13,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -35,8 +38,10 @@ constexpr char kUsage[] =
     "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
     "ends the shards. All output, behind the name of the process, goes to standard output.\n"
     "When a process fails, the others are ended; none outlives this one. --save and --stats get\n"
-    "what the shards have also where a worker failed or the accuracy was too low. A shard whose\n"
-    "address has port 0 gets a free one; until it listens, another program may take it.\n\n"
+    "what the shards have also where a worker failed or the accuracy was too low, and, within\n"
+    "limits.shutdown_seconds, where SIGINT, SIGTERM or SIGHUP ends the run; a second signal ends\n"
+    "it at once. A shard whose address has port 0 gets a free one; until it listens, another\n"
+    "program may take it.\n\n"
     "Exit code: 0 all went well; 2 wrong usage or config; otherwise that of the process that\n"
     "failed first, 128 + n if signal n killed it; 128 + n after signal n to launch itself; 1\n"
     "where there is no other.";
@@ -65,6 +70,35 @@ int TerminalColumns() {
   winsize size = {};
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
+}
+
+// Where what is written to `path` ends up: without links, also where nothing is there yet.
+std::filesystem::path Destination(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::absolute(path, error);
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(place, error); ++i) {
+    place = place.parent_path() / std::filesystem::read_symlink(place, error);
+  }
+  const std::filesystem::path canonical = std::filesystem::weakly_canonical(place, error);
+  return error ? place : canonical;
+}
+
+// One result would replace the other.
+absl::Status CheckDistinct(const Options& options) {
+  std::map<std::filesystem::path, std::string> users;  // by destination: "--save=a"
+  for (const auto& [flag, path] :
+       {std::pair("--save=", options.save), std::pair("--stats=", options.stats),
+        std::pair("--summary=", options.summary), std::pair("--trace=", options.trace)}) {
+    if (path.empty()) continue;
+    const std::string user = absl::StrCat(flag, path);
+    const auto [other, is_first] = users.emplace(Destination(path), user);
+    if (!is_first) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(other->second, " and ", user, " are the same file; give each its own"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckData(const ps::Config& config) {
@@ -110,14 +144,18 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
   run.stages.push_back(std::move(workers));
   if (!options.stats.empty()) {
     run.stages.push_back(
-        {.processes = {{"stats", command(options.psctl, {"stats", "--format=json",
-                                                         absl::StrCat("--out=", options.stats)})}},
+        {.processes = {{.label = "stats",
+                        .command = command(options.psctl, {"stats", "--format=json",
+                                                           absl::StrCat("--out=", options.stats)}),
+                        .result = absl::StrCat("the statistics are in ", options.stats)}},
          .after_failure = true});
   }
   if (!options.save.empty()) {
     run.stages.push_back(
-        {.processes = {{"save",
-                        command(options.psctl, {"save", absl::StrCat("--out=", options.save)})}},
+        {.processes = {{.label = "save",
+                        .command =
+                            command(options.psctl, {"save", absl::StrCat("--out=", options.save)}),
+                        .result = absl::StrCat("the model is in ", options.save)}},
          .after_failure = true});
   }
   return run;
@@ -126,6 +164,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
 int Launch(Options options) {
   absl::StatusOr<ps::Config> config = ps::Config::Load(options.config, options.overrides);
   absl::Status status = config.status();
+  if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckData(*config);
   if (!status.ok()) {
     std::cerr << status.message() << "\n";

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/command_line.h"
 #include "common/config.h"
 #include "common/log.h"
@@ -34,10 +34,10 @@ constexpr char kUsage[] =
 
 constexpr char kClearTerminal[] = "\033[H\033[2J";
 
-ClusterReport Ask(const Config& config, absl::Duration timeout) {
+ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clock) {
   ClusterReport report;
   std::vector<absl::StatusOr<ShardStats>> results = GetStats(config, timeout);
-  report.time = absl::Now();
+  report.time = clock.Now();
   for (size_t shard = 0; shard < results.size(); ++shard) {
     report.shards.push_back({config.address(shard), std::move(results[shard])});
   }
@@ -56,9 +56,10 @@ int Watch(const Config& config, absl::Duration timeout, absl::Duration period, b
 
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   const timespec wait = absl::ToTimespec(period);
+  const RealClock clock;  // the same for all reports: rates come from the time between two
   std::optional<ClusterReport> earlier;
   while (true) {
-    ClusterReport report = Ask(config, timeout);
+    ClusterReport report = Ask(config, timeout, clock);
     if (json) {
       std::cout << StatsJson(report, /*one_line=*/true) << std::flush;
     } else {
@@ -117,7 +118,7 @@ int StatsVerb(int argc, const char* const* argv) {
   if (watch) {
     return Watch(*config, absl::Seconds(*timeout), absl::Seconds(*watch), format == "json");
   }
-  const ClusterReport report = Ask(*config, absl::Seconds(*timeout));
+  const ClusterReport report = Ask(*config, absl::Seconds(*timeout), RealClock());
   const std::string text = format == "json" ? StatsJson(report) : StatsText(report);
   if (out.empty()) {
     std::cout << text;

@@ -7,7 +7,8 @@
 //   4. Reap() takes note of each child that has ended. A failure begins the end, a moment
 //      later, in which its cause may still come to light: see kSettling.
 //   5. When a stage is done, the next one starts; after the last, the end begins. After a failure
-//      in a stage EndStage() ends the rest of it first, and most stages are passed over.
+//      in a stage, or a signal, EndStage() ends the rest of it first, and stages that are not
+//      `after_failure` are passed over.
 //   6. BeginEnd() signals all that still run and sets a deadline, after which those that
 //      are left get SIGKILL.
 //   7. The last child reaped, Supervise() returns the exit code.
@@ -24,7 +25,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "tools/child_process.h"
 
 namespace ps {
@@ -44,37 +45,46 @@ class Supervisor {
   int Run();
 
  private:
+  enum class Kind { kService, kStage, kAfterFailure };
+
   struct Child {
     std::string label;
-    bool service;
+    Kind kind;
+    std::string result;
     ChildProcess process;
     int source;           // in output_
     bool running = true;  // not reaped
   };
 
-  void Start(const ProcessSpec& spec, bool service);
+  void Start(const ProcessSpec& spec, Kind kind);
   bool Settling() const { return settled_ != absl::InfiniteFuture(); }
   bool AnyRunning(bool services_too) const;
   void StartNextStage();
+  bool HasStageAfterFailure() const;
+  void Interrupt(int signal);
   void Wait();
   void ReadSignals();
   bool ReadOutput(Child* child);
   void Reap(Child* child);
   void Ended(const Child& child, const siginfo_t& info);
   void Settle();
-  void EndStage();
+  void EndStage(int signal);
   void BeginEnd(int signal);
   void KillRest();
   void Say(const std::string& message);
 
   const SupervisedRun& run_;
   LabelledOutput* const output_;
+  const RealClock clock_;
   const int own_source_;
   int signals_ = -1;
   std::vector<Child> children_;
   size_t next_stage_ = 0;
   int exit_code_ = 0;
   bool failed_ = false;  // or interrupted: exit_code_ is final
+  int interrupt_ = 0;    // the signal; 0: none has come
+  // After a signal: of all stages that are still to come.
+  absl::Time stages_deadline_ = absl::InfiniteFuture();
   std::string failure_;  // while it settles: what is to be said of it
   bool services_failed_ = false;
   absl::Time settled_ = absl::InfiniteFuture();
@@ -94,7 +104,7 @@ Supervisor::Supervisor(const SupervisedRun& run, LabelledOutput* output)
 }
 
 int Supervisor::Run() {
-  for (const ProcessSpec& spec : run_.services) Start(spec, /*service=*/true);
+  for (const ProcessSpec& spec : run_.services) Start(spec, Kind::kService);
   while (true) {
     while (!Settling() && !ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
     if (!AnyRunning(/*services_too=*/true)) return exit_code_;
@@ -105,16 +115,16 @@ int Supervisor::Run() {
       ReadOutput(&child);
       Reap(&child);
     }
-    if (absl::Now() >= settled_ || !AnyRunning(/*services_too=*/true)) Settle();
-    if (absl::Now() >= deadline_) KillRest();
+    if (clock_.Now() >= settled_ || !AnyRunning(/*services_too=*/true)) Settle();
+    if (clock_.Now() >= deadline_) KillRest();
   }
 }
 
-void Supervisor::Start(const ProcessSpec& spec, bool service) {
+void Supervisor::Start(const ProcessSpec& spec, Kind kind) {
   if (ending_) return;
   const absl::StatusOr<ChildProcess> process = StartChild(spec.command, spec.terminal_columns);
   if (process.ok()) {
-    children_.push_back({spec.label, service, *process, output_->AddSource(spec.label)});
+    children_.push_back({spec.label, kind, spec.result, *process, output_->AddSource(spec.label)});
     return;
   }
   Say(absl::StrCat(spec.label, ": ", process.status().message()));
@@ -125,19 +135,33 @@ void Supervisor::Start(const ProcessSpec& spec, bool service) {
 
 bool Supervisor::AnyRunning(bool services_too) const {
   return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
-    return child.running && (services_too || !child.service);
+    return child.running && (services_too || child.kind != Kind::kService);
   });
 }
 
 void Supervisor::StartNextStage() {
   if (next_stage_ == run_.stages.size()) {
-    BeginEnd(SIGTERM);
+    BeginEnd(interrupt_ == 0 ? SIGTERM : interrupt_);
     return;
   }
-  deadline_ = absl::InfiniteFuture();  // of what is left of the stage before
   const Stage& stage = run_.stages[next_stage_++];
   if (failed_ && !stage.after_failure) return;
-  for (const ProcessSpec& spec : stage.processes) Start(spec, /*service=*/false);
+  if (interrupt_ != 0 && stages_deadline_ == absl::InfiniteFuture()) {
+    stages_deadline_ = clock_.Now() + run_.grace;
+  }
+  deadline_ = stages_deadline_;  // no longer that of what was left of the stage before
+  for (const ProcessSpec& spec : stage.processes) {
+    if (clock_.Now() < deadline_) {
+      Start(spec, stage.after_failure ? Kind::kAfterFailure : Kind::kStage);
+    } else {
+      Say(absl::StrCat("there is no time left for ", spec.label));
+    }
+  }
+}
+
+bool Supervisor::HasStageAfterFailure() const {
+  return std::any_of(run_.stages.begin() + next_stage_, run_.stages.end(),
+                     [](const Stage& stage) { return stage.after_failure; });
 }
 
 void Supervisor::Wait() {
@@ -147,7 +171,7 @@ void Supervisor::Wait() {
   }
   int timeout = -1;
   if (const absl::Time next = std::min(settled_, deadline_); next != absl::InfiniteFuture()) {
-    const absl::Duration left = absl::Ceil(next - absl::Now(), absl::Milliseconds(1));
+    const absl::Duration left = absl::Ceil(next - clock_.Now(), absl::Milliseconds(1));
     timeout = std::max<int>(0, absl::ToInt64Milliseconds(left));
   }
   // An interruption or error here only means an early look around.
@@ -159,7 +183,8 @@ void Supervisor::ReadSignals() {
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;  // Reap() looks at every child anyway
-    if (failed_ && ending_) {
+    if (interrupt_ != 0 || (failed_ && ending_)) {
+      BeginEnd(signal);
       KillRest();
       continue;
     }
@@ -167,7 +192,22 @@ void Supervisor::ReadSignals() {
     Say(absl::StrCat("ending the run on SIG", sigabbrev_np(signal)));
     if (!failed_) exit_code_ = kSignalExit + signal;
     failed_ = true;
-    BeginEnd(signal == SIGHUP ? SIGTERM : signal);
+    Interrupt(signal == SIGHUP ? SIGTERM : signal);
+  }
+}
+
+// Without anything to do after a failure all end at once; otherwise the services are needed for it.
+void Supervisor::Interrupt(int signal) {
+  interrupt_ = signal;
+  const bool in_after_failure = std::any_of(
+      children_.begin(), children_.end(),
+      [](const Child& child) { return child.running && child.kind == Kind::kAfterFailure; });
+  if (services_failed_ || !(in_after_failure || HasStageAfterFailure())) {
+    BeginEnd(signal);
+  } else if (in_after_failure) {
+    deadline_ = stages_deadline_ = clock_.Now() + run_.grace;
+  } else {
+    EndStage(signal);
   }
 }
 
@@ -202,22 +242,30 @@ void Supervisor::Reap(Child* child) {
 
 void Supervisor::Ended(const Child& child, const siginfo_t& info) {
   const bool exited = info.si_code == CLD_EXITED;
-  const bool too_early = child.service && !ending_;
+  const bool too_early = child.kind == Kind::kService && !ending_;
   if (too_early) services_failed_ = true;
-  if (failed_ && (!Settling() || exited)) return;
-  if (exited && info.si_status == 0 && !too_early) return;
-  failed_ = true;
-  if (!exited) {
-    exit_code_ = kSignalExit + info.si_status;
-    failure_ = absl::StrCat(child.label, " was killed by SIG", sigabbrev_np(info.si_status));
-  } else if (info.si_status != 0) {
-    exit_code_ = info.si_status;
-    failure_ = absl::StrCat(child.label, " failed with exit code ", info.si_status);
-  } else {
-    exit_code_ = 1;
-    failure_ = absl::StrCat(child.label, " ended before the workers were done");
+  if (exited && info.si_status == 0 && !too_early) {
+    // Whoever ended the run wants to know what is left of it.
+    if (failed_ && child.kind == Kind::kAfterFailure) Say(child.result);
+    return;
   }
-  settled_ = exited ? absl::Now() + kSettling : absl::InfinitePast();
+  std::string failure = absl::StrCat(child.label, " ended before the workers were done");
+  int exit_code = 1;
+  if (!exited) {
+    exit_code = kSignalExit + info.si_status;
+    failure = absl::StrCat(child.label, " was killed by SIG", sigabbrev_np(info.si_status));
+  } else if (info.si_status != 0) {
+    exit_code = info.si_status;
+    failure = absl::StrCat(child.label, " failed with exit code ", info.si_status);
+  }
+  if (failed_ && (!Settling() || exited)) {
+    if (child.kind == Kind::kAfterFailure) Say(failure);
+    return;
+  }
+  failed_ = true;
+  exit_code_ = exit_code;
+  failure_ = failure;
+  settled_ = exited ? clock_.Now() + kSettling : absl::InfinitePast();
 }
 
 void Supervisor::Settle() {
@@ -228,21 +276,21 @@ void Supervisor::Settle() {
   if (services_failed_) {
     BeginEnd(SIGTERM);
   } else {
-    EndStage();
+    EndStage(SIGTERM);
   }
 }
 
-void Supervisor::EndStage() {
-  deadline_ = absl::Now() + run_.grace;
+void Supervisor::EndStage(int signal) {
+  deadline_ = clock_.Now() + run_.grace;
   for (const Child& child : children_) {
-    if (child.running && !child.service) kill(-child.process.pid, SIGTERM);
+    if (child.running && child.kind != Kind::kService) kill(-child.process.pid, signal);
   }
 }
 
 void Supervisor::BeginEnd(int signal) {
   if (ending_) return;
   ending_ = true;
-  deadline_ = absl::Now() + run_.grace;
+  deadline_ = clock_.Now() + run_.grace;
   for (const Child& child : children_) {
     if (child.running) kill(-child.process.pid, signal);
   }
@@ -251,7 +299,7 @@ void Supervisor::BeginEnd(int signal) {
 void Supervisor::KillRest() {
   deadline_ = absl::InfiniteFuture();
   for (const Child& child : children_) {
-    if (!child.running || (child.service && !ending_)) continue;
+    if (!child.running || (child.kind == Kind::kService && !ending_)) continue;
     Say(absl::StrCat("killing ", child.label, ", which did not end"));
     kill(-child.process.pid, SIGKILL);
   }

@@ -13,12 +13,15 @@ struct ProcessSpec {
   std::string label;                 // "worker 3"
   std::vector<std::string> command;  // the program and its arguments
   int terminal_columns = 0;          // above 0: it writes to a terminal of that width
+  // In a stage after a failure: what is said when it has succeeded, as "the model is in FILE".
+  std::string result = {};
 };
 
 // Processes that run at once; over when all have ended with exit code 0.
 struct Stage {
   std::vector<ProcessSpec> processes;
-  bool after_failure = false;  // run it also where a process of an earlier stage failed
+  bool after_failure = false;  // run it also where a process of an earlier stage failed, or a
+                               // signal ended the run
 };
 
 // What to run: the stages one after the other. A service runs until all stages are done and then
@@ -26,15 +29,17 @@ struct Stage {
 struct SupervisedRun {
   std::vector<ProcessSpec> services;
   std::vector<Stage> stages;
-  // From SIGTERM, or the forwarded signal, to SIGKILL.
+  // From SIGTERM, or the forwarded signal, to SIGKILL; and what all stages have together that
+  // follow a signal to this process.
   absl::Duration grace;
 };
 
 // Runs it to the end, with all output and its own messages on `output`. When a process of a
 // stage fails, the others of the stage are ended, and only stages `after_failure` follow; when a
 // service ends before its time, all are ended. SIGINT, SIGTERM and
-// SIGHUP of this process are passed on and end the run; a second one ends it with
-// SIGKILL. When it returns, every process has ended and is reaped; when this process is
+// SIGHUP of this process are passed on and end the run: at once where no stage `after_failure` is
+// left, otherwise first the stage under way, then, after those, the services. A second one ends it
+// with SIGKILL. When it returns, every process has ended and is reaped; when this process is
 // killed, the kernel kills them.
 //
 // Returns 0 when all went well; otherwise the exit code of the process that failed

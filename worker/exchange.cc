@@ -25,6 +25,7 @@
 #include "common/encoded_slice.h"
 #include "common/encoding.h"
 #include "common/incarnation.h"
+#include "common/pending_count.h"
 #include "common/pull.h"
 #include "common/same_host.h"
 #include "common/status_conversion.h"
@@ -68,6 +69,11 @@ std::vector<std::string> AddressesOf(const Config& config, const std::vector<std
   return addresses;
 }
 
+const Clock& ClockOf(const Exchange::Options& options) {
+  static const RealClock system;
+  return options.clock == nullptr ? system : *options.clock;
+}
+
 // Null where they are not.
 const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
   const bool shared = buffers != nullptr && !buffers->gradients.place().name().empty() &&
@@ -77,36 +83,37 @@ const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
 
 }  // namespace
 
+void LogStall(const Stall& stall) {
+  if (!stall.is_news) return;
+  const std::string lasted = absl::FormatDuration(absl::Trunc(stall.lasted, absl::Seconds(1)));
+  if (stall.missing.empty()) {
+    spdlog::info("iteration {} goes on after {}", stall.iteration, lasted);
+  } else {
+    spdlog::warn("iteration {} has waited {}: {}", stall.iteration, lasted, stall.missing);
+  }
+}
+
 // Counts the gradient slices that gRPC has not given back. Shared with the slices, which
 // may outlive their stream for a moment. Thread-safe.
 class Exchange::Borrow : public std::enable_shared_from_this<Borrow> {
  public:
   grpc::Slice Lend(absl::Span<const float> memory) {
-    {
-      absl::MutexLock lock(&mutex_);
-      ++lent_;
-    }
+    lent_.Add();
     return grpc::Slice(const_cast<float*>(memory.data()), memory.size() * sizeof(float), &GiveBack,
                        new std::shared_ptr<Borrow>(shared_from_this()));
   }
 
-  // Whether everything was given back before `deadline`.
-  bool AwaitAll(absl::Time deadline) {
-    absl::MutexLock lock(&mutex_);
-    const auto all_back = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return lent_ == 0; };
-    return mutex_.AwaitWithDeadline(absl::Condition(&all_back), deadline);
-  }
+  // Whether everything was given back before `timeout` had passed.
+  bool AwaitAll(absl::Duration timeout) { return lent_.AwaitZeroFor(timeout); }
 
  private:
   static void GiveBack(void* lender) {
     const std::unique_ptr<std::shared_ptr<Borrow>> borrow(
         static_cast<std::shared_ptr<Borrow>*>(lender));
-    absl::MutexLock lock(&(*borrow)->mutex_);
-    --(*borrow)->lent_;
+    (*borrow)->lent_.Remove();
   }
 
-  absl::Mutex mutex_;
-  int64_t lent_ ABSL_GUARDED_BY(mutex_) = 0;
+  PendingCount lent_;
 };
 
 // The context of a blocking call on a control connection: has a deadline, and is
@@ -190,8 +197,10 @@ bool Exchange::IsSequential() const {
 Exchange::Exchange(const Options& options)
     : config_(*options.config),
       rank_(options.rank),
+      clock_(ClockOf(options)),
       stop_(options.stop),
       written_(options.written),
+      stalled_(options.stalled),
       shared_buffers_(IfShared(options.buffers)),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
@@ -211,6 +220,7 @@ Exchange::Exchange(const Options& options)
     links_.push_back(std::move(link));
   }
   ChooseLastChunks();
+  watcher_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
 }
 
 void Exchange::ChooseLastChunks() {
@@ -229,11 +239,20 @@ void Exchange::ChooseLastChunks() {
 }
 
 Exchange::~Exchange() {
+  watcher_ = {};  // it names the links
   if (!left_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
   links_.clear();  // ends streams and connections, and with them what gRPC still holds
-  if (!borrow_->AwaitAll(absl::Now() + kControlTimeout)) {
+  if (!borrow_->AwaitAll(kControlTimeout)) {
     spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
                   absl::FormatDuration(kControlTimeout));
+  }
+}
+
+void Exchange::Watch(const std::stop_token& stop) {
+  while (clock_.SleepUntil(clock_.Now() + round_.watch_period(), stop)) {
+    if (const std::optional<Stall> stall = round_.CheckProgress(clock_.Now()); stall.has_value()) {
+      stalled_(*stall);
+    }
   }
 }
 
@@ -269,11 +288,11 @@ absl::Status Exchange::JoinAll() {
 
 absl::Status Exchange::Join(int shard) {
   const double limit_seconds = config_.proto().limits().startup_seconds();
-  const absl::Time deadline = absl::Now() + absl::Seconds(limit_seconds);
+  const absl::Time deadline = clock_.Now() + absl::Seconds(limit_seconds);
   if (absl::Status up = AwaitUp(shard, deadline); !up.ok()) return up;
   // First the streams, so that the shard notices our end from the moment at which we hold the rank.
   OpenStreams(shard);
-  absl::Status open = links_[shard]->streams[0]->AwaitOpen(deadline - absl::Now(), stop_);
+  absl::Status open = links_[shard]->streams[0]->AwaitOpen(deadline - clock_.Now(), stop_);
   if (!open.ok()) return OfShard(shard, open);
 
   JoinRequest request;
@@ -288,16 +307,18 @@ absl::Status Exchange::Join(int shard) {
   links_[shard]->asked = true;
   JoinResponse response;
   while (true) {
-    ControlCall call(stop_, deadline);
+    ControlCall call(stop_, absl::Now() + (deadline - clock_.Now()));
     call.context.set_wait_for_ready(true);
     const grpc::Status status = links_[shard]->control->Join(&call.context, request, &response);
     if (status.ok()) break;
     // A refusal that passes by itself: see Membership::Join.
     const bool passes =
-        status.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() + kJoinPause < deadline;
+        status.error_code() == grpc::StatusCode::UNAVAILABLE && clock_.Now() + kJoinPause < deadline;
     if (!passes) return OfShard(shard, FromGrpc(status));
     spdlog::info("{}: {}; trying again", ShardName(shard), status.error_message());
-    if (absl::Status slept = Pause(kJoinPause); !slept.ok()) return OfShard(shard, slept);
+    if (!clock_.SleepUntil(clock_.Now() + kJoinPause, stop_)) {
+      return OfShard(shard, absl::CancelledError("told to stop"));
+    }
   }
   if (response.shard() != static_cast<uint32_t>(shard)) {
     return absl::FailedPreconditionError(absl::StrCat(ShardName(shard), " says that it is shard ",
@@ -318,26 +339,21 @@ absl::Status Exchange::Join(int shard) {
 }
 
 absl::Status Exchange::AwaitUp(int shard, absl::Time deadline) {
-  const absl::Time quiet = absl::Now() + kQuietWait;
+  const absl::Time quiet = clock_.Now() + kQuietWait;
   bool told = false;
-  while (!links_[shard]->channel->WaitForConnected(
-      absl::ToChronoTime(std::min(deadline, absl::Now() + kStopPeriod)))) {
+  while (!links_[shard]->channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopPeriod))) {
     if (stop_.stop_requested()) return OfShard(shard, absl::CancelledError("told to stop"));
-    if (absl::Now() >= deadline) {
+    if (clock_.Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(ShardName(shard), " was not up within ",
                                                       config_.proto().limits().startup_seconds(),
                                                       " s (limits.startup_seconds)"));
     }
-    if (!told && absl::Now() >= quiet) spdlog::info("waiting for {}", ShardName(shard));
-    told = absl::Now() >= quiet;
+    if (!told && clock_.Now() >= quiet) {
+      spdlog::info("waiting for {}", ShardName(shard));
+      told = true;
+    }
   }
   return absl::OkStatus();
-}
-
-absl::Status Exchange::Pause(absl::Duration duration) const {
-  const RealClock clock;
-  return clock.SleepUntil(clock.Now() + duration, stop_) ? absl::OkStatus()
-                                                         : absl::CancelledError("told to stop");
 }
 
 void Exchange::OfferBuffers(int shard, JoinRequest* request) const {
@@ -436,7 +452,7 @@ absl::Status Exchange::AwaitAll() {
 
 absl::Status Exchange::AwaitBorrowed() {
   // Every chunk was answered, so gRPC gives its memory back at once.
-  if (borrow_->AwaitAll(absl::Now() + round_.limit())) return absl::OkStatus();
+  if (borrow_->AwaitAll(round_.limit())) return absl::OkStatus();
   return absl::InternalError("gRPC has not given back gradients that were answered");
 }
 

@@ -7,12 +7,14 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "common/config.h"
 #include "common/float_buffer.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -21,6 +23,9 @@
 #include "worker/shard_stream.h"
 
 namespace ps {
+
+// A line in the log for a stall that is news: who is waited for, or that the wait goes on.
+void LogStall(const Stall& stall);
 
 // A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers
 // are laid out as Model says. Used by one thread but for what says otherwise.
@@ -37,6 +42,7 @@ class Exchange final : private ShardStream::Handler {
   struct Options {
     const Config* config = nullptr;  // must outlive the exchange
     int rank = 0;
+    const Clock* clock = nullptr;  // null: the system's; must outlive the exchange
     // Of the shards, where they are not the config's (tests: ports of 0).
     std::vector<std::string> addresses = {};
     // The only ones that PushPull, or Begin, will be given, where the caller knows them. Where they
@@ -47,6 +53,9 @@ class Exchange final : private ShardStream::Handler {
     // Hears which floats of the parameters Pull, or the exchange, has just written. From several
     // threads; before whoever waits for them goes on.
     std::function<void(int64_t begin, int64_t count)> written = [](int64_t, int64_t) {};
+    // Hears of waits for the shards in which nothing moves (see ExchangeRound::CheckProgress). From
+    // a thread of the exchange's own; must not call it.
+    std::function<void(const Stall&)> stalled = LogStall;
     // Makes whatever blocks, and what is called later, return CANCELLED soon.
     std::stop_token stop = {};
   };
@@ -84,7 +93,7 @@ class Exchange final : private ShardStream::Handler {
   // an error, once Leave has returned).
   //
   // Errors, all final for this exchange: naming the shard whose stream ended, with its
-  // reason; DEADLINE_EXCEEDED naming one that has not answered for longer than
+  // reason; DEADLINE_EXCEEDED naming those that have not answered for longer than
   // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding
   // does not hold.
   absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
@@ -126,12 +135,12 @@ class Exchange final : private ShardStream::Handler {
   // Waits until the shard is up, opens the streams to it and takes the rank.
   absl::Status Join(int shard);
   absl::Status AwaitUp(int shard, absl::Time deadline);
-  // Errors: CANCELLED once `stop` is requested.
-  absl::Status Pause(absl::Duration duration) const;
   // Offers the shared buffers, if there are any, to a shard of this host.
   void OfferBuffers(int shard, JoinRequest* request) const;
   void OpenStreams(int shard);
   void ChooseLastChunks();
+  // Watches over the waits until `stop`.
+  void Watch(const std::stop_token& stop);
   void PushChunks(absl::Span<const uint32_t> chunks);
   bool IsSequential() const;
   // Waits for the return of the borrowed gradients. REQUIRES: every push has been answered.
@@ -154,8 +163,10 @@ class Exchange final : private ShardStream::Handler {
   // Constant after Connect.
   const Config& config_;
   const int rank_;
+  const Clock& clock_;
   const std::stop_token stop_;
   const std::function<void(int64_t begin, int64_t count)> written_;
+  const std::function<void(const Stall&)> stalled_;
   const Buffers* const shared_buffers_;  // null where they are not shared
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
@@ -178,8 +189,9 @@ class Exchange final : private ShardStream::Handler {
   const std::shared_ptr<Borrow> borrow_;
   ExchangeRound round_;
 
-  // Last: it must go before what it uses.
+  // Last: they must go before what they use.
   const std::stop_callback<std::function<void()>> on_stop_;  // ends a PushPull
+  std::jthread watcher_;
 };
 
 }  // namespace ps

@@ -47,6 +47,7 @@ ProgressReporter::ProgressReporter(const Options& options, const Clock* clock)
     : options_(options), clock_(clock), reported_(clock->Now()), shown_(reported_) {}
 
 void ProgressReporter::Report(const IterationProgress& progress) {
+  absl::MutexLock lock(&mutex_);
   const absl::Time now = clock_->Now();
   // The system's clock may be set back.
   const double seconds = std::max(absl::ToDoubleSeconds(now - reported_), 0.0);
@@ -57,14 +58,28 @@ void ProgressReporter::Report(const IterationProgress& progress) {
   compute_seconds_ = keep * compute_seconds_ + progress.compute_seconds;
   exchange_wait_seconds_ = keep * exchange_wait_seconds_ + progress.exchange_wait_seconds;
   latest_ = progress;
+  wait_.clear();
   reported_ = now;
   pending_ = true;
 
   const bool last = progress.iteration >= options_.total_iterations;
-  if (last || now - shown_ >= (options_.terminal ? kRedrawInterval : kPlainInterval)) Show(now);
+  if (last || now - shown_ >= ShowInterval()) Show(now);
+}
+
+void ProgressReporter::ReportWait(int64_t finished, absl::Duration waited, absl::string_view what) {
+  absl::MutexLock lock(&mutex_);
+  // Under FULL the iteration that waits may have been reported already.
+  latest_.iteration = std::max(latest_.iteration, finished);
+  wait_ = absl::StrCat("waits ", ShortDuration(waited), ": ", what);
+  if (const absl::Time now = clock_->Now(); now - shown_ >= ShowInterval()) Show(now);
+}
+
+absl::Duration ProgressReporter::ShowInterval() const {
+  return options_.terminal ? kRedrawInterval : kPlainInterval;
 }
 
 void ProgressReporter::Flush() {
+  absl::MutexLock lock(&mutex_);
   if (pending_) Show(clock_->Now());
   if (line_open_) {
     std::fputc('\n', options_.output);
@@ -100,6 +115,9 @@ ProgressReporter::Figures ProgressReporter::Summary() const {
 
 std::string ProgressReporter::PlainLine() const {
   const Figures figures = Summary();
+  if (!wait_.empty()) {
+    return absl::StrFormat("epoch %s  iteration %s  %s", figures.epoch, figures.iteration, wait_);
+  }
   return absl::StrFormat(
       "epoch %s  iteration %s  loss %.4g  %s images/s  compute %s %%  exchange wait %s %%  ETA %s",
       figures.epoch, figures.iteration, latest_.loss, figures.images_per_second,
@@ -112,9 +130,12 @@ std::string ProgressReporter::PlainLine() const {
 std::string ProgressReporter::TerminalLine() const {
   const Figures figures = Summary();
   std::string line = absl::StrFormat("epoch %s %s ", figures.epoch, figures.iteration);
-  const std::string rest = absl::StrFormat(
-      "loss %.3g %s img/s compute %s%% wait %s%% ETA %s", latest_.loss, figures.images_per_second,
-      figures.compute_percent, figures.wait_percent, figures.time_left);
+  const std::string rest =
+      !wait_.empty()
+          ? wait_
+          : absl::StrFormat("loss %.3g %s img/s compute %s%% wait %s%% ETA %s", latest_.loss,
+                            figures.images_per_second, figures.compute_percent,
+                            figures.wait_percent, figures.time_left);
   const int width = std::max(options_.columns() - 1, 1);
   const int room = width - static_cast<int>(line.size() + rest.size()) - 3;  // "[", "]", " "
   if (room >= kMinBar) {

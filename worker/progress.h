@@ -6,6 +6,9 @@
 #include <functional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 
@@ -26,7 +29,8 @@ struct IterationProgress {
 //
 // Rates, shares of the time and the time left come from the last ten seconds or so:
 // older iterations count less and less. What is neither computing nor waiting, reading
-// images above all, is the rest to 100 %. Not thread-safe.
+// images above all, is the rest to 100 %. While an iteration waits and nothing moves, the line says
+// for whom instead. Thread-safe.
 class ProgressReporter {
  public:
   struct Options {
@@ -50,12 +54,16 @@ class ProgressReporter {
   // After each iteration, in order.
   void Report(const IterationProgress& progress);
 
+  // While the iteration after `finished` ones waits: for how long by now, and for what.
+  void ReportWait(int64_t finished, absl::Duration waited, absl::string_view what);
+
   // Shows the latest iteration if it is not shown yet and ends the line. Call it before
   // anything else is written to the same terminal.
   void Flush();
 
  private:
-  void Show(absl::Time now);
+  absl::Duration ShowInterval() const;
+  void Show(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The numbers of a line, as text; "-" where there are none yet.
   struct Figures {
     std::string epoch;      // "1/3"
@@ -65,23 +73,26 @@ class ProgressReporter {
     std::string wait_percent = "-";
     std::string time_left = "-";
   };
-  Figures Summary() const;
-  std::string PlainLine() const;
-  std::string TerminalLine() const;
+  Figures Summary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string PlainLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string TerminalLine() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const Clock* const clock_;
-  IterationProgress latest_;
-  absl::Time reported_;     // when the latest report came
-  absl::Time shown_;        // when a line was last written
-  bool pending_ = false;    // the latest report is not shown yet
-  bool line_open_ = false;  // the terminal's cursor is behind a line
+
+  absl::Mutex mutex_;
+  IterationProgress latest_ ABSL_GUARDED_BY(mutex_);
+  std::string wait_ ABSL_GUARDED_BY(mutex_);        // since then, as text; empty: none
+  absl::Time reported_ ABSL_GUARDED_BY(mutex_);     // when the latest report came
+  absl::Time shown_ ABSL_GUARDED_BY(mutex_);        // when a line was last written
+  bool pending_ ABSL_GUARDED_BY(mutex_) = false;    // the latest report is not shown yet
+  bool line_open_ ABSL_GUARDED_BY(mutex_) = false;  // the terminal's cursor is behind a line
   // Sums in which what is older counts less.
-  double seconds_ = 0;
-  double iterations_ = 0;
-  double images_ = 0;
-  double compute_seconds_ = 0;
-  double exchange_wait_seconds_ = 0;
+  double seconds_ ABSL_GUARDED_BY(mutex_) = 0;
+  double iterations_ ABSL_GUARDED_BY(mutex_) = 0;
+  double images_ ABSL_GUARDED_BY(mutex_) = 0;
+  double compute_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
+  double exchange_wait_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // "8s", "1m 05s", "2h 07m", "3d 04h": the two largest units.

@@ -29,6 +29,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
   // Generic, because the messages are encoded and decoded by chunk_codec.h.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
+  running_.Add();
   StartRead(&read_);
   AddHold();  // writes start from outside of reactions: Wake
   StartCall();
@@ -40,9 +41,9 @@ ShardStream::~ShardStream() {
     if (!stopped_) context_.TryCancel();
     StopWriting();
   }
-  if (done_.WaitForNotificationWithTimeout(kCloseTimeout)) return;
+  if (running_.AwaitZeroFor(kCloseTimeout)) return;
   context_.TryCancel();  // the shard does not end a closed stream
-  done_.WaitForNotification();
+  running_.AwaitZero();
 }
 
 absl::Status ShardStream::AwaitOpen(absl::Duration timeout, const std::stop_token& stop) {
@@ -128,7 +129,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
   }
   SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
   handler_->StreamEnded(options_.shard, outcome);
-  done_.Notify();
+  running_.Remove();
 }
 
 }  // namespace ps

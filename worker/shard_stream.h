@@ -11,9 +11,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/chunk_codec.h"
+#include "common/pending_count.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -91,7 +91,7 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status rejected_ ABSL_GUARDED_BY(mutex_);  // of TakeParameters
-  absl::Notification done_;
+  PendingCount running_;                           // the RPC, from its start to OnDone
 };
 
 }  // namespace ps

@@ -11,10 +11,12 @@
 #include "worker/trainer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -178,6 +180,20 @@ void Trainer::SetExchange(Exchange* exchange) {
   exchange_ = exchange;
 }
 
+void Trainer::SetProgress(ProgressReporter* progress) {
+  absl::MutexLock lock(&mutex_);
+  progress_ = progress;
+}
+
+void Trainer::ShowStall(const Stall& stall) {
+  absl::MutexLock lock(&mutex_);
+  if (stall.is_news && progress_ != nullptr) progress_->Flush();
+  LogStall(stall);
+  if (!stall.missing.empty() && progress_ != nullptr) {
+    progress_->ReportWait(static_cast<int64_t>(stall.iteration), stall.lasted, stall.missing);
+  }
+}
+
 TrainingTotals Trainer::Totals() {
   absl::MutexLock lock(&mutex_);
   return totals_;
@@ -196,11 +212,13 @@ absl::Status Trainer::JoinAndTrain() {
   absl::StatusOr<std::unique_ptr<Exchange>> exchange = Exchange::Connect(
       {.config = &config_,
        .rank = options_.rank,
+       .clock = options_.clock,
        .addresses = options_.addresses,
        .buffers = &buffers_,
        .trace = options_.trace,
        .written = [this](int64_t begin,
                          int64_t count) { backend_->ParametersWritten(begin, count); },
+       .stalled = [this](const Stall& stall) { ShowStall(stall); },
        .stop = stop_.get_token()});
   absl::Status outcome = exchange.status();
   if (exchange.ok()) {
@@ -235,6 +253,8 @@ absl::Status Trainer::Train(Exchange& exchange) {
   progress_options.total_iterations = total_iterations_;
   progress_options.iterations_per_epoch = iterations_per_epoch_;
   ProgressReporter progress(progress_options, options_.clock);
+  SetProgress(&progress);
+  const absl::Cleanup forget_progress = [this] { SetProgress(nullptr); };
 
   ExchangeSchedule schedule({.config = &config_,
                              .clock = options_.clock,
@@ -257,8 +277,11 @@ absl::Status Trainer::Train(Exchange& exchange) {
     }
   }
   progress.Flush();
+  if (evaluates) {
+    if (absl::Status status = Evaluate(exchange, total_iterations_); !status.ok()) return status;
+  }
+  if (absl::Status diverged = CheckSkipped(); !diverged.ok()) return diverged;
   if (!evaluates) return absl::OkStatus();
-  if (absl::Status status = Evaluate(exchange, total_iterations_); !status.ok()) return status;
   const double required = config_.proto().training().required_accuracy();
   if (*summary_.final_accuracy < required) {
     return absl::FailedPreconditionError(
@@ -281,7 +304,7 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
   absl::StatusOr<BatchResult> result = Compute(hooks, *batch, iteration);
   if (!result.ok()) return result.status();
   const bool contributes = PrepareGradient();
-  if (!contributes) ++summary_.skipped_iterations;
+  NoteDivergence(iteration, result->loss, contributes, progress);
 
   const absl::Time computed = options_.clock->Now();
   if (absl::Status finished = schedule.Finish(contributes, settles); !finished.ok()) {
@@ -362,6 +385,34 @@ bool Trainer::PrepareGradient() {
   // What the encoding makes an infinity of is left out as an infinity is.
   return !may_skip ||
          FitsEncoding(config_.proto().exchange().gradient_encoding(), buffers_.gradients.span());
+}
+
+void Trainer::NoteDivergence(int64_t iteration, double loss, bool contributes,
+                             ProgressReporter& progress) {
+  const auto is_news = [](int64_t count) {
+    return std::has_single_bit(static_cast<uint64_t>(count));
+  };
+  const int64_t iterations = summary_.iterations + 1;  // this one included
+  if (!std::isfinite(loss) && is_news(++non_finite_losses_)) {
+    progress.Flush();
+    spdlog::warn("iteration {}: the loss is {}: {} of {} so far", iteration, loss,
+                 non_finite_losses_, iterations);
+  }
+  if (!contributes && is_news(++summary_.skipped_iterations)) {
+    progress.Flush();
+    spdlog::warn(
+        "iteration {}: the gradient is not finite{} and is left out (update.non_finite: SKIP): {} "
+        "of {} so far",
+        iteration, RangeOf(config_.proto().exchange().gradient_encoding()),
+        summary_.skipped_iterations, iterations);
+  }
+}
+
+absl::Status Trainer::CheckSkipped() const {
+  if (2 * summary_.skipped_iterations <= summary_.iterations) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the training has diverged: ", summary_.skipped_iterations, " of ",
+                   summary_.iterations, " gradients were not finite and were left out"));
 }
 
 absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {

@@ -66,8 +66,9 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const Options& options);
 
   // Runs to the end. Once only. Errors: those of Exchange; of reading data; FAILED_PRECONDITION
-  // where the accuracy stays below training.required_accuracy; what was given to Stop. The
-  // shards are told of any error before it is returned.
+  // where the accuracy stays below training.required_accuracy, or where more than half of the
+  // gradients were left out; what was given to Stop. The shards are told of any error before it is
+  // returned.
   absl::StatusOr<TrainingSummary> Run();
 
   // Makes Run end soon, with `reason` as its error. From any thread.
@@ -86,7 +87,9 @@ class Trainer {
   absl::Status Train(Exchange& exchange);
   absl::Status StopReason();
   void SetExchange(Exchange* exchange);
-  TrainingTotals Totals();  // from any thread
+  void SetProgress(ProgressReporter* progress);
+  TrainingTotals Totals();             // from any thread
+  void ShowStall(const Stall& stall);  // from a thread of the exchange
   // `settles`: all parameters are back afterwards.
   absl::Status Iterate(ExchangeSchedule& schedule, int64_t iteration, bool settles,
                        ProgressReporter& progress);
@@ -99,6 +102,11 @@ class Trainer {
   // Whether the gradient may be pushed: clips it, and says no to one that is not
   // finite where the config says SKIP.
   bool PrepareGradient();
+  // Counts an iteration whose loss is not finite, or whose gradient is left out, and warns of the
+  // first one and whenever their number has doubled.
+  void NoteDivergence(int64_t iteration, double loss, bool contributes, ProgressReporter& progress);
+  // The error of a run that left out more than half of its gradients.
+  absl::Status CheckSkipped() const;
   absl::Status Evaluate(Exchange& exchange, int64_t iteration);
 
   const Options options_;
@@ -114,11 +122,13 @@ class Trainer {
   std::unique_ptr<ComputeBackend> backend_;  // may hold on to the memory before it
 
   TrainingSummary summary_;
+  int64_t non_finite_losses_ = 0;
 
   std::stop_source stop_;
   absl::Mutex mutex_;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
-  Exchange* exchange_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while there is one
+  Exchange* exchange_ ABSL_GUARDED_BY(mutex_) = nullptr;          // while there is one
+  ProgressReporter* progress_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while there is one
   TrainingTotals totals_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +19,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/command_line.h"
@@ -76,7 +76,7 @@ class SignalWatch {
   // Waits until `deadline` for a signal; 0 where none came, or the program ends.
   int Await(absl::Time deadline) {
     while (!ending_) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - clock_.Now();
       if (left <= absl::ZeroDuration()) break;
       const timespec timeout = absl::ToTimespec(std::min(left, absl::Hours(1)));
       const int signal = sigtimedwait(&signals_, nullptr, &timeout);
@@ -89,7 +89,7 @@ class SignalWatch {
     const int signal = Await(absl::InfiniteFuture());
     if (signal == 0) return;
     const std::string name = strsignal(signal);
-    const absl::Time start = absl::Now();
+    const absl::Time start = clock_.Now();
     absl::Duration limit;
     {
       absl::MutexLock lock(&mutex_);
@@ -104,7 +104,7 @@ class SignalWatch {
     // a supervisor may both pass it on.
     constexpr absl::Duration kTelling = absl::Seconds(1);
     constexpr absl::Duration kTogether = absl::Seconds(1);
-    while (Await(start + limit - kTelling) != 0 && absl::Now() - start < kTogether) {
+    while (Await(start + limit - kTelling) != 0 && clock_.Now() - start < kTogether) {
     }
     if (ending_) return;
     absl::MutexLock lock(&mutex_);
@@ -113,6 +113,7 @@ class SignalWatch {
     _exit(1);
   }
 
+  const ps::RealClock clock_;
   sigset_t signals_;
   std::atomic<bool> ending_{false};
   absl::Mutex mutex_;
@@ -177,6 +178,13 @@ int Run(const CommandLine& command) {
       ps::FormatSeconds(summary->compute_seconds),
       ps::FormatSeconds(summary->exchange_wait_seconds),
       ps::FormatBytes(summary->traffic.bytes_out), ps::FormatBytes(summary->traffic.bytes_in));
+  if (summary->skipped_iterations > 0) {
+    spdlog::warn("{} of {} gradients were not finite and were left out (update.non_finite: SKIP)",
+                 summary->skipped_iterations, ps::FormatCount(summary->iterations));
+  }
+  if (!std::isfinite(summary->final_loss)) {
+    spdlog::warn("the loss of the last batch is {}", summary->final_loss);
+  }
   if (!command.summary.empty()) {
     std::ofstream file(command.summary);
     file << summary->ToJson();

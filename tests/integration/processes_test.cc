@@ -161,6 +161,37 @@ TEST_CASE("launch saves what the shards have when a worker is killed") {
   CHECK(Find({"--config=" + folder.Path("")}).empty());
 }
 
+TEST_CASE("launch saves what the shards have when a signal ends it") {
+  const ScratchFolder folder;
+  const std::string policy = GENERATE("SYNC", "ASYNC");
+  Program launch({"tools/launch", "--config=" + EndlessConfig(folder, policy),
+                  "--save=" + folder.Path("model"), "--stats=" + folder.Path("stats")});
+  launch.WaitFor("iteration ");
+  REQUIRE(kill(launch.pid(), SIGINT) == 0);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  INFO(launch.output());
+  CHECK_THAT(launch.output(), Contains("[launch] the statistics are in " + folder.Path("stats")) &&
+                                  Contains("[launch] the model is in " + folder.Path("model")) &&
+                                  !Contains("which did not end"));
+  CHECK_THAT(folder.Read("model"), Contains("__metadata__"));
+  CHECK_THAT(folder.Read("stats"), Contains("\"updates\""));
+  CHECK(Find({"--config=" + folder.Path("")}).empty());
+}
+
+TEST_CASE("a run that skips nearly every update fails, and its last lines say why") {
+  const ScratchFolder folder;
+  Program launch(
+      Command({"tools/launch", "--config=configs/digits_sync.textproto", "--set",
+               "training={batch_size: 16 iterations: 20}", "--set",
+               "optimizer={kind: SGD learning_rate: 1e30}", "--set", "update.non_finite=SKIP"},
+              Sockets(folder)));
+  CHECK(launch.Wait() == 1);
+  INFO(launch.output());
+  CHECK_THAT(launch.output(), Contains("the training has diverged: 19 of 20 gradients") &&
+                                  Contains("pushes were skipped: gradients of workers were not "
+                                           "finite"));
+}
+
 TEST_CASE("when a shard is killed, launch ends all others and names it") {
   const ScratchFolder folder;
   Program launch({"tools/launch", "--config=" + EndlessConfig(folder)});

@@ -227,6 +227,118 @@ TEST_CASE("SIGTERM and SIGINT are passed on to every process and end the run") {
   CHECK(run.AllGone());
 }
 
+TEST_CASE("When a signal ends the run, the workers end, results are saved, and the shards end") {
+  const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
+                                       std::pair<int, std::string>(SIGINT, "INT"));
+  Run run;
+  run.worker = "await_signal";
+  run.psctl = "echo \"asked for $1\"; kill -0 $(cat ps0.ready ps1.ready)";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), signal);
+  CHECK(launch.Wait() == 128 + signal);
+  const std::string& output = launch.output();
+  INFO(output);
+  const std::vector<std::string> steps = {
+      absl::StrCat("[launch] ending the run on SIG", name, "\n"),
+      absl::StrCat("[worker 2] got ", name, "\n"),
+      "[stats] asked for stats\n",
+      absl::StrCat("[launch] the statistics are in ", run.folder.Path("stats"), "\n"),
+      "[save] asked for save\n",
+      absl::StrCat("[launch] the model is in ", run.folder.Path("model"), "\n"),
+      absl::StrCat("[ps 1] got ", name, "\n")};
+  size_t place = 0;
+  for (const std::string& step : steps) {
+    CAPTURE(step);
+    const size_t found = output.find(step, place);
+    REQUIRE(found != std::string::npos);
+    place = found;
+  }
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("What cannot be saved after a signal is said, and the exit code is the signal's") {
+  Run run;
+  run.worker = "await_signal";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  std::string message;
+  SECTION("one fails") {
+    run.psctl = "[[ $1 == stats ]] || exit 4";
+    message = "[launch] save failed with exit code 4\n";
+  }
+  SECTION("one takes too long") {
+    run.config = "limits { shutdown_seconds: 0.01 }";
+    run.psctl = "sleep_on";
+    message =
+        "[launch] killing stats, which did not end\n"
+        "[launch] stats was killed by SIGKILL\n"
+        "[launch] there is no time left for save\n";
+  }
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGINT);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  INFO(launch.output());
+  CHECK(Contains(launch, message));
+  CHECK(Contains(launch, "[ps 0] got INT\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("A signal while results are saved lets them be saved") {
+  Run run;
+  run.psctl = "echo saving; until [[ -e go ]]; do sleep 0.01; done";
+  run.flags = {"--save=" + run.folder.Path("model")};
+  Program& launch = run.Start();
+  launch.WaitFor("[save] saving\n");
+  kill(launch.pid(), SIGTERM);
+  launch.WaitFor("[launch] ending the run on SIGTERM");
+  run.folder.Write("go", "");
+  CHECK(launch.Wait() == 128 + SIGTERM);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] the model is in " + run.folder.Path("model") + "\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("A second signal saves nothing more") {
+  Run run;
+  run.worker = "await_signal";
+  run.psctl = "echo \"asked for $1\"; sleep_on";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGINT);
+  launch.WaitFor("[stats] asked for stats\n");
+  kill(launch.pid(), SIGINT);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  INFO(launch.output());
+  CHECK_FALSE(Contains(launch, "asked for save"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("Two results that would be one file are refused, however it is spelled") {
+  Run run;
+  const std::string file = run.folder.Path("file");
+  const std::string link = run.folder.Path("link");
+  std::filesystem::create_symlink("file", link);
+  std::filesystem::create_directory_symlink(".", run.folder.Path("here"));
+  const std::vector<std::pair<std::string, std::string>> pairs = {
+      {"--save=" + file, "--stats=" + file},
+      {"--save=" + file, "--trace=" + link},
+      {"--stats=" + run.folder.Path("./here/here//file"), "--summary=" + file},
+      {"--summary=" + link, "--trace=" + run.folder.Path("here/./link")}};
+  const auto& [first, second] = pairs[GENERATE(0, 1, 2, 3)];
+  if (GENERATE(false, true)) run.folder.Write("file", "");
+  run.flags = {first, second};
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 2);
+  INFO(launch.output());
+  CHECK(Contains(launch, "are the same file"));
+  CHECK(Contains(launch, first));
+  CHECK(Contains(launch, second));
+  CHECK(run.Pids().empty());
+}
+
 TEST_CASE("A second signal does not wait for anyone") {
   Run run;
   run.worker = "trap '' TERM; ready; sleep_on";

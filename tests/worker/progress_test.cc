@@ -140,6 +140,46 @@ TEST_CASE("a terminal's line always fills the terminal but for one column") {
   CHECK((written.find("[====") != std::string::npos) == (columns >= 120));
 }
 
+TEST_CASE("while an iteration waits, the line says so until the next report") {
+  const bool terminal = GENERATE(false, true);
+  Fixture fixture(terminal, /*columns=*/60);
+  ProgressReporter reporter(fixture.options, &fixture.clock);
+  fixture.clock.Advance(absl::Seconds(5));
+  reporter.Report(Iteration(130));
+  fixture.Written();
+  std::string lines;
+  for (int i = 1; i <= 11; ++i) {
+    fixture.clock.Advance(absl::Seconds(1));
+    reporter.ReportWait(130, absl::Seconds(i), "shard 1 (b:2) has not answered 14 of 320 chunks");
+    const std::string written = fixture.Written();
+    CHECK(written.empty() == (!terminal && i % 5 != 0));
+    lines += written;
+  }
+  if (terminal) {
+    CHECK_THAT(lines, EndsWith("\repoch 2/5 130/600 waits 11s: shard 1 (b:2) has not answered"));
+  } else {
+    CHECK(
+        lines ==
+        "epoch 2/5  iteration 130/600  waits 5s: shard 1 (b:2) has not answered 14 of 320 chunks\n"
+        "epoch 2/5  iteration 130/600  waits 10s: shard 1 (b:2) has not answered 14 of 320 "
+        "chunks\n");
+  }
+  fixture.clock.Advance(absl::Seconds(5));
+  reporter.Report(Iteration(131));
+  CHECK_THAT(fixture.Written(), Contains("131/600") && Contains("loss ") && !Contains("waits"));
+}
+
+TEST_CASE("a wait before the first report says what had been finished when the worker joined") {
+  Fixture fixture(/*terminal=*/false);
+  ProgressReporter reporter(fixture.options, &fixture.clock);
+  fixture.clock.Advance(absl::Seconds(5));
+  const int64_t finished = GENERATE(0, 480);
+  reporter.ReportWait(finished, absl::Seconds(5), "a shard");
+  const std::string epoch = finished == 0 ? "1" : "4";
+  CHECK(fixture.Written() == "epoch " + epoch + "/5  iteration " + std::to_string(finished) +
+                                 "/600  waits 5s: a shard\n");
+}
+
 TEST_CASE("rates follow the recent iterations, not the slow start") {
   Fixture fixture(/*terminal=*/false, 80, 1000);
   ProgressReporter reporter(fixture.options, &fixture.clock);

@@ -3,15 +3,20 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/scratch_folder.h"
+#include "worker/compute/backend.h"
 #include "worker/gradient_norm.h"
 
 namespace ps {
@@ -75,6 +80,62 @@ void RequireAllOk(const std::vector<Result>& results) {
     INFO(result.status().ToString());
     REQUIRE(result.ok());
   }
+}
+
+// A second of it takes a millisecond.
+class HurriedClock final : public Clock {
+ public:
+  absl::Time Now() const override { return start_ + kHurry * (real_.Now() - start_); }
+  bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const override {
+    return real_.SleepUntil(start_ + (deadline - start_) / kHurry, stop);
+  }
+
+ private:
+  static constexpr int64_t kHurry = 1000;
+
+  const RealClock real_;
+  const absl::Time start_ = real_.Now();
+};
+
+// Gradients are 0, or NaN at some iterations; so are losses at some.
+struct Divergence {
+  std::set<int64_t> gradients = {};
+  std::set<int64_t> losses = {};
+};
+
+class DivergingBackend final : public ComputeBackend {
+ public:
+  explicit DivergingBackend(Divergence divergence) : divergence_(std::move(divergence)) {}
+
+  absl::StatusOr<BatchResult> ForwardBackward(const Batch& batch,
+                                              absl::Span<const float> parameters, int64_t iteration,
+                                              absl::Span<float> gradients,
+                                              LayerHooks& hooks) override {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    gradients[0] = divergence_.gradients.count(iteration) > 0 ? kNan : 0;
+    return BatchResult{.loss = divergence_.losses.count(iteration) > 0 ? kNan : 1};
+  }
+  absl::StatusOr<BatchResult> Evaluate(const Batch& batch, absl::Span<const float>) override {
+    return BatchResult{.loss = 1};
+  }
+
+ private:
+  const Divergence divergence_;
+};
+
+// Runs one worker whose gradients and losses are not finite at some of 10 iterations.
+Result RunDiverging(const TestCluster& cluster, const Divergence& divergence) {
+  const RealClock clock;
+  auto trainer = Trainer::Create({.config = &cluster.config(),
+                                  .rank = 0,
+                                  .clock = &clock,
+                                  .addresses = cluster.addresses(),
+                                  .create_backend = [&](const Config&, const BackendOptions&)
+                                      -> absl::StatusOr<std::unique_ptr<ComputeBackend>> {
+                                    return std::make_unique<DivergingBackend>(divergence);
+                                  }});
+  REQUIRE(trainer.ok());
+  return (*trainer)->Run();
 }
 
 std::string Message(const Result& result) { return std::string(result.status().message()); }
@@ -147,22 +208,51 @@ TEST_CASE("REJECT: a gradient that is not finite ends the run and is named") {
   }
 }
 
-TEST_CASE("SKIP: gradients that are not finite are left out and counted") {
-  TestCluster cluster(
-      MustParse(kDigits, {"workers=2", "optimizer.learning_rate=1e30", "update.non_finite=SKIP"}));
-  const std::vector<Result> results = RunAll(cluster);
-  RequireAllOk(results);
-  uint64_t skipped_by_workers = 0;
-  for (const Result& result : results) {
-    CHECK(result->iterations == 10);
-    skipped_by_workers += result->skipped_iterations;
-  }
-  CHECK(skipped_by_workers > 0);
+TEST_CASE("SKIP: gradients that are not finite are left out, counted, and warned of") {
+  TestCluster cluster(MustParse(kDigits, {"workers=1", "update.non_finite=SKIP"}));
+  const CapturedLog log;
+  const Result result = RunDiverging(cluster, {.gradients = {1, 3, 4, 5, 8}});
+  RequireAllOk({result});
+  CHECK(result->iterations == 10);
+  CHECK(result->skipped_iterations == 5);
   for (int shard = 0; shard < 2; ++shard) {
     const ShardStats stats = cluster.server(shard).shard().Stats();
-    CHECK(stats.skipped_pushes() == skipped_by_workers * stats.chunks());
+    CHECK(stats.skipped_pushes() == 5 * stats.chunks());
+  }
+  // The first one, and whenever their number has doubled.
+  const std::string text = log.text();
+  CHECK_THAT(text, Contains("warning: iteration 1: the gradient is not finite and is left out "
+                            "(update.non_finite: SKIP): 1 of 2 so far") &&
+                       Contains(": 2 of 4 so far") && Contains(": 4 of 6 so far"));
+  CHECK_THAT(text, !Contains(": 3 of") && !Contains(": 5 of"));
+}
+
+TEST_CASE("SKIP: a worker that left out more than half of its gradients fails") {
+  TestCluster cluster(MustParse(kDigits, {"workers=1", "update.non_finite=SKIP"}));
+  const Result result = RunDiverging(cluster, {.gradients = {0, 1, 2, 3, 4, 5}});
+  CHECK(result.status() ==
+        absl::FailedPreconditionError("the training has diverged: 6 of 10 gradients were not "
+                                      "finite and were left out"));
+  CHECK_THAT(cluster.server(0).shard().Stats().failure(), Contains("6 of 10 gradients"));
+}
+
+TEST_CASE("SKIP: a run that diverges fails, and its parameters stay what they were") {
+  TestCluster cluster(
+      MustParse(kDigits, {"workers=2", "optimizer.learning_rate=1e30", "update.non_finite=SKIP"}));
+  for (const Result& result : RunAll(cluster)) {
+    CHECK_THAT(Message(result), Contains("gradients were not finite and were left out"));
   }
   for (const float parameter : cluster.Parameters()) REQUIRE_FALSE(std::isnan(parameter));
+}
+
+TEST_CASE("a loss that is not finite is warned of, first and whenever their number has doubled") {
+  TestCluster cluster(MustParse(kDigits, {"workers=1"}));
+  const CapturedLog log;
+  RequireAllOk({RunDiverging(cluster, {.losses = {2, 3, 4}})});
+  const std::string text = log.text();
+  CHECK_THAT(text, Contains("warning: iteration 2: the loss is nan: 1 of 3 so far") &&
+                       Contains("iteration 3: the loss is nan: 2 of 4 so far") &&
+                       !Contains("iteration 4: the loss"));
 }
 
 TEST_CASE("SKIP: a gradient that is finite but beyond the range of float16 is left out too") {
@@ -171,9 +261,9 @@ TEST_CASE("SKIP: a gradient that is finite but beyond the range of float16 is le
     TestCluster cluster(
         MustParse(kDigits, {"workers=1", "optimizer.learning_rate=1e8", "update.non_finite=SKIP",
                             "training.iterations=3", "exchange.gradient_encoding=" + encoding}));
-    const std::vector<Result> results = RunAll(cluster);
-    RequireAllOk(results);
-    CHECK((results[0]->skipped_iterations > 0) == (encoding == "FLOAT16"));
+    const Result result = RunAll(cluster)[0];
+    CHECK(result.ok() == (encoding == "BFLOAT16"));
+    CHECK((cluster.server(0).shard().Stats().skipped_pushes() > 0) == (encoding == "FLOAT16"));
     for (const float parameter : cluster.Parameters()) REQUIRE(std::isfinite(parameter));
   }
 }
@@ -337,6 +427,40 @@ TEST_CASE("a stopped worker leaves with the reason, and the others hear it") {
   CHECK(Message(result) == "stopped by Terminated");
   const auto other = MustCreate(cluster, 1, clock);
   CHECK_THAT(Message(other->Run()), Contains("worker 0 gave up: stopped by Terminated"));
+}
+
+TEST_CASE("a worker that waits for another says so in its log and on its progress line") {
+  TestCluster cluster(
+      MustParse(kDigits, {"workers=2", "training.iterations=1", "limits.exchange_seconds=604800"}));
+  const CapturedLog log;
+  const HurriedClock clock;
+  char* shown = nullptr;
+  size_t size = 0;
+  std::FILE* const output = open_memstream(&shown, &size);
+  auto trainer = Trainer::Create({.config = &cluster.config(),
+                                  .rank = 0,
+                                  .clock = &clock,
+                                  .addresses = cluster.addresses(),
+                                  .progress = {.output = output}});
+  REQUIRE(trainer.ok());
+  Result result = absl::UnknownError("did not run");
+  std::thread thread([&] { result = (*trainer)->Run(); });
+  const std::string waits = "warning: iteration 0 has waited ";
+  AwaitTrue([&] {  // the third time, after 12 s of its clock; the progress line comes every 5 s
+    const std::vector<std::string> parts = absl::StrSplit(log.text(), waits);
+    return parts.size() == 4;
+  });
+  const RealClock real;
+  const Result other = MustCreate(cluster, 1, real)->Run();
+  thread.join();
+  RequireAllOk({result, other});
+  std::fclose(output);
+  const std::string lines(shown, size);
+  free(shown);
+  CHECK_THAT(log.text(), Contains("shard 0 (" + cluster.addresses()[0] + ") has not "));
+  CHECK_THAT(lines, Contains("epoch 1/1  iteration 0/1  waits ") &&
+                        Contains("s: shard 0 (" + cluster.addresses()[0] + ") has not ") &&
+                        Contains("epoch 1/1  iteration 1/1  loss "));
 }
 
 TEST_CASE("a worker that waits for a shard can be stopped") {
