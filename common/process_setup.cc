@@ -3,24 +3,34 @@
 #include <grpc/grpc.h>
 
 #include "absl/synchronization/mutex.h"
+#ifdef PS_TCMALLOC
 #include "gperftools/malloc_extension.h"
+#endif
 
 namespace ps {
 namespace {
 
 // Received slices are freed by other threads than those that allocated them; by default each
 // thread keeps more of them than helps.
-constexpr size_t kThreadCachesBytes = 8 << 20;
+void LimitThreadCaches() {
+#ifdef PS_TCMALLOC  // else a sanitizer has put its own malloc in place of tcmalloc
+  constexpr size_t kBytes = 8 << 20;
+  MallocExtension::instance()->SetNumericProperty("tcmalloc.max_total_thread_cache_bytes", kBytes);
+#endif
+}
 
 }  // namespace
 
 void SetUpProcess() {
-  MallocExtension::instance()->SetNumericProperty("tcmalloc.max_total_thread_cache_bytes",
-                                                  kThreadCachesBytes);
+  LimitThreadCaches();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();  // starts threads; never matched by grpc_shutdown
 }
 
-void ReleaseFreeMemory() { MallocExtension::instance()->ReleaseFreeMemory(); }
+void ReleaseFreeMemory() {
+#ifdef PS_TCMALLOC
+  MallocExtension::instance()->ReleaseFreeMemory();
+#endif
+}
 
 }  // namespace ps

@@ -252,13 +252,18 @@ TEST_CASE("a pull with another plan is refused") {
 TEST_CASE("a gradient that is not finite ends the run for all, who hear of it") {
   TestCluster cluster(MustParse(kSmallConfig));
   const std::vector<float> before = cluster.Parameters();
+  const Model& model = cluster.config().model();
+  // They outlive the exchanges, which after an error may still send what they were lent.
+  const std::vector<float> gradients[] = {
+      TestGradient(model, 0, 0),
+      std::vector<float>(model.buffer_size(), std::nanf("")),
+  };
+  std::vector<float> parameters[2];
   const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
-    std::vector<float> parameters(cluster.config().model().buffer_size());
-    absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters));
+    parameters[rank].resize(model.buffer_size());
+    absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters[rank]));
     if (!pulled.ok()) return pulled;
-    std::vector<float> gradient = TestGradient(cluster.config().model(), rank, 0);
-    if (rank == 1) std::fill(gradient.begin(), gradient.end(), std::nanf(""));
-    return exchange.PushPull(0, gradient, absl::MakeSpan(parameters));
+    return exchange.PushPull(0, gradients[rank], absl::MakeSpan(parameters[rank]));
   });
   for (const absl::Status& outcome : outcomes) {
     CHECK_THAT(outcome.ToString(),
@@ -269,13 +274,14 @@ TEST_CASE("a gradient that is not finite ends the run for all, who hear of it") 
 
 TEST_CASE("under SYNC a worker that vanishes ends the run for the others, named") {
   TestCluster cluster(MustParse(kSmallConfig));
+  // They outlive the exchange, which after an error may still send what it was lent.
+  const std::vector<float> gradient = TestGradient(cluster.config().model(), 1, 0);
+  std::vector<float> parameters(cluster.config().model().buffer_size());
   absl::StatusOr<std::unique_ptr<Exchange>> exchange = cluster.Connect(1);
   REQUIRE(exchange.ok());
   RawWorker vanishing(cluster, 0);
   std::thread vanish([&] { vanishing.Vanish(); });
-  std::vector<float> parameters(cluster.config().model().buffer_size());
-  const absl::Status status = (*exchange)->PushPull(0, TestGradient(cluster.config().model(), 1, 0),
-                                                    absl::MakeSpan(parameters));
+  const absl::Status status = (*exchange)->PushPull(0, gradient, absl::MakeSpan(parameters));
   vanish.join();
   CHECK(absl::IsUnavailable(status));
   CHECK_THAT(Message(status), Contains("shard 0 (") && Contains("worker 0 (") &&
@@ -314,13 +320,14 @@ TEST_CASE("shards in the wrong order are noticed") {
 
 TEST_CASE("a shard that ends in the middle is named by the worker") {
   TestCluster cluster(MustParse(kSmallConfig));
+  // They outlive the exchange, which after an error may still send what it was lent.
+  const std::vector<float> gradient = TestGradient(cluster.config().model(), 0, 0);
+  std::vector<float> parameters(cluster.config().model().buffer_size());
   absl::StatusOr<std::unique_ptr<Exchange>> exchange = cluster.Connect(0);
   REQUIRE(exchange.ok());
   std::thread shutdown([&] { cluster.server(1).Shutdown(); });
-  std::vector<float> parameters(cluster.config().model().buffer_size());
   // Worker 1 never comes, so this waits until the shard is gone.
-  const absl::Status status = (*exchange)->PushPull(0, TestGradient(cluster.config().model(), 0, 0),
-                                                    absl::MakeSpan(parameters));
+  const absl::Status status = (*exchange)->PushPull(0, gradient, absl::MakeSpan(parameters));
   shutdown.join();
   CHECK_THAT(status.ToString(),
              Contains("UNAVAILABLE: shard 1 (" + cluster.addresses()[1] + "): "));

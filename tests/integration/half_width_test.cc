@@ -189,12 +189,14 @@ TEST_CASE("a Pull gives the exact masters unless it asks for another encoding") 
 TEST_CASE("a gradient that overflows float16 ends the run for all, and reaches no master") {
   TestCluster cluster(ConfigFor({"FLOAT16", "FLOAT32"}));
   const std::vector<float> before = cluster.Parameters();
+  // They outlive the exchanges, which after an error may still send what they were lent.
+  const std::vector<float> gradients[] = {std::vector<float>(before.size(), 0.0f),
+                                          std::vector<float>(before.size(), 1e6f)};
+  std::vector<float> parameters[] = {before, before};
   const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
-    std::vector<float> parameters(cluster.config().model().buffer_size());
-    absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters));
+    absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters[rank]));
     if (!pulled.ok()) return pulled;
-    std::vector<float> gradient(parameters.size(), rank == 1 ? 1e6f : 0.0f);
-    return exchange.PushPull(0, gradient, absl::MakeSpan(parameters));
+    return exchange.PushPull(0, gradients[rank], absl::MakeSpan(parameters[rank]));
   });
   for (const absl::Status& outcome : outcomes) {
     CHECK_THAT(outcome.ToString(), Contains("worker 1 pushed a gradient that is not finite (or "
@@ -207,13 +209,14 @@ TEST_CASE("a parameter that overflows float16 is an error of the worker, which n
   for (const std::string policy : {"SYNC", "ASYNC"}) {
     TestCluster cluster(ConfigFor({"FLOAT32", "FLOAT16"},
                                   {"update.policy=" + policy, "optimizer.learning_rate=1"}));
+    // They outlive the exchanges, which after an error may still send what they were lent.
+    const std::vector<float> gradient(cluster.config().model().buffer_size(), 1e6f);
+    std::vector<float> parameters[] = {gradient, gradient};
     const std::vector<absl::Status> outcomes =
-        cluster.RunWorkers([&](int, Exchange& exchange) -> absl::Status {
-          std::vector<float> parameters(cluster.config().model().buffer_size());
-          absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters));
+        cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
+          absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters[rank]));
           if (!pulled.ok()) return pulled;
-          const std::vector<float> gradient(parameters.size(), 1e6f);
-          return exchange.PushPull(0, gradient, absl::MakeSpan(parameters));
+          return exchange.PushPull(0, gradient, absl::MakeSpan(parameters[rank]));
         });
     const auto named = [](const absl::Status& outcome) {
       return outcome.ToString().find(

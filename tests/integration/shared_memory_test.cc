@@ -83,8 +83,8 @@ Trained Train(const Config& config, const std::function<bool(int rank)>& shares)
   std::vector<std::thread> threads;
   std::vector<absl::Status> outcomes(config.workers());
   for (int rank = 0; rank < config.workers(); ++rank) {
-    threads.emplace_back([&, rank] {
-      Buffers buffers = MakeBuffers(cluster, shares(rank));
+    // Made here, because Catch2's assertions are for one thread.
+    threads.emplace_back([&, rank, buffers = MakeBuffers(cluster, shares(rank))]() mutable {
       auto exchange = Connect(cluster, rank, buffers);
       absl::Status status = exchange.status();
       if (status.ok()) status = (*exchange)->Pull(buffers.parameters.span());
