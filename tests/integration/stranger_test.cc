@@ -191,7 +191,7 @@ TEST_CASE("a Pull beyond the bound is refused, naming it, until another has ende
   for (int i = 0; i < kMostPulls; ++i) {
     pulls.push_back(std::make_unique<UnreadPull>(channel, cluster.config()));
     // Served, and so in front of those that follow.
-    AwaitTrue([&] { return cluster.server(0).shard().counters().pulls > pulls.size() - 1; });
+    AwaitTrue([&] { return cluster.server(0).shard().Stats().pulls() > pulls.size() - 1; });
   }
   const grpc::Status refused = UnreadPull(channel, cluster.config()).AwaitEnd();
   CHECK(refused.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -220,7 +220,7 @@ TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with
   PullRequest request;
   request.set_plan_fingerprint(config.plan().fingerprint());
   const auto unread = stub->Pull(&context, request);
-  AwaitTrue([&] { return (*server)->shard().counters().pulls > 0; });
+  AwaitTrue([&] { return (*server)->shard().Stats().pulls() > 0; });
   const auto channel = ConnectTo((*server)->address());
   std::vector<std::unique_ptr<UnreadPull>> others;
   for (int i = 1; i < kMostPulls; ++i) {

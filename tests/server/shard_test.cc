@@ -224,12 +224,7 @@ TEST_CASE_METHOD(ShardFixture, "under SYNC a worker's reason for giving up reach
 
 TEST_CASE_METHOD(ShardFixture, "a worker's reason for giving up is passed on escaped and bounded") {
   Start(2);
-  REQUIRE(shard->membership().StreamOpened(1, Incarnation(1)).ok());
-  LeaveRequest leave;
-  leave.set_worker(1);
-  leave.set_incarnation(Incarnation(1));
-  leave.set_error("x\n\x1b[2J" + std::string(100'000, 'x'));
-  REQUIRE(shard->Leave(leave).ok());
+  REQUIRE(Leave(1, "x\n\x1b[2J" + std::string(100'000, 'x')).ok());
   REQUIRE(failures.size() == 1);
   CHECK_THAT(Message(failures[0]), Catch::StartsWith("worker 1 gave up: x\\n\\x1b[2Jx"));
   CHECK(Message(failures[0]).size() < 1100);
