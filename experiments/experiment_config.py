@@ -65,11 +65,14 @@ def parse(text, path):
     proto = experiment_pb2.ExperimentConfig()
     try:
         text_format.Parse(text, proto)
+        places = Places(text)
     except text_format.ParseError as error:
         line = error.GetLine() or 1
         problem = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")
         raise ConfigError(f"{path}:{line}: {problem}") from None
-    experiment = Experiment(proto, Places(text), path)
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply to be read") from None
+    experiment = Experiment(proto, places, path)
     problems = list(_problems(experiment))
     if problems:
         raise ConfigError("\n".join(experiment.problem(*problem) for problem in problems))

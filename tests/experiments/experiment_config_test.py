@@ -71,6 +71,10 @@ class ExperimentConfigTest(unittest.TestCase):
         )
         self.assertRegex(self.refused(_GOOD + "schedule: FAST"), "^e.textproto:5: .*FAST")
 
+    def test_text_that_is_nested_too_deeply_is_refused(self):
+        deep = "cluster { model { layer { " + "residual { body { " * 5000
+        self.assertEqual(self.refused(deep), "e.textproto: is nested too deeply to be read")
+
     def test_fields_that_vary_from_run_to_run_are_not_for_the_cluster(self):
         for field, text in {
             "workers": "workers: 2",
