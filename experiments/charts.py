@@ -1,12 +1,13 @@
 """The charts of a report, each as SVG and PNG."""
 
+import io
 import math
-import os
 
 import matplotlib
 
 matplotlib.use("Agg")  # no display
 import matplotlib.pyplot as plt
+from matplotlib.container import BarContainer
 from matplotlib.ticker import NullLocator
 
 from experiments import matrix, paper
@@ -31,15 +32,16 @@ _STYLE = {
 _BOUND = {"linestyle": "--", "linewidth": 1.2, "alpha": 0.8}
 
 
-def draw(results, folder):
-    """Draws all charts that `results` has figures for; returns their names without ending."""
+def draw(results, write):
+    """Draws all charts that `results` has figures for, and gives each to write(name, bytes);
+    returns their names without ending."""
     drawn = []
     with plt.rc_context(_STYLE):
         for device in _ordered(results, "device"):
-            drawn.append(_save(_speedup(results, device), folder, f"speedup_{_plain(device)}"))
+            drawn.append(_save(_speedup(results, device), write, f"speedup_{_plain(device)}"))
         if any(cell.shards > 1 for cell in results.cells):
-            drawn.append(_save(_shard_bytes(results), folder, "shard_bytes"))
-        drawn.append(_save(_iteration_time(results), folder, "iteration_time"))
+            drawn.append(_save(_shard_bytes(results), write, "shard_bytes"))
+        drawn.append(_save(_iteration_time(results), write, "iteration_time"))
     return drawn
 
 
@@ -51,11 +53,13 @@ def _plain(name):
     return "".join(letter if letter.isalnum() else "_" for letter in name)
 
 
-def _save(figure, folder, name):
+def _save(figure, write, name):
     for ending in ("svg", "png"):
         # Without its date, so that equal charts are equal files.
         metadata = {"Date": None} if ending == "svg" else None
-        figure.savefig(os.path.join(folder, f"{name}.{ending}"), dpi=160, metadata=metadata)
+        content = io.BytesIO()
+        figure.savefig(content, format=ending, dpi=160, metadata=metadata)
+        write(f"{name}.{ending}", content.getvalue())
     plt.close(figure)
     return name
 
@@ -66,6 +70,20 @@ def _scheme_styles(results):
         scheme: {"color": _COLORS[i % len(_COLORS)], "marker": _MARKERS[i % len(_MARKERS)]}
         for i, scheme in enumerate(schemes)
     }
+
+
+def _by_workers(measured):
+    """In the order of the axis, whatever the order of the config: lines join neighbours."""
+    return sorted(measured, key=lambda m: (m.run.workers, m.run.shards))
+
+
+def _legend_bars_first(axes, **options):
+    """matplotlib's own order has lines before the bars that they are drawn over."""
+    entries = sorted(
+        zip(*axes.get_legend_handles_labels()),
+        key=lambda entry: not isinstance(entry[0], BarContainer),
+    )
+    axes.legend(*zip(*entries), fontsize=8, **options)
 
 
 def _worker_axis(axes, workers):
@@ -88,11 +106,13 @@ def _speedup(results, device):
         f"{_model(results)}, {matrix.device_name(device)}, links of"
         f" {results.experiment.proto.link_gbps:g} Gb/s"
     )
+    for axes in panels[1:-1]:
+        axes.sharey(panels[0])
     for axes, schedule in zip(panels, schedules):
         for scheme, style in styles.items():
             points = [
                 (m.run.workers, results.speedup(m), _bound_speedup(results, m))
-                for m in results.find(schedule=schedule, device=device)
+                for m in _by_workers(results.find(schedule=schedule, device=device))
                 if m.run.scheme_name == scheme and results.speedup(m)
             ]
             if not points:
@@ -104,27 +124,25 @@ def _speedup(results, device):
         axes.plot([], [], color=_GREY, label="bound", **_BOUND)
         axes.set_title(f"schedule: {schedule.lower()}", fontsize=10)
         axes.set_ylabel("speed-up over 1 worker, images/s")
-        axes.set_ylim(bottom=0)
-        _worker_axis(axes, _ordered(results, "workers"))
-    for axes in panels[1:-1]:
-        axes.sharey(panels[0])
-    panels[0].legend(loc="upper left", fontsize=8)
+        _worker_axis(axes, sorted(_ordered(results, "workers")))
+    panels[0].set_ylim(bottom=0)  # and so the others', with the highest of all at the top
+    panels[0].legend(fontsize=8)
     _ratio_panel(panels[-1], results, device, schedules)
     return figure
 
 
 def _bound_speedup(results, measured):
-    single = results.like(measured.run, workers=1, shards=None)
-    if not single or not measured.bound or not single[0].bound:
-        return None
-    return measured.run.workers * single[0].bound / measured.bound
+    """Over the same one worker, were an iteration as short as its bound."""
+    return measured.bound and results.speedup(measured) * measured.median / measured.bound
 
 
 def _ratio_panel(axes, results, device, schedules):
     for schedule, color, marker in zip(schedules, _COLORS[::-1], _MARKERS[::-1]):
         pairs = [
             (m, results.layer_based(m))
-            for m in results.find(schedule=schedule, device=device, scheme=matrix.MEMORY_BASED)
+            for m in _by_workers(
+                results.find(schedule=schedule, device=device, scheme=matrix.MEMORY_BASED)
+            )
             if results.layer_based(m)
         ]
         workers = [m.run.workers for m, _ in pairs]
@@ -133,7 +151,7 @@ def _ratio_panel(axes, results, device, schedules):
         if pairs and all(m.bound for m, _ in pairs):
             bounds = [layer.bound / m.bound for m, layer in pairs]
             axes.plot(workers, bounds, color=color, **_BOUND)
-    axes.plot([], [], color=_GREY, label="bound", **_BOUND)
+    axes.plot([], [], color=_GREY, label="ratio of the bounds", **_BOUND)
     axes.plot(
         list(paper.RATIOS), list(paper.RATIOS.values()), "k*", markersize=11, label="the paper"
     )
@@ -141,13 +159,13 @@ def _ratio_panel(axes, results, device, schedules):
     axes.set_ylabel("times as fast")
     axes.margins(y=0.1)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper left", fontsize=8)
+    axes.legend(fontsize=8)
     _worker_axis(axes, sorted({*_ordered(results, "workers"), *paper.RATIOS}))
 
 
 def _shard_bytes(results):
     """Bytes are the same under every schedule and device: the first of each is shown."""
-    shapes = list(dict.fromkeys((c.workers, c.shards) for c in results.cells if c.shards > 1))
+    shapes = sorted({(c.workers, c.shards) for c in results.cells if c.shards > 1})
     styles = _scheme_styles(results)
     figure, panels = plt.subplots(
         1, len(shapes), figsize=(1.5 + 3.2 * len(shapes), 3.4), layout="constrained", squeeze=False
@@ -181,7 +199,7 @@ def _shard_bytes(results):
         axes.set_xlabel("shard")
         axes.grid(axis="x", visible=False)
     panels[0][0].set_ylabel("MB per iteration, each way")
-    panels[0][0].legend(fontsize=8)
+    _legend_bars_first(panels[0][0])
     return figure
 
 
@@ -215,7 +233,7 @@ def _iteration_time(results):
         f" {matrix.count(largest[1], 'shard')}: where an iteration's time goes",
         fontsize=10,
     )
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
+    _legend_bars_first(axes, loc="upper left", bbox_to_anchor=(1, 1))
     axes.set_ylim(len(cells) - 0.4, -0.6)
     return figure
 

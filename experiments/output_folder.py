@@ -7,6 +7,7 @@
 Files appear whole or not at all, so that a run that was interrupted has no result.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -24,32 +25,32 @@ class OutputFolder:
     def __init__(self, path, identity):
         """`identity`: what makes results comparable, for JSON."""
         self.path = path
+        self._identity = identity
         try:
             os.makedirs(os.path.join(path, "runs"), exist_ok=True)
-            self._lock = open(os.path.join(path, ".lock"), "a+", encoding="utf-8")
+            self._take_lock()
         except OSError as error:
             raise OutputFolderError(f"cannot write to --out={path}: {error}") from None
+        self._check_identity()
+
+    def _take_lock(self):
+        # Unbuffered: a write that fails is not tried again when the file is closed.
+        self._lock = open(self.file(".lock"), "ab+", buffering=0)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._lock.seek(0)
+            user = self._lock.read().decode(errors="replace").strip()
             raise OutputFolderError(
-                f"--out={path} is in use by another run (process {self._lock.read().strip()}),"
+                f"--out={self.path} is in use by another run (process {user}),"
                 " allowed: a folder of its own for each"
             ) from None
         self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
-        self._identity = identity
-        self._check_identity()
+        self._lock.write(str(os.getpid()).encode())
 
     def _check_identity(self):
-        try:
-            with open(self.file(_IDENTITY), encoding="utf-8") as file:
-                earlier = json.load(file)
-        except FileNotFoundError:
-            return
-        if earlier != self._identity:
+        earlier = self._read_json(_IDENTITY, lambda value: isinstance(value, dict))
+        if earlier is not None and earlier != self._identity:
             raise OutputFolderError(
                 f"--out={self.path} holds the results of another config or network"
                 f" (its {_IDENTITY}), allowed: the same ones, to go on, or an empty folder"
@@ -61,30 +62,60 @@ class OutputFolder:
     def run_folder(self, run):
         return self.file(os.path.join("runs", run.id))
 
-    def write(self, name, text):
-        """Where the file is a symbolic link, writes where it points."""
+    def write(self, name, content):
+        """Writes a file of a text or of bytes; raises OutputFolderError.
+
+        Where the file is a symbolic link, writes where it points."""
+        if isinstance(content, str):
+            content = content.encode()
         path = os.path.realpath(self.file(name))
         temporary = path + ".part"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(temporary, path)
+        except OSError as error:
+            raise OutputFolderError(
+                f"cannot write {self.file(name)}: {error.strerror}"
+            ) from None
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
 
     def store(self, run, result):
         """From the first result on, the folder is of this experiment."""
         self.write(_IDENTITY, json.dumps(self._identity, indent=2))
         self.write(os.path.join("runs", run.id, "result.json"), json.dumps(result))
 
-    def stored(self, runs):
-        """The results of those runs that are done."""
+    def stored(self, runs, is_result):
+        """The results of those runs that are done. `is_result` says whether a value is one;
+        raises OutputFolderError where a file holds anything else."""
         results = {}
         for run in runs:
-            try:
-                with open(
-                    os.path.join(self.run_folder(run), "result.json"), encoding="utf-8"
-                ) as file:
-                    results[run] = json.load(file)
-            except FileNotFoundError:
-                pass
+            result = self._read_json(os.path.join("runs", run.id, "result.json"), is_result)
+            if result is not None:
+                results[run] = result
         return results
+
+    def _read_json(self, name, is_valid):
+        """What a file holds, or None where there is no file; raises OutputFolderError."""
+        try:
+            with open(self.file(name), encoding="utf-8") as file:
+                value = json.load(file)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise OutputFolderError(f"cannot read {self.file(name)}: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(name, f"not JSON: {error}") from None
+        if not is_valid(value):
+            raise self._damaged(name, "JSON, but not what an experiment writes")
+        return value
+
+    def _damaged(self, name, how):
+        return OutputFolderError(
+            f"{self.file(name)} is damaged ({how}), allowed: as it was written; without"
+            " runs/ID/result.json that run is done again, and another --out begins anew"
+        )

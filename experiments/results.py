@@ -71,9 +71,10 @@ class Results:
     def __init__(self, kind, experiment, plans, stored):
         self.kind = kind
         self.experiment = experiment
-        self._stored = stored
+        # `stored` has the runs of a resumed experiment in the order in which they were done.
+        self._stored = {run: stored[run] for run in matrix.runs(experiment) if run in stored}
         by_cell = {}
-        for run, result in stored.items():
+        for run, result in self._stored.items():
             by_cell.setdefault(run.cell, []).append(result)
         self.cells = {
             cell: Measured(experiment, cell, plans[cell], results)

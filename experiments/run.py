@@ -9,6 +9,7 @@
 
 import contextlib
 import json
+import math
 import os
 import select
 import statistics
@@ -103,7 +104,9 @@ def execute(kind, experiment, run, programs, folder, on_tick):
             for i, host in enumerate(net.worker_hosts)
         ]
         _wait(workers, shards, start + experiment.proto.run_seconds, on_tick)
-        stats = json.loads(_psctl(net.control, programs.psctl, "stats", "--format=json"))
+        stats = _json(
+            _psctl(net.control, programs.psctl, "stats", "--format=json"), "what psctl stats said"
+        )
         _psctl(net.control, programs.psctl, "shutdown")
         for shard in shards:
             try:
@@ -113,7 +116,8 @@ def execute(kind, experiment, run, programs, folder, on_tick):
             if code != 0:
                 raise shard.error(f"ended with exit code {code}")
         summaries = [
-            json.loads(host.read(f"worker{i}.json")) for i, host in enumerate(net.worker_hosts)
+            _json(host.read(f"worker{i}.json"), f"the summary of worker {i}")
+            for i, host in enumerate(net.worker_hosts)
         ]
         result = _result(experiment, summaries, stats)
         end = max(worker.ended for worker in workers)
@@ -151,6 +155,13 @@ def _wait(workers, shards, deadline, on_tick):
             on_tick()
 
 
+def _json(text, what):
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise RunError(f"{what} is not JSON: {error}") from None
+
+
 def _psctl(host, psctl, verb, *arguments):
     command = [psctl, verb, f"--config={host.path(_CONFIG)}", *arguments]
     process = subprocess.Popen(
@@ -168,6 +179,26 @@ def _psctl(host, psctl, verb, *arguments):
             # Of a shard that does not answer, psctl tells among its results.
             raise RunError(f"psctl {verb} failed: {(complaint or text).strip()}")
         return text
+
+
+# Of a result: which fields are lists of numbers, and which are numbers.
+_LISTS = {"iteration_seconds", "bytes_in", "bytes_out"}
+_NUMBERS = {"mean_seconds", "compute_seconds", "exchange_wait_seconds", "run_seconds"}
+
+
+def is_result(value):
+    """Whether a value that was read from a file has the form of what `execute` returns."""
+    def is_number(item):
+        return isinstance(item, (int, float)) and math.isfinite(item)
+
+    return (
+        isinstance(value, dict)
+        and set(value) == {*_LISTS, *_NUMBERS, "processor_use"}
+        and all(isinstance(value[name], list) and value[name] for name in _LISTS)
+        and all(is_number(item) for name in _LISTS for item in value[name])
+        and all(is_number(value[name]) for name in _NUMBERS)
+        and (value["processor_use"] is None or is_number(value["processor_use"]))
+    )
 
 
 def _result(experiment, summaries, stats):

@@ -42,7 +42,8 @@ int main(int argc, char** argv) {
        &options.worker_link_gbps},
       {"shard_link_gbps", "SHARD:RATE", "of one shard's link; may be repeated",
        &options.shard_link_gbps},
-      {"slow_worker", "RANK:FACTOR", "that computes so many times as long; may be repeated",
+      {"slow_worker", "RANK:FACTOR",
+       "that computes so many times as long; may be repeated; needs an emulated device",
        &options.slow_worker},
       {"shard_gbytes_per_second", "RATE",
        "10^9 bytes of gradients per second that each shard adds up; default: the config's "
@@ -74,6 +75,8 @@ int main(int argc, char** argv) {
   if (!layer_times.ok()) {
     return Fail(config->FieldError("compute.emulated.device", layer_times.status().message()));
   }
+  const absl::Status slow_workers = ps::CheckSlowWorkers(options, *config, *layer_times);
+  if (!slow_workers.ok()) return Fail(slow_workers);
 
   ps::SimulateResult result;
   result.config = &*config;

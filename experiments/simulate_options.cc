@@ -1,5 +1,6 @@
 #include "experiments/simulate_options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -122,6 +123,27 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Confi
   for (double& rate : rates.worker_link) rate = PayloadBytesPerSecond(rate, options.framing);
   for (double& rate : rates.shard_link) rate = PayloadBytesPerSecond(rate, options.framing);
   return rates;
+}
+
+absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& config,
+                              absl::Span<const LayerTime> layer_times) {
+  const bool computes = std::any_of(
+      layer_times.begin(), layer_times.end(),
+      [](const LayerTime& time) { return time.forward_seconds + time.backward_seconds > 0; });
+  if (options.slow_worker.empty() || computes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--slow_worker: has no effect, since workers compute nothing here: ", NoComputeReason(config),
+      ", allowed: with --set=compute.backend=EMULATED "
+      "--set=compute.emulated.device=DEVICE"));
+}
+
+std::string NoComputeReason(const Config& config) {
+  const Compute& compute = config.proto().compute();
+  if (compute.backend() == Compute::EMULATED) {
+    return absl::StrCat("compute.emulated.device is \"", compute.emulated().device(), "\"");
+  }
+  return absl::StrCat("compute.backend is ", Compute::Backend_Name(compute.backend()),
+                      ", whose times are not known");
 }
 
 }  // namespace ps

@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/config.h"
+#include "common/device_profile.h"
 #include "experiments/cluster_rates.h"
 #include "experiments/framing.h"
 
@@ -38,6 +41,14 @@ absl::StatusOr<Config> LoadConfig(const SimulateOptions& options);
 // Errors: INVALID_ARGUMENT naming the flag: a rate or factor that is no number above 0, a rank
 // or shard that is not there or given twice.
 absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config);
+
+// Errors: INVALID_ARGUMENT for a slow worker where no layer of the config takes any time.
+absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& config,
+                              absl::Span<const LayerTime> layer_times);
+
+// Why the workers of a config compute nothing in a simulation: "compute.emulated.device is ...".
+// For configs whose layers take no time.
+std::string NoComputeReason(const Config& config);
 
 }  // namespace ps
 

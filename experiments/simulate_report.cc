@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/text.h"
+#include "experiments/simulate_options.h"
 #include "nlohmann/json.hpp"
 
 namespace ps {
@@ -67,6 +68,9 @@ std::string SimulateText(const SimulateResult& result) {
     absl::StrAppend(&text, FormatSeconds(seconds), " ");
   }
   if (!simulation.is_steady()) absl::StrAppend(&text, "(not steady: try more --iterations)");
+  if (result.bound.compute_seconds == 0) {
+    absl::StrAppend(&text, "\n\nThe exchange alone, without computing: ", NoComputeReason(config));
+  }
 
   Table table({"link", ">in/iteration", ">out/iteration", ">in use", ">out use"});
   for (int shard = 0; shard < std::min(config.shards(), kShardsShown); ++shard) {
@@ -120,6 +124,7 @@ std::string SimulateJson(const SimulateResult& result) {
       {"model", config.model().name()},
       {"scheme", SchemeText(config.proto().partition())},
       {"schedule", ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())},
+      {"device", config.proto().compute().emulated().device()},
       {"policy", Update::Policy_Name(config.proto().update().policy())},
       {"iteration_seconds", simulation.steady_seconds()},
       {"steady", simulation.is_steady()},

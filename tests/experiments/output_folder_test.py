@@ -1,10 +1,12 @@
 """The folder of results: locked, resumable, of one experiment."""
 
+import errno
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from experiments import matrix
 from experiments.output_folder import OutputFolder, OutputFolderError
@@ -49,7 +51,41 @@ class OutputFolderTest(unittest.TestCase):
         with open(os.path.join(folder.run_folder(runs[3]), "result.json.part"), "w",
                   encoding="utf-8") as file:
             file.write('{"iter')
-        self.assertEqual(folder.stored(runs), {runs[2]: {"iteration_seconds": [1.5]}})
+        self.assertEqual(
+            folder.stored(runs, lambda value: True), {runs[2]: {"iteration_seconds": [1.5]}}
+        )
+
+    def test_a_damaged_file_is_refused_with_its_name_and_what_is_wrong_with_it(self):
+        runs = matrix.runs(fixture.experiment())
+        folder = OutputFolder(self.path, {})
+        os.makedirs(folder.run_folder(runs[1]))
+        result = os.path.join(folder.run_folder(runs[1]), "result.json")
+        for content in (b"", b'{"iter', b"\xff\xfe", b"[" * 100_000, b"[]", b"7"):
+            with open(result, "wb") as file:
+                file.write(content)
+            with self.assertRaisesRegex(OutputFolderError, "^[^\n]*result.json is damaged [^\n]*$"):
+                folder.stored(runs, lambda value: isinstance(value, dict))
+        del folder
+        identity = os.path.join(self.path, "experiment.json")
+        for content in (b"", b"{", b"null", b"\0" * 300):
+            with open(identity, "wb") as file:
+                file.write(content)
+            with self.assertRaisesRegex(OutputFolderError, "^[^\n]*experiment.json is damaged "):
+                OutputFolder(self.path, {})
+        os.unlink(identity)
+        os.mkdir(identity)
+        with self.assertRaisesRegex(OutputFolderError, "^cannot read .*json: Is a directory$"):
+            OutputFolder(self.path, {})
+
+    def test_what_cannot_be_written_is_said_and_leaves_no_part(self):
+        folder = OutputFolder(self.path, {})
+        before = sorted(os.listdir(self.path))
+        with mock.patch("os.fsync", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
+            with self.assertRaisesRegex(
+                OutputFolderError, "^cannot write .*/results.csv: No space left on device$"
+            ):
+                folder.write("results.csv", "text")
+        self.assertEqual(sorted(os.listdir(self.path)), before)
 
     def test_a_file_that_is_a_symbolic_link_is_written_where_it_points(self):
         folder = OutputFolder(self.path, {})

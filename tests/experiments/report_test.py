@@ -1,7 +1,7 @@
 """The report and its charts, of fixed measurements."""
 
-import os
-import tempfile
+import functools
+import re
 import unittest
 import xml.etree.ElementTree
 
@@ -10,10 +10,24 @@ from experiments.results import Results
 from tests.experiments import fixture
 
 
-def _results(text=fixture.EXPERIMENT):
+def _results(text=fixture.EXPERIMENT, order=lambda runs: runs):
+    """Of runs that were made in that order."""
     experiment = experiment_config.parse(text, "e.textproto")
     plans, stored = fixture.measured(experiment)
+    stored = {run: stored[run] for run in order(list(stored))}
     return Results(network.NAMESPACES, experiment, plans, stored)
+
+
+def _drawn(results):
+    """The content of each file that the charts are drawn to."""
+    files = {}
+    charts.draw(results, files.__setitem__)
+    return files
+
+
+@functools.cache
+def _drawn_in_order():
+    return _drawn(_results())
 
 
 class ReportTest(unittest.TestCase):
@@ -49,17 +63,33 @@ class ReportTest(unittest.TestCase):
         self.assertIn("Within 10% in 0 of 4.", text)
 
     def test_charts_are_images(self):
-        with tempfile.TemporaryDirectory() as folder:
-            names = charts.draw(_results(), folder)
-            self.assertEqual(names, ["speedup_none", "shard_bytes", "iteration_time"])
-            for name in names:
-                path = os.path.join(folder, name)
-                root = xml.etree.ElementTree.parse(path + ".svg").getroot()
-                self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
-                with open(path + ".png", "rb") as file:
-                    content = file.read()
-                self.assertEqual(content[:8], b"\x89PNG\r\n\x1a\n")
-                self.assertEqual(content[-8:-4], b"IEND")
+        files = _drawn_in_order()
+        names = ["speedup_none", "shard_bytes", "iteration_time"]
+        self.assertEqual(set(files), {f"{name}.{end}" for name in names for end in ("svg", "png")})
+        for name in names:
+            root = xml.etree.ElementTree.fromstring(files[name + ".svg"])
+            self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+            content = files[name + ".png"]
+            self.assertEqual(content[:8], b"\x89PNG\r\n\x1a\n")
+            self.assertEqual(content[-8:-4], b"IEND")
+
+    def test_charts_and_tables_do_not_depend_on_the_order_in_which_the_runs_were_made(self):
+        mixed = _results(order=lambda runs: [runs[i] for i in (3, 0, 2, 1)])
+        self.assertEqual(report.write(mixed, [], None, ""), report.write(_results(), [], None, ""))
+        for name, content in _drawn(mixed).items():
+            self.assertEqual(content, _drawn_in_order()[name], name)
+
+    def test_lines_join_neighbours_on_the_axis_whatever_the_order_of_the_config(self):
+        falling = fixture.EXPERIMENT.replace("workers: [1, 4]", "workers: [4, 1]")
+        files = _drawn(_results(falling))
+        for name, content in files.items():
+            self.assertEqual(content, _drawn_in_order()[name], name)
+        svg = files["speedup_none.svg"].decode()
+        lines = re.findall(r'<path d="([^"]*)" clip-path[^>]*stroke-linecap: square', svg)
+        self.assertNotEqual(lines, [])
+        for line in lines:
+            across = [float(x) for x in re.findall(r"[ML] (\S+) ", line)]
+            self.assertEqual(across, sorted(across))
 
 
 if __name__ == "__main__":

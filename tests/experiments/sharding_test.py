@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -173,6 +174,67 @@ class ShardingTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertRegex(complaints, r"worker \d failed with exit code 1; its log, .*log, ends:")
         self.assertIn("the same command goes on", complaints)
+
+    def refused(self, code, pattern, environment=(), **options):
+        """Runs into a failure that is to be told without a traceback."""
+        done = subprocess.run(
+            self.command(_CONFIG, "--network=host"),
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            # Otherwise matplotlib warns where the home folder is not writable.
+            env={**os.environ, "MPLCONFIGDIR": self.folder, **dict(environment)},
+            **options,
+        )
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertRegex(done.stderr, pattern)
+
+    def test_a_full_disk_is_one_line_and_leaves_no_part_of_a_file(self):
+        self.assertEqual(self.sharding(_CONFIG, "--network=host")[0], 0)
+        files = sorted(os.listdir(self.out))
+        goes_on = "\nwhat is done is kept; the same command goes on\n$"
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            self.refused(1, r"^\[Errno 28\] No space left on device" + goes_on, stdout=full)
+        # No file may be larger than this, which the charts are.
+        limit = 20_000
+        self.refused(
+            1,
+            r"^cannot write \S*/speedup_none\.svg: File too large" + goes_on,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+        self.assertEqual(sorted(os.listdir(self.out)), files)
+
+    def test_damaged_files_of_earlier_runs_are_one_line_each(self):
+        self.assertEqual(self.sharding(_CONFIG, "--network=host")[0], 0)
+        run = self.rows()[0]["run"]
+        for name in (os.path.join("runs", run, "result.json"), "experiment.json"):
+            path = os.path.join(self.out, name)
+            with open(path, "r+b") as file:
+                content = file.read()
+                file.truncate(len(content) // 2)
+            self.refused(2, rf"^{path} is damaged \([^\n]*\), allowed: [^\n]*\n$")
+            with open(path, "wb") as file:
+                file.write(b'{"iteration_seconds": [1]}')
+            self.refused(2, r"^[^\n]*(result.json is damaged|holds the results of)[^\n]*\n$")
+            with open(path, "wb") as file:
+                file.write(content)
+        # results.csv is only written: damage to it is mended.
+        with open(os.path.join(self.out, "results.csv"), "wb") as file:
+            file.write(b"\0")
+        self.assertEqual(self.sharding(_CONFIG, "--network=host")[0], 0)
+        self.check_results()
+
+    def test_ctrl_c_while_it_loads_is_one_line(self):
+        # The first module that only the experiment loads interrupts it.
+        with open(os.path.join(self.folder, "matplotlib.py"), "w", encoding="utf-8") as file:
+            file.write("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+        self.refused(
+            130,
+            "^interrupted; the same command goes on\n$",
+            environment={"PYTHONPATH": self.folder},
+        )
+        self.assertFalse(os.path.exists(self.out))
 
     def start_endless(self, *arguments):
         """Starts an experiment of very many iterations; returns it once all processes run,

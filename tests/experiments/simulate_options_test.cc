@@ -96,6 +96,21 @@ TEST_CASE("Rates, factors and ranks that cannot be are refused with their flag")
   CHECK(ErrorOf(options) == "--slow_worker: rank 1 is given twice");
 }
 
+TEST_CASE("A slow worker is refused where workers compute nothing, with the reason") {
+  const Config config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
+  SimulateOptions options;
+  CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0, 0)).ok());
+  options.slow_worker = {"1:2"};
+  CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0.1, 0.2)).ok());
+  CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0, 0)).message() ==
+        "--slow_worker: has no effect, since workers compute nothing here: "
+        "compute.emulated.device is \"none\", allowed: with --set=compute.backend=EMULATED "
+        "--set=compute.emulated.device=DEVICE");
+  const Config on_cpu =
+      ClusterConfigOf(2, 2, kMemoryBased, "FULL", {"compute.backend=CPU", "data={synthetic {}}"});
+  CHECK(NoComputeReason(on_cpu) == "compute.backend is CPU, whose times are not known");
+}
+
 TEST_CASE("The config gets as many workers and shards as asked for") {
   const ScratchFolder folder;
   SimulateOptions options;

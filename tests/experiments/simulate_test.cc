@@ -32,6 +32,11 @@ TEST_CASE("simulate prints what an iteration takes, beside the bound, for people
   CHECK(text.code == 0);
   CHECK(absl::StrContains(text.output, "memory_based, full, sync: 4 workers, 2 shards"));
   CHECK(absl::StrContains(text.output, "efficiency"));
+  const std::string without = "The exchange alone, without computing: compute.emulated.device is";
+  CHECK(absl::StrContains(text.output, without));
+  const Result slow = Simulate({"--set=compute.emulated.device=rtx_2080_ti", "--slow_worker=1:2"});
+  CHECK(slow.code == 0);
+  CHECK_FALSE(absl::StrContains(slow.output, without));
   CHECK(absl::StrContains(text.output, "shard 1"));
 
   const Result result = Simulate({"--workers=4", "--shards=3", "--link_gbps=1", "--iterations=3",
@@ -67,6 +72,7 @@ TEST_CASE("simulate refuses what cannot be, and says what is allowed") {
   refused({"--link_gbps=0"}, "--link_gbps: is 0, allowed: a number above 0");
   refused({"--link_gbps=-5"}, "--link_gbps: is -5, allowed: a number above 0");
   refused({"--worker_link_gbps=2:10"}, "--worker_link_gbps: the rank of \"2:10\" is not there");
+  refused({"--slow_worker=1:2"}, "--slow_worker: has no effect, since workers compute nothing");
   refused({"--iterations=0"}, "--iterations: is 0, allowed: at least 1");
   refused({"--format=xml"}, "--format: is \"xml\", allowed: table, json");
   refused({"--lnk_gbps=1"}, "unknown flag --lnk_gbps");
