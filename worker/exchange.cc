@@ -2,7 +2,7 @@
 //   1. Begin marks every chunk as to be exchanged; PushChunks queues it for its shard's
 //      streams: all at once (PushPull) or as the layers' gradients come (Push).
 //   2. A ShardStream takes the next one when the one before has passed flow control;
-//      GradientMessage lends it the gradient's own memory (Borrow), or encodes it.
+//      GradientMessage lends it the gradient's own memory (LentMemory), or encodes it.
 //   3. The shard answers (server/exchange_stream.cc); TakeParameters copies or decodes the
 //      received pieces to their final place and marks the chunk answered.
 //      A shard of this host reads and writes in the shared buffers; then 2 and 3 are of headers.
@@ -12,7 +12,6 @@
 #include "worker/exchange.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -21,27 +20,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/channel_options.h"
-#include "common/clock.h"
 #include "common/encoded_slice.h"
 #include "common/encoding.h"
 #include "common/incarnation.h"
-#include "common/pending_count.h"
-#include "common/pull.h"
 #include "common/same_host.h"
-#include "common/status_conversion.h"
+#include "common/text.h"
 #include "spdlog/spdlog.h"
+#include "worker/shard_control.h"
 
 namespace ps {
 namespace {
-
-// Control calls to a shard that is up take milliseconds.
-constexpr absl::Duration kControlTimeout = absl::Seconds(5);
-// A wait for a shard that takes longer than this is worth a line in the log.
-constexpr absl::Duration kQuietWait = absl::Seconds(3);
-// How often a wait for a shard to be up looks whether it is to stop.
-constexpr absl::Duration kStopPeriod = absl::Milliseconds(100);
-// Between two tries to join a shard whose refusal passes.
-constexpr absl::Duration kJoinPause = absl::Seconds(1);
 
 // Runs `call(shard)` for every shard at once; the errors in one line.
 absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {
@@ -93,53 +81,16 @@ void LogStall(const Stall& stall) {
   }
 }
 
-// Counts the gradient slices that gRPC has not given back. Shared with the slices, which
-// may outlive their stream for a moment. Thread-safe.
-class Exchange::Borrow : public std::enable_shared_from_this<Borrow> {
- public:
-  grpc::Slice Lend(absl::Span<const float> memory) {
-    lent_.Add();
-    return grpc::Slice(const_cast<float*>(memory.data()), memory.size() * sizeof(float), &GiveBack,
-                       new std::shared_ptr<Borrow>(shared_from_this()));
-  }
-
-  // Whether everything was given back before `timeout` had passed.
-  bool AwaitAll(absl::Duration timeout) { return lent_.AwaitZeroFor(timeout); }
-
- private:
-  static void GiveBack(void* lender) {
-    const std::unique_ptr<std::shared_ptr<Borrow>> borrow(
-        static_cast<std::shared_ptr<Borrow>*>(lender));
-    (*borrow)->lent_.Remove();
-  }
-
-  PendingCount lent_;
-};
-
-// The context of a blocking call on a control connection: has a deadline, and is
-// cancelled once `stop` is requested.
-struct Exchange::ControlCall {
-  ControlCall(const std::stop_token& stop, absl::Time deadline)
-      : on_stop(stop, [this] { context.TryCancel(); }) {
-    context.set_deadline(absl::ToChronoTime(deadline));
-  }
-
-  grpc::ClientContext context;
-  const std::stop_callback<std::function<void()>> on_stop;
-};
-
-// The connections to one shard.
+// What connects the worker with one shard.
 struct Exchange::ShardLink {
-  std::string address;
-  // Control calls have a connection of their own, so that they never queue behind data.
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<ParameterServer::Stub> control;
-  std::unique_ptr<PushQueue> queue;
+  ShardLink(const ShardControl::Options& options, ChunkOrder order, int streams)
+      : control(options), queue(order, streams) {}
+
+  ShardControl control;
+  PushQueue queue;
   std::vector<std::unique_ptr<ShardStream>> streams;
   uint64_t start_iteration = 0;
-  bool shares_buffers = false;    // it reads and writes where the worker has them
-  bool asked = false;             // to Join: it may have taken us though its answer was lost
-  std::atomic<bool> told{false};  // that we leave, and has answered
+  bool shares_buffers = false;  // it reads and writes where the worker has them
 };
 
 absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
@@ -180,12 +131,12 @@ void Exchange::OpenStreams(int shard) {
   ShardStream::Handler* const handler = this;
   for (int i = 0; i < limits.connections(); ++i) {
     link.streams.push_back(
-        std::make_unique<ShardStream>(CreateBulkChannel(link.address, limits),
+        std::make_unique<ShardStream>(CreateBulkChannel(link.control.address(), limits),
                                       ShardStream::Options{.shard = shard,
                                                            .index = i,
                                                            .worker = rank_,
                                                            .incarnation = incarnation_,
-                                                           .queue = link.queue.get()},
+                                                           .queue = &link.queue},
                                       handler));
   }
 }
@@ -204,20 +155,21 @@ Exchange::Exchange(const Options& options)
       shared_buffers_(IfShared(options.buffers)),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
-      borrow_(std::make_shared<Borrow>()),
       round_(
-          config_, [this](int shard) { return ShardName(shard); }, options.trace),
+          config_, [this](int shard) { return links_[shard]->control.name(); }, options.trace),
       on_stop_(stop_,
                [this] { round_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   const std::vector<std::string> addresses = AddressesOf(config_, options.addresses);
   for (int shard = 0; shard < config_.shards(); ++shard) {
-    auto link = std::make_unique<ShardLink>();
-    link->address = addresses[shard];
-    link->channel = CreateChannel(link->address, config_.proto().limits());
-    link->control = ParameterServer::NewStub(link->channel);
-    link->queue = std::make_unique<PushQueue>(ChunkOrderOf(config_.proto().exchange()),
-                                              config_.proto().limits().connections());
-    links_.push_back(std::move(link));
+    links_.push_back(std::make_unique<ShardLink>(ShardControl::Options{.config = &config_,
+                                                                       .shard = shard,
+                                                                       .address = addresses[shard],
+                                                                       .rank = rank_,
+                                                                       .incarnation = incarnation_,
+                                                                       .clock = &clock_,
+                                                                       .stop = stop_},
+                                                 ChunkOrderOf(config_.proto().exchange()),
+                                                 config_.proto().limits().connections()));
   }
   ChooseLastChunks();
   watcher_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
@@ -241,11 +193,6 @@ void Exchange::ChooseLastChunks() {
 Exchange::~Exchange() {
   watcher_ = {};  // it names the links
   if (!left_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
-  links_.clear();  // ends streams and connections, and with them what gRPC still holds
-  if (!borrow_->AwaitAll(kControlTimeout)) {
-    spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
-                  absl::FormatDuration(kControlTimeout));
-  }
 }
 
 void Exchange::Watch(const std::stop_token& stop) {
@@ -254,15 +201,6 @@ void Exchange::Watch(const std::stop_token& stop) {
       stalled_(*stall);
     }
   }
-}
-
-std::string Exchange::ShardName(int shard) const {
-  return absl::StrCat("shard ", shard, " (", links_[shard]->address, ")");
-}
-
-absl::Status Exchange::OfShard(int shard, const absl::Status& status) const {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(ShardName(shard), ": ", status.message()));
 }
 
 absl::Status Exchange::JoinAll() {
@@ -277,9 +215,9 @@ absl::Status Exchange::JoinAll() {
   // A worker that was lost in the middle of an iteration has pushed it to some shards only.
   if ((*most)->start_iteration > (*least)->start_iteration + 1) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the shards are not of one run: ", ShardName(most - links_.begin()),
+        absl::StrCat("the shards are not of one run: ", (*most)->control.name(),
                      " has taken this worker's iterations before ", (*most)->start_iteration, ", ",
-                     ShardName(least - links_.begin()), " those before ", (*least)->start_iteration,
+                     (*least)->control.name(), " those before ", (*least)->start_iteration,
                      "; start all shards again"));
   }
   start_iteration_ = static_cast<int64_t>((*most)->start_iteration);
@@ -287,98 +225,43 @@ absl::Status Exchange::JoinAll() {
 }
 
 absl::Status Exchange::Join(int shard) {
-  const double limit_seconds = config_.proto().limits().startup_seconds();
-  const absl::Time deadline = clock_.Now() + absl::Seconds(limit_seconds);
-  if (absl::Status up = AwaitUp(shard, deadline); !up.ok()) return up;
+  ShardLink& link = *links_[shard];
+  const absl::Time deadline =
+      clock_.Now() + absl::Seconds(config_.proto().limits().startup_seconds());
+  if (absl::Status up = link.control.AwaitUp(deadline); !up.ok()) return up;
   // First the streams, so that the shard notices our end from the moment at which we hold the rank.
   OpenStreams(shard);
-  absl::Status open = links_[shard]->streams[0]->AwaitOpen(deadline - clock_.Now(), stop_);
-  if (!open.ok()) return OfShard(shard, open);
+  absl::Status open = link.streams[0]->AwaitOpen(deadline - clock_.Now(), stop_);
+  if (!open.ok()) return link.control.Named(open);
 
-  JoinRequest request;
-  request.set_worker(rank_);
-  request.set_incarnation(incarnation_);
-  request.set_config_fingerprint(config_.fingerprint());
-  request.set_plan_fingerprint(config_.plan().fingerprint());
-  *request.mutable_config() = config_.Contract();
-  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) request.add_encodings(encoding);
-  OfferBuffers(shard, &request);
-
-  links_[shard]->asked = true;
-  JoinResponse response;
-  while (true) {
-    ControlCall call(stop_, absl::Now() + (deadline - clock_.Now()));
-    call.context.set_wait_for_ready(true);
-    const grpc::Status status = links_[shard]->control->Join(&call.context, request, &response);
-    if (status.ok()) break;
-    // A refusal that passes by itself: see Membership::Join.
-    const bool passes =
-        status.error_code() == grpc::StatusCode::UNAVAILABLE && clock_.Now() + kJoinPause < deadline;
-    if (!passes) return OfShard(shard, FromGrpc(status));
-    spdlog::info("{}: {}; trying again", ShardName(shard), status.error_message());
-    if (!clock_.SleepUntil(clock_.Now() + kJoinPause, stop_)) {
-      return OfShard(shard, absl::CancelledError("told to stop"));
-    }
+  SharedBuffers offered;
+  const bool offers = shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
+                      IsOfThisHost(link.control.address());
+  if (offers) {
+    *offered.mutable_gradients() = shared_buffers_->gradients.place();
+    *offered.mutable_parameters() = shared_buffers_->parameters.place();
   }
-  if (response.shard() != static_cast<uint32_t>(shard)) {
-    return absl::FailedPreconditionError(absl::StrCat(ShardName(shard), " says that it is shard ",
-                                                      response.shard(),
-                                                      ": the addresses are mixed up"));
+  const absl::StatusOr<JoinResponse> joined =
+      link.control.Join(offers ? &offered : nullptr, deadline);
+  if (!joined.ok()) return joined.status();
+  if (!joined->shared_buffers_refusal().empty()) {
+    spdlog::info("{}: exchanging by messages: {}", link.control.name(),
+                 Printable(joined->shared_buffers_refusal()));
   }
-  if (response.shared_buffers() && !request.has_shared_buffers()) {
-    return absl::InternalError(
-        absl::StrCat(ShardName(shard), " shares buffers that it was not offered"));
-  }
-  if (!response.shared_buffers_refusal().empty()) {
-    spdlog::info("{}: exchanging by messages: {}", ShardName(shard),
-                 response.shared_buffers_refusal());
-  }
-  links_[shard]->start_iteration = response.start_iteration();
-  links_[shard]->shares_buffers = response.shared_buffers();
+  link.start_iteration = joined->start_iteration();
+  link.shares_buffers = joined->shared_buffers();
   return absl::OkStatus();
-}
-
-absl::Status Exchange::AwaitUp(int shard, absl::Time deadline) {
-  const absl::Time quiet = clock_.Now() + kQuietWait;
-  bool told = false;
-  while (!links_[shard]->channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopPeriod))) {
-    if (stop_.stop_requested()) return OfShard(shard, absl::CancelledError("told to stop"));
-    if (clock_.Now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(ShardName(shard), " was not up within ",
-                                                      config_.proto().limits().startup_seconds(),
-                                                      " s (limits.startup_seconds)"));
-    }
-    if (!told && clock_.Now() >= quiet) {
-      spdlog::info("waiting for {}", ShardName(shard));
-      told = true;
-    }
-  }
-  return absl::OkStatus();
-}
-
-void Exchange::OfferBuffers(int shard, JoinRequest* request) const {
-  if (shared_buffers_ == nullptr || !MayShareMemory(config_.proto().exchange()) ||
-      !IsOfThisHost(links_[shard]->address)) {
-    return;
-  }
-  SharedBuffers* const buffers = request->mutable_shared_buffers();
-  *buffers->mutable_gradients() = shared_buffers_->gradients.place();
-  *buffers->mutable_parameters() = shared_buffers_->parameters.place();
 }
 
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
-  const absl::Time deadline =
-      absl::Now() + absl::Seconds(config_.proto().limits().exchange_seconds());
   return ForEachShard(config_.shards(), [&](int shard) {
-    ControlCall call(stop_, deadline);
-    return OfShard(shard, PullShard(links_[shard]->control.get(), &call.context, config_.plan(),
-                                    shard, [&](const Chunk& chunk, const ParameterChunk& message) {
-                                      std::memcpy(parameters.data() + chunk.model_offset,
-                                                  message.data().data(), message.data().size());
-                                      versions_[chunk.id] = message.version();
-                                      written_(chunk.model_offset, chunk.size);
-                                      return absl::OkStatus();
-                                    }));
+    return links_[shard]->control.Pull([&](const Chunk& chunk, const ParameterChunk& message) {
+      std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
+                  message.data().size());
+      versions_[chunk.id] = message.version();
+      written_(chunk.model_offset, chunk.size);
+      return absl::OkStatus();
+    });
   });
 }
 
@@ -423,7 +306,7 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
   round_.Pushed(chunks);
   for (const uint32_t id : chunks) {
     const Chunk& chunk = config_.plan().chunks()[id];
-    PushQueue& queue = *links_[chunk.shard]->queue;
+    PushQueue& queue = links_[chunk.shard]->queue;
     if (last_on_[id] >= 0) {
       queue.PushLast(last_on_[id], id);
     } else {
@@ -442,17 +325,17 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
 
 absl::Status Exchange::AwaitLayer(int layer) {
   absl::Status answered = round_.AwaitLayer(layer);
-  return answered.ok() && round_.AllAnswered() ? AwaitBorrowed() : answered;
+  return answered.ok() && round_.AllAnswered() ? AwaitLent() : answered;
 }
 
 absl::Status Exchange::AwaitAll() {
   absl::Status answered = round_.AwaitAll();
-  return answered.ok() ? AwaitBorrowed() : answered;
+  return answered.ok() ? AwaitLent() : answered;
 }
 
-absl::Status Exchange::AwaitBorrowed() {
+absl::Status Exchange::AwaitLent() {
   // Every chunk was answered, so gRPC gives its memory back at once.
-  if (borrow_->AwaitAll(round_.limit())) return absl::OkStatus();
+  if (lent_.AwaitAll(round_.limit())) return absl::OkStatus();
   return absl::InternalError("gRPC has not given back gradients that were answered");
 }
 
@@ -473,7 +356,7 @@ grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
   grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};
   if (!is_sent) return grpc::ByteBuffer(slices, 1);
   const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
-  slices[1] = encoding == FLOAT32 ? borrow_->Lend(gradient) : EncodedSlice(encoding, gradient);
+  slices[1] = encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient);
   return grpc::ByteBuffer(slices, 2);
 }
 
@@ -525,49 +408,32 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
 void Exchange::StreamEnded(int shard, const absl::Status& status) {
   // Before Leave a stream ends without an error of its own only where the shard goes away.
   const bool silent = status.ok() || absl::IsCancelled(status);
-  round_.Fail(OfShard(
-      shard, silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
+  round_.Fail(links_[shard]->control.Named(
+      silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
 }
 
 absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& stop) {
-  ReportRequest request;
-  request.set_worker(rank_);
-  request.set_incarnation(incarnation_);
-  *request.mutable_usage() = usage;
-  ControlCall call(stop, absl::Now() + kControlTimeout);
-  ReportResponse response;
-  return OfShard(0, FromGrpc(links_[0]->control->Report(&call.context, request, &response)));
+  return links_[0]->control.Report(usage, stop);
 }
 
 absl::Status Exchange::TellLeft(const absl::Status& outcome, absl::Duration timeout) {
-  return ForEachShard(config_.shards(), [&](int shard) -> absl::Status {
-    if (!links_[shard]->asked) return absl::OkStatus();
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    LeaveRequest request;
-    request.set_worker(rank_);
-    request.set_incarnation(incarnation_);
-    request.set_error(std::string(outcome.message()));
-    request.set_before_start(!started_);
-    LeaveResponse response;
-    const grpc::Status status = links_[shard]->control->Leave(&context, request, &response);
-    links_[shard]->told = status.ok();
-    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          ShardName(shard), " has not answered Leave for ", absl::FormatDuration(timeout)));
-    }
-    return OfShard(shard, FromGrpc(status));
+  return ForEachShard(config_.shards(), [&](int shard) {
+    return links_[shard]->control.Leave(outcome, /*before_start=*/!started_, timeout);
   });
 }
 
 absl::Status Exchange::Leave(const absl::Status& outcome) {
   left_ = true;
-  const absl::Status told = TellLeft(outcome, kControlTimeout);
+  const absl::Status told = TellLeft(outcome, ShardControl::kTimeout);
   for (const auto& link : links_) {
-    if (outcome.ok() && link->told) {
+    if (outcome.ok() && link->control.has_left()) {
       for (const auto& stream : link->streams) stream->Close();
     }
-    link->streams.clear();
+    link->streams.clear();  // and their connections, with what gRPC still holds
+  }
+  if (!lent_.AwaitAll(ShardControl::kTimeout)) {
+    spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
+                  absl::FormatDuration(ShardControl::kTimeout));
   }
   return told;
 }

@@ -17,9 +17,9 @@
 #include "common/clock.h"
 #include "common/config.h"
 #include "common/float_buffer.h"
-#include "proto/parameter_server.grpc.pb.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange_round.h"
+#include "worker/lent_memory.h"
 #include "worker/shard_stream.h"
 
 namespace ps {
@@ -76,8 +76,7 @@ class Exchange final : private ShardStream::Handler {
   // limits.startup_seconds; a shard's refusal (see Shard::Join), naming it.
   static absl::StatusOr<std::unique_ptr<Exchange>> Connect(const Options& options);
 
-  // Gives the ranks up as failed where Leave was not called. Returns when no gRPC
-  // thread uses the caller's buffers any more.
+  // Calls Leave with an error if nobody has.
   ~Exchange() override;
 
   // The first iteration to push: 0, or where a restarted worker goes on.
@@ -126,25 +125,20 @@ class Exchange final : private ShardStream::Handler {
 
  private:
   struct ShardLink;
-  class Borrow;
-  struct ControlCall;
 
   explicit Exchange(const Options& options);
 
   absl::Status JoinAll();
   // Waits until the shard is up, opens the streams to it and takes the rank.
   absl::Status Join(int shard);
-  absl::Status AwaitUp(int shard, absl::Time deadline);
-  // Offers the shared buffers, if there are any, to a shard of this host.
-  void OfferBuffers(int shard, JoinRequest* request) const;
   void OpenStreams(int shard);
   void ChooseLastChunks();
   // Watches over the waits until `stop`.
   void Watch(const std::stop_token& stop);
   void PushChunks(absl::Span<const uint32_t> chunks);
   bool IsSequential() const;
-  // Waits for the return of the borrowed gradients. REQUIRES: every push has been answered.
-  absl::Status AwaitBorrowed();
+  // Waits for the return of the lent gradients. REQUIRES: every push has been answered.
+  absl::Status AwaitLent();
 
   // ShardStream::Handler, from gRPC's threads.
   grpc::ByteBuffer GradientMessage(uint32_t chunk) override;
@@ -155,10 +149,6 @@ class Exchange final : private ShardStream::Handler {
   // Whether an answer to a push of `chunk` has the encoding and length of the run, and, in
   // 16 bits, only finite values. It has no data where the shard has written it to the parameters.
   absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
-
-  std::string ShardName(int shard) const;  // "shard 1 (10.0.0.2:50051)"
-  // An error with the shard's name before it.
-  absl::Status OfShard(int shard, const absl::Status& status) const;
 
   // Constant after Connect.
   const Config& config_;
@@ -186,7 +176,7 @@ class Exchange final : private ShardStream::Handler {
   bool left_ = false;
 
   // Synchronised by themselves.
-  const std::shared_ptr<Borrow> borrow_;
+  LentMemory lent_;  // the gradients that gRPC sends
   ExchangeRound round_;
 
   // Last: they must go before what they use.
