@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "common/initializer.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/model/initializer.h"
 #include "worker/compute/create_backend.h"
 
 namespace ps {

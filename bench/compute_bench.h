@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/config.h"
-#include "common/float_buffer.h"
+#include "common/base/clock.h"
+#include "common/base/float_buffer.h"
+#include "common/config/config.h"
 #include "worker/compute/backend.h"
 
 namespace ps {

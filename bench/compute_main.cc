@@ -12,10 +12,10 @@
 #include "absl/strings/str_format.h"
 #include "bench/compute_bench.h"
 #include "bench/quantile.h"
-#include "common/clock.h"
-#include "common/command_line.h"
-#include "common/config.h"
-#include "common/process_setup.h"
+#include "common/base/clock.h"
+#include "common/base/command_line.h"
+#include "common/base/process_setup.h"
+#include "common/config/config.h"
 #include "nlohmann/json.hpp"
 
 namespace {

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "common/status_conversion.h"
+#include "common/net/status_conversion.h"
 
 namespace ps {
 

@@ -17,9 +17,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
-#include "common/encoding.h"
-#include "common/float_buffer.h"
-#include "common/unaligned.h"
+#include "common/base/float_buffer.h"
+#include "common/base/unaligned.h"
+#include "common/wire/encoding.h"
 #include "server/aggregate.h"
 #include "server/optimizer.h"
 

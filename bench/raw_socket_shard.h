@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "bench/raw_socket.h"
-#include "common/config.h"
-#include "common/float_buffer.h"
+#include "common/base/float_buffer.h"
+#include "common/config/config.h"
 #include "server/optimizer.h"
 
 namespace ps {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "bench/raw_socket.h"
-#include "common/config.h"
+#include "common/config/config.h"
 
 namespace ps {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "common/encoding.h"
-#include "common/initializer.h"
+#include "common/model/initializer.h"
+#include "common/wire/encoding.h"
 
 namespace ps {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/config.h"
+#include "common/config/config.h"
 
 namespace ps {
 
@@ -16,7 +16,7 @@ void FillWireGradient(int rank, absl::Span<float> gradient);
 
 // Checks every parameter against its value after `iterations` updates by SGD with the mean of these
 // gradients, which is computed here independently. Values must be equal, or, if the exchange is not
-// in FLOAT32, within the bounds of its rounding (common/half_width.h).
+// in FLOAT32, within the bounds of its rounding (common/wire/half_width.h).
 // Errors: DATA_LOSS, which names the first element that differs and both values.
 absl::Status VerifyParameters(const Config& config, int64_t iterations,
                               absl::Span<const float> parameters);

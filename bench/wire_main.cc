@@ -15,8 +15,8 @@
 #include "bench/wire_measure.h"
 #include "bench/wire_report.h"
 #include "bench/wire_role.h"
-#include "common/command_line.h"
-#include "common/encoding.h"
+#include "common/base/command_line.h"
+#include "common/wire/encoding.h"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/quantile.h"
-#include "common/config.h"
-#include "common/encoding.h"
+#include "common/config/config.h"
+#include "common/wire/encoding.h"
 
 namespace ps {
 namespace {

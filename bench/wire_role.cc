@@ -17,14 +17,14 @@
 #include "bench/wire_arithmetic.h"
 #include "bench/wire_cluster.h"
 #include "bench/wire_process.h"
-#include "common/channel_options.h"
-#include "common/clock.h"
-#include "common/config.h"
-#include "common/log.h"
-#include "common/process_setup.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/process_setup.h"
+#include "common/config/config.h"
+#include "common/net/channel_options.h"
 #include "server/server.h"
 #include "spdlog/spdlog.h"
-#include "worker/exchange.h"
+#include "worker/exchange/exchange.h"
 
 namespace ps {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/config.h"
-#include "common/device_profile.h"
+#include "common/config/config.h"
+#include "common/model/device_profile.h"
 #include "experiments/cluster_rates.h"
 
 namespace ps {

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from experiments.places import Places
 from proto import config_pb2, experiment_pb2
 
-MAX_WORKERS = 1024  # as common/config_validation.cc
+MAX_WORKERS = 1024  # as common/config/config_validation.cc
 MIN_MTU = 576  # every host must take IP packets of this size
 MAX_MTU = 65535
 

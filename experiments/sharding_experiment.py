@@ -125,7 +125,7 @@ def main():
     programs = Programs(
         _runfile("server/ps"),
         _runfile("worker/worker"),
-        _runfile("tools/psctl"),
+        _runfile("tools/psctl/psctl"),
         _runfile("experiments/simulate"),
     )
     try:

@@ -2,8 +2,8 @@
 #include <string>
 #include <utility>
 
-#include "common/command_line.h"
-#include "common/device_profile.h"
+#include "common/base/command_line.h"
+#include "common/model/device_profile.h"
 #include "experiments/bound.h"
 #include "experiments/simulate_options.h"
 #include "experiments/simulate_report.h"

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/config.h"
-#include "common/device_profile.h"
+#include "common/config/config.h"
+#include "common/model/device_profile.h"
 #include "experiments/cluster_rates.h"
 #include "experiments/framing.h"
 

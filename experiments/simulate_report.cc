@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/text.h"
+#include "common/base/text.h"
 #include "experiments/simulate_options.h"
 #include "nlohmann/json.hpp"
 

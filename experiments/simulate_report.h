@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/config.h"
+#include "common/config/config.h"
 #include "experiments/bound.h"
 #include "experiments/cluster_rates.h"
 #include "experiments/simulator/simulator.h"

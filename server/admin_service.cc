@@ -1,6 +1,6 @@
 #include "server/admin_service.h"
 
-#include "common/text.h"
+#include "common/base/text.h"
 #include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 

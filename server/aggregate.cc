@@ -1,6 +1,6 @@
 #include "server/aggregate.h"
 
-#include "common/vectorized.h"
+#include "common/base/vectorized.h"
 
 namespace ps {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/unaligned.h"
+#include "common/base/unaligned.h"
 
 namespace ps {
 

@@ -17,8 +17,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "common/chunk_codec.h"
-#include "common/status_conversion.h"
+#include "common/net/status_conversion.h"
+#include "common/wire/chunk_codec.h"
 #include "server/chunk_message.h"
 
 namespace ps {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/chunk_codec.h"
+#include "common/wire/chunk_codec.h"
 
 namespace ps {
 

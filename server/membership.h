@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "proto/admin.pb.h"
 #include "proto/worker_usage.pb.h"
 #include "server/worker_session.h"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include "common/vectorized.h"
+#include "common/base/vectorized.h"
 
 namespace ps {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "common/unaligned.h"
+#include "common/base/unaligned.h"
 #include "proto/config.pb.h"
 
 namespace ps {

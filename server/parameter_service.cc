@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "common/exchange_metadata.h"
-#include "common/text.h"
+#include "common/base/text.h"
+#include "common/wire/exchange_metadata.h"
 #include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/initializer.h"
-#include "common/non_finite.h"
+#include "common/model/initializer.h"
+#include "common/wire/non_finite.h"
 #include "server/aggregate.h"
 
 namespace ps {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/command_line.h"
-#include "common/config.h"
-#include "common/log.h"
-#include "common/process_setup.h"
-#include "common/text.h"
+#include "common/base/clock.h"
+#include "common/base/command_line.h"
+#include "common/base/log.h"
+#include "common/base/process_setup.h"
+#include "common/base/text.h"
+#include "common/config/config.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "spdlog/spdlog.h"

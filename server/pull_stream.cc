@@ -3,9 +3,9 @@
 #include <grpc/grpc.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/encoding.h"
-#include "common/status_conversion.h"
-#include "common/text.h"
+#include "common/base/text.h"
+#include "common/net/status_conversion.h"
+#include "common/wire/encoding.h"
 #include "server/chunk_message.h"
 #include "server/unary_call.h"
 #include "spdlog/spdlog.h"

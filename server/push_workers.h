@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/chunk_queue.h"
+#include "common/wire/chunk_queue.h"
 
 namespace ps {
 

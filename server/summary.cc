@@ -1,7 +1,7 @@
 #include "server/summary.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/text.h"
+#include "common/base/text.h"
 
 namespace ps {
 

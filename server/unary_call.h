@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_conversion.h"
+#include "common/net/status_conversion.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"

@@ -6,12 +6,12 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "common/unix_socket.h"
+#include "common/net/unix_socket.h"
 #include "grpcpp/server_builder.h"
 
 namespace ps {
 
-// Hands the connections to a unix socket to a gRPC server; see common/unix_socket.h for why it
+// Hands the connections to a unix socket to a gRPC server; see common/net/unix_socket.h for why it
 // does not accept them itself. Owns the socket, its file and the thread that accepts.
 class UnixListener {
  public:

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/config.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
 #include "server/gradient.h"
 #include "server/parameter_store.h"
 #include "server/shard_counters.h"

@@ -4,7 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "common/same_host.h"
+#include "common/net/same_host.h"
 
 namespace ps {
 

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/chunk_codec.h"
-#include "common/config.h"
-#include "common/float_buffer.h"
+#include "common/base/float_buffer.h"
+#include "common/config/config.h"
+#include "common/wire/chunk_codec.h"
 #include "proto/parameter_server.pb.h"
 #include "server/parameter_store.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "server/push_counts.h"
 #include "server/worker_buffers.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "worker/compute/layer_hooks.h"
-#include "worker/trace.h"
+#include "worker/trace/trace.h"
 
 namespace ps {
 

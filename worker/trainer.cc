@@ -4,7 +4,8 @@
 //      BACKWARD and FULL each layer's gradient leaves as soon as it exists; under FULL a layer's
 //      forward pass waits for its parameters from the iteration before (ExchangeSchedule);
 //   3. clip, and look for values that are not finite, where the config asks for it;
-//   4. SEQUENTIAL: push the gradient (worker/exchange.cc). All but FULL: receive the updated
+//   4. SEQUENTIAL: push the gradient (worker/exchange/exchange.cc). All but FULL: receive the
+//   updated
 //      parameters;
 //   5. rank 0, at the end of some epochs: evaluate, with all parameters back.
 
@@ -21,7 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/encoding.h"
+#include "common/wire/encoding.h"
 #include "spdlog/spdlog.h"
 #include "worker/data/batch_order.h"
 #include "worker/gradient_norm.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/compute/backend.h"
 #include "worker/nvml.h"

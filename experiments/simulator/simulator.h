@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/config.h"
-#include "common/device_profile.h"
+#include "common/config/config.h"
+#include "common/model/device_profile.h"
 #include "experiments/cluster_rates.h"
 
 namespace ps {
@@ -39,9 +39,9 @@ struct Simulation {
 // `layer_times` are the times of its layers on the workers' devices.
 //
 // Every worker computes layer by layer, pushes chunks and waits for parameters as
-// worker/exchange_schedule.h says. A shard answers a chunk when the gradients of all workers have
-// been added up (SYNC), or each gradient by itself (ASYNC). Under ASYNC workers that have done
-// their iterations continue, so that the network stays as busy for the others.
+// worker/exchange/exchange_schedule.h says. A shard answers a chunk when the gradients of all
+// workers have been added up (SYNC), or each gradient by itself (ASYNC). Under ASYNC workers that
+// have done their iterations continue, so that the network stays as busy for the others.
 //
 // The simulation leaves out latency, retransmission and the workers' processors. Equal arguments
 // give equal results. REQUIRES: iterations >= 1.

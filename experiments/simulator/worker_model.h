@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/config.h"
-#include "common/device_profile.h"
+#include "common/config/config.h"
+#include "common/model/device_profile.h"
 #include "experiments/simulator/event_queue.h"
 
 namespace ps {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/config.h"
-#include "common/device_profile.h"
+#include "common/config/config.h"
+#include "common/model/device_profile.h"
 #include "experiments/cluster_rates.h"
 
 namespace ps {

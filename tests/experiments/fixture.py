@@ -38,7 +38,7 @@ _SECONDS = {
 class Programs:
     """Where the tests find them."""
 
-    psctl = "tools/psctl"
+    psctl = "tools/psctl/psctl"
     simulate = "experiments/simulate"
 
 

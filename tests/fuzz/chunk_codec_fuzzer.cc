@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/chunk_codec.h"
+#include "common/wire/chunk_codec.h"
 #include "proto/parameter_server.pb.h"
 
 namespace ps {

@@ -1,6 +1,6 @@
 // Workers and shards over real gRPC connections, in one process.
 
-#include "worker/exchange.h"
+#include "worker/exchange/exchange.h"
 
 #include <algorithm>
 #include <atomic>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/encoding.h"
+#include "common/wire/encoding.h"
 #include "grpcpp/create_channel.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"

@@ -97,7 +97,7 @@ TEST_CASE("launch trains the digits to 95 %: sync, async, and a residual network
     CAPTURE(config);
     const ScratchFolder folder;
     Program launch(Command(
-        {"tools/launch", absl::StrCat("--config=configs/", config, ".textproto"), "--set",
+        {"tools/launch/launch", absl::StrCat("--config=configs/", config, ".textproto"), "--set",
          "training.epochs=12", "--save=" + folder.Path("model"), "--stats=" + folder.Path("stats"),
          "--summary=" + folder.Path("summary"), "--trace=" + folder.Path("trace")},
         Sockets(folder)));
@@ -121,9 +121,9 @@ TEST_CASE("half-width exchanges train the digits as well") {
       CAPTURE(encoding, config);
       const ScratchFolder folder;
       Program launch(
-          Command({"tools/launch", absl::StrCat("--config=configs/", config, ".textproto"), "--set",
-                   "training.epochs=12", "--set", "exchange.gradient_encoding=" + encoding, "--set",
-                   "exchange.parameter_encoding=" + encoding},
+          Command({"tools/launch/launch", absl::StrCat("--config=configs/", config, ".textproto"),
+                   "--set", "training.epochs=12", "--set", "exchange.gradient_encoding=" + encoding,
+                   "--set", "exchange.parameter_encoding=" + encoding},
                   Sockets(folder)));
       const int exit_code = launch.Wait();
       INFO(launch.output());
@@ -134,7 +134,7 @@ TEST_CASE("half-width exchanges train the digits as well") {
 
 TEST_CASE("launch saves a model that misses the accuracy, and fails") {
   const ScratchFolder folder;
-  Program launch(Command({"tools/launch", "--config=configs/digits_sync.textproto", "--set",
+  Program launch(Command({"tools/launch/launch", "--config=configs/digits_sync.textproto", "--set",
                           "training.epochs=1", "--set", "training.required_accuracy=0.9999",
                           "--save=" + folder.Path("model"), "--stats=" + folder.Path("stats")},
                          Sockets(folder)));
@@ -150,7 +150,7 @@ TEST_CASE("launch saves a model that misses the accuracy, and fails") {
 TEST_CASE("launch saves what the shards have when a worker is killed") {
   const ScratchFolder folder;
   const std::string policy = GENERATE("SYNC", "ASYNC");
-  Program launch({"tools/launch", "--config=" + EndlessConfig(folder, policy),
+  Program launch({"tools/launch/launch", "--config=" + EndlessConfig(folder, policy),
                   "--save=" + folder.Path("model")});
   launch.WaitFor("iteration ");
   Kill(folder, "--rank=1");
@@ -164,7 +164,7 @@ TEST_CASE("launch saves what the shards have when a worker is killed") {
 TEST_CASE("launch saves what the shards have when a signal ends it") {
   const ScratchFolder folder;
   const std::string policy = GENERATE("SYNC", "ASYNC");
-  Program launch({"tools/launch", "--config=" + EndlessConfig(folder, policy),
+  Program launch({"tools/launch/launch", "--config=" + EndlessConfig(folder, policy),
                   "--save=" + folder.Path("model"), "--stats=" + folder.Path("stats")});
   launch.WaitFor("iteration ");
   REQUIRE(kill(launch.pid(), SIGINT) == 0);
@@ -181,7 +181,7 @@ TEST_CASE("launch saves what the shards have when a signal ends it") {
 TEST_CASE("a run that skips nearly every update fails, and its last lines say why") {
   const ScratchFolder folder;
   Program launch(
-      Command({"tools/launch", "--config=configs/digits_sync.textproto", "--set",
+      Command({"tools/launch/launch", "--config=configs/digits_sync.textproto", "--set",
                "training={batch_size: 16 iterations: 20}", "--set",
                "optimizer={kind: SGD learning_rate: 1e30}", "--set", "update.non_finite=SKIP"},
               Sockets(folder)));
@@ -194,7 +194,7 @@ TEST_CASE("a run that skips nearly every update fails, and its last lines say wh
 
 TEST_CASE("when a shard is killed, launch ends all others and names it") {
   const ScratchFolder folder;
-  Program launch({"tools/launch", "--config=" + EndlessConfig(folder)});
+  Program launch({"tools/launch/launch", "--config=" + EndlessConfig(folder)});
   launch.WaitFor("iteration ");
   Kill(folder, "--shard=1");
   CHECK(launch.Wait() == 128 + SIGKILL);
@@ -239,7 +239,7 @@ TEST_CASE("when a worker is killed under SYNC, the other ends and names it") {
 
 TEST_CASE("when a worker is killed, launch ends all others and names it") {
   const ScratchFolder folder;
-  Program launch({"tools/launch", "--config=" + EndlessConfig(folder)});
+  Program launch({"tools/launch/launch", "--config=" + EndlessConfig(folder)});
   launch.WaitFor("iteration ");
   Kill(folder, "--rank=1");
   // Whichever of the two is noticed first: the kill, or what it did to the others.
@@ -261,7 +261,7 @@ TEST_CASE("under ASYNC the others go on when a worker is killed, and it may come
   Program again({"worker/worker", "--rank=1", "--config=" + config});
   again.WaitFor("iteration ");
   worker0.WaitFor("iteration ");
-  Program stats({"tools/psctl", "stats", "--config=" + config, "--format=json"});
+  Program stats({"tools/psctl/psctl", "stats", "--config=" + config, "--format=json"});
   CHECK(stats.Wait() == 0);
   CHECK_THAT(stats.output(), !Contains("LOST") && Contains("JOINED"));
 }
@@ -281,12 +281,13 @@ TEST_CASE("a worker ended by SIGTERM leaves, and the others hear why") {
   CHECK_THAT(worker0.output(), Contains("worker 1 gave up: stopped by Terminated"));
 
   // The shards keep the parameters and say what happened.
-  Program stats({"tools/psctl", "stats", "--config=" + config});
+  Program stats({"tools/psctl/psctl", "stats", "--config=" + config});
   stats.Wait();
   CHECK_THAT(stats.output(), Contains("worker 1 gave up: stopped by Terminated"));
-  Program save({"tools/psctl", "save", "--config=" + config, "--out=" + folder.Path("model")});
+  Program save(
+      {"tools/psctl/psctl", "save", "--config=" + config, "--out=" + folder.Path("model")});
   CHECK(save.Wait() == 0);
-  Program shutdown({"tools/psctl", "shutdown", "--config=" + config});
+  Program shutdown({"tools/psctl/psctl", "shutdown", "--config=" + config});
   CHECK(shutdown.Wait() == 0);
   CHECK(shard0.Wait() == 1);
   CHECK(shard1.Wait() == 1);
@@ -348,12 +349,12 @@ TEST_CASE("wrong command lines and configs are refused with exit code 2") {
   CHECK_THAT(output_of({"worker/worker", "--config=/nowhere", "--rank=0"}), Contains("/nowhere"));
   CHECK_THAT(output_of({"server/ps", "--config=" + config, "--shard=0", "--set", "workers=0"}),
              Contains("--set workers=0: workers: is 0, allowed: 1 to 1024"));
-  CHECK_THAT(output_of({"tools/launch", "--config=" + config, "--set", "worker=2"}),
+  CHECK_THAT(output_of({"tools/launch/launch", "--config=" + config, "--set", "worker=2"}),
              Contains("worker"));
   const std::vector<std::vector<std::string>> programs = {{"server/ps", "--shard=0"},
                                                           {"worker/worker", "--rank=0"},
-                                                          {"tools/psctl", "stats"},
-                                                          {"tools/launch"}};
+                                                          {"tools/psctl/psctl", "stats"},
+                                                          {"tools/launch/launch"}};
   for (const std::vector<std::string>& program : programs) {
     CHECK_THAT(output_of(Command(program, {"--config=" + config, "--log_level=loud"})),
                Contains("--log_level: is \"loud\", allowed: trace, debug, info, warning, error, "
@@ -404,7 +405,7 @@ TEST_CASE("a worker calls what it evaluates on held-out or test images, as they 
          "--set=data.idx.test_labels=../data/digits/labels.idx1-ubyte.gz"},
         "test images"}}));
   const ScratchFolder folder;
-  Program launch(Command(Command({"tools/launch", "--config=configs/digits_sync.textproto",
+  Program launch(Command(Command({"tools/launch/launch", "--config=configs/digits_sync.textproto",
                                   "--set=training.epochs=1", "--set=training.required_accuracy=0"},
                                  sets),
                          Sockets(folder)));
@@ -415,7 +416,7 @@ TEST_CASE("a worker calls what it evaluates on held-out or test images, as they 
 
 TEST_CASE("--log_level is what a program logs from, and launch passes it on to what it starts") {
   const ScratchFolder folder;
-  std::vector<std::string> command = {"tools/launch", "--config=" + EndlessConfig(folder),
+  std::vector<std::string> command = {"tools/launch/launch", "--config=" + EndlessConfig(folder),
                                       "--set=training.iterations=3",
                                       "--stats=" + folder.Path("stats")};
   const auto output_at = [&](const std::string& level) {

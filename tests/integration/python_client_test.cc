@@ -42,7 +42,7 @@ std::string TwoWorkerConfig(const ScratchFolder& folder) {
 TEST_CASE("a Python client is a worker of a run beside a C++ worker") {
   const ScratchFolder folder;
   const std::string config = TwoWorkerConfig(folder);
-  Program plan({"tools/psctl", "plan", "--config=" + config, "--format=json"});
+  Program plan({"tools/psctl/psctl", "plan", "--config=" + config, "--format=json"});
   REQUIRE(plan.Wait() == 0);
   folder.Write("plan.json", plan.output());
 
@@ -62,7 +62,7 @@ TEST_CASE("a Python client is a worker of a run beside a C++ worker") {
   INFO(worker.output());
   CHECK(worker_code == 0);
 
-  Program shutdown({"tools/psctl", "shutdown", "--config=" + config});
+  Program shutdown({"tools/psctl/psctl", "shutdown", "--config=" + config});
   CHECK(shutdown.Wait() == 0);
   CHECK(shard0.Wait() == 0);
   CHECK(shard1.Wait() == 0);

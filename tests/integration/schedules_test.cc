@@ -15,7 +15,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/raw_worker.h"
-#include "worker/exchange_schedule.h"
+#include "worker/exchange/exchange_schedule.h"
 #include "worker/trainer.h"
 
 namespace ps {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/float_buffer.h"
+#include "common/base/float_buffer.h"
 #include "grpcpp/create_channel.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/encoding.h"
+#include "common/wire/encoding.h"
 #include "server/shard.h"
 #include "tests/testing/fake_clock.h"
 

@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/clock.h"
-#include "common/config.h"
-#include "common/random.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/config/config.h"
 #include "server/server.h"
 #include "tests/testing/await.h"
-#include "worker/exchange.h"
+#include "worker/exchange/exchange.h"
 
 namespace ps {
 

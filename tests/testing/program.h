@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/child_process.h"
+#include "tools/launch/child_process.h"
 
 namespace ps {
 

@@ -264,7 +264,7 @@ class Measurer:
         """A run of the cluster; returns worker 0's summary. Raises ProgramError."""
         path = os.path.join(self._place.scratch, "summary.json")
         command = [
-            self._place.program("tools/launch"),
+            self._place.program("tools/launch/launch"),
             f"--config={self._config}",
             f"--summary={path}",
             f"--set=training.batch_size={_EXCHANGE_BATCH}",

@@ -18,7 +18,13 @@ import tarfile
 _ARCHIVE = "gpu_check.tar.xz"
 _ARCHIVE_LIMIT_BYTES = 64 << 20
 _TESTS = "gpu_tests.txt"
-_TARGETS = ("//server:ps", "//worker:worker", "//tools:psctl", "//tools:launch", "//bench:compute")
+_TARGETS = (
+    "//server:ps",
+    "//worker:worker",
+    "//tools/psctl:psctl",
+    "//tools/launch:launch",
+    "//bench:compute",
+)
 _OPTIONS = ("--config=static", "--config=cuda", "--dynamic_mode=off", "-c", "opt")
 _FILES = (
     "bench/pytorch_ddp_gloo.py",

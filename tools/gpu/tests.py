@@ -32,7 +32,7 @@ def train_digits(place, seconds, log, **options):
     """Trains to 95 %; returns the accuracy. Raises ProgramError where it is lower."""
     summary = os.path.join(place.scratch, "digits.json")
     command = [
-        place.program("tools/launch"),
+        place.program("tools/launch/launch"),
         f"--config={place.program('configs/digits_cuda.textproto')}",
         "--set=shard[0].address=127.0.0.1:0",
         "--set=shard[1].address=127.0.0.1:0",

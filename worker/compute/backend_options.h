@@ -3,8 +3,8 @@
 
 #include <stop_token>
 
-#include "common/clock.h"
-#include "worker/trace.h"
+#include "common/base/clock.h"
+#include "worker/trace/trace.h"
 
 namespace ps {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/device_profile.h"
+#include "common/model/device_profile.h"
 #include "worker/compute/cpu/backend.h"
 #include "worker/compute/create_cuda_backend.h"
 #include "worker/compute/emulated_backend.h"

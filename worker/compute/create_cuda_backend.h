@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/config.h"
+#include "common/config/config.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/backend_options.h"
 

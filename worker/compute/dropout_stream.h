@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/hash.h"
+#include "common/base/hash.h"
 
 namespace ps {
 

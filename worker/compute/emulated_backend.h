@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/device_profile.h"
-#include "common/model.h"
+#include "common/base/clock.h"
+#include "common/model/device_profile.h"
+#include "common/model/model.h"
 #include "worker/compute/backend.h"
 
 namespace ps {

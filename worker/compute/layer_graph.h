@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "common/model.h"
+#include "common/model/model.h"
 
 namespace ps {
 

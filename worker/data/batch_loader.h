@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "common/float_buffer.h"
+#include "common/base/float_buffer.h"
 #include "worker/data/batch.h"
 #include "worker/data/batch_order.h"
 #include "worker/data/dataset.h"

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/config.h"
-#include "common/model.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/config/config.h"
+#include "common/model/model.h"
 
 namespace ps {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/half_width.h"
+#include "common/wire/half_width.h"
 #include "tests/testing/cuda/multiply.h"
 #include "tests/testing/cuda/state.h"
 

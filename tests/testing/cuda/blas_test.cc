@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/half_width.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/wire/half_width.h"
 #include "tests/testing/cuda/fixture.h"
 
 namespace ps::cuda_stand_in {

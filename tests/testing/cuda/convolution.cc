@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/half_width.h"
+#include "common/wire/half_width.h"
 #include "tests/testing/cuda/multiply.h"
 
 namespace ps::cuda_stand_in {

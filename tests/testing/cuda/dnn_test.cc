@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/half_width.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/wire/half_width.h"
 #include "tests/testing/cuda/fixture.h"
 
 namespace ps::cuda_stand_in {

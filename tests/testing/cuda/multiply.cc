@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/vectorized.h"
+#include "common/base/vectorized.h"
 
 namespace ps::cuda_stand_in {
 

@@ -63,7 +63,7 @@ class CheckTest(unittest.TestCase):
             self.write_shell(test, _TEST)
         self.write_shell("bench/compute", _COMPUTE)
         self.write_shell("sanitizer", 'exec "$5"')
-        self.write("tools/launch", f"#!{sys.executable}\n{_LAUNCH}")
+        self.write("tools/launch/launch", f"#!{sys.executable}\n{_LAUNCH}")
         self.write("bench/pytorch_vgg16.py", _PYTORCH)
         self.write("bench/pytorch_ddp_gloo.py", _GLOO)
         self.patch("require_gpu", lambda: None)

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/compute/dropout_stream.h"
 
 namespace ps {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "common/random.h"
+#include "common/base/random.h"
 
 namespace ps {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "common/model.h"
+#include "common/model/model.h"
 #include "worker/compute/cpu/device.h"
 #include "worker/compute/cpu/layer.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "worker/compute/dropout_stream.h"
 
 namespace ps {

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "worker/compute/cuda/device.h"
-#include "worker/trace.h"
+#include "worker/trace/trace.h"
 
 namespace ps {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/model.h"
-#include "common/random.h"
+#include "common/base/random.h"
+#include "common/model/model.h"
 #include "tests/testing/cuda/device.h"
 #include "tests/worker/compute/test_net.h"
 #include "worker/compute/cuda/convolution_plan.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/cluster.h"
 #include "tests/testing/scratch_folder.h"

@@ -1,4 +1,4 @@
-#include "common/philox.h"
+#include "common/base/philox.h"
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/kernels/launch.h"
 

@@ -1,0 +1,51 @@
+#ifndef PS_COMMON_BASE_CLOCK_H_
+#define PS_COMMON_BASE_CLOCK_H_
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace ps {
+
+// Tells the time, and sleeps. Injected, so that tests decide what time it is. Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() const = 0;
+  // Returns true at `deadline`, or false as soon as `stop` is requested.
+  virtual bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const = 0;
+};
+
+// The time of day at its making, and from then on as the monotonic clock goes: waiting
+// times stay right when somebody sets the time of day.
+class RealClock final : public Clock {
+ public:
+  absl::Time Now() const override {
+    return start_ + absl::FromChrono(std::chrono::steady_clock::now() - monotonic_start_);
+  }
+
+  bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const override {
+    constexpr absl::Duration kLongest = absl::Hours(24 * 365 * 100);  // fits chrono's nanoseconds
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any never;
+    never.wait_until(
+        lock, stop,
+        monotonic_start_ + absl::ToChronoNanoseconds(std::min(deadline - start_, kLongest)),
+        [] { return false; });
+    return !stop.stop_requested();
+  }
+
+ private:
+  const absl::Time start_ = absl::Now();
+  const std::chrono::steady_clock::time_point monotonic_start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace ps
+
+#endif  // PS_COMMON_BASE_CLOCK_H_

@@ -1,0 +1,18 @@
+#ifndef PS_COMMON_BASE_INCARNATION_H_
+#define PS_COMMON_BASE_INCARNATION_H_
+
+#include <cstdint>
+
+#include "absl/random/random.h"
+
+namespace ps {
+
+// A random number, never 0, that tells this start of a process from any other.
+inline uint64_t NewIncarnation() {
+  absl::BitGen random;
+  return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
+}
+
+}  // namespace ps
+
+#endif  // PS_COMMON_BASE_INCARNATION_H_

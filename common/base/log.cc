@@ -1,0 +1,49 @@
+#include "common/base/log.h"
+
+#include <grpc/support/log.h>
+
+#include <memory>
+#include <vector>
+
+#include "common/base/text.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+void LogGrpc(gpr_log_func_args* line) {
+  const auto level =
+      line->severity == GPR_LOG_SEVERITY_DEBUG ? spdlog::level::trace : spdlog::level::debug;
+  spdlog::log(level, "gRPC: {} ({}:{})", Printable(line->message), line->file, line->line);
+}
+
+gpr_log_severity GrpcVerbosity(spdlog::level::level_enum level) {
+  if (level == spdlog::level::trace) return GPR_LOG_SEVERITY_DEBUG;
+  return level == spdlog::level::debug ? GPR_LOG_SEVERITY_INFO : GPR_LOG_SEVERITY_ERROR;
+}
+
+}  // namespace
+
+Flag LogLevelFlag(std::string* level) {
+  std::vector<std::string> allowed;
+  for (const auto& name : SPDLOG_LEVEL_NAMES) allowed.emplace_back(name.data(), name.size());
+  return {.name = "log_level",
+          .value = "LEVEL",
+          .help =
+              "logs this and what is worse: trace, debug, info (the default), warning, error, "
+              "critical or off",
+          .target = level,
+          .allowed = allowed};
+}
+
+void SetUpLog(const std::string& program, const std::string& level) {
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      program, std::make_shared<spdlog::sinks::stderr_color_sink_mt>()));
+  spdlog::set_pattern("%H:%M:%S.%e %^%l%$ %v");
+  if (!level.empty()) spdlog::set_level(spdlog::level::from_str(level));
+  gpr_set_log_verbosity(GrpcVerbosity(spdlog::get_level()));
+  gpr_set_log_function(LogGrpc);
+}
+
+}  // namespace ps

@@ -1,0 +1,146 @@
+#include "common/config/config.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/base/hash.h"
+#include "common/config/config_contract.h"
+#include "common/config/config_overrides.h"
+#include "common/config/config_problems.h"
+#include "common/config/config_text.h"
+#include "common/config/config_validation.h"
+#include "common/config/shard_rates.h"
+
+namespace ps {
+namespace {
+
+// Far above any config, and a bound on reading what is none (/dev/zero).
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
+
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
+  const auto error = [&path] {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot read the config file \"", path, "\""));
+  };
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (file == nullptr) return error();
+  std::string text(kMaxFileBytes + 1, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get())) return error();
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the config file \"", path, "\" is too large, allowed: at most ", kMaxFileBytes, " bytes"));
+  }
+  return text;
+}
+
+void ResolvePaths(absl::string_view config_file, Data* data) {
+  const size_t slash = config_file.rfind('/');
+  if (slash == absl::string_view::npos) return;
+  const absl::string_view folder = config_file.substr(0, slash + 1);
+  VisitPaths(data, [folder](std::string* path) {
+    if (!path->empty() && !absl::StartsWith(*path, "/")) path->insert(0, std::string(folder));
+  });
+}
+
+// Model::Create names the field first: "layer[2] ...", "input.height must ...".
+void AddModelProblem(absl::string_view message, FieldProblems* problems) {
+  const size_t end = message.find_first_of(": ");
+  const absl::string_view path = message.substr(0, end);
+  const std::string top(path.substr(0, path.find_first_of(".[")));
+  std::string field = "model";
+  if (ModelSpec::descriptor()->FindFieldByName(top) != nullptr) {
+    absl::StrAppend(&field, ".", path);
+    message.remove_prefix(path.size());
+    absl::ConsumePrefix(&message, ":");
+    message = absl::StripLeadingAsciiWhitespace(message);
+  }
+  problems->Add(field, message, {"model"});
+}
+
+void AddPlanProblem(absl::string_view message, FieldProblems* problems) {
+  problems->Add(absl::StartsWith(message, "chunk_bytes") ? "limits.chunk_bytes" : "shard", message,
+                {"partition", "model", "limits.chunk_bytes"});
+}
+
+}  // namespace
+
+Config::Config(ClusterConfig proto, Model model, Plan plan, FieldPlaces places)
+    : proto_(std::move(proto)),
+      model_(std::move(model)),
+      plan_(std::move(plan)),
+      places_(std::move(places)),
+      // Without map fields the serialization is the same everywhere: fields in the
+      // order of their numbers.
+      fingerprint_(Fnv1a64(Contract().SerializeAsString())) {}
+
+absl::StatusOr<Config> Config::Load(const std::string& path,
+                                    absl::Span<const std::string> overrides) {
+  const absl::StatusOr<std::string> text = ReadConfigFile(path);
+  if (!text.ok()) return text.status();
+  return Parse(*text, path, overrides);
+}
+
+absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& name,
+                                     absl::Span<const std::string> overrides) {
+  if (absl::StripAsciiWhitespace(text).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ":1: is empty, allowed: a ClusterConfig as docs/configuration.md describes it"));
+  }
+  ClusterConfig proto;
+  FieldPlaces places(name);
+  const std::vector<TextProblem> text_problems = ParseText(text, &proto, &places);
+  if (!text_problems.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrJoin(text_problems, "\n", [&name](std::string* out, const TextProblem& problem) {
+          absl::StrAppend(out, name, ":", problem.line, ": ", problem.ToString());
+        }));
+  }
+  const absl::Status overridden = ApplyOverrides(overrides, &proto, &places);
+  if (!overridden.ok()) return overridden;
+
+  FieldProblems problems(places);
+  ValidateFields(proto, &problems);
+  if (proto.model().ByteSizeLong() == 0) {
+    problems.Add("model", "is missing, allowed: builtin, or input and layer");
+    return problems.status();
+  }
+  absl::StatusOr<Model> model = Model::Create(proto.model());
+  if (!model.ok()) {
+    AddModelProblem(model.status().message(), &problems);
+    return problems.status();
+  }
+  ValidateComputeAgainstModel(proto, *model, &problems);
+  ValidateDataAgainstModel(proto, *model, &problems);
+  // Where its other arguments were refused above, a plan's error would only repeat it.
+  absl::StatusOr<Plan> plan = absl::UnknownError("not made");
+  if (!proto.shard().empty() && AreShardRates(proto) &&
+      proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
+      IsChunkBytes(proto.limits().chunk_bytes())) {
+    plan = Plan::Create(*model, proto.partition(), proto.shard_size(), proto.limits().chunk_bytes(),
+                        ShardRates(proto));
+    if (!plan.ok()) AddPlanProblem(plan.status().message(), &problems);
+  }
+  if (!problems.empty()) return problems.status();
+
+  if (proto.has_data()) ResolvePaths(name, proto.mutable_data());
+  SetDependentDefaults(*model, &proto);
+  return Config(std::move(proto), *std::move(model), *std::move(plan), std::move(places));
+}
+
+ClusterConfig Config::Contract() const { return ContractOf(proto_); }
+
+absl::Status Config::FieldError(absl::string_view field, absl::string_view problem) const {
+  FieldProblems problems(places_);
+  problems.Add(field, problem);
+  return problems.status();
+}
+
+}  // namespace ps

@@ -1,0 +1,58 @@
+#include "common/config/config_address.h"
+
+#include <arpa/inet.h>
+#include <sys/un.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace ps {
+namespace {
+
+bool IsHostName(absl::string_view host) {
+  return !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_';
+  });
+}
+
+// The one spelling of an IPv6 address, empty for anything else.
+std::string CanonicalIpv6(absl::string_view text) {
+  in6_addr address;
+  char canonical[INET6_ADDRSTRLEN];
+  if (inet_pton(AF_INET6, std::string(text).c_str(), &address) != 1) return "";
+  return inet_ntop(AF_INET6, &address, canonical, sizeof(canonical));
+}
+
+}  // namespace
+
+absl::optional<Address> ParseAddress(absl::string_view text) {
+  if (absl::ConsumePrefix(&text, "unix:")) {
+    // The kernel's limit, with the closing NUL.
+    if (text.empty() || text.size() >= sizeof(sockaddr_un::sun_path)) return absl::nullopt;
+    return Address{absl::StrCat("unix:", text)};
+  }
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos) return absl::nullopt;
+  const absl::string_view digits = text.substr(colon + 1);
+  int port;
+  if (digits.empty() || !std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) ||
+      !absl::SimpleAtoi(digits, &port) || port > 65535) {
+    return absl::nullopt;
+  }
+  absl::string_view host = text.substr(0, colon);
+  std::string canonical;
+  if (absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]")) {
+    canonical = CanonicalIpv6(host);
+  } else if (IsHostName(host)) {
+    canonical = absl::AsciiStrToLower(host);
+  }
+  if (canonical.empty()) return absl::nullopt;
+  return Address{absl::StrCat(canonical, " ", port), port == 0};
+}
+
+}  // namespace ps

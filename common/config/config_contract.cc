@@ -1,0 +1,136 @@
+#include "common/config/config_contract.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace ps {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
+
+std::vector<const FieldDescriptor*> SetFields(const Message& message) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  return fields;
+}
+
+void VisitStrings(Message* message, const std::function<void(std::string*)>& visit) {
+  const Reflection* reflection = message->GetReflection();
+  for (const FieldDescriptor* field : SetFields(*message)) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      VisitStrings(reflection->MutableMessage(message, field), visit);
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      std::string value = reflection->GetString(*message, field);
+      visit(&value);
+      reflection->SetString(message, field, value);
+    }
+  }
+}
+
+std::string ValueOf(const Message& message, const FieldDescriptor* field) {
+  std::string text;
+  google::protobuf::TextFormat::PrintFieldValueToString(message, field, -1, &text);
+  return text;
+}
+
+// Clears the fields, at any depth, whose value is their default.
+void ClearDefaults(Message* message) {
+  const Reflection* reflection = message->GetReflection();
+  const std::unique_ptr<const Message> defaults(message->New());
+  for (const FieldDescriptor* field : SetFields(*message)) {
+    bool is_default;
+    if (field->is_repeated()) {
+      for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+        ClearDefaults(reflection->MutableRepeatedMessage(message, field, i));
+      }
+      is_default = false;
+    } else if (field->message_type() != nullptr) {
+      Message* inner = reflection->MutableMessage(message, field);
+      ClearDefaults(inner);
+      is_default = SetFields(*inner).empty();
+    } else {
+      is_default = ValueOf(*message, field) == ValueOf(*defaults, field);
+    }
+    // Which member of a oneof is set is a value too.
+    if (is_default && field->containing_oneof() == nullptr) reflection->ClearField(message, field);
+  }
+}
+
+void SetStrides(LayerSpecs* layers) {
+  for (LayerSpec& layer : *layers) {
+    if (layer.has_max_pool() && !layer.max_pool().has_stride()) {
+      layer.mutable_max_pool()->set_stride(layer.max_pool().kernel());
+    }
+    if (layer.has_residual()) {
+      SetStrides(layer.mutable_residual()->mutable_body());
+      SetStrides(layer.mutable_residual()->mutable_shortcut());
+    }
+  }
+}
+
+}  // namespace
+
+void VisitPaths(Data* data, const std::function<void(std::string*)>& visit) {
+  VisitStrings(data, visit);
+}
+
+void SetDependentDefaults(const Model& model, ClusterConfig* config) {
+  if (!config->exchange().has_schedule()) {
+    const Update& update = config->update();
+    const bool needs_whole = update.clip_global_norm() > 0 || update.non_finite() == Update::SKIP;
+    config->mutable_exchange()->set_schedule(needs_whole ? ExchangeConfig::SEQUENTIAL
+                                                         : ExchangeConfig::FULL);
+  }
+  SetStrides(config->mutable_model()->mutable_layer());
+  const Shape3& input = model.input();
+  if (config->data().has_synthetic()) {
+    Data::Synthetic* synthetic = config->mutable_data()->mutable_synthetic();
+    if (!synthetic->has_shape()) {
+      synthetic->mutable_shape()->set_channels(input.channels);
+      synthetic->mutable_shape()->set_height(input.height);
+      synthetic->mutable_shape()->set_width(input.width);
+    }
+    if (!synthetic->has_classes()) synthetic->set_classes(model.classes());
+  }
+  if (config->data().has_image_folder()) {
+    Data::ImageFolder* folder = config->mutable_data()->mutable_image_folder();
+    if (!folder->has_resize()) folder->set_resize(std::min(input.height, input.width) * 256 / 224);
+  }
+}
+
+ClusterConfig ContractOf(ClusterConfig config) {
+  const Partition::Scheme scheme = config.partition().scheme();
+  for (ShardAddress& shard : *config.mutable_shard()) {
+    shard.clear_address();
+    if (scheme == Partition::AUTO) continue;
+    shard.clear_link_gbps();
+    shard.clear_server_gbps();
+  }
+  if (scheme != Partition::LAYER_BASED) config.mutable_partition()->clear_placement();
+  config.mutable_training()->clear_evaluate_every_epochs();
+  config.mutable_training()->clear_required_accuracy();
+  if (config.compute().backend() == Compute::EMULATED) {
+    config.clear_data();  // not read
+  } else {
+    VisitPaths(config.mutable_data(), [](std::string* path) { path->clear(); });
+    config.mutable_data()->clear_threads();
+  }
+  config.mutable_compute()->clear_threads();
+  config.mutable_compute()->mutable_cuda()->clear_device();
+  config.mutable_compute()->mutable_cuda()->clear_workspace_bytes();
+  config.mutable_compute()->mutable_cuda()->clear_timed_engines();
+  config.mutable_exchange()->clear_shared_memory();
+  const int64_t chunk_bytes = config.limits().chunk_bytes();
+  config.clear_limits();
+  config.mutable_limits()->set_chunk_bytes(chunk_bytes);
+  ClearDefaults(&config);
+  return config;
+}
+
+}  // namespace ps

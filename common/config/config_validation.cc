@@ -1,0 +1,280 @@
+#include "common/config/config_validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/config_address.h"
+#include "common/config/config_text.h"
+#include "common/config/shard_rates.h"
+
+namespace ps {
+namespace {
+
+// A shard keeps a few words for every chunk and worker, and each worker opens
+// connections to every shard: beyond this, both would be spent on bookkeeping.
+constexpr int kMaxWorkers = 1024;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxDevice = 1023;
+constexpr int kMaxTimedEngines = 100;
+constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 40;
+constexpr int kMaxConnections = 64;
+constexpr int64_t kMinChunkBytes = 64;
+constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
+constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
+constexpr int64_t kMaxWindowBytes = int64_t{1} << 30;
+// A week: longer is a slip of the pen.
+constexpr double kMaxSeconds = 7 * 24 * 3600;
+
+constexpr char kAtLeastZero[] = "a number of at least 0";
+constexpr char kAboveZero[] = "a number above 0";
+constexpr char kZeroToBelowOne[] = "at least 0 and below 1";
+
+bool IsAtLeastZero(double value) { return std::isfinite(value) && value >= 0; }
+bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
+bool IsFraction(double value) { return value >= 0 && value < 1; }
+
+std::string Missing(const google::protobuf::Message& message, const std::string& field) {
+  return absl::StrCat("is missing, allowed: ",
+                      AllowedValues(*message.GetDescriptor()->FindFieldByName(field)));
+}
+
+void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
+  if (config.shard().empty()) {
+    problems->Add("shard", "is missing, allowed: at least one shard { address: \"host:port\" }");
+  }
+  std::map<std::string, int> taken;
+  for (int i = 0; i < config.shard_size(); ++i) {
+    const std::string field = absl::StrCat("shard[", i, "].address");
+    const std::string& text = config.shard(i).address();
+    const absl::optional<Address> address = ParseAddress(text);
+    if (!address.has_value()) {
+      problems->Add(field,
+                    absl::StrCat("is \"", absl::CEscape(text), "\", allowed: ", kAllowedAddresses));
+      continue;
+    }
+    if (address->any_port) continue;
+    const auto [first, is_new] = taken.emplace(address->canonical, i);
+    if (!is_new) {
+      problems->Add(field,
+                    absl::StrCat("is \"", text, "\" as shard[", first->second,
+                                 "].address is, allowed: an address of its own for each shard"),
+                    {absl::StrCat("shard[", first->second, "].address")});
+    }
+  }
+}
+
+// The index of a shard with a rate and of one without; nothing where they are all alike.
+std::optional<std::pair<int, int>> RatedAndUnrated(const ClusterConfig& config) {
+  int rated = -1;
+  int unrated = -1;
+  for (int i = config.shard_size() - 1; i >= 0; --i) {
+    (ShardRate(config.shard(i)) > 0 ? rated : unrated) = i;
+  }
+  if (rated < 0 || unrated < 0) return std::nullopt;
+  return std::pair(rated, unrated);
+}
+
+void ValidateShardRates(const ClusterConfig& config, FieldProblems* problems) {
+  for (int i = 0; i < config.shard_size(); ++i) {
+    const ShardAddress& shard = config.shard(i);
+    problems->Require(IsAtLeastZero(shard.link_gbps()), absl::StrCat("shard[", i, "].link_gbps"),
+                      shard.link_gbps(), kAtLeastZero);
+    problems->Require(IsAtLeastZero(shard.server_gbps()),
+                      absl::StrCat("shard[", i, "].server_gbps"), shard.server_gbps(),
+                      kAtLeastZero);
+  }
+  if (const auto mixed = RatedAndUnrated(config)) {
+    const std::string rated = absl::StrCat("shard[", mixed->first, "]");
+    problems->Add(absl::StrCat("shard[", mixed->second, "]"),
+                  absl::StrCat("has no rate and ", rated,
+                               " has one, allowed: link_gbps or server_gbps for every shard, or "
+                               "for none"),
+                  {rated});
+  }
+}
+
+void ValidateUpdate(const Update& update, FieldProblems* problems) {
+  if (update.policy() == Update::POLICY_UNSPECIFIED) {
+    problems->Add("update.policy", Missing(update, "policy"));
+  }
+  if (update.deterministic() && update.policy() == Update::ASYNC) {
+    problems->Add("update.deterministic", "is true with policy ASYNC, allowed: only with SYNC",
+                  {"update.policy"});
+  }
+  problems->Require(IsAtLeastZero(update.clip_value()), "update.clip_value", update.clip_value(),
+                    kAtLeastZero);
+  problems->Require(IsAtLeastZero(update.clip_global_norm()), "update.clip_global_norm",
+                    update.clip_global_norm(), kAtLeastZero);
+}
+
+// A field that has no effect is refused: who sets it believes that it has one.
+void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::string_view kind_field,
+                 const std::string& kind, absl::string_view used_by, FieldProblems* problems) {
+  if (is_set && !is_used) {
+    problems->Add(field,
+                  absl::StrCat("has no effect with ", kind, ", allowed: only with ", used_by),
+                  {kind_field});
+  }
+}
+
+void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
+  const std::string kind = Schedule::Kind_Name(schedule.kind());
+  const bool step = schedule.kind() == Schedule::STEP;
+  const bool cosine = schedule.kind() == Schedule::COSINE;
+  const std::string prefix = "optimizer.schedule.";
+  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
+    ValidateUse(is_set, is_used, prefix + field, "optimizer.schedule.kind", kind, used_by,
+                problems);
+  };
+  validate_use(schedule.has_step_iterations(), step, "step_iterations", "STEP");
+  validate_use(schedule.has_gamma(), step, "gamma", "STEP");
+  validate_use(schedule.has_total_iterations(), cosine, "total_iterations", "COSINE");
+  validate_use(schedule.has_final_factor(), cosine, "final_factor", "COSINE");
+
+  const auto require = [&](bool ok, const char* field, const absl::AlphaNum& value,
+                           const char* allowed) {
+    problems->Require(ok, prefix + field, value, allowed, {"optimizer.schedule.kind"});
+  };
+  require(schedule.warmup_iterations() >= 0, "warmup_iterations", schedule.warmup_iterations(),
+          "at least 0");
+  if (step) {
+    require(schedule.step_iterations() >= 1, "step_iterations", schedule.step_iterations(),
+            "at least 1");
+    require(IsAboveZero(schedule.gamma()), "gamma", schedule.gamma(), kAboveZero);
+  }
+  if (cosine) {
+    require(schedule.total_iterations() >= 1, "total_iterations", schedule.total_iterations(),
+            "at least 1");
+    require(schedule.final_factor() >= 0 && schedule.final_factor() <= 1, "final_factor",
+            schedule.final_factor(), "0 to 1");
+  }
+}
+
+void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems) {
+  const std::string kind = OptimizerConfig::Kind_Name(optimizer.kind());
+  const bool adam = optimizer.kind() == OptimizerConfig::ADAM;
+  const bool adagrad = optimizer.kind() == OptimizerConfig::ADAGRAD;
+  const bool momentum = optimizer.kind() == OptimizerConfig::MOMENTUM ||
+                        optimizer.kind() == OptimizerConfig::NESTEROV;
+  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
+    ValidateUse(is_set, is_used, field, "optimizer.kind", kind, used_by, problems);
+  };
+  validate_use(optimizer.has_momentum(), momentum, "optimizer.momentum", "MOMENTUM, NESTEROV");
+  validate_use(optimizer.has_beta1(), adam, "optimizer.beta1", "ADAM");
+  validate_use(optimizer.has_beta2(), adam, "optimizer.beta2", "ADAM");
+  validate_use(optimizer.has_epsilon(), adam || adagrad, "optimizer.epsilon", "ADAM, ADAGRAD");
+
+  problems->Require(IsAboveZero(optimizer.learning_rate()), "optimizer.learning_rate",
+                    optimizer.learning_rate(), kAboveZero);
+  problems->Require(IsAtLeastZero(optimizer.weight_decay()), "optimizer.weight_decay",
+                    optimizer.weight_decay(), kAtLeastZero);
+  problems->Require(IsFraction(optimizer.momentum()), "optimizer.momentum", optimizer.momentum(),
+                    kZeroToBelowOne);
+  problems->Require(IsFraction(optimizer.beta1()), "optimizer.beta1", optimizer.beta1(),
+                    kZeroToBelowOne);
+  problems->Require(IsFraction(optimizer.beta2()), "optimizer.beta2", optimizer.beta2(),
+                    kZeroToBelowOne);
+  problems->Require(IsAboveZero(optimizer.epsilon()), "optimizer.epsilon", optimizer.epsilon(),
+                    kAboveZero);
+  ValidateSchedule(optimizer.schedule(), problems);
+}
+
+void ValidateEmulated(const Compute& compute, FieldProblems* problems) {
+  ValidateUse(compute.has_emulated(), compute.backend() == Compute::EMULATED, "compute.emulated",
+              "compute.backend", Compute::Backend_Name(compute.backend()), "EMULATED", problems);
+  const double dilation = compute.emulated().time_dilation();
+  problems->Require(IsAboveZero(dilation), "compute.emulated.time_dilation", dilation, kAboveZero);
+}
+
+void ValidateCuda(const Compute& compute, FieldProblems* problems) {
+  ValidateUse(compute.has_cuda(), compute.backend() == Compute::CUDA, "compute.cuda",
+              "compute.backend", Compute::Backend_Name(compute.backend()), "CUDA", problems);
+  const Compute::Cuda& cuda = compute.cuda();
+  for (int i = 0; i < cuda.device_size(); ++i) {
+    problems->RequireRange(absl::StrCat("compute.cuda.device[", i, "]"), cuda.device(i), 0,
+                           kMaxDevice);
+  }
+  problems->RequireRange<int64_t>("compute.cuda.workspace_bytes", cuda.workspace_bytes(), 0,
+                                  kMaxWorkspaceBytes);
+  problems->RequireRange("compute.cuda.timed_engines", cuda.timed_engines(), 1, kMaxTimedEngines);
+}
+
+// A layer's gradient leaves before the whole is known.
+void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* problems) {
+  const ExchangeConfig& exchange = config.exchange();
+  if (exchange.schedule() == ExchangeConfig::SEQUENTIAL) return;
+  const auto refuse = [&](bool is_set, const char* field, const char* what) {
+    if (!is_set) return;
+    problems->Add("exchange.schedule",
+                  absl::StrCat("is ", ExchangeConfig::Schedule_Name(exchange.schedule()), " with ",
+                               what, ", which needs the whole gradient before any of it leaves, ",
+                               "allowed: SEQUENTIAL, or without ", field),
+                  {field});
+  };
+  refuse(config.update().clip_global_norm() != 0, "update.clip_global_norm",
+         "update.clip_global_norm");
+  refuse(config.update().non_finite() == Update::SKIP, "update.non_finite",
+         "update.non_finite: SKIP");
+}
+
+void ValidateLimits(const Limits& limits, FieldProblems* problems) {
+  const int64_t chunk_bytes = limits.chunk_bytes();
+  problems->Require(IsChunkBytes(chunk_bytes), "limits.chunk_bytes", chunk_bytes,
+                    absl::StrCat("a multiple of ", kMinChunkBytes, " from ", kMinChunkBytes, " to ",
+                                 kMaxChunkBytes));
+  problems->Require(limits.held_bytes() >= chunk_bytes, "limits.held_bytes", limits.held_bytes(),
+                    absl::StrCat("at least limits.chunk_bytes, ", chunk_bytes),
+                    {"limits.chunk_bytes"});
+  problems->Require(limits.lead_bytes() >= 0, "limits.lead_bytes", limits.lead_bytes(),
+                    "at least 0");
+  problems->RequireRange("limits.connections", limits.connections(), 1, kMaxConnections);
+  problems->RequireRange("limits.window_bytes", limits.window_bytes(), kMinWindowBytes,
+                         kMaxWindowBytes);
+  const auto require_time = [&](const char* field, double seconds) {
+    problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
+                      absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));
+  };
+  require_time("limits.startup_seconds", limits.startup_seconds());
+  require_time("limits.exchange_seconds", limits.exchange_seconds());
+  require_time("limits.shutdown_seconds", limits.shutdown_seconds());
+}
+
+}  // namespace
+
+bool AreShardRates(const ClusterConfig& config) {
+  return !RatedAndUnrated(config) &&
+         std::all_of(config.shard().begin(), config.shard().end(), [](const ShardAddress& shard) {
+           return IsAtLeastZero(shard.link_gbps()) && IsAtLeastZero(shard.server_gbps());
+         });
+}
+
+bool IsChunkBytes(int64_t bytes) {
+  return bytes >= kMinChunkBytes && bytes <= kMaxChunkBytes && bytes % kMinChunkBytes == 0;
+}
+
+void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
+  if (config.partition().scheme() == Partition::SCHEME_UNSPECIFIED) {
+    problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
+  }
+  ValidateShards(config, problems);
+  ValidateShardRates(config, problems);
+  problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
+  ValidateUpdate(config.update(), problems);
+  ValidateOptimizer(config.optimizer(), problems);
+  ValidateTraining(config, problems);
+  ValidateData(config, problems);
+  problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
+  ValidateEmulated(config.compute(), problems);
+  ValidateCuda(config.compute(), problems);
+  ValidateExchangeSchedule(config, problems);
+  ValidateLimits(config.limits(), problems);
+}
+
+}  // namespace ps

@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/config_validation.h"
+#include "common/model/device_profile.h"
+
+namespace ps {
+namespace {
+
+constexpr int kMaxBatchSize = 65536;
+constexpr int kMaxThreads = 256;
+constexpr int kMaxJpegSize = 65500;  // the most pixels that libjpeg takes on a side
+// Images are numbered with 32 bits.
+constexpr int64_t kMaxImages = std::numeric_limits<int32_t>::max();
+
+const Shape3 kCifar10Shape = {3, 32, 32};
+constexpr int64_t kCifar10Classes = 10;
+
+bool HasTestSet(const Data& data) {
+  return data.idx().has_test_images() || data.has_cifar10() || data.image_folder().has_test_path();
+}
+
+bool IsEmulated(const ClusterConfig& config) {
+  return config.compute().backend() == Compute::EMULATED;
+}
+
+// Whether there is anything to measure an accuracy on.
+bool CanEvaluate(const ClusterConfig& config) {
+  return !IsEmulated(config) && (config.data().holdout() > 0 || HasTestSet(config.data()));
+}
+
+void RequirePath(const std::string& path, absl::string_view field, FieldProblems* problems) {
+  if (path.empty()) problems->Add(field, "is missing, allowed: a path, relative to this file");
+}
+
+void ValidateIdx(const Data::Idx& idx, FieldProblems* problems) {
+  RequirePath(idx.images(), "data.idx.images", problems);
+  RequirePath(idx.labels(), "data.idx.labels", problems);
+  if (!idx.has_test_images() && !idx.has_test_labels()) return;
+  RequirePath(idx.test_images(), "data.idx.test_images", problems);
+  RequirePath(idx.test_labels(), "data.idx.test_labels", problems);
+}
+
+void ValidateSynthetic(const ClusterConfig& config, FieldProblems* problems) {
+  const Data::Synthetic& synthetic = config.data().synthetic();
+  problems->RequireRange<int64_t>("data.synthetic.images", synthetic.images(), 1, kMaxImages);
+  const int64_t batches = int64_t{config.workers()} * config.training().batch_size();
+  problems->Require(IsEmulated(config) || synthetic.images() >= batches, "data.synthetic.images",
+                    synthetic.images(),
+                    absl::StrCat("at least one batch for each worker, ", batches),
+                    {"workers", "training.batch_size"});
+  problems->Require(std::isfinite(synthetic.noise()) && synthetic.noise() >= 0,
+                    "data.synthetic.noise", synthetic.noise(), "a number of at least 0");
+}
+
+}  // namespace
+
+void ValidateTraining(const ClusterConfig& config, FieldProblems* problems) {
+  const Training& training = config.training();
+  problems->RequireRange("training.batch_size", training.batch_size(), 1, kMaxBatchSize);
+
+  switch (training.length_case()) {
+    case Training::kEpochs:
+      problems->Require(training.epochs() >= 1, "training.epochs", training.epochs(), "at least 1");
+      if (IsEmulated(config)) {
+        problems->Add("training.epochs",
+                      "is set with backend EMULATED, which reads no data, allowed: "
+                      "training.iterations in its place",
+                      {"compute.backend"});
+      }
+      break;
+    case Training::kIterations:
+      problems->Require(training.iterations() >= 1, "training.iterations", training.iterations(),
+                        "at least 1");
+      break;
+    case Training::LENGTH_NOT_SET:
+      problems->Add("training", "has neither epochs nor iterations, allowed: one of the two");
+  }
+
+  const float accuracy = training.required_accuracy();
+  problems->Require(accuracy >= 0 && accuracy < 1, "training.required_accuracy", accuracy,
+                    "at least 0 and below 1");
+  const int every = training.evaluate_every_epochs();
+  problems->Require(every >= 0, "training.evaluate_every_epochs", every, "at least 0");
+  if (CanEvaluate(config)) return;
+  constexpr char kNothing[] =
+      "but there is nothing to evaluate on, allowed: only with data.holdout or a test set, and "
+      "not with backend EMULATED";
+  if (accuracy > 0) {
+    problems->Add("training.required_accuracy", absl::StrCat("is ", accuracy, ", ", kNothing),
+                  {"compute.backend", "data"});
+  }
+  if (every > 0) {
+    problems->Add("training.evaluate_every_epochs", absl::StrCat("is ", every, ", ", kNothing),
+                  {"compute.backend", "data"});
+  }
+}
+
+void ValidateData(const ClusterConfig& config, FieldProblems* problems) {
+  const Data& data = config.data();
+  switch (data.source_case()) {
+    case Data::kIdx:
+      ValidateIdx(data.idx(), problems);
+      break;
+    case Data::kCifar10:
+      RequirePath(data.cifar10().path(), "data.cifar10.path", problems);
+      break;
+    case Data::kImageFolder:
+      RequirePath(data.image_folder().path(), "data.image_folder.path", problems);
+      if (data.image_folder().has_test_path()) {
+        RequirePath(data.image_folder().test_path(), "data.image_folder.test_path", problems);
+      }
+      break;
+    case Data::kSynthetic:
+      ValidateSynthetic(config, problems);
+      break;
+    case Data::SOURCE_NOT_SET:
+      if (!IsEmulated(config)) {
+        problems->Add("data",
+                      "its source is missing, allowed: idx, cifar10, image_folder or synthetic; "
+                      "none with compute.backend EMULATED",
+                      {"compute.backend"});
+      }
+  }
+  problems->Require(data.holdout() >= 0 && data.holdout() < 1, "data.holdout", data.holdout(),
+                    "at least 0 and below 1");
+  if (data.holdout() > 0 && HasTestSet(data)) {
+    problems->Add("data.holdout",
+                  absl::StrCat("is ", data.holdout(), ", but the data has a test set, allowed: 0"),
+                  {"data"});
+  }
+  problems->Require(data.augment().crop_padding() >= 0, "data.augment.crop_padding",
+                    data.augment().crop_padding(), "at least 0");
+  problems->RequireRange("data.threads", data.threads(), 0, kMaxThreads);
+}
+
+void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
+                                 FieldProblems* problems) {
+  if (IsEmulated(config)) {
+    const absl::Status times = LayerTimes(model, config.compute().emulated(), 1).status();
+    if (!times.ok()) problems->Add("compute.emulated.device", times.message());
+    return;
+  }
+  if (config.model().shrink() != 1) {
+    problems->Add("model.shrink",
+                  absl::StrCat("is ", config.model().shrink(),
+                               " with backend CPU, which needs whole tensors, allowed: 1, or "
+                               "compute.backend EMULATED"),
+                  {"compute.backend"});
+  }
+  const absl::Status batch = CheckBatchSize(model, config.training().batch_size());
+  if (!batch.ok()) problems->Add("training.batch_size", batch.message(), {"model"});
+}
+
+void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
+                              FieldProblems* problems) {
+  const Data& data = config.data();
+  const Shape3& input = model.input();
+  const auto require_input = [&](bool ok, absl::string_view field, absl::string_view images) {
+    if (ok) return;
+    problems->Add(
+        field,
+        absl::StrCat("its images are ", images, ", but the input of the model ", model.name(),
+                     " is ", input.ToString(), ", allowed: a model with such an input"),
+        {"model"});
+  };
+
+  if (data.has_idx()) require_input(input.channels == 1, "data.idx", "of one channel");
+  if (data.has_cifar10()) {
+    require_input(input == kCifar10Shape, "data.cifar10", kCifar10Shape.ToString());
+    if (model.classes() < kCifar10Classes) {
+      problems->Add(
+          "data.cifar10",
+          absl::StrCat("has ", kCifar10Classes, " classes, but the model ", model.name(), " has ",
+                       model.classes(), ", allowed: a model with at least as many"),
+          {"model"});
+    }
+  }
+  if (data.has_image_folder()) {
+    require_input(input.channels == 3, "data.image_folder", "of three channels");
+    const int64_t size = std::min(input.height, input.width);
+    if (data.image_folder().has_resize()) {
+      problems->RequireRange<int64_t>("data.image_folder.resize", data.image_folder().resize(),
+                                      size, kMaxJpegSize);
+    }
+  }
+  if (data.has_synthetic()) {
+    const ImageShape& shape = data.synthetic().shape();
+    const Shape3 given = {shape.channels(), shape.height(), shape.width()};
+    require_input(!data.synthetic().has_shape() || given == input, "data.synthetic.shape",
+                  given.ToString());
+    if (data.synthetic().has_classes()) {
+      const int64_t classes = data.synthetic().classes();
+      problems->Require(
+          classes >= 1 && classes <= model.classes(), "data.synthetic.classes", classes,
+          absl::StrCat("1 to the ", model.classes(), " classes of the model ", model.name()),
+          {"model"});
+    }
+  }
+  const int64_t smaller = std::min(input.height, input.width);
+  problems->Require(data.augment().crop_padding() < smaller, "data.augment.crop_padding",
+                    data.augment().crop_padding(),
+                    absl::StrCat("below the ", smaller, " pixels of the model's input"), {"model"});
+}
+
+}  // namespace ps

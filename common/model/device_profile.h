@@ -1,0 +1,33 @@
+#ifndef PS_COMMON_MODEL_DEVICE_PROFILE_H_
+#define PS_COMMON_MODEL_DEVICE_PROFILE_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/model.h"
+#include "proto/config.pb.h"
+
+namespace ps {
+
+// The time that a device takes to compute one layer on one batch.
+struct LayerTime {
+  double forward_seconds = 0;
+  double backward_seconds = 0;  // for the gradients with respect to its tensors and its input
+};
+
+// Returns the times of the model's layers on emulated.device, multiplied by
+// emulated.time_dilation, in the order of Model::layers(). ModelSpec.shrink does not change them.
+//
+// The forward pass of a convolution or linear layer takes its FLOPs, 2 for each
+// multiply-accumulate, divided by the device's rate. Any other layer takes the bytes of its inputs
+// and its output, divided by the device's memory bandwidth. A backward pass takes twice as long.
+// The device's rate is chosen so that VGG-16 is as fast as measured on the device.
+//
+// Errors: INVALID_ARGUMENT for an unknown device; the message lists the known ones.
+absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
+                                                  const Compute::Emulated& emulated,
+                                                  int batch_size);
+
+}  // namespace ps
+
+#endif  // PS_COMMON_MODEL_DEVICE_PROFILE_H_

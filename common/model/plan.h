@@ -1,0 +1,76 @@
+#ifndef PS_COMMON_MODEL_PLAN_H_
+#define PS_COMMON_MODEL_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model/model.h"
+#include "proto/config.pb.h"
+
+namespace ps {
+
+// A contiguous element range [begin, begin + size) of one tensor, owned by one shard.
+struct Slice {
+  int tensor = 0;
+  int64_t begin = 0;
+  int64_t size = 0;
+  int shard = 0;
+  int64_t shard_offset = 0;  // first element in the shard's memory, a multiple of 16
+};
+
+// The unit of transfer: at most chunk_bytes of one slice. A chunk's id is its index in
+// Plan::chunks(), so ids ascend in model order.
+struct Chunk {
+  uint32_t id = 0;
+  int tensor = 0;
+  int64_t begin = 0;  // first element in the tensor
+  int64_t size = 0;   // elements
+  int shard = 0;
+  int64_t model_offset = 0;  // in a worker's buffer (Model::buffer_size())
+  int64_t shard_offset = 0;  // in the shard's memory
+};
+
+// Assigns every element of a model to exactly one shard and cuts each shard's part into chunks.
+// A plan is a pure function of the model, the partition, the number and rates of the shards and
+// the chunk size, so every process computes the same one. Immutable.
+class Plan {
+ public:
+  // AUTO gives each shard a part in proportion to its rate in `shard_rates`, in any unit; if
+  // there are no rates, all parts are equal. The other schemes ignore the rates.
+  // REQUIRES: `shard_rates` is empty or has a rate above 0 for each shard.
+  //
+  // Errors: INVALID_ARGUMENT if a shard would own nothing (the message says how many shards the
+  // model can fill under this scheme, or which shard is too slow), if the scheme is missing, if
+  // chunk_bytes is not a positive multiple of 64, or if there would be more than 2^24 chunks.
+  static absl::StatusOr<Plan> Create(const Model& model, const Partition& partition, int shards,
+                                     int64_t chunk_bytes,
+                                     absl::Span<const double> shard_rates = {});
+
+  int shards() const { return static_cast<int>(shard_parameters_.size()); }
+  const std::vector<Slice>& slices() const { return slices_; }
+  const std::vector<Chunk>& chunks() const { return chunks_; }
+  // The ids of the chunks of one shard, or of one tensor, in model order.
+  absl::Span<const uint32_t> chunks_of_shard(int shard) const { return shard_chunks_[shard]; }
+  absl::Span<const uint32_t> chunks_of_tensor(int tensor) const { return tensor_chunks_[tensor]; }
+  // The number of elements that a shard owns.
+  int64_t shard_parameters(int shard) const { return shard_parameters_[shard]; }
+  // The floats of memory in which a shard keeps them, with each slice at a 64-byte boundary.
+  int64_t shard_buffer_size(int shard) const { return shard_buffer_size_[shard]; }
+  // Equal for equal plans of equal models, on every machine and in every build.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  std::vector<Slice> slices_;
+  std::vector<Chunk> chunks_;
+  std::vector<std::vector<uint32_t>> shard_chunks_;
+  std::vector<std::vector<uint32_t>> tensor_chunks_;
+  std::vector<int64_t> shard_parameters_;
+  std::vector<int64_t> shard_buffer_size_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace ps
+
+#endif  // PS_COMMON_MODEL_PLAN_H_

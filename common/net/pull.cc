@@ -1,0 +1,63 @@
+#include "common/net/pull.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/net/status_conversion.h"
+#include "common/wire/encoding.h"
+
+namespace ps {
+namespace {
+
+absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& message,
+                        std::vector<bool>* received) {
+  if (message.chunk() >= plan.chunks().size() || plan.chunks()[message.chunk()].shard != shard) {
+    return absl::DataLossError(
+        absl::StrCat("sent chunk ", message.chunk(), ", which the plan does not give to it"));
+  }
+  if (message.encoding() != FLOAT32) {
+    return absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " as ",
+                                            EncodingName(message.encoding()),
+                                            " where FLOAT32 was asked for"));
+  }
+  const size_t expected = plan.chunks()[message.chunk()].size * sizeof(float);
+  if (message.data().size() != expected) {
+    return absl::DataLossError(absl::StrCat("sent ", message.data().size(), " bytes as chunk ",
+                                            message.chunk(), ", which has ", expected));
+  }
+  if ((*received)[message.chunk()]) {
+    return absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " twice"));
+  }
+  (*received)[message.chunk()] = true;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PullShard(
+    ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
+    const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
+  PullRequest request;
+  request.set_plan_fingerprint(plan.fingerprint());
+  const auto reader = stub->Pull(context, request);
+
+  std::vector<bool> received(plan.chunks().size());
+  ParameterChunk message;
+  while (reader->Read(&message)) {
+    absl::Status status = CheckChunk(plan, shard, message, &received);
+    if (status.ok()) status = take(plan.chunks()[message.chunk()], message);
+    if (!status.ok()) {
+      context->TryCancel();
+      reader->Finish();
+      return status;
+    }
+  }
+  const absl::Status status = FromGrpc(reader->Finish());
+  if (!status.ok()) return status;
+  for (const uint32_t chunk : plan.chunks_of_shard(shard)) {
+    if (!received[chunk]) return absl::DataLossError(absl::StrCat("did not send chunk ", chunk));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ps

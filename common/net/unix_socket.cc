@@ -1,0 +1,194 @@
+#include "common/net/unix_socket.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+
+namespace ps {
+namespace {
+
+// Half a chunk of the default size. The kernel may allow less (net.core.wmem_max).
+constexpr int kSendBufferBytes = 512 << 10;
+
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
+
+// A listener holds the lock for microseconds; whoever holds it for longer is none.
+constexpr absl::Duration kLongestLock = absl::Seconds(5);
+constexpr absl::Duration kLockPause = absl::Milliseconds(1);
+
+absl::Status SystemError(int error, const char* call, const std::string& path) {
+  return absl::ErrnoToStatus(error, absl::StrCat(call, " ", path));
+}
+
+absl::StatusOr<int> MakeSocket(const std::string& path, sockaddr_un* address) {
+  *address = {};
+  address->sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address->sun_path)) {
+    return absl::InvalidArgumentError(absl::StrCat("the path ", path, " has ", path.size(),
+                                                   " bytes, allowed are ",
+                                                   sizeof(address->sun_path) - 1));
+  }
+  std::memcpy(address->sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return SystemError(errno, "socket", path);
+  return fd;
+}
+
+// A sender's buffer is what a unix socket has under way.
+void PrepareConnection(int fd) {
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+const sockaddr* AsAny(const sockaddr_un& address) {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
+
+// Lets one listener at a time look at a folder and change it: between the look at a socket that
+// refuses connections and its removal another one could have taken its place. Held until the
+// descriptor is closed; leaves nothing behind.
+absl::StatusOr<int> LockFolderOf(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const int fd = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return SystemError(errno, "open the folder of", path);
+  for (absl::Duration waited; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += kLockPause) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK || waited >= kLongestLock) {
+      const absl::Status failed = SystemError(errno, "lock (flock) the folder of", path);
+      close(fd);
+      return failed;
+    }
+    absl::SleepFor(kLockPause);
+  }
+  return fd;
+}
+
+// What a file is that is no socket.
+const char* KindOf(mode_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFREG:
+      return "a regular file";
+    case S_IFDIR:
+      return "a directory";
+    case S_IFLNK:
+      return "a symbolic link";
+    default:
+      return "a device or pipe";
+  }
+}
+
+// OK when nothing lies at `path`, because nothing did or because it was a socket that refuses
+// connections, and so has no listener any more. REQUIRES: the folder is locked.
+absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
+  struct stat file;
+  if (lstat(path.c_str(), &file) != 0) {
+    return errno == ENOENT ? absl::OkStatus() : SystemError(errno, "look at", path);
+  }
+  if (!S_ISSOCK(file.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is ", KindOf(file.st_mode), "; only a socket without a listener is replaced"));
+  }
+  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return SystemError(errno, "socket", path);
+  const int connected = connect(probe, AsAny(address), sizeof(address));
+  const int error = errno;
+  close(probe);
+  // EAGAIN: more connections wait already than the listener has room for.
+  if (connected == 0 || error == EAGAIN) {
+    return absl::UnavailableError(absl::StrCat("another process listens on ", path));
+  }
+  if (error != ECONNREFUSED) return SystemError(error, "connect to the socket at", path);
+  return unlink(path.c_str()) == 0 ? absl::OkStatus() : SystemError(errno, "remove", path);
+}
+
+}  // namespace
+
+absl::optional<std::string> UnixPath(absl::string_view address) {
+  if (!absl::ConsumePrefix(&address, "unix:")) return absl::nullopt;
+  return std::string(address);
+}
+
+absl::StatusOr<UnixListeningSocket> UnixListeningSocket::Listen(const std::string& path) {
+  sockaddr_un address;
+  const absl::StatusOr<int> made = MakeSocket(path, &address);
+  if (!made.ok()) return made.status();
+  absl::Cleanup close_made = [&made] { close(*made); };
+  const absl::StatusOr<int> lock = LockFolderOf(path);
+  if (!lock.ok()) return lock.status();
+  const absl::Cleanup unlock = [&lock] { close(*lock); };
+
+  if (absl::Status removed = RemoveStale(path, address); !removed.ok()) return removed;
+  if (bind(*made, AsAny(address), sizeof(address)) != 0) {
+    return SystemError(errno, "listen on", path);
+  }
+  struct stat file;
+  if (lstat(path.c_str(), &file) != 0 || listen(*made, SOMAXCONN) != 0) {
+    const absl::Status failed = SystemError(errno, "listen on", path);
+    unlink(path.c_str());
+    return failed;
+  }
+  std::move(close_made).Cancel();
+  return UnixListeningSocket(path, *made, file.st_dev, file.st_ino);
+}
+
+UnixListeningSocket::UnixListeningSocket(UnixListeningSocket&& other) noexcept
+    : path_(other.path_),
+      fd_(std::exchange(other.fd_, -1)),
+      device_(other.device_),
+      inode_(other.inode_) {}
+
+UnixListeningSocket::~UnixListeningSocket() {
+  if (fd_ < 0) return;
+  Stop();
+  close(fd_);
+}
+
+void UnixListeningSocket::Stop() const {
+  // In this order: as long as the socket listens nobody else takes the path.
+  struct stat file;
+  if (lstat(path_.c_str(), &file) == 0 && file.st_dev == device_ && file.st_ino == inode_) {
+    unlink(path_.c_str());
+  }
+  shutdown(fd_, SHUT_RDWR);
+}
+
+absl::StatusOr<int> UnixListeningSocket::Accept() const {
+  while (true) {
+    const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd >= 0) {
+      PrepareConnection(fd);
+      return fd;
+    }
+    if (errno == EINVAL) return absl::CancelledError("the listener was stopped");
+    // Anything else is of one connection, or passes: out of descriptors, out of memory.
+    if (errno != EINTR && errno != ECONNABORTED) absl::SleepFor(kAcceptPause);
+  }
+}
+
+absl::StatusOr<int> ConnectUnix(const std::string& path) {
+  sockaddr_un address;
+  const absl::StatusOr<int> made = MakeSocket(path, &address);
+  if (!made.ok()) return made.status();
+  if (connect(*made, AsAny(address), sizeof(address)) != 0) {
+    const absl::Status failed = SystemError(errno, "connect to", path);
+    close(*made);
+    return failed;
+  }
+  PrepareConnection(*made);
+  return *made;
+}
+
+}  // namespace ps

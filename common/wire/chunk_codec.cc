@@ -1,0 +1,271 @@
+#include "common/wire/chunk_codec.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace ps {
+namespace {
+
+// The wire types of Protocol Buffers, without the two for groups, which proto3 does not have.
+enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+constexpr uint32_t kDataField = 15;
+
+// Generated code accepts at most this many bytes for a tag or a length; other numbers may have 10.
+constexpr int kLongestTagOrLength = 5;
+
+constexpr uint32_t Tag(uint32_t field, WireType type) { return field << 3 | type; }
+
+}  // namespace
+
+// Writes fields in ascending order and leaves out zeros, as generated code does.
+class HeaderWriter {
+ public:
+  void Varint(uint32_t field, uint64_t value) {
+    if (value == 0) return;
+    RawVarint(Tag(field, kVarint));
+    RawVarint(value);
+  }
+  // A negative number is written with 64 bits.
+  void Enum(uint32_t field, int32_t value) { Varint(field, static_cast<uint64_t>(int64_t{value})); }
+  void Fixed64(uint32_t field, uint64_t value) {
+    if (value == 0) return;
+    RawVarint(Tag(field, kFixed64));
+    for (int shift = 0; shift < 64; shift += 8) Byte(value >> shift);
+  }
+  EncodedHeader Data(size_t data_bytes) {
+    if (data_bytes > 0) {
+      RawVarint(Tag(kDataField, kBytes));
+      RawVarint(data_bytes);
+    }
+    return out_;
+  }
+
+ private:
+  void RawVarint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) Byte(value | 0x80);
+    Byte(value);
+  }
+  void Byte(uint64_t value) { out_.bytes_[out_.size_++] = static_cast<char>(value); }
+
+  EncodedHeader out_;
+};
+
+namespace {
+
+// Reads the fields of a message that lies in pieces.
+class MessageReader {
+ public:
+  explicit MessageReader(const Segments& message)
+      : message_(message), left_(SegmentsSize(message)) {}
+
+  bool AtEnd() const { return left_ == 0; }
+
+  // Reads a number of at most `longest` bytes with 7 bits in each.
+  absl::StatusOr<uint64_t> Varint(int longest = 10) {
+    uint64_t value = 0;
+    for (int i = 0; i < longest; ++i) {
+      if (AtEnd()) return Malformed("ends inside a number");
+      const uint64_t byte = Byte();
+      // Bits beyond the 64th are dropped, as generated code does.
+      value |= (byte & 0x7f) << (7 * i);
+      if (byte < 0x80) return value;
+    }
+    return Malformed(absl::StrCat("has a number of more than ", longest, " bytes"));
+  }
+
+  absl::StatusOr<uint32_t> FieldTag() {
+    const absl::StatusOr<uint64_t> number = Varint(kLongestTagOrLength);
+    if (!number.ok()) return number.status();
+    const uint32_t tag = static_cast<uint32_t>(*number);  // truncated as in generated code
+    if (tag >> 3 == 0) return Malformed("has an impossible field number");
+    return tag;
+  }
+
+  absl::StatusOr<uint64_t> Fixed(int bytes) {
+    if (left_ < static_cast<size_t>(bytes)) return Malformed("ends inside a number");
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; ++i) value |= uint64_t{Byte()} << (8 * i);
+    return value;
+  }
+
+  // Reads the bytes of a length-delimited field, or skips them if `bytes` is null.
+  absl::Status Bytes(Segments* bytes) {
+    const absl::StatusOr<uint64_t> length = Varint(kLongestTagOrLength);
+    if (!length.ok()) return length.status();
+    if (*length > left_) {
+      return Malformed(
+          absl::StrCat("has a field of ", *length, " bytes where ", left_, " bytes are left"));
+    }
+    if (bytes != nullptr) bytes->clear();
+    size_t wanted = *length;
+    left_ -= wanted;
+    while (wanted > 0) {
+      SkipEmptySegments();
+      const absl::Span<const char> piece = message_[segment_].subspan(offset_, wanted);
+      if (bytes != nullptr) bytes->push_back(piece);
+      offset_ += piece.size();
+      wanted -= piece.size();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SkipField(uint32_t tag) {
+    switch (tag & 7) {
+      case kVarint:
+        return Varint().status();
+      case kFixed64:
+        return Fixed(8).status();
+      case kFixed32:
+        return Fixed(4).status();
+      case kBytes:
+        return Bytes(nullptr);
+      default:
+        return Malformed(absl::StrCat("has field ", tag >> 3, " of wire type ", tag & 7,
+                                      ", which proto3 does not have"));
+    }
+  }
+
+ private:
+  void SkipEmptySegments() {
+    while (offset_ == message_[segment_].size()) {
+      ++segment_;
+      offset_ = 0;
+    }
+  }
+  uint8_t Byte() {
+    SkipEmptySegments();
+    --left_;
+    return static_cast<uint8_t>(message_[segment_][offset_++]);
+  }
+  absl::Status Malformed(absl::string_view problem) const {
+    return absl::InvalidArgumentError(absl::StrCat("malformed chunk message: it ", problem,
+                                                   " (at byte ", SegmentsSize(message_) - left_,
+                                                   " of ", SegmentsSize(message_), ")"));
+  }
+
+  const Segments& message_;
+  size_t segment_ = 0;
+  size_t offset_ = 0;
+  size_t left_;
+};
+
+// Calls `set(tag, reader)` for each field. `set` returns an error, or false for a field whose
+// number or wire type it does not know.
+template <typename Set>
+absl::Status ForEachField(const Segments& message, Set set) {
+  MessageReader reader(message);
+  while (!reader.AtEnd()) {
+    const absl::StatusOr<uint32_t> tag = reader.FieldTag();
+    if (!tag.ok()) return tag.status();
+    const absl::StatusOr<bool> known = set(*tag, reader);
+    if (!known.ok()) return known.status();
+    if (*known) continue;
+    if (absl::Status skipped = reader.SkipField(*tag); !skipped.ok()) return skipped;
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::StatusOr<bool> Store(const absl::StatusOr<uint64_t>& value, T* field) {
+  if (!value.ok()) return value.status();
+  *field = static_cast<T>(*value);
+  return true;
+}
+
+absl::StatusOr<bool> StoreBytes(MessageReader& reader, Segments* data) {
+  if (absl::Status status = reader.Bytes(data); !status.ok()) return status;
+  return true;
+}
+
+}  // namespace
+
+size_t SegmentsSize(const Segments& segments) {
+  size_t size = 0;
+  for (const auto& segment : segments) size += segment.size();
+  return size;
+}
+
+EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
+  HeaderWriter writer;
+  writer.Varint(1, header.worker);
+  writer.Fixed64(2, header.incarnation);
+  writer.Varint(3, header.iteration);
+  writer.Varint(4, header.chunk);
+  writer.Varint(5, header.base_version);
+  writer.Varint(6, header.skip);
+  writer.Enum(7, header.encoding);
+  writer.Varint(8, header.hold);
+  return writer.Data(data_bytes);
+}
+
+EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes) {
+  HeaderWriter writer;
+  writer.Varint(1, header.iteration);
+  writer.Varint(2, header.chunk);
+  writer.Varint(3, header.version);
+  writer.Enum(4, header.encoding);
+  return writer.Data(data_bytes);
+}
+
+absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& message) {
+  Decoded<GradientHeader> out;
+  GradientHeader& header = out.header;
+  const absl::Status status =
+      ForEachField(message, [&](uint32_t tag, MessageReader& reader) -> absl::StatusOr<bool> {
+        switch (tag) {
+          case Tag(1, kVarint):
+            return Store(reader.Varint(), &header.worker);
+          case Tag(2, kFixed64):
+            return Store(reader.Fixed(8), &header.incarnation);
+          case Tag(3, kVarint):
+            return Store(reader.Varint(), &header.iteration);
+          case Tag(4, kVarint):
+            return Store(reader.Varint(), &header.chunk);
+          case Tag(5, kVarint):
+            return Store(reader.Varint(), &header.base_version);
+          case Tag(6, kVarint):
+            return Store(reader.Varint(), &header.skip);
+          case Tag(7, kVarint):
+            return Store(reader.Varint(), &header.encoding);
+          case Tag(8, kVarint):
+            return Store(reader.Varint(), &header.hold);
+          case Tag(kDataField, kBytes):
+            return StoreBytes(reader, &out.data);
+          default:
+            return false;
+        }
+      });
+  if (!status.ok()) return status;
+  return out;
+}
+
+absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& message) {
+  Decoded<ParameterHeader> out;
+  ParameterHeader& header = out.header;
+  const absl::Status status =
+      ForEachField(message, [&](uint32_t tag, MessageReader& reader) -> absl::StatusOr<bool> {
+        switch (tag) {
+          case Tag(1, kVarint):
+            return Store(reader.Varint(), &header.iteration);
+          case Tag(2, kVarint):
+            return Store(reader.Varint(), &header.chunk);
+          case Tag(3, kVarint):
+            return Store(reader.Varint(), &header.version);
+          case Tag(4, kVarint):
+            return Store(reader.Varint(), &header.encoding);
+          case Tag(kDataField, kBytes):
+            return StoreBytes(reader, &out.data);
+          default:
+            return false;
+        }
+      });
+  if (!status.ok()) return status;
+  return out;
+}
+
+}  // namespace ps

@@ -1,0 +1,119 @@
+#ifndef PS_COMMON_WIRE_CHUNK_CODEC_H_
+#define PS_COMMON_WIRE_CHUNK_CODEC_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/base/unaligned.h"
+
+// Encodes and decodes GradientChunk and ParameterChunk (proto/parameter_server.proto) without the
+// generated code, which would copy the tensor bytes. The bytes on the wire are the same. Everything
+// up to the first byte of `data` is encoded into a small buffer, and the tensor's own memory
+// follows it. Decoding returns views of the received pieces.
+
+namespace ps {
+
+// A byte string that lies in pieces of any length, as gRPC receives it.
+using Segments = std::vector<absl::Span<const char>>;
+
+size_t SegmentsSize(const Segments& segments);
+
+// The fields of GradientChunk other than `data`.
+struct GradientHeader {
+  uint32_t worker = 0;
+  uint64_t incarnation = 0;
+  uint64_t iteration = 0;
+  uint32_t chunk = 0;
+  uint64_t base_version = 0;
+  bool skip = false;
+  int32_t encoding = 0;  // an Encoding, or an unknown number as received
+  bool hold = false;
+};
+
+// The fields of ParameterChunk other than `data`.
+struct ParameterHeader {
+  uint64_t iteration = 0;
+  uint32_t chunk = 0;
+  uint64_t version = 0;
+  int32_t encoding = 0;  // see GradientHeader
+};
+
+// The encoded fields of a header, followed by the tag and length of `data`. The longest is a
+// GradientHeader in which every number has its greatest length: 69 bytes.
+class EncodedHeader {
+ public:
+  const char* data() const { return bytes_.data(); }
+  size_t size() const { return size_; }
+
+ private:
+  friend class HeaderWriter;
+  std::array<char, 72> bytes_;
+  size_t size_ = 0;
+};
+
+// Encodes a header. The caller must send exactly `data_bytes` bytes of elements after it,
+// little-endian.
+EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes);
+EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes);
+
+// A decoded message. `data` points into the received message, which must outlive it.
+template <typename Header>
+struct Decoded {
+  Header header;
+  Segments data;
+};
+
+// Decode a message with the result that generated code gives: fields may come in any order, the
+// last of a repeated field counts, and unknown fields are skipped. Groups, which proto3 does not
+// have, are refused.
+// Errors: INVALID_ARGUMENT, which says at which byte the message is malformed.
+absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& message);
+absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& message);
+
+// Calls `run(first, bytes, count)` for the elements in `segments`, in order. Elements have `kBytes`
+// bytes. A run is `count` elements from index `first` on, at an address of any alignment. An
+// element that straddles two pieces is assembled in a buffer and passed alone.
+// REQUIRES: SegmentsSize(segments) is a multiple of `kBytes`.
+template <size_t kBytes, typename Run>
+void ForEachElementRun(const Segments& segments, Run run) {
+  int64_t element = 0;
+  char straddling[kBytes];
+  size_t carried = 0;
+  for (const absl::Span<const char> segment : segments) {
+    const char* bytes = segment.data();
+    size_t left = segment.size();
+    if (carried > 0) {
+      const size_t missing = kBytes - carried;
+      const size_t taken = left < missing ? left : missing;
+      std::memcpy(straddling + carried, bytes, taken);
+      carried += taken;
+      bytes += taken;
+      left -= taken;
+      if (carried < kBytes) continue;
+      run(element++, static_cast<const char*>(straddling), int64_t{1});
+      carried = 0;
+    }
+    const int64_t whole = static_cast<int64_t>(left / kBytes);
+    if (whole > 0) run(element, bytes, whole);
+    element += whole;
+    carried = left % kBytes;
+    std::memcpy(straddling, bytes + whole * kBytes, carried);
+  }
+}
+
+// Does the same for float32 elements, as `run(first, floats, count)`.
+template <typename Run>
+void ForEachFloatRun(const Segments& segments, Run run) {
+  ForEachElementRun<sizeof(float)>(segments, [&](int64_t first, const char* bytes, int64_t count) {
+    run(first, reinterpret_cast<const UnalignedFloat*>(bytes), count);
+  });
+}
+
+}  // namespace ps
+
+#endif  // PS_COMMON_WIRE_CHUNK_CODEC_H_

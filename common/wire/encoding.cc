@@ -1,0 +1,88 @@
+#include "common/wire/encoding.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/wire/non_finite.h"
+
+namespace ps {
+
+std::string EncodingName(int32_t encoding) {
+  return Encoding_IsValid(encoding) ? Encoding_Name(static_cast<Encoding>(encoding))
+                                    : absl::StrCat("encoding ", encoding);
+}
+
+std::string EncodingNames(const std::function<bool(Encoding)>& take) {
+  std::string names;
+  for (int number = Encoding_MIN; number <= Encoding_MAX; ++number) {
+    if (!take(static_cast<Encoding>(number))) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", EncodingName(number));
+  }
+  return names;
+}
+
+std::string RangeOf(Encoding encoding) {
+  const HalfWidth* const half = HalfWidthOf(encoding);
+  if (half == nullptr) return "";
+  const uint16_t largest = half->exponent_bits - 1;  // the largest finite value precedes infinity
+  float value = 0;
+  half->decode(&largest, 1, &value);
+  return absl::StrCat(" (or beyond ", value, ", the largest ", EncodingName(encoding), ")");
+}
+
+bool FitsEncoding(Encoding encoding, absl::Span<const float> values) {
+  const HalfWidth* const half = HalfWidthOf(encoding);
+  if (half == nullptr) return true;
+  uint16_t encoded[kBlockElements];
+  for (size_t begin = 0; begin < values.size(); begin += kBlockElements) {
+    const absl::Span<const float> block = values.subspan(begin, kBlockElements);
+    const int64_t n = static_cast<int64_t>(block.size());
+    half->encode(block.data(), n, encoded);
+    if (FindNonFinite(encoded, n, half->exponent_bits) >= 0) return false;
+  }
+  return true;
+}
+
+void Encode(Encoding encoding, absl::Span<const float> values, char* out) {
+  const int64_t n = static_cast<int64_t>(values.size());
+  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
+    half->encode(values.data(), n, reinterpret_cast<UnalignedHalf*>(out));
+  } else {
+    std::memcpy(out, values.data(), n * sizeof(float));
+  }
+}
+
+void Decode(Encoding encoding, const Segments& data, float* out) {
+  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
+    ForEachElementRun<sizeof(uint16_t)>(data, [&](int64_t first, const char* bytes, int64_t count) {
+      half->decode(reinterpret_cast<const UnalignedHalf*>(bytes), count, out + first);
+    });
+    return;
+  }
+  char* bytes = reinterpret_cast<char*>(out);
+  for (const absl::Span<const char> segment : data) {
+    std::memcpy(bytes, segment.data(), segment.size());
+    bytes += segment.size();
+  }
+}
+
+int64_t FindNonFinite(Encoding encoding, const Segments& data) {
+  int64_t found = -1;
+  const auto take = [&](int64_t first, int64_t found_in_run) {
+    if (found_in_run >= 0) found = first + found_in_run;
+  };
+  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
+    ForEachElementRun<sizeof(uint16_t)>(data, [&](int64_t first, const char* bytes, int64_t count) {
+      if (found >= 0) return;
+      const UnalignedHalf* encoded = reinterpret_cast<const UnalignedHalf*>(bytes);
+      take(first, FindNonFinite(encoded, count, half->exponent_bits));
+    });
+  } else {
+    ForEachFloatRun(data, [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+      if (found < 0) take(first, FindNonFinite(floats, count));
+    });
+  }
+  return found;
+}
+
+}  // namespace ps

@@ -1,0 +1,15 @@
+#ifndef PS_COMMON_WIRE_EXCHANGE_METADATA_H_
+#define PS_COMMON_WIRE_EXCHANGE_METADATA_H_
+
+namespace ps {
+
+// The metadata of an Exchange call, decimal numbers: whose stream it is. A shard that
+// knows this from the start notices a worker that dies before its first push.
+inline constexpr char kWorkerMetadata[] = "ps-worker";
+inline constexpr char kIncarnationMetadata[] = "ps-incarnation";
+// 1: the worker joins when it knows that the stream is open; the shard lets it wait.
+inline constexpr char kJoinFollowsMetadata[] = "ps-join-follows";
+
+}  // namespace ps
+
+#endif  // PS_COMMON_WIRE_EXCHANGE_METADATA_H_

@@ -1,0 +1,22 @@
+#ifndef PS_COMMON_WIRE_NON_FINITE_H_
+#define PS_COMMON_WIRE_NON_FINITE_H_
+
+#include <cstdint>
+
+#include "common/base/unaligned.h"
+
+namespace ps {
+
+// Return the index of the first NaN or infinity among `n` elements, or -1 if all are finite, in one
+// pass over the memory. The second function is for 16-bit formats, in which a NaN or an infinity
+// has all of `exponent_bits` set.
+int64_t FindNonFinite(const UnalignedFloat* values, int64_t n);
+int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_bits);
+
+// The index of the first element whose sum `values` + `addend`, in float32, is a NaN or an
+// infinity, or -1.
+int64_t FindNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t n);
+
+}  // namespace ps
+
+#endif  // PS_COMMON_WIRE_NON_FINITE_H_

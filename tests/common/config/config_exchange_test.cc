@@ -1,0 +1,94 @@
+// Tests the parts of a config that concern the exchange's schedule, and emulated times and sizes.
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/common/config/config_fixture.h"
+
+namespace ps {
+namespace {
+
+// Overrides the backend with EMULATED, for 5 iterations, and then applies `more`.
+Overrides Emulated(const Overrides& more) {
+  Overrides overrides = {"compute.backend=EMULATED", "training.iterations=5"};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+ExchangeConfig::Schedule ScheduleOf(const Overrides& overrides) {
+  return Valid(kConfig, overrides).proto().exchange().schedule();
+}
+
+}  // namespace
+
+TEST_CASE("The schedule is FULL, or SEQUENTIAL where the whole gradient is needed first") {
+  CHECK(ScheduleOf({}) == ExchangeConfig::FULL);
+  CHECK(ScheduleOf({"update.clip_global_norm=1"}) == ExchangeConfig::SEQUENTIAL);
+  CHECK(ScheduleOf({"update.non_finite=SKIP"}) == ExchangeConfig::SEQUENTIAL);
+  CHECK(ScheduleOf({"update.clip_value=1"}) == ExchangeConfig::FULL);
+  CHECK(ScheduleOf({"exchange.schedule=BACKWARD"}) == ExchangeConfig::BACKWARD);
+  CHECK(ScheduleOf({"exchange.schedule=SEQUENTIAL", "update.clip_global_norm=1"}) ==
+        ExchangeConfig::SEQUENTIAL);
+}
+
+TEST_CASE("BACKWARD and FULL refuse what needs the whole gradient before any of it leaves") {
+  for (const std::string schedule : {"BACKWARD", "FULL"}) {
+    const std::string set = "exchange.schedule=" + schedule;
+    CHECK(ErrorOf(kConfig, {set, "update.clip_global_norm=1"}) ==
+          absl::StrCat("--set ", set, ": exchange.schedule: is ", schedule,
+                       " with update.clip_global_norm, which needs the whole gradient before any "
+                       "of it leaves, allowed: SEQUENTIAL, or without update.clip_global_norm"));
+    CHECK(ErrorOf(absl::StrCat(kConfig, "exchange { schedule: ", schedule, " }"),
+                  {"update.non_finite=SKIP"}) ==
+          absl::StrCat("--set update.non_finite=SKIP: exchange.schedule: is ", schedule,
+                       " with update.non_finite: SKIP, which needs the whole gradient before any "
+                       "of it leaves, allowed: SEQUENTIAL, or without update.non_finite"));
+  }
+}
+
+TEST_CASE("Processes must agree on the schedule, also where one of them leaves it to the default") {
+  const auto fingerprint = [](const Overrides& overrides) {
+    return Valid(kConfig, overrides).fingerprint();
+  };
+  CHECK(fingerprint({"exchange.schedule=FULL"}) == fingerprint({}));
+  CHECK(fingerprint({"exchange.schedule=BACKWARD"}) != fingerprint({}));
+  CHECK(fingerprint({"exchange.schedule=SEQUENTIAL"}) != fingerprint({}));
+  CHECK(fingerprint({"update.non_finite=SKIP", "exchange.schedule=SEQUENTIAL"}) ==
+        fingerprint({"update.non_finite=SKIP"}));
+  CHECK(fingerprint(Emulated({"compute.emulated={device: 'rtx_2080_ti'}"})) !=
+        fingerprint(Emulated({})));
+  CHECK(fingerprint(Emulated({"compute.emulated={time_dilation: 1 device: 'none'}"})) ==
+        fingerprint(Emulated({})));
+  CHECK(fingerprint(Emulated({"model.shrink=2"})) != fingerprint(Emulated({})));
+}
+
+TEST_CASE("An emulated device is one that there is, with time that goes on") {
+  Valid(kConfig, Emulated({"compute.emulated={device: 'rtx_2080_ti' time_dilation: 0.5}"}));
+  CHECK(ErrorOf(kConfig, Emulated({"compute.emulated.device=rtx_9"})) ==
+        "--set compute.emulated.device=rtx_9: compute.emulated.device: is \"rtx_9\", allowed: "
+        "\"none\", \"rtx_2080_ti\", \"cpu_epyc_2_threads\"");
+  for (const std::string wrong : {"0", "-1", "nan", "inf"}) {
+    const std::string set = "compute.emulated.time_dilation=" + wrong;
+    CHECK(ErrorOf(kConfig, Emulated({set})) == absl::StrCat("--set ", set,
+                                                            ": compute.emulated.time_dilation: is ",
+                                                            wrong, ", allowed: a number above 0"));
+  }
+  CHECK(ErrorOfOverride("compute.emulated={device: 'rtx_2080_ti'}") ==
+        "compute.emulated: has no effect with CPU, allowed: only with EMULATED");
+}
+
+TEST_CASE("Only emulated tensors shrink, and none to nothing") {
+  CHECK(Valid(kConfig, Emulated({"model.shrink=10"})).model().parameter_count() ==
+        64 * 32 / 10 + 32 / 10 + 32 * 10 / 10 + 10 / 10);
+  CHECK(ErrorOfOverride("model.shrink=2") ==
+        "model.shrink: is 2 with backend CPU, which needs whole tensors, allowed: 1, or "
+        "compute.backend EMULATED");
+  for (const std::string wrong : {"11", "0"}) {
+    CHECK(ErrorOf(kConfig, Emulated({"model.shrink=" + wrong})) ==
+          absl::StrCat("--set model.shrink=", wrong, ": model.shrink: is ", wrong,
+                       ", allowed: 1 to 10, the elements of the smallest tensor, fc2/bias"));
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,355 @@
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/common/config/config_fixture.h"
+
+namespace ps {
+namespace {
+
+// Returns the error of kConfig with one part replaced.
+std::string ErrorWith(const std::string& part, const std::string& replacement) {
+  const std::string text = absl::StrReplaceAll(kConfig, {{part, replacement}});
+  REQUIRE(text != kConfig);
+  return ErrorOf(text);
+}
+
+// Returns the error of kConfig with more lines appended. The first of them is line 17.
+std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + lines); }
+
+TEST_CASE("A text that cannot be understood is refused with line, field and what is allowed") {
+  CHECK(ErrorWith("policy: SYNC", "policy: SNYC") ==
+        "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC");
+  CHECK(ErrorWithMore("exchange { gradient_encoding: INT8 }") ==
+        "f:17: exchange.gradient_encoding: is INT8, allowed: FLOAT32, FLOAT16, BFLOAT16");
+  CHECK(ErrorWithMore("exchange { parameter_encoding: 3 }") ==
+        "f:17: exchange.parameter_encoding: is 3, allowed: FLOAT32, FLOAT16, BFLOAT16");
+  CHECK(ErrorWith("epochs: 3", "epochs: 3.5") ==
+        "f:12: training.epochs: is 3.5, allowed: a whole number of 32 bits");
+  CHECK(ErrorWith("epochs: 3", "epochs: -99999999999") ==
+        "f:12: training.epochs: is -99999999999, allowed: a whole number of 32 bits");
+  CHECK(ErrorWith("epochs: 3", "seed: -1") ==
+        "f:12: training.seed: is -1, allowed: a whole number of at least 0");
+  CHECK(ErrorWith("holdout: 0.2", "holdout: few") ==
+        "f:15: data.holdout: is few, allowed: a number");
+  CHECK(ErrorWith("holdout: 0.2", "holdout:") == "f:16: data.holdout: is }, allowed: a number");
+  CHECK(ErrorWith("\"digits/images\"", "5") ==
+        "f:14: data.idx.images: is 5, allowed: a text in quotes");
+  CHECK(ErrorWith("update { policy: SYNC }", "update: SYNC") ==
+        "f:11: update: is SYNC, allowed: fields in { }");
+  CHECK(ErrorWith("out_features: 10", "bias: maybe") ==
+        "f:5: model.layer[2].linear.bias: is maybe, allowed: true, false");
+  CHECK(ErrorWith("workers: 2", "workers: 2 workers: 3") ==
+        "f:10: workers: Non-repeated field \"workers\" is specified multiple times.");
+  CHECK(ErrorWith("holdout: 0.2", "synthetic {}") ==
+        "f:15: data.synthetic: Field \"synthetic\" is specified along with field \"idx\", another "
+        "member of oneof \"source\".");
+  CHECK(ErrorWith("epochs: 3", "epochs: 3 iterations: 5") ==
+        "f:12: training.iterations: Field \"iterations\" is specified along with field "
+        "\"epochs\", another member of oneof \"length\".");
+  CHECK(ErrorWith("workers: 2", "workers 2") == "f:10: workers: Expected \":\", found \"2\".");
+  CHECK(ErrorWith("workers: 2", "workers: 2 }") == "f:10: Expected identifier, got: }");
+  CHECK(ErrorOf("model { builtin: \"vgg16 }\n") ==
+        "f:1: model: String literals cannot cross line boundaries.");
+  CHECK(ErrorOf("model {") == "f:1: model: Expected identifier, got: the end of the text");
+}
+
+TEST_CASE("All unknown fields are reported together, at any depth and in lists") {
+  CHECK(ErrorOf("wrkers: 2\nupdate { polcy: SYNC }\nshard: [{ address: \"a:1\" },\n{ adress: "
+                "\"b:2\" }]") ==
+        "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
+        "optimizer, training, data, compute, limits, exchange\n"
+        "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
+        "clip_global_norm\n"
+        "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
+}
+
+TEST_CASE("Everything that is missing is reported together, at the enclosing message") {
+  CHECK(ErrorOf("# nothing\n\npartition { placement: GREEDY }\ncompute {}") ==
+        "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO\n"
+        "f:1: shard: is missing, allowed: at least one shard { address: \"host:port\" }\n"
+        "f:1: update.policy: is missing, allowed: SYNC, ASYNC\n"
+        "f:1: training: has neither epochs nor iterations, allowed: one of the two\n"
+        "f:1: data: its source is missing, allowed: idx, cifar10, image_folder or synthetic; none "
+        "with compute.backend EMULATED\n"
+        "f:1: model: is missing, allowed: builtin, or input and layer");
+  CHECK(ErrorOf(" \n") ==
+        "f:1: is empty, allowed: a ClusterConfig as docs/configuration.md describes it");
+}
+
+TEST_CASE("A value out of its range is refused with its place, value and range") {
+  struct Case {
+    std::string lines;  // appended to kConfig from line 17 on
+    std::string error;
+  };
+  const std::vector<Case> cases = {
+      {"optimizer { learning_rate: 0 }",
+       "optimizer.learning_rate: is 0, allowed: a number above 0"},
+      {"optimizer { learning_rate: nan }",
+       "optimizer.learning_rate: is nan, allowed: a number above 0"},
+      {"optimizer { learning_rate: 1e99 }",
+       "optimizer.learning_rate: is inf, allowed: a number above 0"},
+      {"optimizer { weight_decay: -1 }",
+       "optimizer.weight_decay: is -1, allowed: a number of at least 0"},
+      {"optimizer { kind: MOMENTUM momentum: 1 }",
+       "optimizer.momentum: is 1, allowed: at least 0 and below 1"},
+      {"optimizer { kind: ADAM beta1: nan }",
+       "optimizer.beta1: is nan, allowed: at least 0 and below 1"},
+      {"optimizer { kind: ADAM beta2: -0.5 }",
+       "optimizer.beta2: is -0.5, allowed: at least 0 and below 1"},
+      {"optimizer { kind: ADAGRAD epsilon: 0 }",
+       "optimizer.epsilon: is 0, allowed: a number above 0"},
+      {"optimizer { schedule { warmup_iterations: -1 } }",
+       "optimizer.schedule.warmup_iterations: is -1, allowed: at least 0"},
+      {"optimizer { schedule { kind: STEP } }",
+       "optimizer.schedule.step_iterations: is 0, allowed: at least 1"},
+      {"optimizer { schedule { kind: STEP step_iterations: 9 gamma: 0 } }",
+       "optimizer.schedule.gamma: is 0, allowed: a number above 0"},
+      {"optimizer { schedule { kind: COSINE } }",
+       "optimizer.schedule.total_iterations: is 0, allowed: at least 1"},
+      {"optimizer { schedule { kind: COSINE total_iterations: 9 final_factor: 1.5 } }",
+       "optimizer.schedule.final_factor: is 1.5, allowed: 0 to 1"},
+      {"compute { threads: -1 }", "compute.threads: is -1, allowed: 0 to 1024"},
+      {"limits { chunk_bytes: 100 }",
+       "limits.chunk_bytes: is 100, allowed: a multiple of 64 from 64 to 67108864"},
+      {"limits { chunk_bytes: 0 }",
+       "limits.chunk_bytes: is 0, allowed: a multiple of 64 from 64 to 67108864"},
+      {"limits { chunk_bytes: 67108928 held_bytes: 67108928 }",
+       "limits.chunk_bytes: is 67108928, allowed: a multiple of 64 from 64 to 67108864"},
+      {"limits { held_bytes: 1000 }",
+       "limits.held_bytes: is 1000, allowed: at least limits.chunk_bytes, 655360"},
+      {"limits { window_bytes: 65535 }",
+       "limits.window_bytes: is 65535, allowed: 65536 to 1073741824"},
+      {"limits { lead_bytes: -1 }", "limits.lead_bytes: is -1, allowed: at least 0"},
+      {"limits { connections: 0 }", "limits.connections: is 0, allowed: 1 to 64"},
+      {"limits { connections: 65 }", "limits.connections: is 65, allowed: 1 to 64"},
+      {"limits { startup_seconds: 0 }",
+       "limits.startup_seconds: is 0, allowed: above 0 and at most 604800 seconds"},
+      {"limits { exchange_seconds: nan }",
+       "limits.exchange_seconds: is nan, allowed: above 0 and at most 604800 seconds"},
+      {"limits { shutdown_seconds: inf }",
+       "limits.shutdown_seconds: is inf, allowed: above 0 and at most 604800 seconds"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.lines);
+    CHECK(ErrorWithMore(c.lines) == "f:17: " + c.error);
+  }
+  CHECK(ErrorWith("workers: 2", "workers: 0") == "f:10: workers: is 0, allowed: 1 to 1024");
+  CHECK(ErrorWith("workers: 2", "workers: 1025") == "f:10: workers: is 1025, allowed: 1 to 1024");
+  CHECK(ErrorWith("policy: SYNC", "policy: SYNC clip_value: -1") ==
+        "f:11: update.clip_value: is -1, allowed: a number of at least 0");
+  CHECK(ErrorWith("policy: SYNC", "policy: SYNC clip_global_norm: inf") ==
+        "f:11: update.clip_global_norm: is inf, allowed: a number of at least 0");
+  CHECK(ErrorWith("batch_size: 4", "batch_size: 0") ==
+        "f:12: training.batch_size: is 0, allowed: 1 to 65536");
+  CHECK(ErrorWith("epochs: 3", "epochs: 0") == "f:12: training.epochs: is 0, allowed: at least 1");
+  CHECK(ErrorWith("epochs: 3", "iterations: 0") ==
+        "f:12: training.iterations: is 0, allowed: at least 1");
+  CHECK(ErrorWith("epochs: 3", "epochs: 3 evaluate_every_epochs: -1") ==
+        "f:12: training.evaluate_every_epochs: is -1, allowed: at least 0");
+  CHECK(ErrorWith("epochs: 3", "epochs: 3 required_accuracy: 1") ==
+        "f:12: training.required_accuracy: is 1, allowed: at least 0 and below 1");
+  CHECK(ErrorWith("holdout: 0.2", "holdout: 1") ==
+        "f:15: data.holdout: is 1, allowed: at least 0 and below 1");
+  CHECK(ErrorWith("holdout: 0.2", "augment { crop_padding: 8 }") ==
+        "f:15: data.augment.crop_padding: is 8, allowed: below the 8 pixels of the model's input");
+  CHECK(ErrorWith("holdout: 0.2", "augment { crop_padding: -1 }") ==
+        "f:15: data.augment.crop_padding: is -1, allowed: at least 0");
+  CHECK(ErrorWith("holdout: 0.2", "threads: -1") == "f:15: data.threads: is -1, allowed: 0 to 256");
+  CHECK(ErrorWith("holdout: 0.2", "threads: 257") ==
+        "f:15: data.threads: is 257, allowed: 0 to 256");
+  CHECK(ErrorWith("holdout: 0.2", "threads: 256") == "no error");
+}
+
+TEST_CASE("Shard addresses are checked one by one and against each other") {
+  const auto error_of = [](const std::string& address) {
+    return ErrorWith("localhost:50052", address);
+  };
+  for (const std::string valid :
+       {"10.0.0.1:65535", "[::1]:50051", "unix:/tmp/shard1", "Some-host.example:1"}) {
+    INFO(valid);
+    CHECK(error_of(valid) == "no error");
+  }
+  for (const std::string wrong :
+       {"", "localhost", "localhost:", ":50051", "localhost:65536", "localhost:-1", "localhost:+5",
+        "localhost: 5", "::1:50051", "[::1]", "[::g]:1", "unix:", "dns:///host:1", "a b:1"}) {
+    INFO(wrong);
+    CHECK(error_of(wrong) ==
+          absl::StrCat("f:9: shard[1].address: is \"", wrong,
+                       "\", allowed: host:port or [IPv6]:port with a port of 0 to 65535, or "
+                       "unix:PATH of at most 107 bytes"));
+  }
+  CHECK(absl::StrContains(error_of("unix:" + std::string(108, 'x')), "at most 107 bytes"));
+  for (const std::string same : {"localhost:50051", "LOCALHOST:050051"}) {
+    CHECK(error_of(same) == absl::StrCat("f:9: shard[1].address: is \"", same,
+                                         "\" as shard[0].address is, allowed: an address of its "
+                                         "own for each shard"));
+  }
+  CHECK(
+      absl::StrContains(ErrorOf(kConfig, {"shard=[{address: '[::1]:5'}, {address: '[0:0::1]:5'}]"}),
+                        "an address of its own for each shard"));
+  // Port 0 stands for another port each time.
+  const std::string any_port =
+      absl::StrReplaceAll(kConfig, {{"localhost:50051", "h:0"}, {"localhost:50052", "h:0"}});
+  CHECK(Valid(any_port).address(1) == "h:0");
+}
+
+TEST_CASE("Fields without effect and combinations that cannot work are refused") {
+  CHECK(ErrorWithMore("optimizer { momentum: 0.9 }") ==
+        "f:17: optimizer.momentum: has no effect with SGD, allowed: only with MOMENTUM, NESTEROV");
+  CHECK(ErrorWithMore("optimizer { kind: ADAGRAD\n beta1: 0.9 beta2: 0.9 }") ==
+        "f:18: optimizer.beta1: has no effect with ADAGRAD, allowed: only with ADAM\n"
+        "f:18: optimizer.beta2: has no effect with ADAGRAD, allowed: only with ADAM");
+  CHECK(ErrorWithMore("optimizer { epsilon: 1 }") ==
+        "f:17: optimizer.epsilon: has no effect with SGD, allowed: only with ADAM, ADAGRAD");
+  CHECK(ErrorWithMore("optimizer { schedule { gamma: 1 step_iterations: 1 } }") ==
+        "f:17: optimizer.schedule.step_iterations: has no effect with CONSTANT, allowed: only "
+        "with STEP\n"
+        "f:17: optimizer.schedule.gamma: has no effect with CONSTANT, allowed: only with STEP");
+  CHECK(
+      ErrorWithMore("optimizer { schedule { kind: STEP step_iterations: 1 total_iterations: 9 "
+                    "final_factor: 0 } }") ==
+      "f:17: optimizer.schedule.total_iterations: has no effect with STEP, allowed: only with "
+      "COSINE\n"
+      "f:17: optimizer.schedule.final_factor: has no effect with STEP, allowed: only with COSINE");
+  CHECK(ErrorWith("policy: SYNC", "policy: ASYNC deterministic: true") ==
+        "f:11: update.deterministic: is true with policy ASYNC, allowed: only with SYNC");
+  CHECK(ErrorWithMore("compute { backend: EMULATED }") ==
+        "f:12: training.epochs: is set with backend EMULATED, which reads no data, allowed: "
+        "training.iterations in its place");
+}
+
+TEST_CASE("Data is required unless the backend is emulated") {
+  const std::string no_data = std::string(kConfig).substr(0, std::string(kConfig).find("data {"));
+  CHECK(ErrorOf(no_data) ==
+        "f:1: data: its source is missing, allowed: idx, cifar10, image_folder or synthetic; none "
+        "with compute.backend EMULATED");
+  const Config config = Valid(no_data, {"compute.backend=EMULATED", "training.iterations=5"});
+  CHECK(!config.proto().has_data());
+}
+
+TEST_CASE("Paths of the data are required, in pairs where they come in pairs") {
+  CHECK(ErrorWith("images: \"digits/images\"", "") ==
+        "f:14: data.idx.images: is missing, allowed: a path, relative to this file");
+  CHECK(ErrorWith("labels: \"/abs/labels\"", "labels: \"\"") ==
+        "f:14: data.idx.labels: is missing, allowed: a path, relative to this file");
+  CHECK(ErrorOf(kConfig, {"data.idx.test_images=x", "data.holdout=0"}) ==
+        "f:14: data.idx.test_labels: is missing, allowed: a path, relative to this file");
+  CHECK(ErrorOfOverride("data.idx={}") ==
+        "data.idx.images: is missing, allowed: a path, relative to this file\n"
+        "--set data.idx={}: data.idx.labels: is missing, allowed: a path, relative to this file");
+  CHECK(absl::StartsWith(ErrorOfOverride("data.cifar10={}"), "data.cifar10.path: is missing"));
+  CHECK(absl::StartsWith(ErrorOfOverride("data.image_folder={test_path: ''}"),
+                         "data.image_folder.path: is missing, allowed: a path, relative to this "
+                         "file\n--set data.image_folder={test_path: ''}: "
+                         "data.image_folder.test_path: is missing"));
+}
+
+TEST_CASE("An accuracy is required or evaluated only where there is something to evaluate on") {
+  const std::string no_holdout = absl::StrReplaceAll(kConfig, {{"holdout: 0.2", ""}});
+  constexpr char kNothing[] =
+      ", but there is nothing to evaluate on, allowed: only with data.holdout or a test set, and "
+      "not with backend EMULATED";
+  CHECK(ErrorOf(no_holdout, {"training.required_accuracy=0.5"}) ==
+        absl::StrCat("--set training.required_accuracy=0.5: training.required_accuracy: is 0.5",
+                     kNothing));
+  CHECK(ErrorOf(no_holdout, {"training.evaluate_every_epochs=2"}) ==
+        absl::StrCat("--set training.evaluate_every_epochs=2: training.evaluate_every_epochs: is 2",
+                     kNothing));
+  Valid(kConfig, {"training.required_accuracy=0.5", "training.evaluate_every_epochs=2"});
+  Valid(no_holdout,
+        {"training.required_accuracy=0.5", "data.idx.test_images=a", "data.idx.test_labels=b"});
+  CHECK(ErrorOf(kConfig, {"data.idx.test_images=a", "data.idx.test_labels=b"}) ==
+        "--set data.idx.test_images=a: data.holdout: is 0.2, but the data has a test set, "
+        "allowed: 0");
+}
+
+TEST_CASE("Data whose images or classes do not fit the model are refused") {
+  CHECK(ErrorOfOverride("data.cifar10={path: 'x'}") ==
+        "data.holdout: is 0.2, but the data has a test set, allowed: 0\n"
+        "--set data.cifar10={path: 'x'}: data.cifar10: its images are 3x32x32, but the input of "
+        "the model custom is 1x8x8, allowed: a model with such an input");
+  CHECK(ErrorOf(kConfig,
+                {"data={cifar10 {path: 'x'}}", "model.input={channels: 3 height: 32 width: 32}",
+                 "model.layer[2].linear.out_features=9"}) ==
+        "--set data={cifar10 {path: 'x'}}: data.cifar10: has 10 classes, but the model custom has "
+        "9, allowed: a model with at least as many");
+  CHECK(ErrorOfOverride("model={builtin: 'alexnet'}") ==
+        "data.idx: its images are of one channel, but the input of the model alexnet is 3x224x224, "
+        "allowed: a model with such an input");
+  CHECK(ErrorOfOverride("data.image_folder={path: 'x'}") ==
+        "data.image_folder: its images are of three channels, but the input of the model custom is "
+        "1x8x8, allowed: a model with such an input");
+  CHECK(ErrorOf(kConfig,
+                {"model={builtin: 'alexnet'}", "data={image_folder {path: 'x' resize: 223}}"}) ==
+        "--set data={image_folder {path: 'x' resize: 223}}: data.image_folder.resize: is 223, "
+        "allowed: 224 to 65500");
+  CHECK(ErrorOfOverride("data.synthetic={shape {channels: 1 height: 8 width: 9}}") ==
+        "data.synthetic.shape: its images are 1x8x9, but the input of the model custom is 1x8x8, "
+        "allowed: a model with such an input");
+  CHECK(ErrorOfOverride("data.synthetic={classes: 11}") ==
+        "data.synthetic.classes: is 11, allowed: 1 to the 10 classes of the model custom");
+  CHECK(ErrorOfOverride("data.synthetic={classes: 0}") ==
+        "data.synthetic.classes: is 0, allowed: 1 to the 10 classes of the model custom");
+  CHECK(ErrorOfOverride("data.synthetic={images: 7}") ==
+        "data.synthetic.images: is 7, allowed: at least one batch for each worker, 8");
+  CHECK(ErrorOfOverride("data.synthetic={noise: nan}") ==
+        "data.synthetic.noise: is nan, allowed: a number of at least 0");
+}
+
+TEST_CASE("Errors of the model and of the plan have a place in the config") {
+  CHECK(absl::StartsWith(ErrorWith("out_features: 32", "out_features: 0"),
+                         "f:3: model.layer[0]: \"fc1\": linear.out_features"));
+  CHECK(absl::StartsWith(ErrorWith("height: 8", "height: 0"), "f:2: model.input.height: "));
+  CHECK(absl::StartsWith(ErrorOfOverride("model={builtin: 'vgg17'}"), "model.builtin: "));
+  CHECK(absl::StartsWith(
+      ErrorOf(kConfig, {"shard=[{address: 'a:1'}, {address: 'a:2'}, {address: 'a:3'}]",
+                        "partition.scheme=LAYER_BASED"}),
+      "--set shard=[{address: 'a:1'}, {address: 'a:2'}, {address: 'a:3'}]: shard: "));
+  const std::string three =
+      absl::StrReplaceAll(kConfig, {{"workers: 2", "shard { address: \"localhost:50053\" }"}});
+  CHECK(absl::StartsWith(ErrorOf(three, {"partition.scheme=LAYER_BASED"}),
+                         "--set partition.scheme=LAYER_BASED: shard: "));
+  CHECK(absl::StartsWith(ErrorOf(absl::StrReplaceAll(three, {{"MEMORY_BASED", "LAYER_BASED"}})),
+                         "f:8: shard: "));
+}
+
+TEST_CASE("Rates of shards are numbers of at least 0, for all shards or for none") {
+  CHECK(ErrorOfOverride("shard[1].link_gbps=-1") ==
+        "shard[1].link_gbps: is -1, allowed: a number of at least 0");
+  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=10", "shard[1].server_gbps=inf"}) ==
+        "--set shard[1].server_gbps=inf: shard[1].server_gbps: is inf, allowed: a number of at "
+        "least 0");
+  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=nan", "shard[1].server_gbps=1"}) ==
+        "--set shard[0].link_gbps=nan: shard[0].link_gbps: is nan, allowed: a number of at least "
+        "0\n"
+        "--set shard[1].server_gbps=1: shard[0]: has no rate and shard[1] has one, allowed: "
+        "link_gbps or server_gbps for every shard, or for none");
+  CHECK(ErrorOfOverride("shard[1].link_gbps=10") ==
+        "shard[0]: has no rate and shard[1] has one, allowed: link_gbps or server_gbps for every "
+        "shard, or for none");
+}
+
+TEST_CASE("A batch too small for the model's batch normalisation is refused") {
+  const std::string text = R"(
+    model {
+      input { channels: 1 height: 3 width: 3 }
+      layer { name: "c" conv { out_channels: 4 kernel: 3 } }
+      layer { name: "n" batch_norm {} }
+    }
+    partition { scheme: MEMORY_BASED }
+    shard { address: "a:1" }
+    update { policy: SYNC }
+    training { iterations: 3 batch_size: )";
+  const std::string rest = " } data { synthetic {} }";
+  CHECK(ErrorOf(text + "1" + rest) ==
+        "f:10: training.batch_size: is 1, but the batch normalisation n of the model custom, whose "
+        "input is 4x1x1, needs several values per channel, allowed: at least 2");
+  Valid(text + "2" + rest);
+}
+
+}  // namespace
+}  // namespace ps

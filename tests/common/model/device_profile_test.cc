@@ -1,0 +1,91 @@
+#include "common/model/device_profile.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+namespace ps {
+namespace {
+
+Model MakeModel(const std::string& text) {
+  ModelSpec spec;
+  REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &spec));
+  absl::StatusOr<Model> model = Model::Create(spec);
+  if (!model.ok()) FAIL(model.status());
+  return *std::move(model);
+}
+
+std::vector<LayerTime> Times(const Model& model, const std::string& device, double dilation,
+                             int batch_size) {
+  Compute::Emulated emulated;
+  emulated.set_device(device);
+  emulated.set_time_dilation(dilation);
+  absl::StatusOr<std::vector<LayerTime>> times = LayerTimes(model, emulated, batch_size);
+  if (!times.ok()) FAIL(times.status());
+  REQUIRE(times->size() == model.layers().size());
+  return *std::move(times);
+}
+
+double Total(const std::vector<LayerTime>& times) {
+  double total = 0;
+  for (const LayerTime& time : times) total += time.forward_seconds + time.backward_seconds;
+  return total;
+}
+
+TEST_CASE("VGG-16 takes the time that was measured on each device") {
+  const Model vgg16 = MakeModel("builtin: 'vgg16'");
+  CHECK(Total(Times(vgg16, "rtx_2080_ti", 1, 16)) == Approx(90.8e-3));
+  CHECK(Total(Times(vgg16, "cpu_epyc_2_threads", 1, 8)) == Approx(4));
+}
+
+TEST_CASE("Layers take time by their FLOPs, and those without by the bytes they move") {
+  const Model model = MakeModel(R"(
+    input { channels: 3 height: 8 width: 8 }
+    layer { name: "c" conv { out_channels: 6 kernel: 3 padding: 1 } }
+    layer { relu {} }
+    layer { max_pool { kernel: 2 } }
+    layer { name: "f" linear { out_features: 1728 } })");
+  const std::vector<LayerTime> times = Times(model, "rtx_2080_ti", 1, 1);
+  // c has 6 * 8 * 8 * 3 * 3 * 3 = 10,368 multiply-accumulates, f has 6 * 4 * 4 * 1,728 = 165,888.
+  CHECK(times[3].forward_seconds == Approx(16 * times[0].forward_seconds));
+  CHECK(times[1].forward_seconds == Approx(2 * 384 * 4 / 616e9));
+  CHECK(times[2].forward_seconds == Approx((384 + 96) * 4 / 616e9));
+  for (const LayerTime& time : times) {
+    CHECK(time.backward_seconds == Approx(2 * time.forward_seconds));
+  }
+}
+
+TEST_CASE("Residual blocks and batch norms have times too") {
+  const Model resnet152 = MakeModel("builtin: 'resnet152'");
+  const std::vector<LayerTime> times = Times(resnet152, "rtx_2080_ti", 1, 16);
+  for (const LayerTime& time : times) REQUIRE(time.forward_seconds > 0);
+  // The source of the VGG-16 figure measured 191 ms here. The profile gives less, because it leaves
+  // out the launch of many small kernels, among other things.
+  CHECK(Total(times) > 0.07);
+  CHECK(Total(times) < 0.191);
+}
+
+TEST_CASE("Times grow with the batch and the dilation, and do not shrink with the tensors") {
+  const std::string text = "builtin: 'vgg16' ";
+  const double once = Total(Times(MakeModel(text), "rtx_2080_ti", 1, 1));
+  CHECK(Total(Times(MakeModel(text), "rtx_2080_ti", 1, 32)) == Approx(32 * once));
+  CHECK(Total(Times(MakeModel(text), "rtx_2080_ti", 10, 1)) == Approx(10 * once));
+  CHECK(Total(Times(MakeModel(text + "shrink: 64"), "rtx_2080_ti", 1, 1)) == once);
+}
+
+TEST_CASE("The device none takes no time") {
+  CHECK(Total(Times(MakeModel("builtin: 'vgg16'"), "none", 10, 32)) == 0);
+}
+
+TEST_CASE("An unknown device is an error that lists those there are") {
+  Compute::Emulated emulated;
+  emulated.set_device("rtx_9");
+  const auto times = LayerTimes(MakeModel("builtin: 'mnist_mlp'"), emulated, 1);
+  CHECK(times.status() ==
+        absl::InvalidArgumentError("is \"rtx_9\", allowed: \"none\", \"rtx_2080_ti\", "
+                                   "\"cpu_epyc_2_threads\""));
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,201 @@
+#include "common/net/unix_socket.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+
+namespace {
+
+using Catch::Contains;
+
+int BoundSocket(const std::string& path, int type) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  REQUIRE(path.size() < sizeof(address.sun_path));
+  path.copy(address.sun_path, path.size());
+  const int fd = socket(AF_UNIX, type, 0);
+  REQUIRE(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  return fd;
+}
+
+// As of a process that was killed.
+void LeaveSocketBehind(const std::string& path) { close(BoundSocket(path, SOCK_STREAM)); }
+
+}  // namespace
+
+TEST_CASE("Only unix addresses have a path") {
+  CHECK(UnixPath("unix:/run/0.sock") == std::string("/run/0.sock"));
+  CHECK(UnixPath("unix:0.sock") == std::string("0.sock"));
+  CHECK(UnixPath("localhost:50051") == absl::nullopt);
+}
+
+TEST_CASE("A connection carries more at once than the kernel's default") {
+  const ScratchFolder folder;
+  const absl::StatusOr<UnixListeningSocket> listener =
+      UnixListeningSocket::Listen(folder.Path("socket"));
+  REQUIRE(listener.ok());
+  const absl::StatusOr<int> client = ConnectUnix(folder.Path("socket"));
+  REQUIRE(client.ok());
+  const absl::StatusOr<int> server = listener->Accept();
+  REQUIRE(server.ok());
+  const int plain = socket(AF_UNIX, SOCK_STREAM, 0);
+  const auto send_buffer = [](int fd) {
+    int bytes = 0;
+    socklen_t size = sizeof(bytes);
+    REQUIRE(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size) == 0);
+    return bytes;
+  };
+  // The sizes are equal if net.core.wmem_max, the largest allowed, is the default size.
+  CHECK(send_buffer(*client) >= send_buffer(plain));
+  CHECK(send_buffer(*server) == send_buffer(*client));
+  const std::string message(1000, 'x');
+  CHECK(write(*client, message.data(), message.size()) == 1000);
+  std::string received(1000, ' ');
+  CHECK(read(*server, received.data(), received.size()) == 1000);
+  CHECK(received == message);
+  CHECK(read(*server, received.data(), 1) == -1);  // non-blocking: nothing is there
+  for (const int fd : {*client, *server, plain}) close(fd);
+}
+
+TEST_CASE("A listener takes the place of a socket that was left behind, not of a living one") {
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  LeaveSocketBehind(path);
+  {
+    const absl::StatusOr<UnixListeningSocket> listener = UnixListeningSocket::Listen(path);
+    REQUIRE(listener.ok());
+    const absl::Status taken = UnixListeningSocket::Listen(path).status();
+    CHECK(absl::IsUnavailable(taken));
+    CHECK_THAT(std::string(taken.message()), Contains("another process listens on"));
+    REQUIRE(ConnectUnix(path).ok());
+  }
+  CHECK(folder.Files().empty());
+}
+
+TEST_CASE("A listener replaces nothing but a socket, and says what lies there") {
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  std::string kind;
+  SECTION("regular file") {
+    folder.Write("socket", "a result of many hours");
+    kind = "a regular file";
+  }
+  SECTION("directory") {
+    std::filesystem::create_directory(path);
+    kind = "a directory";
+  }
+  SECTION("symbolic link to a socket that was left behind") {
+    LeaveSocketBehind(folder.Path("other"));
+    std::filesystem::create_symlink("other", path);
+    kind = "a symbolic link";
+  }
+  SECTION("pipe") {
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    kind = "a device or pipe";
+  }
+  const std::vector<std::string> before = folder.Files();
+  const absl::Status refused = UnixListeningSocket::Listen(path).status();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(refused.message() ==
+        path + " is " + kind + "; only a socket without a listener is replaced");
+  CHECK(folder.Files() == before);
+  if (kind == "a regular file") CHECK(folder.Read("socket") == "a result of many hours");
+}
+
+TEST_CASE("A socket of another type is not replaced") {
+  const ScratchFolder folder;
+  const int datagrams = BoundSocket(folder.Path("socket"), SOCK_DGRAM);
+  CHECK_THAT(std::string(UnixListeningSocket::Listen(folder.Path("socket")).status().message()),
+             Contains("connect to the socket at"));
+  CHECK(folder.Files() == std::vector<std::string>{"socket"});
+  close(datagrams);
+}
+
+TEST_CASE("Of several that listen on one left-behind socket at once, one does") {
+  constexpr int kTries = 300;
+  constexpr int kListeners = 4;
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  for (int i = 0; i < kTries; ++i) {
+    CAPTURE(i);
+    LeaveSocketBehind(path);
+    std::vector<std::optional<absl::StatusOr<UnixListeningSocket>>> listeners(kListeners);
+    std::barrier start(kListeners);
+    std::vector<std::thread> threads;
+    for (auto& listener : listeners) {
+      threads.emplace_back([&] {
+        start.arrive_and_wait();
+        listener.emplace(UnixListeningSocket::Listen(path));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    int listening = 0;
+    for (const auto& listener : listeners) {
+      listening += listener->ok();
+      if (!listener->ok()) CHECK(absl::IsUnavailable(listener->status()));
+    }
+    REQUIRE(listening == 1);
+    const absl::StatusOr<int> connection = ConnectUnix(path);
+    REQUIRE(connection.ok());
+    close(*connection);
+    listeners.clear();
+    REQUIRE(folder.Files().empty());
+  }
+}
+
+TEST_CASE("A listener that ends removes only its own socket") {
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  const absl::StatusOr<UnixListeningSocket> first = UnixListeningSocket::Listen(path);
+  REQUIRE(first.ok());
+  REQUIRE(unlink(path.c_str()) == 0);
+  {
+    const absl::StatusOr<UnixListeningSocket> second = UnixListeningSocket::Listen(path);
+    REQUIRE(second.ok());
+    first->Stop();
+    const absl::StatusOr<int> connection = ConnectUnix(path);
+    REQUIRE(connection.ok());
+    close(*connection);
+  }
+  folder.Write("socket", "a file of somebody else");
+  first->Stop();
+  CHECK(folder.Read("socket") == "a file of somebody else");
+}
+
+TEST_CASE("A listener that was stopped accepts no more") {
+  const ScratchFolder folder;
+  const absl::StatusOr<UnixListeningSocket> listener =
+      UnixListeningSocket::Listen(folder.Path("socket"));
+  REQUIRE(listener.ok());
+  absl::Status accepted;
+  std::thread accepter([&] { accepted = listener->Accept().status(); });
+  listener->Stop();
+  accepter.join();
+  CHECK(absl::IsCancelled(accepted));
+}
+
+TEST_CASE("Paths that cannot be listened on or connected to are named") {
+  const ScratchFolder folder;
+  const std::string missing = folder.Path("no/such/folder");
+  CHECK_THAT(std::string(UnixListeningSocket::Listen(missing).status().message()),
+             Contains(missing));
+  CHECK_THAT(std::string(ConnectUnix(missing).status().message()), Contains(missing));
+  const std::string too_long(200, 'x');
+  CHECK_THAT(std::string(UnixListeningSocket::Listen(too_long).status().message()),
+             Contains("has 200 bytes, allowed are 107"));
+}
+
+}  // namespace ps

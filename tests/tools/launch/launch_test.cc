@@ -1,0 +1,485 @@
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <regex>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/testing/program.h"
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+namespace {
+
+// Somebody who listens on an address.
+class Listener {
+ public:
+  explicit Listener(int family, const std::string& path = "")
+      : fd_(socket(family, SOCK_STREAM, 0)) {
+    sockaddr_storage storage = {};
+    socklen_t size = sizeof(sockaddr_in);
+    storage.ss_family = family;
+    if (family == AF_UNIX) {
+      path.copy(reinterpret_cast<sockaddr_un&>(storage).sun_path, path.size());
+      size = sizeof(sockaddr_un);
+    } else {
+      reinterpret_cast<sockaddr_in&>(storage).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    }
+    REQUIRE(bind(fd_, reinterpret_cast<sockaddr*>(&storage), size) == 0);
+    REQUIRE(listen(fd_, 1) == 0);
+    REQUIRE(getsockname(fd_, reinterpret_cast<sockaddr*>(&storage), &size) == 0);
+    address_ =
+        family == AF_UNIX
+            ? "unix:" + path
+            : absl::StrCat("127.0.0.1:", ntohs(reinterpret_cast<sockaddr_in&>(storage).sin_port));
+  }
+  ~Listener() { close(fd_); }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  std::string address_;
+};
+
+// A run of 2 shards and 3 workers by launch, with scripts in place of the programs.
+class Run {
+ public:
+  // The scripts know their number as $index. A shard runs until SIGTERM or SIGINT; no
+  // worker ends before the shards know what to do then.
+  std::string ps = "await_signal";
+  std::string worker = "await_shards";
+  std::string psctl = "exit 0";
+  std::string config = "limits { shutdown_seconds: 30 }";
+  std::string worker_flag;  // in place of the worker's script
+  std::vector<std::string> flags;
+
+  const ScratchFolder folder;
+
+  // Starts launch. The scripts begin with a line "pid N".
+  Program& Start(int terminal_columns = 0) {
+    const std::string config_file =
+        folder.Write("config", absl::StrCat(R"pb(
+                                              model { builtin: "mnist_mlp" }
+                                              partition { scheme: MEMORY_BASED }
+                                              shard { address: "127.0.0.1:0" }
+                                              shard { address: "127.0.0.1:0" }
+                                              workers: 3
+                                              update { policy: SYNC }
+                                              training { iterations: 1 }
+                                              compute { backend: EMULATED })pb",
+                                            "\n", config));
+    std::vector<std::string> command = {
+        "tools/launch/launch", "--config=" + config_file, Script("ps", ps), Script("psctl", psctl),
+        worker_flag.empty() ? Script("worker", worker) : worker_flag};
+    command.insert(command.end(), flags.begin(), flags.end());
+    return program_.emplace(command, terminal_columns);
+  }
+
+  // The processes that have told their numbers so far.
+  std::vector<pid_t> Pids() const {
+    std::vector<pid_t> pids;
+    static const std::regex kPid("\\] pid (\\d+)\n");
+    const std::string& output = program_->output();
+    for (std::sregex_iterator match(output.begin(), output.end(), kPid), end; match != end;
+         ++match) {
+      pids.push_back(std::stoi((*match)[1]));
+    }
+    return pids;
+  }
+
+  // Whether all of them are gone, and reaped.
+  bool AllGone() const {
+    for (const pid_t pid : Pids()) {
+      if (kill(pid, 0) == 0 || errno != ESRCH) return false;
+    }
+    return true;
+  }
+
+  // Waits until all five have started.
+  void AwaitAll() {
+    for (const char* label : {"ps 0", "ps 1", "worker 0", "worker 1", "worker 2"}) {
+      program_->WaitFor(absl::StrCat("[", label, "] pid "));
+      program_->WaitFor(absl::StrCat("[", label, "] ready\n"));
+    }
+  }
+
+ private:
+  std::string Script(const std::string& name, const std::string& body) {
+    const std::string path = folder.Write(name, absl::StrCat(R"sh(#!/bin/bash
+for argument; do case $argument in --shard=*|--rank=*) index=${argument#*=};; esac; done
+cd "${0%/*}"
+ready() { echo $$ >"${0##*/}$index.ready"; echo ready; }
+await_shards() { until [[ -s ps0.ready && -s ps1.ready ]]; do sleep 0.01; done; }
+sleep_on() { while :; do sleep infinity & wait; done; }
+await_signal() {
+  trap 'echo got TERM; exit 0' TERM
+  trap 'echo got INT; exit 0' INT
+  ready
+  sleep_on
+}
+echo "pid $$"
+)sh",
+                                                             body, "\n"));
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return absl::StrCat("--", name, "=", path);
+  }
+
+  std::optional<Program> program_;
+};
+
+bool Contains(const Program& program, const std::string& text) {
+  return absl::StrContains(program.output(), text);
+}
+
+// Waits for the end of a process that is no child of launch any more.
+bool Ends(pid_t pid) {
+  constexpr int kPatienceMilliseconds = 60000;
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return errno == ESRCH;
+  pollfd poll_fd = {fd, POLLIN, 0};
+  const int ended = poll(&poll_fd, 1, kPatienceMilliseconds);
+  close(fd);
+  return ended == 1;
+}
+
+TEST_CASE("When all workers succeed the shards are ended and the exit code is 0") {
+  Run run;
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 0);
+  INFO(launch.output());
+  CHECK(run.Pids().size() == 5);
+  CHECK(run.AllGone());
+  CHECK_FALSE(Contains(launch, "[launch]"));
+}
+
+TEST_CASE("When a worker fails all others are ended and its exit code is returned") {
+  Run run;
+  run.worker = "[[ $index == 1 ]] || await_signal; exit 3";
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 3);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] worker 1 failed with exit code 3; ending the others\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("A process that dies by a signal gives 128 and the signal's number") {
+  Run run;
+  run.worker = "[[ $index == 2 ]] || await_signal; kill -SEGV $$";
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 128 + SIGSEGV);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] worker 2 was killed by SIGSEGV; ending the others\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("A shard that ends before the workers fails the run, whatever its exit code") {
+  Run run;
+  run.ps = "[[ $index == 1 ]] || await_signal; exit 0";
+  run.worker = "await_signal";
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 1);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] ps 1 ended before the workers were done; ending the others\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("A shard that fails in the end fails the run") {
+  Run run;
+  run.ps = "trap 'exit 7' TERM; ready; sleep_on";
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 7);
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("What does not end on SIGTERM is killed, with what it has started itself") {
+  Run run;
+  run.config = "limits { shutdown_seconds: 0.01 }";
+  run.ps = "trap '' TERM; sleep infinity & echo \"pid $!\"; ready; wait";
+  run.worker = "await_shards; [[ $index == 0 ]] && exit 5; await_signal";
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 5);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] killing ps 0, which did not end\n"));
+  for (const pid_t pid : run.Pids()) CHECK(Ends(pid));
+}
+
+TEST_CASE("SIGTERM and SIGINT are passed on to every process and end the run") {
+  const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
+                                       std::pair<int, std::string>(SIGINT, "INT"));
+  Run run;
+  run.worker = "await_signal";
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), signal);
+  CHECK(launch.Wait() == 128 + signal);
+  INFO(launch.output());
+  for (const char* label : {"ps 0", "ps 1", "worker 0", "worker 1", "worker 2"}) {
+    CHECK(Contains(launch, absl::StrCat("[", label, "] got ", name, "\n")));
+  }
+  CHECK(Contains(launch, absl::StrCat("[launch] ending the run on SIG", name, "\n")));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("When a signal ends the run, the workers end, results are saved, and the shards end") {
+  const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
+                                       std::pair<int, std::string>(SIGINT, "INT"));
+  Run run;
+  run.worker = "await_signal";
+  run.psctl = "echo \"asked for $1\"; kill -0 $(cat ps0.ready ps1.ready)";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), signal);
+  CHECK(launch.Wait() == 128 + signal);
+  const std::string& output = launch.output();
+  INFO(output);
+  const std::vector<std::string> steps = {
+      absl::StrCat("[launch] ending the run on SIG", name, "\n"),
+      absl::StrCat("[worker 2] got ", name, "\n"),
+      "[stats] asked for stats\n",
+      absl::StrCat("[launch] the statistics are in ", run.folder.Path("stats"), "\n"),
+      "[save] asked for save\n",
+      absl::StrCat("[launch] the model is in ", run.folder.Path("model"), "\n"),
+      absl::StrCat("[ps 1] got ", name, "\n")};
+  size_t place = 0;
+  for (const std::string& step : steps) {
+    CAPTURE(step);
+    const size_t found = output.find(step, place);
+    REQUIRE(found != std::string::npos);
+    place = found;
+  }
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("What cannot be saved after a signal is said, and the exit code is the signal's") {
+  Run run;
+  run.worker = "await_signal";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  std::string message;
+  SECTION("one fails") {
+    run.psctl = "[[ $1 == stats ]] || exit 4";
+    message = "[launch] save failed with exit code 4\n";
+  }
+  SECTION("one takes too long") {
+    run.config = "limits { shutdown_seconds: 0.01 }";
+    run.psctl = "sleep_on";
+    message =
+        "[launch] killing stats, which did not end\n"
+        "[launch] stats was killed by SIGKILL\n"
+        "[launch] there is no time left for save\n";
+  }
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGINT);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  INFO(launch.output());
+  CHECK(Contains(launch, message));
+  CHECK(Contains(launch, "[ps 0] got INT\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("A signal while results are saved lets them be saved") {
+  Run run;
+  run.psctl = "echo saving; until [[ -e go ]]; do sleep 0.01; done";
+  run.flags = {"--save=" + run.folder.Path("model")};
+  Program& launch = run.Start();
+  launch.WaitFor("[save] saving\n");
+  kill(launch.pid(), SIGTERM);
+  launch.WaitFor("[launch] ending the run on SIGTERM");
+  run.folder.Write("go", "");
+  CHECK(launch.Wait() == 128 + SIGTERM);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] the model is in " + run.folder.Path("model") + "\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("A second signal saves nothing more") {
+  Run run;
+  run.worker = "await_signal";
+  run.psctl = "echo \"asked for $1\"; sleep_on";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGINT);
+  launch.WaitFor("[stats] asked for stats\n");
+  kill(launch.pid(), SIGINT);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  INFO(launch.output());
+  CHECK_FALSE(Contains(launch, "asked for save"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("Two results that would be one file are refused, however it is spelled") {
+  Run run;
+  const std::string file = run.folder.Path("file");
+  const std::string link = run.folder.Path("link");
+  std::filesystem::create_symlink("file", link);
+  std::filesystem::create_directory_symlink(".", run.folder.Path("here"));
+  const std::vector<std::pair<std::string, std::string>> pairs = {
+      {"--save=" + file, "--stats=" + file},
+      {"--save=" + file, "--trace=" + link},
+      {"--stats=" + run.folder.Path("./here/here//file"), "--summary=" + file},
+      {"--summary=" + link, "--trace=" + run.folder.Path("here/./link")}};
+  const auto& [first, second] = pairs[GENERATE(0, 1, 2, 3)];
+  if (GENERATE(false, true)) run.folder.Write("file", "");
+  run.flags = {first, second};
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 2);
+  INFO(launch.output());
+  CHECK(Contains(launch, "are the same file"));
+  CHECK(Contains(launch, first));
+  CHECK(Contains(launch, second));
+  CHECK(run.Pids().empty());
+}
+
+TEST_CASE("A second signal does not wait for anyone") {
+  Run run;
+  run.worker = "trap '' TERM; ready; sleep_on";
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGTERM);
+  launch.WaitFor("[launch] ending the run on SIGTERM");
+  kill(launch.pid(), SIGTERM);
+  CHECK(launch.Wait() == 128 + SIGTERM);
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("When launch itself is killed none of its processes lives on") {
+  Run run;
+  run.worker = "await_signal";
+  Program& launch = run.Start();
+  run.AwaitAll();
+  const std::vector<pid_t> pids = run.Pids();
+  CHECK(pids.size() == 5);
+  kill(launch.pid(), SIGKILL);
+  for (const pid_t pid : pids) CHECK(Ends(pid));
+}
+
+TEST_CASE("Each process gets the config, its number, the overrides and one port per shard") {
+  Run run;
+  run.ps = "echo \"$@\"; await_signal";
+  run.worker = "echo \"$@\"; await_shards";
+  run.flags = {"--set=optimizer.learning_rate=0.5", "--summary=result"};
+  Program& launch = run.Start();
+  REQUIRE(launch.Wait() == 0);
+  INFO(launch.output());
+  const std::string common =
+      absl::StrCat("--config=", run.folder.Path("config"), " --set=optimizer.learning_rate=0.5 ");
+  std::smatch match;
+  REQUIRE(std::regex_search(launch.output(), match,
+                            std::regex("--set=shard\\[0\\]\\.address=127\\.0\\.0\\.1:(\\d+) "
+                                       "--set=shard\\[1\\]\\.address=127\\.0\\.0\\.1:(\\d+)\n")));
+  CHECK(match[1] != match[2]);
+  CHECK(match[1] != "0");
+  const std::string all = absl::StrCat(common, match.str());
+  CHECK(Contains(launch, "[ps 0] --shard=0 " + all));
+  CHECK(Contains(launch, "[ps 1] --shard=1 " + all));
+  CHECK(Contains(launch, "[worker 0] --rank=0 --summary=result " + all));
+  CHECK(Contains(launch, "[worker 2] --rank=2 " + all));
+}
+
+TEST_CASE("Statistics and model are asked for when the workers are done, the shards not") {
+  Run run;
+  run.psctl = "echo \"$1\" \"$2\" \"$3\"; kill -0 $(cat ps0.ready ps1.ready) || exit 9";
+  run.worker = "await_shards; echo finished";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  SECTION("both succeed") {
+    Program& launch = run.Start();
+    CHECK(launch.Wait() == 0);
+    const std::string& output = launch.output();
+    INFO(output);
+    const size_t stats =
+        output.find("[stats] stats --format=json --out=" + run.folder.Path("stats") + "\n");
+    const size_t save = output.find("[save] save --out=" + run.folder.Path("model"));
+    REQUIRE(stats != std::string::npos);
+    REQUIRE(save != std::string::npos);
+    CHECK(output.rfind("] finished") < stats);
+    CHECK(stats < save);
+    CHECK(run.AllGone());
+  }
+  SECTION("one fails") {
+    run.psctl = "[[ $1 == stats ]] || exit 4";
+    Program& launch = run.Start();
+    CHECK(launch.Wait() == 4);
+    CHECK(Contains(launch, "[launch] save failed with exit code 4\n"));
+    CHECK(run.AllGone());
+  }
+}
+
+TEST_CASE("A program that cannot be started ends what has been started") {
+  Run run;
+  run.worker_flag = "--worker=/nowhere/worker";
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 1);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] worker 0: cannot start /nowhere/worker: No such file"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("Nothing starts with a wrong config, missing data, or results that have no place") {
+  Run run;
+  int code = 2;
+  std::string message;
+  SECTION("config") {
+    run.flags = {"--set=workers=0"};
+    message = "--set workers=0: ";
+  }
+  SECTION("data") {
+    run.flags = {"--set=compute.backend=CPU", "--set=data.idx.images=none",
+                 "--set=data.idx.labels=none"};
+    message = "none";
+  }
+  SECTION("model") {
+    run.flags = {"--save=/nowhere/model"};
+    code = 1;
+    message = "/nowhere/model";
+  }
+  SECTION("statistics") {
+    run.flags = {"--stats=/nowhere/stats"};
+    code = 1;
+    message = "/nowhere/stats";
+  }
+  SECTION("a host of another machine") {
+    run.flags = {"--set=shard[1].address=192.0.2.1:0"};
+    code = 1;
+    message = "is \"192.0.2.1:0\", where this machine cannot listen";
+  }
+  const Listener tcp(AF_INET);
+  SECTION("a port that another run listens on") {
+    run.flags = {"--set=shard[1].address=" + tcp.address()};
+    code = 1;
+    message = "where this machine cannot listen: Address already in use";
+  }
+  const Listener unix_socket(AF_UNIX, run.folder.Path("socket"));
+  SECTION("a socket that another run listens on") {
+    run.flags = {"--set=shard[1].address=" + unix_socket.address()};
+    code = 1;
+    message = "where this machine cannot listen: Address already in use";
+  }
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == code);
+  INFO(launch.output());
+  CHECK(Contains(launch, message));
+  CHECK(run.Pids().empty());
+}
+
+TEST_CASE("Where launch has a terminal worker 0 gets one too, and the others do not") {
+  Run run;
+  run.worker =
+      "[[ -t 1 ]] && echo \"draws on $(stty size <&2)\" || echo prints lines; await_shards";
+  Program& launch = run.Start(/*terminal_columns=*/100);
+  CHECK(launch.Wait() == 0);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[worker 0] \033[0mdraws on 1 89\n"));
+  CHECK(Contains(launch, "[worker 1] \033[0mprints lines\n"));
+}
+
+}  // namespace
+}  // namespace ps

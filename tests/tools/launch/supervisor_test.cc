@@ -1,0 +1,44 @@
+#include "tools/launch/supervisor.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+
+// Linked with a time of day that leaps. Supervise can be called once in a process; launch_test has
+// the rest of it.
+TEST_CASE("The time that processes have to end does not follow the time of day") {
+  const ScratchFolder folder;
+  std::string text;
+  LabelledOutput output(/*terminal=*/false,
+                        [&](absl::string_view more) { text.append(more.data(), more.size()); });
+  const auto shell = [&](const std::string& label, const std::string& script) {
+    const std::string whole = absl::StrCat("cd ", folder.Path(""), "; ", script);
+    return ProcessSpec{.label = label, .command = {"/bin/bash", "-c", whole}};
+  };
+  // Gives the supervisor many occasions to look at the clock before it ends.
+  const auto ends_slowly = [&](const std::string& label) {
+    return shell(label, absl::StrCat("trap 'for ((i = 0; i < 20; ++i)); do echo ending; sleep 0.01;"
+                                     " done; exit 0' TERM; touch ",
+                                     label, "; while :; do sleep infinity & wait; done"));
+  };
+  const SupervisedRun run = {
+      .services = {ends_slowly("service")},
+      .stages = {{.processes = {ends_slowly("slow"),
+                                shell("failing",
+                                      "until [[ -e slow && -e service ]]; do sleep 0.01; done; "
+                                      "exit 3")}}},
+      .grace = absl::Minutes(10)};
+  CHECK(Supervise(run, &output) == 3);
+  INFO(text);
+  CHECK(absl::StrContains(text, "failing failed with exit code 3; ending the others"));
+  CHECK(absl::StrContains(text, "[slow] ending"));
+  CHECK(absl::StrContains(text, "[service] ending"));
+  CHECK_FALSE(absl::StrContains(text, "which did not end"));
+}
+
+}  // namespace ps

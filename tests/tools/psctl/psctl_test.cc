@@ -1,0 +1,154 @@
+#include <catch2/catch.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/program.h"
+#include "tests/testing/scratch_folder.h"
+#include "tests/tools/psctl/fake_shard.h"
+
+namespace ps {
+namespace {
+
+constexpr char kPsctl[] = "tools/psctl/psctl";
+
+std::string WriteConfig(const ScratchFolder& folder, const std::vector<std::string>& addresses) {
+  std::string text = R"pb(
+    model { builtin: "mnist_mlp" }
+    partition { scheme: MEMORY_BASED }
+    update { policy: SYNC }
+    training { iterations: 1 }
+    compute { backend: EMULATED }
+  )pb";
+  for (const std::string& address : addresses) {
+    absl::StrAppend(&text, "shard { address: \"", address, "\" }\n");
+  }
+  return folder.Write("config", text);
+}
+
+TEST_CASE("psctl explains itself, and wrong usage has exit code 2") {
+  Program help({kPsctl, "--help"});
+  CHECK(help.Wait() == 0);
+  CHECK(absl::StrContains(help.output(), "shutdown"));
+
+  Program nothing({kPsctl});
+  CHECK(nothing.Wait() == 2);
+
+  Program unknown({kPsctl, "restart"});
+  CHECK(unknown.Wait() == 2);
+  CHECK(absl::StrContains(unknown.output(), "unknown verb \"restart\""));
+
+  Program flag({kPsctl, "save", "--config=x", "--to=y"});
+  CHECK(flag.Wait() == 2);
+  CHECK(absl::StrContains(flag.output(), "unknown flag --to"));
+
+  Program config({kPsctl, "plan", "--config=/nowhere/config"});
+  CHECK(config.Wait() == 2);
+  CHECK(absl::StrContains(config.output(), "/nowhere/config"));
+}
+
+TEST_CASE("psctl fails and says why where its result cannot be written") {
+  const ScratchFolder folder;
+  const std::string config = WriteConfig(folder, {"localhost:1"});
+  Program full(
+      {"/bin/sh", "-c", absl::StrCat("exec ", kPsctl, " plan --config=", config, " >/dev/full")});
+  CHECK(full.Wait() == 1);
+  CHECK(full.output() == "psctl: cannot write to standard output: No space left on device\n");
+}
+
+TEST_CASE("psctl plan prints a table or JSON, of the config with its overrides") {
+  const ScratchFolder folder;
+  const std::string config = "--config=" + WriteConfig(folder, {"localhost:1", "localhost:2"});
+  Program table({kPsctl, "plan", config, "--set", "workers=5"});
+  CHECK(table.Wait() == 0);
+  CHECK(absl::StrContains(table.output(), "mnist_mlp on 2 shards for 5 workers"));
+
+  Program two({kPsctl, "plan", config, config});
+  CHECK(two.Wait() == 0);
+  CHECK(absl::StrContains(two.output(), "MEMORY-BASED  "));
+
+  Program json({kPsctl, "plan", config, "--format", "json"});
+  CHECK(json.Wait() == 0);
+  const auto parsed = nlohmann::json::parse(json.output(), nullptr, false);
+  CHECK(parsed["plans"][0]["parameters"] == 13002);
+
+  Program format({kPsctl, "plan", config, "--format=xml"});
+  CHECK(format.Wait() == 2);
+}
+
+TEST_CASE("psctl stats asks every shard and fails when one is unreachable") {
+  FakeShard up;
+  up.stats.set_pushes(1234);
+  const ScratchFolder folder;
+  // Nothing listens on port 1.
+  Program all({kPsctl, "stats", "--config=" + WriteConfig(folder, {up.address()})});
+  CHECK(all.Wait() == 0);
+  CHECK(absl::StrContains(all.output(), "1,234"));
+
+  const std::string config = "--config=" + WriteConfig(folder, {up.address(), "127.0.0.1:1"});
+  Program half({kPsctl, "stats", config});
+  CHECK(half.Wait() == 1);
+  CHECK(absl::StrContains(half.output(), "1,234"));
+  CHECK(absl::StrContains(half.output(), "shard 1 (127.0.0.1:1) is unreachable"));
+
+  Program json({kPsctl, "stats", config, "--format=json", "--out=" + folder.Path("stats")});
+  CHECK(json.Wait() == 1);
+  CHECK(json.output().empty());
+  const auto parsed = nlohmann::json::parse(folder.Read("stats"), nullptr, false);
+  CHECK(parsed["shards"][0]["stats"]["pushes"] == "1234");
+  CHECK(parsed["shards"][1].contains("error"));
+}
+
+TEST_CASE("psctl stats --watch reports again and again, with rates, until SIGINT") {
+  FakeShard shard;
+  const ScratchFolder folder;
+  const std::string config = "--config=" + WriteConfig(folder, {shard.address()});
+  SECTION("plain where the output is piped") {
+    Program watch({kPsctl, "stats", config, "--watch=0.01"});
+    watch.WaitFor("updates/s");
+    kill(watch.pid(), SIGINT);
+    CHECK(watch.Wait() == 0);
+    CHECK_FALSE(absl::StrContains(watch.output(), "\033"));
+  }
+  SECTION("as a line of JSON each time") {
+    Program watch({kPsctl, "stats", config, "--watch=0.01", "--format=json"});
+    watch.WaitFor("\n{\"time\":");
+    kill(watch.pid(), SIGINT);
+    CHECK(watch.Wait() == 0);
+    CHECK(absl::StartsWith(watch.output(), "{\"time\":"));
+  }
+  SECTION("redrawn on a terminal") {
+    Program watch({kPsctl, "stats", config, "--watch=0.01"}, /*terminal_columns=*/120);
+    watch.WaitFor("updates/s");
+    kill(watch.pid(), SIGINT);
+    CHECK(watch.Wait() == 0);
+    CHECK(absl::StartsWith(watch.output(), "\033[H\033[2J"));
+  }
+}
+
+TEST_CASE("psctl shutdown ends every shard and names those it cannot reach") {
+  FakeShard first;
+  FakeShard last;
+  const ScratchFolder folder;
+  Program shutdown(
+      {kPsctl, "shutdown",
+       "--config=" + WriteConfig(folder, {first.address(), "127.0.0.1:1", last.address()})});
+  CHECK(shutdown.Wait() == 1);
+  CHECK(first.shut_down);
+  CHECK(last.shut_down);
+  CHECK(absl::StrContains(shutdown.output(),
+                          absl::StrCat("shard 0 (", first.address(), "): is shutting down\n")));
+  CHECK(absl::StrContains(shutdown.output(), "shard 1 (127.0.0.1:1): unreachable: "));
+}
+
+TEST_CASE("psctl save fails with the reason and leaves no file when a shard is down") {
+  const ScratchFolder folder;
+  Program save({kPsctl, "save", "--config=" + WriteConfig(folder, {"127.0.0.1:1"}),
+                "--out=" + folder.Path("model")});
+  CHECK(save.Wait() == 1);
+  CHECK(absl::StrContains(save.output(), "the model was not saved: shard 0 (127.0.0.1:1)"));
+  CHECK(folder.Files() == std::vector<std::string>{"config"});
+}
+
+}  // namespace
+}  // namespace ps

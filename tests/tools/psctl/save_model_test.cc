@@ -1,0 +1,166 @@
+#include "tools/psctl/save_model.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/scratch_folder.h"
+#include "tests/tools/psctl/fake_shard.h"
+
+namespace ps {
+namespace {
+
+// Two shards and a model whose tensors take several chunks; element i of the model, in
+// model order, has the value i.
+class Cluster {
+ public:
+  Cluster() : config_(MakeConfig()) {
+    int64_t first = 0;
+    for (const Tensor& tensor : config_.model().tensors()) {
+      tensor_first_.push_back(first);
+      first += tensor.size;
+    }
+    for (const Chunk& chunk : config_.plan().chunks()) {
+      ParameterChunk& message = shards_[chunk.shard].chunks.emplace_back();
+      message.set_chunk(chunk.id);
+      message.set_version(3);
+      for (int64_t i = 0; i < chunk.size; ++i) {
+        const float value = static_cast<float>(tensor_first_[chunk.tensor] + chunk.begin + i);
+        char bytes[sizeof(value)];
+        std::memcpy(bytes, &value, sizeof(value));
+        message.mutable_data()->append(bytes, sizeof(value));
+      }
+    }
+  }
+
+  const Config& config() const { return config_; }
+  FakeShard& shard(int i) { return shards_[i]; }
+
+ private:
+  Config MakeConfig() {
+    auto config = Config::Parse(
+        absl::StrCat(R"pb(
+                       model {
+                         input { channels: 1 height: 4 width: 4 }
+                         layer {
+                           name: "a"
+                           linear { out_features: 8 }
+                         }
+                         layer {
+                           name: "b"
+                           linear { out_features: 5 }
+                         }
+                       }
+                       partition { scheme: MEMORY_BASED }
+                       update { policy: SYNC }
+                       training { iterations: 1 }
+                       compute { backend: EMULATED }
+                       limits { chunk_bytes: 128 }
+                       shard { address: ")pb",
+                     shards_[0].address(), "\"} shard { address: \"", shards_[1].address(), "\"}"),
+        "cluster");
+    INFO(config.status().message());
+    REQUIRE(config.ok());
+    return *std::move(config);
+  }
+
+  FakeShard shards_[2];
+  Config config_;
+  std::vector<int64_t> tensor_first_;
+};
+
+TEST_CASE("A saved model, read back as the layout says, has every parameter in its place") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("model"));
+  INFO(status.message());
+  REQUIRE(status.ok());
+  CHECK(folder.Files() == std::vector<std::string>{"model"});
+  CHECK(cluster.shard(0).pulled_plan == cluster.config().plan().fingerprint());
+
+  const std::string file = folder.Read("model");
+  uint64_t length = 0;  // this test's machine is little-endian, as the format
+  REQUIRE(file.size() > sizeof(length));
+  std::memcpy(&length, file.data(), sizeof(length));
+  CHECK(length % 8 == 0);
+  const auto header = nlohmann::json::parse(file.substr(sizeof(length), length), nullptr, false);
+  REQUIRE_FALSE(header.is_discarded());
+  const std::string data = file.substr(sizeof(length) + length);
+  float expected = 0;
+  for (const Tensor& tensor : cluster.config().model().tensors()) {
+    const auto& entry = header[tensor.name];
+    CHECK(entry["dtype"] == "F32");
+    CHECK(entry["shape"] == tensor.shape);
+    const size_t begin = entry["data_offsets"][0];
+    const size_t end = entry["data_offsets"][1];
+    REQUIRE(end <= data.size());
+    REQUIRE(end - begin == tensor.size * sizeof(float));
+    std::vector<float> values(tensor.size);
+    std::memcpy(values.data(), data.data() + begin, end - begin);
+    for (const float value : values) REQUIRE(value == expected++);
+  }
+  CHECK(data.size() == expected * sizeof(float));
+}
+
+TEST_CASE("Chunks may come in any order") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  REQUIRE(SaveModel(cluster.config(), folder.Path("ordered")).ok());
+  auto& chunks = cluster.shard(0).chunks;
+  std::reverse(chunks.begin(), chunks.end());
+  REQUIRE(SaveModel(cluster.config(), folder.Path("reversed")).ok());
+  CHECK(folder.Read("reversed") == folder.Read("ordered"));
+}
+
+TEST_CASE("Whatever goes wrong with a shard is told by name and leaves no file") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  auto& chunks = cluster.shard(1).chunks;
+  REQUIRE(chunks.size() > 1);
+  std::string expected;
+  SECTION("a chunk is missing") {
+    expected = absl::StrCat("did not send chunk ", chunks.back().chunk());
+    chunks.pop_back();
+  }
+  SECTION("a chunk comes twice") {
+    expected = absl::StrCat("sent chunk ", chunks[0].chunk(), " twice");
+    chunks.push_back(chunks[0]);
+  }
+  SECTION("a chunk is too short") {
+    chunks[0].mutable_data()->resize(8);
+    expected = absl::StrCat("sent 8 bytes as chunk ", chunks[0].chunk());
+  }
+  SECTION("a chunk of the other shard") {
+    chunks.push_back(cluster.shard(0).chunks[0]);
+    expected = "which the plan does not give to it";
+  }
+  SECTION("a chunk that does not exist") {
+    chunks[0].set_chunk(4000000000);
+    expected = "sent chunk 4000000000";
+  }
+  SECTION("the shard refuses") {
+    chunks.clear();
+    cluster.shard(1).pull_status =
+        grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "has another plan");
+    expected = "has another plan";
+  }
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("model"));
+  CHECK_FALSE(status.ok());
+  CHECK(absl::StartsWith(status.message(),
+                         absl::StrCat("shard 1 (", cluster.shard(1).address(), "): ")));
+  CHECK(absl::StrContains(status.message(), expected));
+  CHECK(folder.Files().empty());
+}
+
+TEST_CASE("A path that cannot be written is refused before anything is pulled") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("none/model"));
+  CHECK(status.code() == absl::StatusCode::kNotFound);
+  CHECK(cluster.shard(0).pulled_plan == 0);
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,86 @@
+#include "tools/launch/child_process.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace ps {
+namespace {
+
+// In the child: becomes the program, or sends errno to `error_fd`.
+[[noreturn]] void Become(char* const* argv, pid_t parent, int output_fd, int error_fd) {
+  setpgid(0, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int input_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input_fd >= 0 && dup2(input_fd, STDIN_FILENO) >= 0 && dup2(output_fd, STDOUT_FILENO) >= 0 &&
+      dup2(output_fd, STDERR_FILENO) >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0) {
+    // A parent that ended before prctl() sends nothing any more.
+    if (getppid() != parent) _exit(1);
+    execv(argv[0], argv);
+  }
+  const int error = errno;
+  (void)!write(error_fd, &error, sizeof(error));
+  _exit(1);
+}
+
+// What a child writes to ([1]) and its parent reads from ([0]).
+bool OpenOutput(int terminal_columns, int fds[2]) {
+  if (terminal_columns == 0) return pipe2(fds, O_CLOEXEC) == 0;
+  termios raw = {};
+  cfmakeraw(&raw);
+  winsize size = {};
+  size.ws_row = 1;
+  size.ws_col = static_cast<unsigned short>(terminal_columns);
+  if (openpty(&fds[0], &fds[1], nullptr, &raw, &size) != 0) return false;
+  fcntl(fds[0], F_SETFD, FD_CLOEXEC);
+  fcntl(fds[1], F_SETFD, FD_CLOEXEC);
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
+                                        int terminal_columns) {
+  std::vector<char*> argv;
+  for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+
+  const std::string doing = absl::StrCat("cannot start ", command[0]);
+  int output[2];
+  int error[2];
+  if (!OpenOutput(terminal_columns, output)) return absl::ErrnoToStatus(errno, doing);
+  if (pipe2(error, O_CLOEXEC) != 0) {
+    const absl::Status status = absl::ErrnoToStatus(errno, doing);
+    close(output[0]);
+    close(output[1]);
+    return status;
+  }
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) Become(argv.data(), parent, output[1], error[1]);
+  int problem = pid < 0 ? errno : 0;
+  close(output[1]);
+  close(error[1]);
+  // A successful execv() closes the pipe without a word.
+  if (pid > 0 && read(error[0], &problem, sizeof(problem)) > 0) waitpid(pid, nullptr, 0);
+  close(error[0]);
+  if (problem != 0) {
+    close(output[0]);
+    return absl::ErrnoToStatus(problem, doing);
+  }
+  fcntl(output[0], F_SETFL, O_NONBLOCK);
+  return ChildProcess{pid, output[0]};
+}
+
+}  // namespace ps

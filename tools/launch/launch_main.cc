@@ -1,0 +1,222 @@
+// launch: a whole run on this machine.
+//   1. Check the config, its data, and that the results can be written, each to a file of its own.
+//   2. Give shards with port 0 a free port.
+//   3. Start the shards and the workers and see them through (supervisor.h).
+//   4. With the workers done, one failed, or all ended by a signal: psctl stats, psctl save, as
+//      asked for.
+//   5. End the shards.
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/atomic_file.h"
+#include "common/base/command_line.h"
+#include "common/base/log.h"
+#include "common/config/config.h"
+#include "tools/launch/free_port.h"
+#include "tools/launch/labelled_output.h"
+#include "tools/launch/supervisor.h"
+#include "worker/data/dataset.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "bazel-bin/tools/launch/launch --config=FILE [--set field=value ...] [--save=FILE] "
+    "[--stats=FILE]\n"
+    "                       [--summary=FILE] [--trace=FILE]\n\n"
+    "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
+    "ends the shards. All output, behind the name of the process, goes to standard output.\n"
+    "When a process fails, the others are ended; none outlives this one. --save and --stats get\n"
+    "what the shards have also where a worker failed or the accuracy was too low, and, within\n"
+    "limits.shutdown_seconds, where SIGINT, SIGTERM or SIGHUP ends the run; a second signal ends\n"
+    "it at once. A shard whose address has port 0 gets a free one; until it listens, another\n"
+    "program may take it.\n\n"
+    "Exit code: 0 all went well; 2 wrong usage or config; otherwise that of the process that\n"
+    "failed first, 128 + n if signal n killed it; 128 + n after signal n to launch itself; 1\n"
+    "where there is no other.";
+
+constexpr int kFailure = 1;
+constexpr int kUsageError = 2;
+
+// Beyond limits.shutdown_seconds, in which a process ends by itself.
+constexpr absl::Duration kGraceMargin = absl::Seconds(2);
+
+struct Options {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string save;
+  std::string stats;
+  std::string summary;
+  std::string trace;
+  std::string log_level;
+  std::string ps;
+  std::string worker;
+  std::string psctl;
+};
+
+// The width of the terminal that standard output is; 0 where it is none.
+int TerminalColumns() {
+  winsize size = {};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+// Where what is written to `path` ends up: without links, also where nothing is there yet.
+std::filesystem::path Destination(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  std::error_code error;
+  std::filesystem::path place = std::filesystem::absolute(path, error);
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(place, error); ++i) {
+    place = place.parent_path() / std::filesystem::read_symlink(place, error);
+  }
+  const std::filesystem::path canonical = std::filesystem::weakly_canonical(place, error);
+  return error ? place : canonical;
+}
+
+// One result would replace the other.
+absl::Status CheckDistinct(const Options& options) {
+  std::map<std::filesystem::path, std::string> users;  // by destination: "--save=a"
+  for (const auto& [flag, path] :
+       {std::pair("--save=", options.save), std::pair("--stats=", options.stats),
+        std::pair("--summary=", options.summary), std::pair("--trace=", options.trace)}) {
+    if (path.empty()) continue;
+    const std::string user = absl::StrCat(flag, path);
+    const auto [other, is_first] = users.emplace(Destination(path), user);
+    if (!is_first) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(other->second, " and ", user, " are the same file; give each its own"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckData(const ps::Config& config) {
+  if (config.proto().compute().backend() == ps::Compute::EMULATED) return absl::OkStatus();
+  return ps::OpenDatasets(config).status();
+}
+
+ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int columns) {
+  const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
+    std::vector<std::string> command = {program};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    command.push_back(absl::StrCat("--config=", options.config));
+    for (const std::string& override : options.overrides) {
+      command.push_back(absl::StrCat("--set=", override));
+    }
+    if (!options.log_level.empty()) {
+      command.push_back(absl::StrCat("--log_level=", options.log_level));
+    }
+    return command;
+  };
+
+  ps::SupervisedRun run;
+  run.grace = absl::Seconds(config.proto().limits().shutdown_seconds()) + kGraceMargin;
+  for (int shard = 0; shard < config.shards(); ++shard) {
+    run.services.push_back(
+        {absl::StrCat("ps ", shard), command(options.ps, {absl::StrCat("--shard=", shard)})});
+  }
+  ps::Stage workers;
+  for (int rank = 0; rank < config.workers(); ++rank) {
+    std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
+    if (rank == 0) {
+      for (const auto& [flag, path] :
+           {std::pair("--summary=", options.summary), std::pair("--trace=", options.trace)}) {
+        if (!path.empty()) arguments.push_back(absl::StrCat(flag, path));
+      }
+    }
+    workers.processes.push_back(
+        {absl::StrCat("worker ", rank), command(options.worker, arguments)});
+  }
+  // One live line is enough. Rank 0 finds a terminal where launch has one, less the label.
+  workers.processes[0].terminal_columns =
+      std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
+  run.stages.push_back(std::move(workers));
+  if (!options.stats.empty()) {
+    run.stages.push_back(
+        {.processes = {{.label = "stats",
+                        .command = command(options.psctl, {"stats", "--format=json",
+                                                           absl::StrCat("--out=", options.stats)}),
+                        .result = absl::StrCat("the statistics are in ", options.stats)}},
+         .after_failure = true});
+  }
+  if (!options.save.empty()) {
+    run.stages.push_back(
+        {.processes = {{.label = "save",
+                        .command =
+                            command(options.psctl, {"save", absl::StrCat("--out=", options.save)}),
+                        .result = absl::StrCat("the model is in ", options.save)}},
+         .after_failure = true});
+  }
+  return run;
+}
+
+int Launch(Options options) {
+  absl::StatusOr<ps::Config> config = ps::Config::Load(options.config, options.overrides);
+  absl::Status status = config.status();
+  if (status.ok()) status = CheckDistinct(options);
+  if (status.ok()) status = CheckData(*config);
+  if (!status.ok()) {
+    std::cerr << status.message() << "\n";
+    return kUsageError;
+  }
+  for (const std::string& path : {options.save, options.stats, options.summary, options.trace}) {
+    if (status.ok() && !path.empty()) status = ps::CheckWritable(path);
+  }
+  const auto ports = ps::FreePortOverrides(*config);
+  if (status.ok()) status = ports.status();
+  if (!status.ok()) {
+    std::cerr << status.message() << "\n";
+    return kFailure;
+  }
+  options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
+
+  const int columns = TerminalColumns();
+  ps::LabelledOutput output(columns > 0, [](absl::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  });
+  return ps::Supervise(MakeRun(options, *config, columns), &output);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Built by Bazel, this program is bazel-bin/tools/launch/launch.
+  const std::filesystem::path tools =
+      std::filesystem::canonical("/proc/self/exe").parent_path().parent_path();
+  Options options;
+  options.ps = tools.parent_path() / "server" / "ps";
+  options.worker = tools.parent_path() / "worker" / "worker";
+  options.psctl = tools / "psctl" / "psctl";
+  const ps::Flag flags[] = {
+      {"config", "FILE", "the run's config", &options.config, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
+       &options.overrides},
+      {"save", "FILE", "writes the trained model there, in the safetensors layout", &options.save},
+      {"stats", "FILE",
+       "writes the shards' statistics at the end there, as psctl stats --format=json does",
+       &options.stats},
+      {"summary", "FILE", "has worker 0 write its summary of the run there, as JSON",
+       &options.summary},
+      {"trace", "FILE", "has worker 0 write there what it does when, for Perfetto", &options.trace},
+      ps::LogLevelFlag(&options.log_level),
+      {"ps", "FILE", "the program of a shard; default: as built beside launch", &options.ps},
+      {"worker", "FILE", "the program of a worker; likewise", &options.worker},
+      {"psctl", "FILE", "the program that --stats and --save run; likewise", &options.psctl},
+  };
+  if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  ps::SetUpLog("launch", options.log_level);
+  return Launch(std::move(options));
+}

@@ -1,0 +1,318 @@
+// How a run goes:
+//   1. Supervise() routes signals, those of ended children included, to a file
+//      descriptor, and starts the services and the processes of the first stage.
+//   2. Wait() polls that descriptor and the children's output, up to the deadline of
+//      step 6.
+//   3. ReadOutput() passes on what the children wrote, line by line.
+//   4. Reap() takes note of each child that has ended. A failure begins the end, a moment
+//      later, in which its cause may still come to light: see kSettling.
+//   5. When a stage is done, the next one starts; after the last, the end begins. After a failure
+//      in a stage, or a signal, EndStage() ends the rest of it first, and stages that are not
+//      `after_failure` are passed over.
+//   6. BeginEnd() signals all that still run and sets a deadline, after which those that
+//      are left get SIGKILL.
+//   7. The last child reaped, Supervise() returns the exit code.
+#include "tools/launch/supervisor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "tools/launch/child_process.h"
+
+namespace ps {
+namespace {
+
+constexpr int kSignalExit = 128;
+
+// A process that was killed drops its connections before its end can be seen here: its peers may
+// fail and end first. For so long after such a failure one that a signal has killed is the cause.
+constexpr absl::Duration kSettling = absl::Milliseconds(300);
+
+class Supervisor {
+ public:
+  Supervisor(const SupervisedRun& run, LabelledOutput* output);
+  ~Supervisor() { close(signals_); }
+
+  int Run();
+
+ private:
+  enum class Kind { kService, kStage, kAfterFailure };
+
+  struct Child {
+    std::string label;
+    Kind kind;
+    std::string result;
+    ChildProcess process;
+    int source;           // in output_
+    bool running = true;  // not reaped
+  };
+
+  void Start(const ProcessSpec& spec, Kind kind);
+  bool Settling() const { return settled_ != absl::InfiniteFuture(); }
+  bool AnyRunning(bool services_too) const;
+  void StartNextStage();
+  bool HasStageAfterFailure() const;
+  void Interrupt(int signal);
+  void Wait();
+  void ReadSignals();
+  bool ReadOutput(Child* child);
+  void Reap(Child* child);
+  void Ended(const Child& child, const siginfo_t& info);
+  void Settle();
+  void EndStage(int signal);
+  void BeginEnd(int signal);
+  void KillRest();
+  void Say(const std::string& message);
+
+  const SupervisedRun& run_;
+  LabelledOutput* const output_;
+  const RealClock clock_;
+  const int own_source_;
+  int signals_ = -1;
+  std::vector<Child> children_;
+  size_t next_stage_ = 0;
+  int exit_code_ = 0;
+  bool failed_ = false;  // or interrupted: exit_code_ is final
+  int interrupt_ = 0;    // the signal; 0: none has come
+  // After a signal: of all stages that are still to come.
+  absl::Time stages_deadline_ = absl::InfiniteFuture();
+  std::string failure_;  // while it settles: what is to be said of it
+  bool services_failed_ = false;
+  absl::Time settled_ = absl::InfiniteFuture();
+  bool ending_ = false;
+  absl::Time deadline_ = absl::InfiniteFuture();
+};
+
+Supervisor::Supervisor(const SupervisedRun& run, LabelledOutput* output)
+    : run_(run), output_(output), own_source_(output->AddSource("launch")) {
+  // Where a parent left SIGCHLD ignored, children would vanish unreaped.
+  signal(SIGCHLD, SIG_DFL);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signals_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int Supervisor::Run() {
+  for (const ProcessSpec& spec : run_.services) Start(spec, Kind::kService);
+  while (true) {
+    while (!Settling() && !ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
+    if (!AnyRunning(/*services_too=*/true)) return exit_code_;
+    Wait();
+    ReadSignals();
+    for (Child& child : children_) {
+      if (!child.running) continue;
+      ReadOutput(&child);
+      Reap(&child);
+    }
+    if (clock_.Now() >= settled_ || !AnyRunning(/*services_too=*/true)) Settle();
+    if (clock_.Now() >= deadline_) KillRest();
+  }
+}
+
+void Supervisor::Start(const ProcessSpec& spec, Kind kind) {
+  if (ending_) return;
+  const absl::StatusOr<ChildProcess> process = StartChild(spec.command, spec.terminal_columns);
+  if (process.ok()) {
+    children_.push_back({spec.label, kind, spec.result, *process, output_->AddSource(spec.label)});
+    return;
+  }
+  Say(absl::StrCat(spec.label, ": ", process.status().message()));
+  if (!failed_) exit_code_ = 1;
+  failed_ = true;
+  BeginEnd(SIGTERM);
+}
+
+bool Supervisor::AnyRunning(bool services_too) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.running && (services_too || child.kind != Kind::kService);
+  });
+}
+
+void Supervisor::StartNextStage() {
+  if (next_stage_ == run_.stages.size()) {
+    BeginEnd(interrupt_ == 0 ? SIGTERM : interrupt_);
+    return;
+  }
+  const Stage& stage = run_.stages[next_stage_++];
+  if (failed_ && !stage.after_failure) return;
+  if (interrupt_ != 0 && stages_deadline_ == absl::InfiniteFuture()) {
+    stages_deadline_ = clock_.Now() + run_.grace;
+  }
+  deadline_ = stages_deadline_;  // no longer that of what was left of the stage before
+  for (const ProcessSpec& spec : stage.processes) {
+    if (clock_.Now() < deadline_) {
+      Start(spec, stage.after_failure ? Kind::kAfterFailure : Kind::kStage);
+    } else {
+      Say(absl::StrCat("there is no time left for ", spec.label));
+    }
+  }
+}
+
+bool Supervisor::HasStageAfterFailure() const {
+  return std::any_of(run_.stages.begin() + next_stage_, run_.stages.end(),
+                     [](const Stage& stage) { return stage.after_failure; });
+}
+
+void Supervisor::Wait() {
+  std::vector<pollfd> fds = {{signals_, POLLIN, 0}};
+  for (const Child& child : children_) {
+    if (child.running) fds.push_back({child.process.output, POLLIN, 0});
+  }
+  int timeout = -1;
+  if (const absl::Time next = std::min(settled_, deadline_); next != absl::InfiniteFuture()) {
+    const absl::Duration left = absl::Ceil(next - clock_.Now(), absl::Milliseconds(1));
+    timeout = std::max<int>(0, absl::ToInt64Milliseconds(left));
+  }
+  // An interruption or error here only means an early look around.
+  poll(fds.data(), fds.size(), timeout);
+}
+
+void Supervisor::ReadSignals() {
+  signalfd_siginfo info;
+  while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;  // Reap() looks at every child anyway
+    if (interrupt_ != 0 || (failed_ && ending_)) {
+      BeginEnd(signal);
+      KillRest();
+      continue;
+    }
+    if (Settling()) Settle();
+    Say(absl::StrCat("ending the run on SIG", sigabbrev_np(signal)));
+    if (!failed_) exit_code_ = kSignalExit + signal;
+    failed_ = true;
+    Interrupt(signal == SIGHUP ? SIGTERM : signal);
+  }
+}
+
+// Without anything to do after a failure all end at once; otherwise the services are needed for it.
+void Supervisor::Interrupt(int signal) {
+  interrupt_ = signal;
+  const bool in_after_failure = std::any_of(
+      children_.begin(), children_.end(),
+      [](const Child& child) { return child.running && child.kind == Kind::kAfterFailure; });
+  if (services_failed_ || !(in_after_failure || HasStageAfterFailure())) {
+    BeginEnd(signal);
+  } else if (in_after_failure) {
+    deadline_ = stages_deadline_ = clock_.Now() + run_.grace;
+  } else {
+    EndStage(signal);
+  }
+}
+
+// Returns whether there may be more.
+bool Supervisor::ReadOutput(Child* child) {
+  char buffer[64 * 1024];
+  const ssize_t size = read(child->process.output, buffer, sizeof(buffer));
+  if (size > 0) output_->Feed(child->source, absl::string_view(buffer, size));
+  if (size == 0 || (size < 0 && errno == EIO)) {
+    close(child->process.output);
+    child->process.output = -1;  // which poll() passes over
+  }
+  return size > 0;
+}
+
+void Supervisor::Reap(Child* child) {
+  const pid_t pid = child->process.pid;
+  siginfo_t info = {};
+  // While the child is a zombie its number is its own: the moment to end what it leaves
+  // in its process group.
+  if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid) return;
+  kill(-pid, SIGKILL);
+  waitid(P_PID, pid, &info, WEXITED);
+  child->running = false;
+
+  while (ReadOutput(child)) {
+  }
+  output_->Close(child->source);
+  if (child->process.output >= 0) close(child->process.output);
+  Ended(*child, info);
+}
+
+void Supervisor::Ended(const Child& child, const siginfo_t& info) {
+  const bool exited = info.si_code == CLD_EXITED;
+  const bool too_early = child.kind == Kind::kService && !ending_;
+  if (too_early) services_failed_ = true;
+  if (exited && info.si_status == 0 && !too_early) {
+    // Whoever ended the run wants to know what is left of it.
+    if (failed_ && child.kind == Kind::kAfterFailure) Say(child.result);
+    return;
+  }
+  std::string failure = absl::StrCat(child.label, " ended before the workers were done");
+  int exit_code = 1;
+  if (!exited) {
+    exit_code = kSignalExit + info.si_status;
+    failure = absl::StrCat(child.label, " was killed by SIG", sigabbrev_np(info.si_status));
+  } else if (info.si_status != 0) {
+    exit_code = info.si_status;
+    failure = absl::StrCat(child.label, " failed with exit code ", info.si_status);
+  }
+  if (failed_ && (!Settling() || exited)) {
+    if (child.kind == Kind::kAfterFailure) Say(failure);
+    return;
+  }
+  failed_ = true;
+  exit_code_ = exit_code;
+  failure_ = failure;
+  settled_ = exited ? clock_.Now() + kSettling : absl::InfinitePast();
+}
+
+void Supervisor::Settle() {
+  if (!Settling()) return;
+  settled_ = absl::InfiniteFuture();
+  const bool others = AnyRunning(/*services_too=*/services_failed_);
+  Say(absl::StrCat(failure_, others ? "; ending the others" : ""));
+  if (services_failed_) {
+    BeginEnd(SIGTERM);
+  } else {
+    EndStage(SIGTERM);
+  }
+}
+
+void Supervisor::EndStage(int signal) {
+  deadline_ = clock_.Now() + run_.grace;
+  for (const Child& child : children_) {
+    if (child.running && child.kind != Kind::kService) kill(-child.process.pid, signal);
+  }
+}
+
+void Supervisor::BeginEnd(int signal) {
+  if (ending_) return;
+  ending_ = true;
+  deadline_ = clock_.Now() + run_.grace;
+  for (const Child& child : children_) {
+    if (child.running) kill(-child.process.pid, signal);
+  }
+}
+
+void Supervisor::KillRest() {
+  deadline_ = absl::InfiniteFuture();
+  for (const Child& child : children_) {
+    if (!child.running || (child.kind == Kind::kService && !ending_)) continue;
+    Say(absl::StrCat("killing ", child.label, ", which did not end"));
+    kill(-child.process.pid, SIGKILL);
+  }
+}
+
+void Supervisor::Say(const std::string& message) {
+  output_->Feed(own_source_, absl::StrCat(message, "\n"));
+}
+
+}  // namespace
+
+int Supervise(const SupervisedRun& run, LabelledOutput* output) {
+  return Supervisor(run, output).Run();
+}
+
+}  // namespace ps

@@ -1,0 +1,55 @@
+// psctl: what an operator asks of a config and of a running cluster.
+
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+
+#include "absl/strings/string_view.h"
+#include "tools/psctl/psctl.h"
+
+namespace {
+
+struct Verb {
+  absl::string_view name;
+  int (*run)(int argc, const char* const* argv);
+  absl::string_view help;
+};
+
+constexpr Verb kVerbs[] = {
+    {"plan", ps::PlanVerb, "what each shard holds and what that costs, before anything runs"},
+    {"stats", ps::StatsVerb, "the statistics of the running shards"},
+    {"save", ps::SaveVerb, "writes the running shards' parameters to a file"},
+    {"shutdown", ps::ShutdownVerb, "ends the running shards"},
+};
+
+void PrintUsage(std::ostream& out) {
+  out << "bazel-bin/tools/psctl/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help says "
+         "more):\n";
+  for (const Verb& verb : kVerbs) {
+    out << "  " << verb.name << std::string(10 - verb.name.size(), ' ') << verb.help << "\n";
+  }
+  out << "\nExit code: 0 all went well, 1 something failed, 2 wrong usage or config.\n";
+}
+
+// A result that did not get out, as to a full disk, is a failure, whatever the verb's own `code`.
+int FlushResult(int code) {
+  if (std::cout.flush()) return code;
+  std::cerr << "psctl: cannot write to standard output: " << std::strerror(errno) << "\n";
+  return ps::kPsctlFailure;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const absl::string_view name = argc > 1 ? argv[1] : "";
+  for (const Verb& verb : kVerbs) {
+    if (name == verb.name) return FlushResult(verb.run(argc - 1, argv + 1));
+  }
+  if (name == "--help" || name == "-h") {
+    PrintUsage(std::cout);
+    return ps::kPsctlOk;
+  }
+  if (!name.empty()) std::cerr << "psctl: unknown verb \"" << name << "\"\n";
+  PrintUsage(std::cerr);
+  return ps::kPsctlUsage;
+}

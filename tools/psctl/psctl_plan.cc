@@ -1,0 +1,59 @@
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/command_line.h"
+#include "common/config/config.h"
+#include "tools/psctl/plan_report.h"
+#include "tools/psctl/psctl.h"
+
+namespace ps {
+namespace {
+
+constexpr char kUsage[] =
+    "bazel-bin/tools/psctl/psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
+    "Prints what each shard holds and moves in an iteration, before anything runs; the plans\n"
+    "of several configs side by side.\n\n"
+    "in and out: the bytes of gradients and parameters, of all workers together. 1 MB is\n"
+    "1,000,000 bytes.";
+
+}  // namespace
+
+int PlanVerb(int argc, const char* const* argv) {
+  std::vector<std::string> names;
+  std::vector<std::string> overrides;
+  std::string format = "table";
+  std::optional<double> gbps = 10;
+  const Flag flags[] = {
+      {"config", "FILE", "the run's config; may be repeated", &names, true},
+      {"set", "FIELD=VALUE", "overrides a field of every config; may be repeated", &overrides},
+      {"format", "table|json", "of the output; default: table", &format},
+      {"gbps", "RATE", "rate of a link in Gb/s, to predict the least time; default: 10", &gbps},
+  };
+  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  if ((format != "table" && format != "json") || !(*gbps > 0)) {
+    std::cerr << "psctl plan: --format must be table or json, and --gbps above 0\n";
+    return kPsctlUsage;
+  }
+
+  std::vector<Config> configs;
+  for (const std::string& name : names) {
+    absl::StatusOr<Config> config = Config::Load(name, overrides);
+    if (!config.ok()) {
+      std::cerr << config.status().message() << "\n";
+      return kPsctlUsage;
+    }
+    configs.push_back(*std::move(config));
+  }
+  if (format == "json") {
+    std::cout << PlanJson(names, configs, *gbps);
+  } else if (configs.size() == 1) {
+    std::cout << PlanText(names[0], configs[0], *gbps);
+  } else {
+    std::cout << PlanComparison(names, configs, *gbps);
+  }
+  return kPsctlOk;
+}
+
+}  // namespace ps

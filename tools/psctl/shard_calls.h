@@ -1,0 +1,21 @@
+#ifndef PS_TOOLS_PSCTL_SHARD_CALLS_H_
+#define PS_TOOLS_PSCTL_SHARD_CALLS_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/config/config.h"
+#include "proto/admin.pb.h"
+
+namespace ps {
+
+// What operators ask of all shards of a config, at the same time. Block for `timeout`
+// at most. The result has an entry for each shard; its error is that of the call.
+std::vector<absl::StatusOr<ShardStats>> GetStats(const Config& config, absl::Duration timeout);
+std::vector<absl::Status> ShutDownShards(const Config& config, absl::Duration timeout);
+
+}  // namespace ps
+
+#endif  // PS_TOOLS_PSCTL_SHARD_CALLS_H_

@@ -1,0 +1,273 @@
+#include "tools/psctl/stats_report.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/text.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+
+namespace ps {
+namespace {
+
+// Of a text in a table that comes from a shard, and perhaps from a worker before.
+constexpr size_t kCellBytes = 100;
+
+std::string ShardState(const ShardReport& shard) {
+  if (!shard.stats.ok()) return "unreachable";
+  return shard.stats->failure().empty() ? "up" : "failed";
+}
+
+std::string ShardTable(const ClusterReport& report) {
+  Table table({">shard", "address", "state", ">parameters", ">bytes", ">chunks", ">resident",
+               ">uptime", "incarnation", "plan"});
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    std::vector<std::string> row = {absl::StrCat(i), shard.address, ShardState(shard)};
+    if (shard.stats.ok()) {
+      const ShardStats& stats = *shard.stats;
+      row.insert(row.end(), {FormatCount(stats.parameters()), FormatBytes(stats.parameter_bytes()),
+                             FormatCount(stats.chunks()), FormatBytes(stats.resident_bytes()),
+                             FormatSeconds(stats.uptime_seconds()),
+                             absl::StrFormat("%016x", stats.incarnation()),
+                             absl::StrFormat("%016x", stats.plan_fingerprint())});
+    }
+    table.AddRow(std::move(row));
+  }
+  std::string text = table.ToString();
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    if (!shard.stats.ok()) {
+      absl::StrAppend(&text, "shard ", i, " (", shard.address,
+                      ") is unreachable: ", Printable(shard.stats.status().message()), "\n");
+    } else if (!shard.stats->failure().empty()) {
+      absl::StrAppend(&text, "shard ", i,
+                      " has given the run up: ", Printable(shard.stats->failure()), "\n");
+    }
+  }
+  return text;
+}
+
+// The shard's answer in `report`, if it is of the same start of the shard as `stats`.
+const ShardStats* Before(const ClusterReport* report, size_t shard, const ShardStats& stats) {
+  if (report == nullptr || !report->shards[shard].stats.ok() ||
+      report->shards[shard].stats->incarnation() != stats.incarnation()) {
+    return nullptr;
+  }
+  return &*report->shards[shard].stats;
+}
+
+std::string ExchangeTable(const ClusterReport& report, const ClusterReport* earlier) {
+  std::vector<std::string> headings = {">shard",   ">pushes", ">repeated", ">skipped",
+                                       ">updates", ">pulls",  ">in",       ">out"};
+  if (earlier != nullptr) headings.insert(headings.end(), {">updates/s", ">in/s", ">out/s"});
+  Table table(headings);
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok()) continue;
+    const ShardStats& stats = *report.shards[i].stats;
+    std::vector<std::string> row = {
+        absl::StrCat(i),
+        FormatCount(stats.pushes()),
+        FormatCount(stats.repeated_pushes()),
+        FormatCount(stats.skipped_pushes()),
+        FormatCount(stats.updates()),
+        FormatCount(stats.pulls()),
+        FormatBytes(stats.bytes_in()),
+        FormatBytes(stats.bytes_out()),
+    };
+    if (const ShardStats* before = Before(earlier, i, stats)) {
+      const double seconds = absl::ToDoubleSeconds(report.time - earlier->time);
+      row.insert(row.end(),
+                 {FormatCount((stats.updates() - before->updates()) / seconds),
+                  absl::StrCat(FormatBytes((stats.bytes_in() - before->bytes_in()) / seconds)),
+                  absl::StrCat(FormatBytes((stats.bytes_out() - before->bytes_out()) / seconds))});
+    }
+    table.AddRow(std::move(row));
+  }
+  return table.ToString();
+}
+
+// "0: 70.0%, 1-2: 30.0%"
+std::string StalenessText(const ShardStats& stats) {
+  uint64_t pushes = 0;
+  for (const StalenessBucket& bucket : stats.staleness()) pushes += bucket.pushes();
+  std::vector<std::string> parts;
+  for (const StalenessBucket& bucket : stats.staleness()) {
+    if (bucket.pushes() == 0) continue;
+    std::string range = absl::StrCat(bucket.from());
+    if (bucket.to() == std::numeric_limits<uint64_t>::max()) {
+      range += "+";
+    } else if (bucket.to() != bucket.from()) {
+      absl::StrAppend(&range, "-", bucket.to());
+    }
+    parts.push_back(
+        absl::StrCat(range, ": ", FormatPercent(static_cast<double>(bucket.pushes()) / pushes)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string TimeTable(const ClusterReport& report) {
+  Table table({">shard", ">aggregating", ">applying", ">mean wait for the slowest worker",
+               "pushes by staleness"});
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok()) continue;
+    const ShardStats& stats = *report.shards[i].stats;
+    table.AddRow(
+        {absl::StrCat(i), FormatSeconds(stats.aggregate_seconds()),
+         FormatSeconds(stats.apply_seconds()),
+         FormatSeconds(stats.straggler_wait_seconds() / std::max<uint64_t>(stats.updates(), 1)),
+         StalenessText(stats)});
+  }
+  return table.ToString();
+}
+
+std::string StateName(WorkerStats::State state) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(WorkerStats::State_Name(state)), {{"_", " "}});
+}
+
+// What all shards know of one worker.
+struct WorkerSummary {
+  std::set<std::string> states;
+  std::string address;  // as the first shard that knows it sees it
+  int shards = 0;       // that it has joined
+  int sharing = 0;      // of them, those that read and write in its memory
+  uint64_t first_iteration = std::numeric_limits<uint64_t>::max();
+  uint64_t last_iteration = 0;
+  double last_seen_seconds_ago = std::numeric_limits<double>::infinity();
+  uint64_t pushes = 0;
+  uint64_t bytes_in = 0;
+  uint64_t bytes_out = 0;
+  const WorkerStats* usage = nullptr;  // with the latest report; null: there is none
+};
+
+std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
+  std::map<uint32_t, WorkerSummary> workers;
+  for (const ShardReport& shard : report.shards) {
+    if (!shard.stats.ok()) continue;
+    for (const WorkerStats& stats : shard.stats->worker()) {
+      WorkerSummary& worker = workers[stats.worker()];
+      worker.states.insert(StateName(stats.state()));
+      if (worker.address.empty()) worker.address = Printable(stats.address(), kCellBytes);
+      worker.first_iteration = std::min(worker.first_iteration, stats.iteration());
+      worker.last_iteration = std::max(worker.last_iteration, stats.iteration());
+      if (stats.state() != WorkerStats::NEVER_JOINED) {
+        ++worker.shards;
+        worker.sharing += stats.shared_memory();
+        worker.last_seen_seconds_ago =
+            std::min(worker.last_seen_seconds_ago, stats.last_seen_seconds_ago());
+      }
+      worker.pushes += stats.pushes();
+      worker.bytes_in += stats.bytes_in();
+      worker.bytes_out += stats.bytes_out();
+      if (stats.has_usage() && (worker.usage == nullptr ||
+                                stats.usage_seconds_ago() < worker.usage->usage_seconds_ago())) {
+        worker.usage = &stats;
+      }
+    }
+  }
+  return workers;
+}
+
+// How gradients and parameters come and go.
+std::string DataPath(const WorkerSummary& worker) {
+  if (worker.shards == 0) return "";
+  if (worker.sharing == 0) return "sent";
+  if (worker.sharing == worker.shards) return "shared memory";
+  return absl::StrCat("shared memory with ", worker.sharing, " of ", worker.shards);
+}
+
+std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
+  // From the side of the shards, as above: a worker's pushes are their "in".
+  Table table({">worker", "state", "address", "data", ">iteration", ">last seen", ">pushes", ">in",
+               ">out"});
+  for (const auto& [rank, worker] : workers) {
+    std::string iteration = absl::StrCat(worker.first_iteration);
+    if (worker.last_iteration != worker.first_iteration) {
+      absl::StrAppend(&iteration, "-", worker.last_iteration);
+    }
+    const bool seen = worker.last_seen_seconds_ago < std::numeric_limits<double>::infinity();
+    table.AddRow(
+        {absl::StrCat(rank), absl::StrJoin(worker.states, ", "), worker.address, DataPath(worker),
+         iteration, seen ? absl::StrCat(FormatSeconds(worker.last_seen_seconds_ago), " ago") : "",
+         FormatCount(worker.pushes), FormatBytes(worker.bytes_in), FormatBytes(worker.bytes_out)});
+  }
+  return table.ToString();
+}
+
+std::string UsageTable(const std::map<uint32_t, WorkerSummary>& workers) {
+  Table table({">worker", ">reported", ">resident", "device", "PCI bus id", ">device memory",
+               ">used by all", ">busy", ">images/s", ">exchange wait"});
+  for (const auto& [rank, worker] : workers) {
+    const bool reported = worker.usage != nullptr;
+    const WorkerUsage usage = reported ? worker.usage->usage() : WorkerUsage();
+    const auto cell = [](bool present, const std::string& text) { return present ? text : "-"; };
+    const bool device = !usage.device().empty();
+    table.AddRow(
+        {absl::StrCat(rank),
+         reported ? absl::StrCat(FormatSeconds(worker.usage->usage_seconds_ago()), " ago") : "-",
+         cell(reported, FormatBytes(usage.resident_bytes())),
+         cell(device, Printable(usage.device(), kCellBytes)),
+         cell(device, Printable(usage.pci_bus_id(), kCellBytes)),
+         cell(device, FormatBytes(usage.device_bytes())),
+         cell(usage.has_device_memory_total_bytes(),
+              absl::StrCat(FormatBytes(usage.device_memory_used_bytes()), " of ",
+                           FormatBytes(usage.device_memory_total_bytes()))),
+         cell(usage.has_device_utilization_percent(),
+              absl::StrCat(usage.device_utilization_percent(), "%")),
+         cell(usage.has_images_per_second(), absl::StrFormat("%.1f", usage.images_per_second())),
+         cell(usage.has_exchange_wait_fraction(), FormatPercent(usage.exchange_wait_fraction()))});
+  }
+  return table.ToString();
+}
+
+}  // namespace
+
+bool ClusterReport::complete() const {
+  return std::all_of(shards.begin(), shards.end(),
+                     [](const ShardReport& shard) { return shard.stats.ok(); });
+}
+
+std::string StatsText(const ClusterReport& report, const ClusterReport* earlier) {
+  const bool any = std::any_of(report.shards.begin(), report.shards.end(),
+                               [](const ShardReport& shard) { return shard.stats.ok(); });
+  if (!any) return ShardTable(report);
+  const std::map<uint32_t, WorkerSummary> workers = Workers(report);
+  return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
+                      TimeTable(report), "\n", WorkerTable(workers), "\n", UsageTable(workers));
+}
+
+std::string StatsJson(const ClusterReport& report, bool one_line) {
+  using Json = nlohmann::ordered_json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+
+  Json shards = Json::array();
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    Json entry = {{"shard", i}, {"address", shard.address}};
+    std::string stats;
+    if (!shard.stats.ok()) {
+      entry["error"] = std::string(shard.stats.status().message());
+    } else if (google::protobuf::util::MessageToJsonString(*shard.stats, &stats, options).ok()) {
+      entry["stats"] = Json::parse(stats, nullptr, /*allow_exceptions=*/false);
+    } else {
+      entry["error"] = "its answer cannot be written as JSON";
+    }
+    shards.push_back(std::move(entry));
+  }
+  const Json json = {
+      {"time", absl::FormatTime(absl::RFC3339_sec, report.time, absl::UTCTimeZone())},
+      {"shards", std::move(shards)}};
+  return json.dump(one_line ? -1 : 2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace ps

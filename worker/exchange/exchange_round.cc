@@ -1,0 +1,212 @@
+#include "worker/exchange/exchange_round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace ps {
+namespace {
+
+// A wait in which nothing moves for longer than this is worth a line in the log.
+constexpr absl::Duration kNewsAfter = absl::Seconds(3);
+constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
+constexpr size_t kMostNamed = 3;  // shards in a line
+
+}  // namespace
+
+ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int)> shard_name,
+                             Trace* trace)
+    : plan_(config.plan()),
+      limit_(1.1 * absl::Seconds(config.proto().limits().exchange_seconds()) + absl::Seconds(1)),
+      watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
+      shard_name_(std::move(shard_name)),
+      trace_(trace),
+      layer_of_chunk_(plan_.chunks().size()),
+      states_(plan_.chunks().size(), State::kAnswered),
+      overtaken_(plan_.chunks().size()) {
+  for (const Layer& layer : config.model().layers()) {
+    size_t chunks = 0;
+    for (int i = 0; i < layer.tensor_count; ++i) {
+      for (const uint32_t chunk : plan_.chunks_of_tensor(layer.first_tensor + i)) {
+        layer_of_chunk_[chunk] = static_cast<int>(layer_chunks_.size());
+        ++chunks;
+      }
+    }
+    layer_chunks_.push_back(chunks);
+  }
+  absl::MutexLock lock(&mutex_);
+  layer_unanswered_.resize(layer_chunks_.size());
+  shard_unsent_.resize(config.shards());
+  watch_.news_after = kNewsAfter;
+}
+
+absl::Status ExchangeRound::Begin(uint64_t iteration) {
+  absl::MutexLock lock(&mutex_);
+  if (!failure_.ok()) return failure_;
+  iteration_ = iteration;
+  states_.assign(states_.size(), State::kBegun);
+  layer_unpushed_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
+  unanswered_ = states_.size();
+  ++moves_;
+  return absl::OkStatus();
+}
+
+void ExchangeRound::Pushed(absl::Span<const uint32_t> chunks) {
+  absl::MutexLock lock(&mutex_);
+  for (const uint32_t chunk : chunks) {
+    states_[chunk] = State::kPushed;
+    ++shard_unsent_[plan_.chunks()[chunk].shard];
+    const int layer = layer_of_chunk_[chunk];
+    const size_t before = layer_unpushed_[layer]--;
+    if (before == layer_chunks_[layer] && trace_ != nullptr) {
+      trace_->Begin("push", layer, iteration_);
+    }
+  }
+  unsent_ += chunks.size();
+}
+
+void ExchangeRound::Sent(uint32_t chunk) {
+  absl::MutexLock lock(&mutex_);
+  if (overtaken_[chunk] > 0) {
+    --overtaken_[chunk];
+  } else {
+    CountSent(chunk);
+  }
+}
+
+void ExchangeRound::CountSent(uint32_t chunk) {
+  states_[chunk] = State::kSent;
+  const int layer = layer_of_chunk_[chunk];
+  if (--layer_unsent_[layer] == 0 && trace_ != nullptr) trace_->End("push", layer, iteration_);
+  --shard_unsent_[plan_.chunks()[chunk].shard];
+  --unsent_;
+  ++moves_;
+}
+
+bool ExchangeRound::Awaits(uint32_t chunk, uint64_t iteration) const {
+  absl::MutexLock lock(&mutex_);
+  return iteration == iteration_ &&
+         (states_[chunk] == State::kPushed || states_[chunk] == State::kSent);
+}
+
+void ExchangeRound::Answered(uint32_t chunk) {
+  absl::MutexLock lock(&mutex_);
+  if (states_[chunk] == State::kPushed) {
+    ++overtaken_[chunk];
+    CountSent(chunk);
+  }
+  states_[chunk] = State::kAnswered;
+  --unanswered_;
+  ++moves_;
+  const int layer = layer_of_chunk_[chunk];
+  const size_t before = layer_unanswered_[layer]--;
+  if (trace_ == nullptr) return;
+  if (before == layer_chunks_[layer]) trace_->Begin("pull", layer, iteration_);
+  if (before == 1) trace_->End("pull", layer, iteration_);
+}
+
+void ExchangeRound::Fail(const absl::Status& failure) {
+  absl::MutexLock lock(&mutex_);
+  failure_.Update(failure);
+}
+
+bool ExchangeRound::AllAnswered() const {
+  absl::MutexLock lock(&mutex_);
+  return unanswered_ == 0;
+}
+
+absl::Status ExchangeRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
+
+absl::Status ExchangeRound::AwaitAll() { return Await({}); }
+
+absl::Status ExchangeRound::AwaitSent() { return Await({.is_for_sent = true}); }
+
+size_t ExchangeRound::Left(const Wait& wait) const {
+  if (wait.is_for_sent) return unsent_;
+  return wait.layer.has_value() ? layer_unanswered_[*wait.layer] : unanswered_;
+}
+
+// Without a timeout, because Abseil's follow the time of day, which may be set while it waits.
+absl::Status ExchangeRound::Await(const Wait& wait) {
+  absl::MutexLock lock(&mutex_);
+  wait_ = wait;
+  ++moves_;
+  const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return Left(wait) == 0 || !failure_.ok();
+  };
+  mutex_.Await(absl::Condition(&over));
+  wait_.reset();
+  return failure_;
+}
+
+std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  // Time in which nobody could look, as on a machine that was suspended, counts little: the shards
+  // have had none either, or their answers are yet to be read.
+  const absl::Duration step =
+      std::clamp(now - watch_.checked, absl::ZeroDuration(), 2 * watch_period_);
+  watch_.checked = now;
+  if (!failure_.ok()) return std::nullopt;
+
+  if (!wait_.has_value() || Left(*wait_) == 0 || moves_ != watch_.moves) {
+    const Stall over = {.iteration = watch_.iteration,
+                        .lasted = watch_.lasted,
+                        .is_news = watch_.was_news};
+    if (iteration_ != watch_.iteration) {
+      watch_.news_after = std::max(kNewsAfter, 2 * watch_.longest);
+      watch_.longest = absl::ZeroDuration();
+    }
+    watch_.iteration = iteration_;
+    watch_.moves = moves_;
+    watch_.lasted = absl::ZeroDuration();
+    watch_.was_news = false;
+    return over.is_news ? std::optional(over) : std::nullopt;
+  }
+
+  watch_.lasted += step;
+  watch_.longest = std::max(watch_.longest, watch_.lasted);
+  if (watch_.lasted >= limit_) {
+    failure_ = absl::DeadlineExceededError(
+        absl::StrCat("iteration ", iteration_, ": ", Missing(*wait_), " for ",
+                     absl::FormatDuration(limit_), " (limits.exchange_seconds)"));
+    return std::nullopt;
+  }
+  if (watch_.lasted < kNewsAfter) return std::nullopt;
+  const bool is_news = watch_.lasted >= watch_.news_after;
+  if (is_news) {
+    watch_.news_after = 2 * watch_.lasted;
+    watch_.was_news = true;
+  }
+  return Stall{.iteration = iteration_,
+               .lasted = watch_.lasted,
+               .missing = Missing(*wait_),
+               .is_news = is_news};
+}
+
+std::string ExchangeRound::Missing(const Wait& wait) const {
+  std::vector<size_t> missing(shard_unsent_.size());
+  std::vector<size_t> awaited(missing.size());
+  for (const Chunk& chunk : plan_.chunks()) {
+    if (wait.layer.has_value() && layer_of_chunk_[chunk.id] != *wait.layer) continue;
+    ++awaited[chunk.shard];
+    if (states_[chunk.id] != State::kAnswered) ++missing[chunk.shard];
+  }
+  if (wait.is_for_sent) missing = shard_unsent_;
+
+  std::vector<std::string> shards;
+  for (size_t shard = 0; shard < missing.size(); ++shard) {
+    if (missing[shard] == 0) continue;
+    shards.push_back(absl::StrCat(shard_name_(static_cast<int>(shard)), " has not ",
+                                  wait.is_for_sent ? "taken " : "answered ", missing[shard], " of ",
+                                  awaited[shard], " chunks"));
+  }
+  const size_t named = std::min(shards.size(), kMostNamed);
+  const size_t others = shards.size() - named;
+  shards.resize(named);
+  return absl::StrCat(absl::StrJoin(shards, ", "),
+                      others == 0 ? "" : absl::StrCat(", nor have ", others, " other shards"));
+}
+
+}  // namespace ps

@@ -1,0 +1,81 @@
+#ifndef PS_WORKER_EXCHANGE_SHARD_CONTROL_H_
+#define PS_WORKER_EXCHANGE_SHARD_CONTROL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
+#include "grpcpp/channel.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "proto/worker_usage.pb.h"
+
+namespace ps {
+
+// One worker's calls to one shard other than Exchange. They have a connection of their own, so that
+// they never queue behind data. Every call blocks, and every error begins with the shard's name.
+// Thread-safe.
+class ShardControl {
+ public:
+  // Control calls to a shard that is up take milliseconds.
+  static constexpr absl::Duration kTimeout = absl::Seconds(5);
+
+  struct Options {
+    const Config* config = nullptr;  // must outlive the calls
+    int shard = 0;
+    std::string address;
+    int rank = 0;
+    uint64_t incarnation = 0;
+    const Clock* clock = nullptr;  // must outlive the calls
+    std::stop_token stop;          // makes AwaitUp, Join and Pull return CANCELLED soon
+  };
+
+  explicit ShardControl(const Options& options);
+
+  const std::string& address() const { return options_.address; }
+  std::string name() const;  // "shard 1 (10.0.0.2:50051)"
+  // Returns the error with the shard's name before its message.
+  absl::Status Named(const absl::Status& status) const;
+
+  // Waits until the shard accepts connections, and logs that it waits if that takes a while.
+  // Errors: DEADLINE_EXCEEDED at `deadline`, by the clock.
+  absl::Status AwaitUp(absl::Time deadline);
+
+  // Takes the rank for this incarnation; `buffers`, if not null, are offered for sharing. While the
+  // shard's refusal is one that passes, tries again until `deadline`. Errors: the shard's refusal
+  // (see Shard::Join); FAILED_PRECONDITION if another shard answers.
+  absl::StatusOr<JoinResponse> Join(const SharedBuffers* buffers, absl::Time deadline);
+
+  // Calls `take` for every chunk of the shard, in order. Errors: that of `take`, or
+  // DEADLINE_EXCEEDED after limits.exchange_seconds.
+  absl::Status Pull(
+      const std::function<absl::Status(const Chunk& chunk, const ParameterChunk& message)>& take);
+
+  // Tells the shard what this worker uses. Returns CANCELLED soon after `stop` is requested.
+  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
+
+  // Gives the rank up, as finished or, with an error, as failed; does nothing if Join was never
+  // called. `before_start`: the worker has not joined every shard.
+  absl::Status Leave(const absl::Status& outcome, bool before_start, absl::Duration timeout);
+  // Whether the shard has confirmed a Leave.
+  bool has_left() const { return has_left_; }
+
+ private:
+  const Options options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<ParameterServer::Stub> stub_;
+  // The shard may have taken the worker even if the answer to Join was lost.
+  std::atomic<bool> join_called_{false};
+  std::atomic<bool> has_left_{false};
+};
+
+}  // namespace ps
+
+#endif  // PS_WORKER_EXCHANGE_SHARD_CONTROL_H_

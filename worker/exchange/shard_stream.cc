@@ -1,0 +1,135 @@
+#include "worker/exchange/shard_stream.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "common/net/status_conversion.h"
+#include "common/wire/exchange_metadata.h"
+#include "common/wire/received_message.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace ps {
+
+namespace {
+
+constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+// How often a wait looks whether it is to stop.
+constexpr std::chrono::milliseconds kStopPeriod(50);
+
+}  // namespace
+
+ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
+                         Handler* handler)
+    : options_(options), handler_(handler) {
+  // Not wait_for_ready: a shard that has gone since Join must be an error, not a wait. While the
+  // connection is being made the call waits for it all the same.
+  context_.AddMetadata(kWorkerMetadata, absl::StrCat(options.worker));
+  context_.AddMetadata(kIncarnationMetadata, absl::StrCat(options.incarnation));
+  context_.AddMetadata(kJoinFollowsMetadata, "1");
+  // Generic, because the messages are encoded and decoded by chunk_codec.h.
+  grpc::GenericStub stub(channel);
+  stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
+  running_.Add();
+  StartRead(&read_);
+  AddHold();  // writes start from outside of reactions: Wake
+  StartCall();
+}
+
+ShardStream::~ShardStream() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!stopped_) context_.TryCancel();
+    StopWriting();
+  }
+  if (running_.AwaitZeroFor(kCloseTimeout)) return;
+  context_.TryCancel();  // the shard does not end a closed stream
+  running_.AwaitZero();
+}
+
+absl::Status ShardStream::AwaitOpen(absl::Duration timeout, const std::stop_token& stop) {
+  std::future<absl::Status> open = open_.get_future();
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
+  while (open.wait_for(kStopPeriod) != std::future_status::ready) {
+    if (stop.stop_requested()) return absl::CancelledError("told to stop");
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    return absl::DeadlineExceededError(
+        absl::StrCat("it has not opened a stream within ", absl::FormatDuration(timeout)));
+  }
+  return open.get();
+}
+
+void ShardStream::SetOpen(const absl::Status& status) {
+  std::call_once(open_set_, [&] { open_.set_value(status); });
+}
+
+void ShardStream::OnReadInitialMetadataDone(bool ok) {
+  if (ok) SetOpen(absl::OkStatus());
+}
+
+void ShardStream::Wake() {
+  absl::MutexLock lock(&mutex_);
+  if (!writing_) WriteNext();
+}
+
+void ShardStream::WriteNext() {
+  const absl::optional<uint32_t> chunk =
+      stopped_ ? absl::nullopt : options_.queue->Pop(options_.index);
+  writing_ = chunk.has_value();
+  if (!writing_) return;
+  written_ = *chunk;
+  write_ = handler_->GradientMessage(written_);
+  StartWrite(&write_);
+}
+
+void ShardStream::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mutex_);
+  write_.Clear();
+  if (ok) {
+    handler_->GradientSent(written_);
+  } else {
+    StopWriting();
+  }
+  WriteNext();
+}
+
+void ShardStream::OnReadDone(bool ok) {
+  absl::Status taken;
+  if (ok) {
+    const ReceivedMessage message(&read_);
+    taken = handler_->TakeParameters(options_.shard, message.segments());
+    if (taken.ok()) {
+      StartRead(&read_);
+      return;
+    }
+    context_.TryCancel();
+  }
+  absl::MutexLock lock(&mutex_);
+  rejected_ = taken;
+  StopWriting();
+}
+
+void ShardStream::Close() {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return;
+  StartWritesDone();
+  StopWriting();
+}
+
+void ShardStream::StopWriting() {
+  if (stopped_) return;
+  stopped_ = true;
+  RemoveHold();
+}
+
+void ShardStream::OnDone(const grpc::Status& status) {
+  absl::Status outcome = FromGrpc(status);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!rejected_.ok()) outcome = rejected_;
+  }
+  SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
+  handler_->StreamEnded(options_.shard, outcome);
+  running_.Remove();
+}
+
+}  // namespace ps
