@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
-def cc_proto(name, src, deps = [], grpc = False, **kwargs):
+def cc_proto(name, src, deps = [], grpc = False, visibility = None, **kwargs):
     """A cc_library with the generated code of one .proto file.
 
     Args:
@@ -10,6 +10,7 @@ def cc_proto(name, src, deps = [], grpc = False, **kwargs):
       src: the .proto file. Its imports are relative to the workspace.
       deps: the cc_proto targets of the files that it imports.
       grpc: whether to generate service code too.
+      visibility: of the cc_library, the generated files and the sources.
       **kwargs: passed on to the cc_library.
     """
     stem = src[:-len(".proto")]
@@ -28,15 +29,18 @@ def cc_proto(name, src, deps = [], grpc = False, **kwargs):
         outs = hdrs + srcs,
         cmd = command + " $(location %s)" % src,
         exec_tools = tools,
+        visibility = visibility,
     )
     native.filegroup(
         name = name + "_sources",
         srcs = [src] + [dep + "_sources" for dep in deps],
+        visibility = visibility,
     )
     cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
+        visibility = visibility,
         deps = deps + ["@protobuf"] + (["@grpc"] if grpc else []),
         **kwargs
     )
