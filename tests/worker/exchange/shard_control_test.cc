@@ -24,7 +24,8 @@ struct Fixture {
             .address = cluster.addresses()[0],
             .rank = rank,
             .incarnation = incarnation,
-            .clock = &clock};
+            .clock = &clock,
+            .stop = {}};
   }
   absl::Time Soon() const { return clock.Now() + absl::Seconds(30); }
 
