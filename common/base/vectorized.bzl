@@ -1,7 +1,7 @@
 """How loops over gradients are compiled."""
 
 # Vectorised, and without contraction, so that every processor gives the same bits (see
-# vectorized.h).
+# element_loop.h).
 VECTORIZED_COPTS = [
     "-O3",
     "-ffp-contract=off",
