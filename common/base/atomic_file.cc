@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -34,23 +35,22 @@ absl::StatusOr<std::filesystem::path> FollowLinks(const std::filesystem::path& p
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path,
                                                                int64_t bytes) {
-  const absl::StatusOr<std::filesystem::path> target = FollowLinks(path);
-  if (!target.ok()) return target.status();
+  ASSIGN_OR_RETURN(const std::filesystem::path target, FollowLinks(path));
   struct stat status;
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot write ", path, ": it exists and is not a regular file"));
   }
-  const std::filesystem::path folder = std::filesystem::absolute(*target).parent_path();
+  const std::filesystem::path folder = std::filesystem::absolute(target).parent_path();
   const std::string temporary =
-      folder / absl::StrCat(".", target->filename().string(), ".", getpid());
+      folder / absl::StrCat(".", target.filename().string(), ".", getpid());
   int fd = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
   // EISDIR: from kernels that do not know O_TMPFILE at all.
   const bool named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
   if (named) fd = open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
 
-  std::unique_ptr<AtomicFile> file(new AtomicFile(path, *target, temporary, fd, named));
+  std::unique_ptr<AtomicFile> file(new AtomicFile(path, target, temporary, fd, named));
   if (bytes > 0) {
     errno = posix_fallocate(fd, 0, bytes);
     if (errno != 0) return file->Error("reserve space for");

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/hash.h"
+#include "common/base/status_macros.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_overrides.h"
 #include "common/config/config_problems.h"
@@ -83,9 +84,8 @@ Config::Config(ClusterConfig proto, Model model, Plan plan, FieldPlaces places)
 
 absl::StatusOr<Config> Config::Load(const std::string& path,
                                     absl::Span<const std::string> overrides) {
-  const absl::StatusOr<std::string> text = ReadConfigFile(path);
-  if (!text.ok()) return text.status();
-  return Parse(*text, path, overrides);
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  return Parse(text, path, overrides);
 }
 
 absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& name,
@@ -103,8 +103,7 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
           absl::StrAppend(out, name, ":", problem.line, ": ", problem.ToString());
         }));
   }
-  const absl::Status overridden = ApplyOverrides(overrides, &proto, &places);
-  if (!overridden.ok()) return overridden;
+  RETURN_IF_ERROR(ApplyOverrides(overrides, &proto, &places));
 
   FieldProblems problems(places);
   ValidateFields(proto, &problems);

@@ -1,10 +1,10 @@
 #ifndef PS_COMMON_CONFIG_CONFIG_ADDRESS_H_
 #define PS_COMMON_CONFIG_CONFIG_ADDRESS_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace ps {
 
@@ -18,7 +18,7 @@ struct Address {
 };
 
 // The parts of "host:port", "[IPv6]:port" or "unix:PATH"; nothing for another text.
-absl::optional<Address> ParseAddress(absl::string_view text);
+std::optional<Address> ParseAddress(absl::string_view text);
 
 }  // namespace ps
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/config/config_text.h"
 
 namespace ps {
@@ -133,17 +134,13 @@ absl::Status ApplyOverride(absl::string_view override, ClusterConfig* config, Fi
   for (size_t i = 0;; ++i) {
     const std::string path =
         parent.empty() ? components[i] : absl::StrCat(parent, ".", components[i]);
-    const absl::StatusOr<Step> step = Resolve(components[i], path, message);
-    if (!step.ok()) return step.status();
+    ASSIGN_OR_RETURN(const Step step, Resolve(components[i], path, message));
     if (i + 1 == components.size()) {
-      absl::Status status =
-          Assign(*step, parent, static_cast<int>(i), path, override.substr(equals + 1));
-      if (status.ok()) places->SetOverride(path, override);
-      return status;
+      RETURN_IF_ERROR(Assign(step, parent, static_cast<int>(i), path, override.substr(equals + 1)));
+      places->SetOverride(path, override);
+      return absl::OkStatus();
     }
-    const absl::StatusOr<Message*> inner = Enter(*step, path);
-    if (!inner.ok()) return inner.status();
-    message = *inner;
+    ASSIGN_OR_RETURN(message, Enter(step, path));
     parent = path;
   }
 }

@@ -53,7 +53,7 @@ void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
   for (int i = 0; i < config.shard_size(); ++i) {
     const std::string field = absl::StrCat("shard[", i, "].address");
     const std::string& text = config.shard(i).address();
-    const absl::optional<Address> address = ParseAddress(text);
+    const std::optional<Address> address = ParseAddress(text);
     if (!address.has_value()) {
       problems->Add(field,
                     absl::StrCat("is \"", absl::CEscape(text), "\", allowed: ", kAllowedAddresses));

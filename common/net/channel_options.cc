@@ -1,5 +1,7 @@
 #include "common/net/channel_options.h"
 
+#include <optional>
+
 #include "common/net/unix_socket.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/create_channel_posix.h"
@@ -73,7 +75,7 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const L
 }
 
 std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits) {
-  if (const absl::optional<std::string> path = UnixPath(address); path.has_value()) {
+  if (const std::optional<std::string> path = UnixPath(address); path.has_value()) {
     const absl::StatusOr<int> fd = ConnectUnix(*path);
     if (fd.ok()) return grpc::CreateCustomInsecureChannelFromFd(address, *fd, Arguments(limits));
   }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -116,32 +117,30 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
 
 }  // namespace
 
-absl::optional<std::string> UnixPath(absl::string_view address) {
-  if (!absl::ConsumePrefix(&address, "unix:")) return absl::nullopt;
+std::optional<std::string> UnixPath(absl::string_view address) {
+  if (!absl::ConsumePrefix(&address, "unix:")) return std::nullopt;
   return std::string(address);
 }
 
 absl::StatusOr<UnixListeningSocket> UnixListeningSocket::Listen(const std::string& path) {
   sockaddr_un address;
-  const absl::StatusOr<int> made = MakeSocket(path, &address);
-  if (!made.ok()) return made.status();
-  absl::Cleanup close_made = [&made] { close(*made); };
-  const absl::StatusOr<int> lock = LockFolderOf(path);
-  if (!lock.ok()) return lock.status();
-  const absl::Cleanup unlock = [&lock] { close(*lock); };
+  ASSIGN_OR_RETURN(const int fd, MakeSocket(path, &address));
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  ASSIGN_OR_RETURN(const int lock, LockFolderOf(path));
+  const absl::Cleanup unlock = [lock] { close(lock); };
 
-  if (absl::Status removed = RemoveStale(path, address); !removed.ok()) return removed;
-  if (bind(*made, AsAny(address), sizeof(address)) != 0) {
+  RETURN_IF_ERROR(RemoveStale(path, address));
+  if (bind(fd, AsAny(address), sizeof(address)) != 0) {
     return SystemError(errno, "listen on", path);
   }
   struct stat file;
-  if (lstat(path.c_str(), &file) != 0 || listen(*made, SOMAXCONN) != 0) {
+  if (lstat(path.c_str(), &file) != 0 || listen(fd, SOMAXCONN) != 0) {
     const absl::Status failed = SystemError(errno, "listen on", path);
     unlink(path.c_str());
     return failed;
   }
-  std::move(close_made).Cancel();
-  return UnixListeningSocket(path, *made, file.st_dev, file.st_ino);
+  std::move(close_fd).Cancel();
+  return UnixListeningSocket(path, fd, file.st_dev, file.st_ino);
 }
 
 UnixListeningSocket::UnixListeningSocket(UnixListeningSocket&& other) noexcept
@@ -180,15 +179,14 @@ absl::StatusOr<int> UnixListeningSocket::Accept() const {
 
 absl::StatusOr<int> ConnectUnix(const std::string& path) {
   sockaddr_un address;
-  const absl::StatusOr<int> made = MakeSocket(path, &address);
-  if (!made.ok()) return made.status();
-  if (connect(*made, AsAny(address), sizeof(address)) != 0) {
+  ASSIGN_OR_RETURN(const int fd, MakeSocket(path, &address));
+  if (connect(fd, AsAny(address), sizeof(address)) != 0) {
     const absl::Status failed = SystemError(errno, "connect to", path);
-    close(*made);
+    close(fd);
     return failed;
   }
-  PrepareConnection(*made);
-  return *made;
+  PrepareConnection(fd);
+  return fd;
 }
 
 }  // namespace ps

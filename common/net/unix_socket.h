@@ -3,13 +3,13 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 // Stream sockets for "unix:PATH" addresses. Made here, and not by gRPC, because what the kernel
 // lets a sender have under way by default, 208 KiB, is too little for bulk data.
@@ -17,7 +17,7 @@
 namespace ps {
 
 // PATH of "unix:PATH"; nothing for another address.
-absl::optional<std::string> UnixPath(absl::string_view address);
+std::optional<std::string> UnixPath(absl::string_view address);
 
 // A listening socket, and the file by which others find it. Owns both: its end removes the file
 // and closes the socket. Thread-safe.

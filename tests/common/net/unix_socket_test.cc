@@ -39,7 +39,7 @@ void LeaveSocketBehind(const std::string& path) { close(BoundSocket(path, SOCK_S
 TEST_CASE("Only unix addresses have a path") {
   CHECK(UnixPath("unix:/run/0.sock") == std::string("/run/0.sock"));
   CHECK(UnixPath("unix:0.sock") == std::string("0.sock"));
-  CHECK(UnixPath("localhost:50051") == absl::nullopt);
+  CHECK(UnixPath("localhost:50051") == std::nullopt);
 }
 
 TEST_CASE("A connection carries more at once than the kernel's default") {
