@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-// What the loops over the elements of gradients and parameters are written with. The copts of
-// vectorized.bzl belong to them.
+// The types and the attribute for loops over the elements of gradients and parameters. Targets with
+// such loops use the copts of vectorized.bzl.
 
 namespace ps {
 

@@ -20,7 +20,7 @@ bool IsHostName(absl::string_view host) {
   });
 }
 
-// The one spelling of an IPv6 address, empty for anything else.
+// Returns the canonical spelling of an IPv6 address, or "" if `text` is not one.
 std::string CanonicalIpv6(absl::string_view text) {
   in6_addr address;
   char canonical[INET6_ADDRSTRLEN];
@@ -32,7 +32,7 @@ std::string CanonicalIpv6(absl::string_view text) {
 
 std::optional<Address> ParseAddress(absl::string_view text) {
   if (absl::ConsumePrefix(&text, "unix:")) {
-    // The kernel's limit, with the closing NUL.
+    // The kernel's limit includes the terminating NUL.
     if (text.empty() || text.size() >= sizeof(sockaddr_un::sun_path)) return std::nullopt;
     return Address{absl::StrCat("unix:", text)};
   }

@@ -19,7 +19,7 @@ absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& messa
   if (message.encoding() != FLOAT32) {
     return absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " as ",
                                             EncodingName(message.encoding()),
-                                            " where FLOAT32 was asked for"));
+                                            ", expected FLOAT32"));
   }
   const size_t expected = plan.chunks()[message.chunk()].size * sizeof(float);
   if (message.data().size() != expected) {

@@ -123,8 +123,8 @@ TEST_CASE("An override that makes another field wrong is the place of the error"
         "--set update.policy=ASYNC: update.deterministic: is true with policy ASYNC, allowed: only "
         "with SYNC");
   CHECK(ErrorOfOverride("shard[0].address=localhost:50052") ==
-        "shard[1].address: is \"localhost:50052\" as shard[0].address is, allowed: an address of "
-        "its own for each shard");
+        "shard[1].address: is \"localhost:50052\", the same as shard[0].address, allowed: a "
+        "different address for each shard");
   CHECK(absl::StartsWith(ErrorOfOverride("limits.chunk_bytes=67108864"), "limits.held_bytes: "));
   CHECK(absl::StartsWith(ErrorOfOverride("compute.backend=EMULATED"), "training.epochs: "));
 }

@@ -185,12 +185,12 @@ TEST_CASE("Shard addresses are checked one by one and against each other") {
   CHECK(absl::StrContains(error_of("unix:" + std::string(108, 'x')), "at most 107 bytes"));
   for (const std::string same : {"localhost:50051", "LOCALHOST:050051"}) {
     CHECK(error_of(same) == absl::StrCat("f:9: shard[1].address: is \"", same,
-                                         "\" as shard[0].address is, allowed: an address of its "
-                                         "own for each shard"));
+                                         "\", the same as shard[0].address, allowed: a different "
+                                         "address for each shard"));
   }
   CHECK(
       absl::StrContains(ErrorOf(kConfig, {"shard=[{address: '[::1]:5'}, {address: '[0:0::1]:5'}]"}),
-                        "an address of its own for each shard"));
+                        "a different address for each shard"));
   // Port 0 stands for another port each time.
   const std::string any_port =
       absl::StrReplaceAll(kConfig, {{"localhost:50051", "h:0"}, {"localhost:50052", "h:0"}});
