@@ -27,6 +27,10 @@ using google::protobuf::io::Tokenizer;
 constexpr char kEnd[] = "the end of the text";
 constexpr char kTooDeep[] = "Message is too deep";  // begins protobuf's error about nesting
 
+// Further unknown fields are only counted, because each one that is reported costs a pass over the
+// text. A line that counts them follows the last one.
+constexpr size_t kMaxUnknownFields = 20;
+
 class IgnoreErrors : public ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
@@ -149,20 +153,35 @@ class Collector : public ErrorCollector {
       return;
     }
     // protobuf's name for the end of the text is an empty string.
-    AddWarning(line, column, absl::EndsWith(message, ": ") ? message + kEnd : message);
+    Add(line, column, absl::EndsWith(message, ": ") ? message + kEnd : message);
   }
   // Called for each unknown field.
   void AddWarning(int line, int column, const std::string& message) override {
-    problems_.push_back(
-        FieldFinder(text_, root_, line, column).Explain(std::max(line, 0) + 1, message));
+    if (++unknown_fields_ <= kMaxUnknownFields) {
+      Add(line, column, message);
+      return;
+    }
+    if (unknown_fields_ == kMaxUnknownFields + 1) {
+      count_ = problems_.size();
+      problems_.push_back({std::max(line, 0) + 1, "", ""});
+    }
+    problems_[count_].problem =
+        absl::StrCat("unknown fields from here on: ", unknown_fields_ - kMaxUnknownFields);
   }
 
   std::vector<TextProblem>& problems() { return problems_; }
 
  private:
+  void Add(int line, int column, const std::string& message) {
+    problems_.push_back(
+        FieldFinder(text_, root_, line, column).Explain(std::max(line, 0) + 1, message));
+  }
+
   const absl::string_view text_;
   const Descriptor* const root_;
   bool failed_ = false;
+  size_t unknown_fields_ = 0;
+  size_t count_ = 0;  // the index of the problem that counts those that are not reported
   std::vector<TextProblem> problems_;
 };
 

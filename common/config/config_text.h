@@ -27,9 +27,10 @@ struct TextProblem {
 inline constexpr int kMaxNesting = 64;
 
 // Parses protobuf text format into `message`, which must be empty. Records the line of each field
-// that is set in `places`, unless it is null. Returns the unknown fields and the first syntax
-// error, where parsing ends; no problems if the text is valid. `outer` is the number of messages
-// around `message`; they count towards the nesting.
+// that is set in `places`, unless it is null. Returns the unknown fields, of which only the
+// first ones are named and the others are counted, and the first syntax error, where parsing ends.
+// Returns no problems if the text is valid. `outer` is the number of messages around `message`;
+// they count towards the nesting.
 std::vector<TextProblem> ParseText(absl::string_view text, google::protobuf::Message* message,
                                    FieldPlaces* places, int outer = 0);
 

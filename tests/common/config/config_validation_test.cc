@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "tests/common/config/config_fixture.h"
 
 namespace ps {
@@ -65,6 +66,19 @@ TEST_CASE("All unknown fields are reported together, at any depth and in lists")
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
+}
+
+TEST_CASE("the first 20 unknown fields are named, and the others are counted") {
+  std::string text = kConfig;
+  for (int i = 1; i <= 1000; ++i) absl::StrAppend(&text, "x: ", i, "\n");
+  const std::vector<std::string> lines = absl::StrSplit(ErrorOf(text), '\n');
+  REQUIRE(lines.size() == 21);
+  CHECK(absl::StartsWith(lines[0], "f:17: x: unknown field, allowed: model, "));
+  CHECK(absl::StartsWith(lines[19], "f:36: x: unknown field, allowed: model, "));
+  CHECK(lines[20] == "f:37: unknown fields from here on: 980");
+  CHECK(absl::EndsWith(ErrorOf(text + "data: few"),
+                       "\nf:37: unknown fields from here on: 980\n"
+                       "f:1017: data: is few, allowed: fields in { }"));
 }
 
 TEST_CASE("Everything that is missing is reported together, at the enclosing message") {
