@@ -1,6 +1,6 @@
 #include "server/aggregate.h"
 
-#include "common/base/vectorized.h"
+#include "common/base/element_loop.h"
 
 namespace ps {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/base/unaligned.h"
+#include "common/base/element_loop.h"
 
 namespace ps {
 

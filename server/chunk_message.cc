@@ -1,8 +1,8 @@
 #include "server/chunk_message.h"
 
 #include "common/wire/chunk_codec.h"
-#include "common/wire/encoded_slice.h"
 #include "common/wire/encoding.h"
+#include "common/wire/message_slices.h"
 
 namespace ps {
 namespace {

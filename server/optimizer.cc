@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include "common/base/vectorized.h"
+#include "common/base/element_loop.h"
 
 namespace ps {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "common/base/unaligned.h"
+#include "common/base/element_loop.h"
 #include "proto/config.pb.h"
 
 namespace ps {

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   grpc::ServerBuilder builder;
   SetServerOptions(options.config->proto().limits(), &builder);
   const std::string& address = options.config->address(options.shard);
-  const absl::optional<std::string> unix_path = UnixPath(address);
+  const std::optional<std::string> unix_path = UnixPath(address);
   std::unique_ptr<UnixListener::Acceptor> unix_acceptor;
   if (unix_path.has_value()) {
     unix_acceptor = builder.experimental().AddExternalConnectionAcceptor(

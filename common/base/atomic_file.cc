@@ -8,21 +8,24 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
 
-// As the kernel's.
+// The kernel's own limit.
 constexpr int kMaxLinks = 40;
 
-// The path that `path` leads to when it is a symbolic link, to a file that need not exist.
+// Returns the path that `path` leads to, which is `path` itself unless it is a symbolic link. No
+// file needs to exist there.
 absl::StatusOr<std::filesystem::path> FollowLinks(const std::filesystem::path& path) {
   const std::string cannot = absl::StrCat("cannot write ", path.string());
   std::filesystem::path target = path;
   std::error_code error;
   for (int links = 0; links <= kMaxLinks; ++links) {
     if (!std::filesystem::is_symlink(target, error)) return target;
-    // A relative link starts from its own folder; an absolute one replaces the whole.
+    // The target of a relative link is relative to the link's folder. operator/ drops its left side
+    // if the right one is absolute.
     target = target.parent_path() / std::filesystem::read_symlink(target, error);
     if (error) return absl::ErrnoToStatus(error.value(), cannot);
   }
@@ -34,23 +37,22 @@ absl::StatusOr<std::filesystem::path> FollowLinks(const std::filesystem::path& p
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path,
                                                                int64_t bytes) {
-  const absl::StatusOr<std::filesystem::path> target = FollowLinks(path);
-  if (!target.ok()) return target.status();
+  ASSIGN_OR_RETURN(const std::filesystem::path target, FollowLinks(path));
   struct stat status;
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot write ", path, ": it exists and is not a regular file"));
   }
-  const std::filesystem::path folder = std::filesystem::absolute(*target).parent_path();
+  const std::filesystem::path folder = std::filesystem::absolute(target).parent_path();
   const std::string temporary =
-      folder / absl::StrCat(".", target->filename().string(), ".", getpid());
+      folder / absl::StrCat(".", target.filename().string(), ".", getpid());
   int fd = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-  // EISDIR: from kernels that do not know O_TMPFILE at all.
+  // Kernels without O_TMPFILE return EISDIR.
   const bool named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
   if (named) fd = open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
 
-  std::unique_ptr<AtomicFile> file(new AtomicFile(path, *target, temporary, fd, named));
+  std::unique_ptr<AtomicFile> file(new AtomicFile(path, target, temporary, fd, named));
   if (bytes > 0) {
     errno = posix_fallocate(fd, 0, bytes);
     if (errno != 0) return file->Error("reserve space for");
@@ -85,7 +87,8 @@ absl::Status AtomicFile::WriteAt(int64_t offset, absl::string_view bytes) {
 absl::Status AtomicFile::Commit() {
   if (fsync(fd_) != 0) return Error("write");
   if (!named_) {
-    // rename() replaces a file and linkat() does not, so the file gets a name on the way.
+    // linkat() does not replace an existing file. So the file gets a temporary name, and rename()
+    // puts it in place.
     const std::string self = absl::StrCat("/proc/self/fd/", fd_);
     if (linkat(AT_FDCWD, self.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) != 0) {
       return Error("name");
@@ -95,7 +98,7 @@ absl::Status AtomicFile::Commit() {
   if (rename(temporary_.c_str(), target_.c_str()) != 0) return Error("replace");
   named_ = false;
 
-  // The new name, too, must outlast a crash of the machine.
+  // Without this, a crash of the machine could lose the new name.
   const std::string folder = std::filesystem::path(temporary_).parent_path();
   const int folder_fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_fd < 0) return Error("sync the folder of");

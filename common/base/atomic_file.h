@@ -11,37 +11,38 @@
 
 namespace ps {
 
-// A file that appears at its path whole or not at all: written under no name, where the
-// file system can, or a temporary one beside the path, and given its name by Commit().
-// Destroyed before that, it leaves nothing. A symbolic link at the path stays: the file appears
-// where it points. Not thread-safe.
+// A file that appears at its path whole or not at all. It is written without a name if the file
+// system supports that, otherwise under a temporary name in the same folder, and Commit() gives it
+// its name. A file that is destroyed before Commit() leaves nothing behind. If the path is a
+// symbolic link, the link stays and the file appears where it points. Not thread-safe.
 class AtomicFile {
  public:
-  // Takes `bytes` of disk space at once, so that a full disk shows here.
-  // Errors, naming the path: NOT_FOUND (the folder), PERMISSION_DENIED,
-  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT where the path is no regular file, FAILED_PRECONDITION
-  // where it is a link that leads in a circle.
+  // Reserves `bytes` of disk space, so that a full disk is an error of this call.
+  // Errors, with the path: NOT_FOUND if the folder does not exist; PERMISSION_DENIED;
+  // RESOURCE_EXHAUSTED; INVALID_ARGUMENT if something other than a regular file is at the path;
+  // FAILED_PRECONDITION if the path is a symbolic link that leads in a circle.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path,
                                                             int64_t bytes = 0);
   ~AtomicFile();
 
   absl::Status WriteAt(int64_t offset, absl::string_view bytes);
 
-  // Flushes to disk and replaces what is at the path. At most once, and last.
+  // Flushes the file to disk and replaces what is at the path. REQUIRES: not called before; no call
+  // of WriteAt follows.
   absl::Status Commit();
 
  private:
   AtomicFile(std::string path, std::string target, std::string temporary, int fd, bool named);
-  absl::Status Error(absl::string_view doing) const;  // from errno
+  absl::Status Error(absl::string_view doing) const;  // converts errno
 
-  const std::string path_;    // as given, for errors
-  const std::string target_;  // where links from there lead
+  const std::string path_;    // as the caller gave it, for errors
+  const std::string target_;  // `path_` with symbolic links followed
   const std::string temporary_;
   const int fd_;
   bool named_;  // whether `temporary_` exists
 };
 
-// An error as from AtomicFile where a file could not be written at `path` now.
+// Returns the error that AtomicFile would return for `path`, or OK if a file can be written there.
 absl::Status CheckWritable(const std::string& path);
 
 }  // namespace ps

@@ -12,7 +12,7 @@
 
 namespace ps {
 
-// Tells the time, and sleeps. Injected, so that tests decide what time it is. Thread-safe.
+// Tells the time, and sleeps. It is injected, so that tests control the time. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -21,8 +21,8 @@ class Clock {
   virtual bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const = 0;
 };
 
-// The time of day at its making, and from then on as the monotonic clock goes: waiting
-// times stay right when somebody sets the time of day.
+// Starts at the time of day and then follows the monotonic clock, so that waits keep their length
+// when the time of day is set.
 class RealClock final : public Clock {
  public:
   absl::Time Now() const override {

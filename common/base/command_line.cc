@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -98,7 +99,7 @@ absl::StatusOr<bool> ParseFlags(absl::Span<const Flag> flags,
     } else if (i + 1 < arguments.size() && arguments[i + 1].rfind("--", 0) != 0) {
       value = arguments[++i];
     }
-    if (absl::Status status = Assign(*flag, value); !status.ok()) return status;
+    RETURN_IF_ERROR(Assign(*flag, value));
   }
   for (const Flag& flag : flags) {
     if (flag.required && given.count(flag.name) == 0) {

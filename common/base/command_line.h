@@ -13,41 +13,41 @@
 
 namespace ps {
 
-// One flag of a program, and where its value goes. Unlike absl's flags: a flag may
-// repeat, values may hold commas, and tests can parse as often as they like.
+// One flag of a program, and where its value is stored. Unlike with Abseil's flags, a flag may
+// repeat, a value may contain commas, and a test can parse any number of times.
 struct Flag {
-  // The type says what the flag takes: bool, no value; a vector, one value each time
-  // that the flag is given; the others, one value once.
+  // The type determines what the flag takes. A bool takes no value. A vector takes one value each
+  // time that the flag is given. The others take one value, once.
   using Target =
       std::variant<bool*, int*, std::optional<double>*, std::string*, std::vector<std::string>*>;
 
   std::string name;   // "config", for --config
-  std::string value;  // what --help calls the value: "FILE"
+  std::string value;  // the name of the value in --help, "FILE"
   std::string help;
   Target target;
   bool required = false;
-  // Taken where the flag is given without a value; only --name=value gives one then.
+  // The value of a flag that is given without one. If it is not empty, only --name=value, and not
+  // --name value, gives another.
   std::string implied = {};
-  // The only values that a string may have; empty: it may have any.
+  // The values that a string may have. If empty, it may have any.
   std::vector<std::string> allowed = {};
 };
 
-// Takes `arguments` (without the program's name) as --name=value or --name value and
-// writes them to the flags' targets. Returns whether --help was among them; then
-// nothing is checked or written.
+// Parses `arguments`, which do not include the program's name, as --name=value or --name value and
+// writes the values to the flags' targets. Returns whether --help or -h is among the arguments; if
+// it is, nothing is checked or written.
 //
-// Errors: INVALID_ARGUMENT for an unknown flag (lists the known ones), a missing,
-// superfluous or malformed value, a flag given twice, a required one not given, and
-// anything that is not a flag.
+// Errors: INVALID_ARGUMENT for an unknown flag, with a list of the known ones; a missing,
+// superfluous or malformed value; a flag that is given twice; a required flag that is not given;
+// and an argument that is not a flag.
 absl::StatusOr<bool> ParseFlags(absl::Span<const Flag> flags,
                                 absl::Span<const std::string> arguments);
 
-// The text of --help: `usage`, then a line per flag.
+// Returns the text of --help: `usage`, then one line for each flag.
 std::string HelpText(absl::string_view usage, absl::Span<const Flag> flags);
 
-// What main() does first: parses argv. Returns the exit code where the program ends
-// here: 0 after --help, printed to standard output; 2 after an error, printed to
-// standard error. Otherwise nothing.
+// Parses the arguments of main(). Returns an exit code if the program is to end: 0 after printing
+// the help to standard output, 2 after printing an error to standard error.
 std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Flag> flags, int argc,
                                     const char* const* argv);
 

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/incarnation.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -95,13 +96,12 @@ absl::StatusOr<FloatBuffer> FloatBuffer::Map(const SharedBuffer& place, int64_t 
         "its name is not that of a shared buffer: ps- and 16 hexadecimal digits");
   }
   const std::string path = absl::StrCat("/proc/", place.process(), "/fd/", place.file());
-  if (absl::Status status = CheckMemoryFile(path, place.name()); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckMemoryFile(path, place.name()));
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return absl::NotFoundError(absl::ErrnoToStatus(errno, path).message());
   const absl::Cleanup close_file = [file] { close(file); };
   // The process may have opened another file at this number in the meantime.
-  absl::Status opened = CheckMemoryFile(absl::StrCat("/proc/self/fd/", file), place.name());
-  if (!opened.ok()) return opened;
+  RETURN_IF_ERROR(CheckMemoryFile(absl::StrCat("/proc/self/fd/", file), place.name()));
   struct stat status;
   const int seals = fcntl(file, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &status) != 0) {

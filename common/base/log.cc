@@ -31,8 +31,8 @@ Flag LogLevelFlag(std::string* level) {
   return {.name = "log_level",
           .value = "LEVEL",
           .help =
-              "logs this and what is worse: trace, debug, info (the default), warning, error, "
-              "critical or off",
+              "the least severe level to log: trace, debug, info (the default), warning, "
+              "error, critical or off",
           .target = level,
           .allowed = allowed};
 }

@@ -7,15 +7,15 @@
 
 namespace ps {
 
-// The flag --log_level, which takes a level as spdlog names it: "trace", "debug", "info",
-// "warning", "error", "critical" or "off". `level` is empty where the flag is not given.
+// Returns the flag --log_level, which takes one of spdlog's levels: "trace", "debug", "info",
+// "warning", "error", "critical" or "off". `level` keeps its value if the flag is not given.
 Flag LogLevelFlag(std::string* level);
 
-// Sets up the log of a program, whose name is `program`: to standard error, with the time. Called
-// by main, before any thread starts. An empty `level` is "info".
+// Makes the program log to standard error, with the time of each line. `program` is the logger's
+// name. An empty `level` means "info". REQUIRES: main calls this before it starts any thread.
 //
-// What gRPC itself logs goes there too: its errors and notices from level debug on, all that it has
-// at level trace. The statuses that its calls return say the same, and say it where it matters.
+// gRPC's own log goes there too: its errors and notices at level debug, everything at level trace.
+// They are not shown by default, because the statuses of gRPC's calls report the same errors.
 void SetUpLog(const std::string& program, const std::string& level);
 
 }  // namespace ps

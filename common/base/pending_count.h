@@ -9,10 +9,10 @@
 
 namespace ps {
 
-// Counts what is under way, and waits until nothing is. Thread-safe.
+// Counts pending operations and waits until there are none. Thread-safe.
 //
-// Its timeout follows the monotonic clock. Those of this version of Abseil (Mutex, CondVar,
-// Notification) follow the time of day: setting it ends them early, or not at all.
+// The timeout follows the monotonic clock. The timeouts of this version of Abseil (Mutex, CondVar,
+// Notification) follow the time of day, so setting it makes them end early or never.
 class PendingCount {
  public:
   void Add() {
@@ -20,7 +20,8 @@ class PendingCount {
     ++count_;
   }
 
-  // Does not touch the object any more once a waiting thread has seen zero, which may destroy it.
+  // Does not touch the object once a waiting thread has seen zero, because that thread may destroy
+  // it.
   void Remove() {
     const std::lock_guard lock(mutex_);
     if (--count_ == 0) zero_.notify_all();
@@ -31,7 +32,7 @@ class PendingCount {
     zero_.wait(lock, [this] { return count_ == 0; });
   }
 
-  // Whether the count was zero before `timeout`, which is finite, had passed.
+  // Returns whether the count reached zero within `timeout`. REQUIRES: `timeout` is finite.
   bool AwaitZeroFor(absl::Duration timeout) {
     std::unique_lock lock(mutex_);
     return zero_.wait_for(lock, absl::ToChronoNanoseconds(timeout), [this] { return count_ == 0; });

@@ -10,10 +10,10 @@
 namespace ps {
 namespace {
 
-// Received slices are freed by other threads than those that allocated them; by default each
-// thread keeps more of them than helps.
+// The thread that frees a received slice is not the one that allocated it. With tcmalloc's default
+// size, the threads' caches would hold more freed slices than are ever used again.
 void LimitThreadCaches() {
-#ifdef PS_TCMALLOC  // else a sanitizer has put its own malloc in place of tcmalloc
+#ifdef PS_TCMALLOC  // not defined with sanitizers, which have a malloc of their own
   constexpr size_t kBytes = 8 << 20;
   MallocExtension::instance()->SetNumericProperty("tcmalloc.max_total_thread_cache_bytes", kBytes);
 #endif
@@ -24,7 +24,7 @@ void LimitThreadCaches() {
 void SetUpProcess() {
   LimitThreadCaches();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  grpc_init();  // starts threads; never matched by grpc_shutdown
+  grpc_init();  // starts threads; grpc_shutdown is never called
 }
 
 void ReleaseFreeMemory() {

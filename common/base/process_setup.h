@@ -3,16 +3,16 @@
 
 namespace ps {
 
-// What tcmalloc, gRPC and Abseil need in a process that exchanges gradients. Called once, by main,
-// which blocks signals first: it starts threads.
+// Sets up tcmalloc, gRPC and Abseil for a process that exchanges gradients. It starts threads, so
+// main calls it once, after it has blocked the signals that it handles.
 //
-// Keeps gRPC from being shut down before the process ends: its last user may wait 10 s for its own
-// pollers. Turns off the search for lock cycles, for which Debian's Abseil takes a lock of the
-// whole process at every lock: the tests run with it.
+// gRPC stays initialised until the process ends, because its shutdown may wait 10 s for its own
+// pollers. Abseil's detection of lock cycles is turned off, because with it Debian's build takes a
+// global lock whenever a mutex is locked. The tests keep it on.
 void SetUpProcess();
 
-// Gives the memory that is free back to the system. tcmalloc keeps it otherwise, and gives a little
-// back only while more is freed.
+// Returns free memory to the system. Without this call tcmalloc keeps most of it, because it
+// returns a little only when more memory is freed.
 void ReleaseFreeMemory();
 
 }  // namespace ps

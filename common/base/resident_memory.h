@@ -5,8 +5,8 @@
 
 namespace ps {
 
-// The resident memory of this process, in bytes, from /proc/self/statm; 0 where there
-// is none.
+// Returns the bytes of this process that are resident in memory, or 0 if /proc/self/statm cannot be
+// read.
 uint64_t ResidentBytes();
 
 }  // namespace ps

@@ -18,7 +18,7 @@ std::vector<std::string> Lines(absl::string_view text) {
   return absl::StrSplit(absl::StripSuffix(text, "\n"), '\n');
 }
 
-// Appends `line` and a line break, without spaces at the end.
+// Appends `line`, without its trailing spaces, and a line break.
 void AppendLine(std::string* text, absl::string_view line) {
   absl::StrAppend(text, absl::StripTrailingAsciiWhitespace(line), "\n");
 }

@@ -10,24 +10,26 @@
 
 namespace ps {
 
+// Formats for people to read.
 std::string FormatCount(uint64_t count);     // "138,357,544"
 std::string FormatBytes(double bytes);       // "553.4 MB"; 1 MB = 1,000,000 bytes
 std::string FormatSeconds(double seconds);   // "1.52s", "2h3m4s"
 std::string FormatPercent(double fraction);  // "74.3%"
 
-// `text` from outside of this program, fit for a log line, a terminal or an error: line breaks,
-// escape sequences and all else that is not printable ASCII become "\n", "\x1b" and the like, and
-// what is longer than `max_bytes` is cut, with "..." in its place. Printable text stays as it is,
-// so that a text may pass through several programs. Names of files in other scripts are escaped.
+// Makes `text` from outside this program safe to print in a log, on a terminal or in an error.
+// Every byte that is not printable ASCII, such as a line break or a letter of another script,
+// becomes an escape like "\n" or "\x1b". A result of more than `max_bytes` is cut and ends with
+// "...". Printable text is not changed, so a text may pass through several programs that each call
+// this.
 std::string Printable(absl::string_view text, size_t max_bytes = 1000);
 
-// A text table: a line of headings, then rows; columns two spaces apart.
+// A table of text: a line of headings, then the rows. Columns are two spaces apart.
 class Table {
  public:
-  // A heading that begins with '>' stands, without it, over a right-aligned column.
+  // A heading that begins with '>' makes its column right-aligned; the '>' is not printed.
   explicit Table(std::vector<std::string> headings);
 
-  // One cell a column; a cell may have several lines.
+  // Takes one cell for each column. A cell may have several lines.
   void AddRow(std::vector<std::string> cells);
 
   std::string ToString() const;
@@ -37,10 +39,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;  // the headings first
 };
 
-// The items separated by ", ", broken into lines of at most `width` where they fit.
+// Joins the items with ", " and starts a new line before an item that would exceed `width`.
 std::string WrapItems(absl::Span<const std::string> items, size_t width);
 
-// The blocks next to each other, line by line, with a bar between them.
+// Returns the blocks next to each other, line by line, with a bar between them.
 std::string SideBySide(absl::Span<const std::string> blocks);
 
 }  // namespace ps

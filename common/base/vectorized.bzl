@@ -1,7 +1,7 @@
-"""How loops over gradients are compiled."""
+"""Compiler options for loops over gradients and parameters."""
 
-# Vectorised, and without contraction, so that every processor gives the same bits (see
-# vectorized.h).
+# The loops are vectorised, and without contraction to fused multiply-adds, so that every processor
+# gives the same bits (see element_loop.h).
 VECTORIZED_COPTS = [
     "-O3",
     "-ffp-contract=off",

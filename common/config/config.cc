@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/hash.h"
+#include "common/base/status_macros.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_overrides.h"
 #include "common/config/config_problems.h"
@@ -22,7 +23,7 @@
 namespace ps {
 namespace {
 
-// Far above any config, and a bound on reading what is none (/dev/zero).
+// Far larger than any config. It bounds what is read of a file like /dev/zero.
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
@@ -50,7 +51,8 @@ void ResolvePaths(absl::string_view config_file, Data* data) {
   });
 }
 
-// Model::Create names the field first: "layer[2] ...", "input.height must ...".
+// `message` is an error of Model::Create. It begins with the field, "layer[2] ..." or "input.height
+// must ...".
 void AddModelProblem(absl::string_view message, FieldProblems* problems) {
   const size_t end = message.find_first_of(": ");
   const absl::string_view path = message.substr(0, end);
@@ -77,15 +79,13 @@ Config::Config(ClusterConfig proto, Model model, Plan plan, FieldPlaces places)
       model_(std::move(model)),
       plan_(std::move(plan)),
       places_(std::move(places)),
-      // Without map fields the serialization is the same everywhere: fields in the
-      // order of their numbers.
+      // The message has no map fields, so its serialization is the same in every process.
       fingerprint_(Fnv1a64(Contract().SerializeAsString())) {}
 
 absl::StatusOr<Config> Config::Load(const std::string& path,
                                     absl::Span<const std::string> overrides) {
-  const absl::StatusOr<std::string> text = ReadConfigFile(path);
-  if (!text.ok()) return text.status();
-  return Parse(*text, path, overrides);
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  return Parse(text, path, overrides);
 }
 
 absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& name,
@@ -103,8 +103,7 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
           absl::StrAppend(out, name, ":", problem.line, ": ", problem.ToString());
         }));
   }
-  const absl::Status overridden = ApplyOverrides(overrides, &proto, &places);
-  if (!overridden.ok()) return overridden;
+  RETURN_IF_ERROR(ApplyOverrides(overrides, &proto, &places));
 
   FieldProblems problems(places);
   ValidateFields(proto, &problems);
@@ -119,7 +118,7 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
   }
   ValidateComputeAgainstModel(proto, *model, &problems);
   ValidateDataAgainstModel(proto, *model, &problems);
-  // Where its other arguments were refused above, a plan's error would only repeat it.
+  // A plan with arguments that were refused above would only report them once more.
   absl::StatusOr<Plan> plan = absl::UnknownError("not made");
   if (!proto.shard().empty() && AreShardRates(proto) &&
       proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&

@@ -15,28 +15,26 @@
 
 namespace ps {
 
-// A checked ClusterConfig with the model and the plan that follow from it.
-// Immutable after Load or Parse.
+// A valid ClusterConfig, with the model and the plan that follow from it. Immutable.
 class Config {
  public:
-  // Reads protobuf text format from `path`, applies `overrides`
-  // ("update.policy=ASYNC", "shard[1].address=host:port"), and checks the
-  // whole. Relative paths in it become relative to the file's folder.
+  // Reads a file in protobuf text format, applies `overrides`, such as "update.policy=ASYNC" or
+  // "shard[1].address=host:port", and checks the result. Relative paths in `data` are resolved
+  // against the folder of the file.
   //
-  // Errors: INVALID_ARGUMENT with one problem a line, each as "file:line: field:
-  // what is wrong, what is allowed", or "--set field=value: field: ..." where an
-  // override is the cause; the code of the system's error (NOT_FOUND, ...) for a
-  // file that cannot be read.
+  // Errors: INVALID_ARGUMENT with one line for each problem, "file:line: field: what is wrong, what
+  // is allowed", or "--set field=value: field: ..." if an override is the cause; the code of the
+  // system's error, such as NOT_FOUND, if the file cannot be read.
   static absl::StatusOr<Config> Load(const std::string& path,
                                      absl::Span<const std::string> overrides = {});
 
-  // The same for a text in memory; `name` stands for the file in errors.
+  // Does the same for a text in memory. `name` takes the place of the file in errors.
   static absl::StatusOr<Config> Parse(absl::string_view text, const std::string& name,
                                       absl::Span<const std::string> overrides = {});
 
-  // With paths resolved, and set what is by default the model's: `data.synthetic`'s
-  // shape and classes, `data.image_folder.resize`, the stride of a pool; and with
-  // `exchange.schedule`, which follows from `update` where it is not set.
+  // Paths are resolved, and every default that depends on something else is filled in. The model
+  // gives those of `data.synthetic.shape` and `.classes`, of `data.image_folder.resize` and of the
+  // stride of a pool; `update` gives that of `exchange.schedule`.
   const ClusterConfig& proto() const { return proto_; }
   const Model& model() const { return model_; }
   const Plan& plan() const { return plan_; }
@@ -44,15 +42,15 @@ class Config {
   int workers() const { return proto_.workers(); }
   const std::string& address(int shard) const { return proto_.shard(shard).address(); }
 
-  // What shards and workers must agree on, in one spelling: without addresses,
-  // paths, threads, the limits other than chunk_bytes and when to evaluate; fields
-  // at their default are cleared. docs/configuration.md gives the reasons.
+  // Returns the part of the config that shards and workers must agree on. It has, for example, no
+  // addresses, paths or threads; docs/configuration.md lists what is left out, and why. Fields at
+  // their default are cleared, so that equal contracts have equal bytes.
   ClusterConfig Contract() const;
-  // Of the contract: equal in every process of a run.
+  // The hash of the contract. It is equal in every process of a run.
   uint64_t fingerprint() const { return fingerprint_; }
 
-  // An INVALID_ARGUMENT error about a field ("data.idx.images"), with the place
-  // where it was set.
+  // Returns INVALID_ARGUMENT with a problem of a field, such as "data.idx.images", and the place
+  // where the field was set.
   absl::Status FieldError(absl::string_view field, absl::string_view problem) const;
 
  private:

@@ -20,7 +20,7 @@ bool IsHostName(absl::string_view host) {
   });
 }
 
-// The one spelling of an IPv6 address, empty for anything else.
+// Returns the canonical spelling of an IPv6 address, or "" if `text` is not one.
 std::string CanonicalIpv6(absl::string_view text) {
   in6_addr address;
   char canonical[INET6_ADDRSTRLEN];
@@ -30,19 +30,19 @@ std::string CanonicalIpv6(absl::string_view text) {
 
 }  // namespace
 
-absl::optional<Address> ParseAddress(absl::string_view text) {
+std::optional<Address> ParseAddress(absl::string_view text) {
   if (absl::ConsumePrefix(&text, "unix:")) {
-    // The kernel's limit, with the closing NUL.
-    if (text.empty() || text.size() >= sizeof(sockaddr_un::sun_path)) return absl::nullopt;
+    // The kernel's limit includes the terminating NUL.
+    if (text.empty() || text.size() >= sizeof(sockaddr_un::sun_path)) return std::nullopt;
     return Address{absl::StrCat("unix:", text)};
   }
   const size_t colon = text.rfind(':');
-  if (colon == absl::string_view::npos) return absl::nullopt;
+  if (colon == absl::string_view::npos) return std::nullopt;
   const absl::string_view digits = text.substr(colon + 1);
   int port;
   if (digits.empty() || !std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) ||
       !absl::SimpleAtoi(digits, &port) || port > 65535) {
-    return absl::nullopt;
+    return std::nullopt;
   }
   absl::string_view host = text.substr(0, colon);
   std::string canonical;
@@ -51,7 +51,7 @@ absl::optional<Address> ParseAddress(absl::string_view text) {
   } else if (IsHostName(host)) {
     canonical = absl::AsciiStrToLower(host);
   }
-  if (canonical.empty()) return absl::nullopt;
+  if (canonical.empty()) return std::nullopt;
   return Address{absl::StrCat(canonical, " ", port), port == 0};
 }
 

@@ -1,24 +1,24 @@
 #ifndef PS_COMMON_CONFIG_CONFIG_ADDRESS_H_
 #define PS_COMMON_CONFIG_CONFIG_ADDRESS_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace ps {
 
-// What ParseAddress takes.
+// Describes the addresses that ParseAddress accepts.
 constexpr char kAllowedAddresses[] =
     "host:port or [IPv6]:port with a port of 0 to 65535, or unix:PATH of at most 107 bytes";
 
 struct Address {
-  std::string canonical;  // equal for two spellings of one address
-  bool any_port = false;  // port 0
+  std::string canonical;  // the same for all spellings of an address
+  bool any_port = false;  // the port is 0
 };
 
-// The parts of "host:port", "[IPv6]:port" or "unix:PATH"; nothing for another text.
-absl::optional<Address> ParseAddress(absl::string_view text);
+// Parses "host:port", "[IPv6]:port" or "unix:PATH". Returns nullopt for any other text.
+std::optional<Address> ParseAddress(absl::string_view text);
 
 }  // namespace ps
 

@@ -39,7 +39,7 @@ std::string ValueOf(const Message& message, const FieldDescriptor* field) {
   return text;
 }
 
-// Clears the fields, at any depth, whose value is their default.
+// Clears all fields whose value is their default, in nested messages too.
 void ClearDefaults(Message* message) {
   const Reflection* reflection = message->GetReflection();
   const std::unique_ptr<const Message> defaults(message->New());
@@ -57,7 +57,7 @@ void ClearDefaults(Message* message) {
     } else {
       is_default = ValueOf(*message, field) == ValueOf(*defaults, field);
     }
-    // Which member of a oneof is set is a value too.
+    // A member of a oneof is kept, because which member is set has a meaning of its own.
     if (is_default && field->containing_oneof() == nullptr) reflection->ClearField(message, field);
   }
 }
@@ -116,7 +116,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
   config.mutable_training()->clear_evaluate_every_epochs();
   config.mutable_training()->clear_required_accuracy();
   if (config.compute().backend() == Compute::EMULATED) {
-    config.clear_data();  // not read
+    config.clear_data();  // this backend does not read it
   } else {
     VisitPaths(config.mutable_data(), [](std::string* path) { path->clear(); });
     config.mutable_data()->clear_threads();

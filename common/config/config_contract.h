@@ -9,14 +9,14 @@
 
 namespace ps {
 
-// Calls `visit` with each path of `data`: every string in it is one.
+// Calls `visit` with each path in `data`, all of whose strings are paths.
 void VisitPaths(Data* data, const std::function<void(std::string*)>& visit);
 
-// Sets the fields whose default depends on other fields or on the model, so that
-// no reader of a config needs to know these defaults.
+// Sets the fields whose default depends on other fields or on the model, so that code that reads a
+// config need not know these defaults.
 void SetDependentDefaults(const Model& model, ClusterConfig* config);
 
-// What Config::Contract returns for a config with its dependent defaults set.
+// Implements Config::Contract. REQUIRES: SetDependentDefaults has set the defaults.
 ClusterConfig ContractOf(ClusterConfig config);
 
 }  // namespace ps

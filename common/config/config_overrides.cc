@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/config/config_text.h"
 
 namespace ps {
@@ -23,14 +24,16 @@ using google::protobuf::Reflection;
 
 constexpr int kNoIndex = -1;
 
-// One field on the way, "shard[1]", with the message that it is a field of.
+// One component of a path, such as "shard[1]": a field, or an element of it, and the message that
+// has the field.
 struct Step {
   Message* message;
   const FieldDescriptor* field;
   int index = kNoIndex;
 };
 
-// What may follow the name of `list`, a repeated field of `message`.
+// Describes the elements that an override can set in `field`, a repeated field of `message` whose
+// path is `list`.
 std::string ElementsOf(const std::string& list, const Message& message,
                        const FieldDescriptor* field) {
   const int size = message.GetReflection()->FieldSize(message, field);
@@ -39,8 +42,8 @@ std::string ElementsOf(const std::string& list, const Message& message,
                       field->message_type() == nullptr ? "=[...]" : "=[{...}]");
 }
 
-// Resolves one component of a path within `message`. `path` is the path up to and
-// with the component.
+// Resolves one component of a path within `message`. `path` is the path up to and including the
+// component.
 absl::StatusOr<Step> Resolve(absl::string_view component, const std::string& path,
                              Message* message) {
   const auto error = [&](absl::string_view problem) {
@@ -54,7 +57,8 @@ absl::StatusOr<Step> Resolve(absl::string_view component, const std::string& pat
 
   if (!step.field->is_repeated()) return error("is not a list, it takes no index");
   const std::string list = path.substr(0, path.size() - component.size() + name.size());
-  // An index has one spelling, because errors find the override by its path: not "+1" or "01".
+  // An index like "+1" or "01" is refused: errors look up the override by its path, so a path must
+  // have only one spelling.
   if (!absl::SimpleAtoi(index.substr(0, index.size() - 1), &step.index) || step.index < 0 ||
       step.index >= message->GetReflection()->FieldSize(*message, step.field) ||
       index != absl::StrCat(step.index, "]")) {
@@ -64,7 +68,7 @@ absl::StatusOr<Step> Resolve(absl::string_view component, const std::string& pat
   return step;
 }
 
-// The message that a step which is not the last one leads into.
+// Returns the message that `step`, which is not the last of its path, refers to.
 absl::StatusOr<Message*> Enter(const Step& step, const std::string& path) {
   const Reflection* reflection = step.message->GetReflection();
   if (step.field->message_type() == nullptr) {
@@ -82,10 +86,11 @@ absl::StatusOr<Message*> Enter(const Step& step, const std::string& path) {
   return reflection->MutableMessage(step.message, step.field);
 }
 
-// Sets the field that the last step of a path leads to; `outer` messages lie around its own.
+// Sets the field that `step`, the last of its path, refers to. `outer` is the number of messages
+// around `step.message`.
 absl::Status Assign(const Step& step, const std::string& parent, int outer, const std::string& path,
                     absl::string_view value) {
-  // Parsed as the only field of a message like the one that it goes into.
+  // The value is parsed as the only field of an otherwise empty message of the same type.
   const std::unique_ptr<Message> parsed(step.message->New());
   std::string text(absl::StripAsciiWhitespace(value));
   if (step.field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !absl::StartsWith(text, "\"") &&
@@ -113,7 +118,7 @@ absl::Status Assign(const Step& step, const std::string& parent, int outer, cons
   if (step.index == kNoIndex) reflection->ClearField(step.message, step.field);
   step.message->MergeFrom(*parsed);
   if (step.index != kNoIndex) {
-    // The new element is the last one now, of whichever type it is.
+    // MergeFrom has appended the new element.
     const int last = reflection->FieldSize(*step.message, step.field) - 1;
     reflection->SwapElements(step.message, step.field, step.index, last);
     reflection->RemoveLast(step.message, step.field);
@@ -133,17 +138,13 @@ absl::Status ApplyOverride(absl::string_view override, ClusterConfig* config, Fi
   for (size_t i = 0;; ++i) {
     const std::string path =
         parent.empty() ? components[i] : absl::StrCat(parent, ".", components[i]);
-    const absl::StatusOr<Step> step = Resolve(components[i], path, message);
-    if (!step.ok()) return step.status();
+    ASSIGN_OR_RETURN(const Step step, Resolve(components[i], path, message));
     if (i + 1 == components.size()) {
-      absl::Status status =
-          Assign(*step, parent, static_cast<int>(i), path, override.substr(equals + 1));
-      if (status.ok()) places->SetOverride(path, override);
-      return status;
+      RETURN_IF_ERROR(Assign(step, parent, static_cast<int>(i), path, override.substr(equals + 1)));
+      places->SetOverride(path, override);
+      return absl::OkStatus();
     }
-    const absl::StatusOr<Message*> inner = Enter(*step, path);
-    if (!inner.ok()) return inner.status();
-    message = *inner;
+    ASSIGN_OR_RETURN(message, Enter(step, path));
     parent = path;
   }
 }

@@ -10,12 +10,12 @@
 
 namespace ps {
 
-// Sets fields of `config` from "path=value" texts, in their order, and notes them
-// in `places`. A value is written as in the file, a string with or without quotes;
-// a message ("{images: 64}") or list ("[{address: "a:1"}]") replaces the old one,
-// and a member of a oneof replaces the other members.
+// Applies overrides of the form "path=value" to `config`, in their order, and records them in
+// `places`. A value is written as in the config file; the quotes of a string may be left out. A
+// message such as "{images: 64}" or a list such as "[{address: "a:1"}]" replaces the old one, and a
+// member of a oneof replaces any other member.
 //
-// Errors: INVALID_ARGUMENT, one problem a line, as "--set path=value: ...".
+// Errors: INVALID_ARGUMENT with one line for each problem, "--set path=value: ...".
 absl::Status ApplyOverrides(absl::Span<const std::string> overrides, ClusterConfig* config,
                             FieldPlaces* places);
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kPrefix[] = "--set ";
 
-// Whether `field` is `outer` or lies beneath it.
+// Returns whether `field` is `outer` or lies within it.
 bool IsWithin(absl::string_view field, absl::string_view outer) {
   if (!absl::StartsWith(field, outer)) return false;
   return field.size() == outer.size() || field[outer.size()] == '.' || field[outer.size()] == '[';

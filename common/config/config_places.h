@@ -8,8 +8,8 @@
 
 namespace ps {
 
-// Where each field of a config was set: a line of the file or an override. Fields
-// are paths such as "shard[1].address". Not thread-safe while it is being filled.
+// Records where each field of a config was set, in a line of the file or by an override. A field is
+// given as a path such as "shard[1].address". Not thread-safe until it is complete.
 class FieldPlaces {
  public:
   explicit FieldPlaces(std::string source) : source_(std::move(source)) {}
@@ -17,18 +17,18 @@ class FieldPlaces {
   const std::string& source() const { return source_; }
 
   void SetLine(const std::string& field, int line);
-  // `field`, with all beneath it, was given by "--set `override`".
+  // Records that "--set `override`" has set `field` and everything within it.
   void SetOverride(const std::string& field, absl::string_view override);
 
-  // "file:line" or "--set ..." of the field, or of the nearest message around it
-  // that was set; line 1 where there is none.
+  // Returns "file:line" or "--set ..." for the field, or for the innermost message around it that
+  // was set. Returns line 1 if none was.
   std::string Of(absl::string_view field) const;
 
-  // Whether Of() is an override.
+  // Returns whether Of() returns an override.
   bool IsOverridden(absl::string_view field) const;
 
-  // The "--set ..." of the field, of a message around it or of a field beneath it;
-  // null where it was not overridden.
+  // Returns the "--set ..." that set the field, a message around it or a field within it, or null
+  // if there is none.
   const std::string* OverrideOf(absl::string_view field) const;
 
  private:

@@ -12,7 +12,7 @@
 
 namespace ps {
 
-// Gathers what is wrong with the fields of a config, each with its place.
+// Collects the problems of a config's fields, with the place where each field was set.
 class FieldProblems {
  public:
   using Fields = std::initializer_list<absl::string_view>;
@@ -20,12 +20,12 @@ class FieldProblems {
   // `places` must outlive this.
   explicit FieldProblems(const FieldPlaces& places) : places_(places) {}
 
-  // Where one of `causes`, the other fields that matter, was overridden and the
-  // field was not, the override is the place.
+  // Adds a problem of `field`. `causes` are the other fields that it depends on. If one of them was
+  // overridden and `field` was not, the place of the problem is that override.
   void Add(absl::string_view field, absl::string_view problem, Fields causes = {});
 
-  // Adds "is `value`, allowed: `allowed`" unless `ok`. Write `ok` so that a NaN makes
-  // it false.
+  // Adds the problem "is `value`, allowed: `allowed`" unless `ok`. The condition must be false for
+  // a NaN.
   void Require(bool ok, absl::string_view field, const absl::AlphaNum& value,
                absl::string_view allowed, Fields causes = {});
 
@@ -35,7 +35,7 @@ class FieldProblems {
   }
 
   bool empty() const { return lines_.empty(); }
-  // OK, or INVALID_ARGUMENT with one problem a line.
+  // Returns OK, or INVALID_ARGUMENT with one line for each problem.
   absl::Status status() const;
 
  private:

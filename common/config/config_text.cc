@@ -25,15 +25,19 @@ using google::protobuf::io::ErrorCollector;
 using google::protobuf::io::Tokenizer;
 
 constexpr char kEnd[] = "the end of the text";
-constexpr char kTooDeep[] = "Message is too deep";  // protobuf's words, with its limit after them
+constexpr char kTooDeep[] = "Message is too deep";  // begins protobuf's error about nesting
+
+// Further unknown fields are only counted, because each one that is reported costs a pass over the
+// text. A line that counts them follows the last one.
+constexpr size_t kMaxUnknownFields = 20;
 
 class IgnoreErrors : public ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
 };
 
-// protobuf says on which line and column a text is wrong, but not in which field.
-// Reads the tokens before that place again and keeps track of the messages.
+// Finds the field that an error is about. protobuf reports an error's line and column, but not its
+// field, so this reads the tokens up to that place again and keeps track of the open messages.
 class FieldFinder {
  public:
   FieldFinder(absl::string_view text, const Descriptor* root, int line, int column) {
@@ -55,11 +59,11 @@ class FieldFinder {
     }
   }
 
-  // What to tell instead of protobuf's `message`.
+  // Returns the problem to report instead of protobuf's `message`.
   TextProblem Explain(int line, const std::string& message) const {
     const auto& [descriptor, path, counts] = messages_.back();
     if (descriptor == nullptr) return {line, path, message};
-    // Either the value is at the place, or it stands before it and was not understood.
+    // The place is either that of the value, or the one after a value that protobuf did not accept.
     const bool at_value = Before(1) == ":";
     const std::string name(Before(at_value ? 2 : Before(2) == ":" ? 3 : 1));
     const std::string here = path.empty() ? name : absl::StrCat(path, ".", name);
@@ -79,9 +83,9 @@ class FieldFinder {
 
  private:
   struct OpenMessage {
-    const Descriptor* descriptor;  // null: unknown
+    const Descriptor* descriptor;  // null if the message's type is unknown
     std::string path;
-    std::map<std::string, int> counts;  // elements so far of each repeated field
+    std::map<std::string, int> counts;  // the elements so far of each repeated field
   };
 
   void Take(const Tokenizer::Token& token) {
@@ -89,7 +93,7 @@ class FieldFinder {
     if (last_is_name_) name_ = token.text;
     if (token.text == "{" || token.text == "<") Open();
     if ((token.text == "}" || token.text == ">") && messages_.size() > 1) {
-      // In a list, the next message has the name of this one.
+      // The next message of a list has the same name.
       name_ = names_.back();
       names_.pop_back();
       messages_.pop_back();
@@ -111,7 +115,7 @@ class FieldFinder {
     messages_.push_back(std::move(inner));
   }
 
-  // The n-th token before the place, empty where there is none.
+  // Returns the n-th token before the place, or "" if there is none.
   absl::string_view Before(size_t n) const {
     return n <= tokens_.size() ? absl::string_view(tokens_[tokens_.size() - n])
                                : absl::string_view();
@@ -119,7 +123,7 @@ class FieldFinder {
 
   static bool Understood(const FieldDescriptor& field, const std::string& value) {
     if (field.enum_type() != nullptr) return field.enum_type()->FindValueByName(value) != nullptr;
-    // protobuf takes more words for these two than AllowedValues names.
+    // protobuf accepts more spellings of true and false than AllowedValues lists.
     if (field.type() == FieldDescriptor::TYPE_BOOL) {
       return absl::StrContains(" true True t 1 false False f 0 ", absl::StrCat(" ", value, " "));
     }
@@ -127,20 +131,20 @@ class FieldFinder {
   }
 
   std::vector<OpenMessage> messages_;
-  std::vector<std::string> names_;  // of messages_ but the first
+  std::vector<std::string> names_;  // the names of messages_, except the first, which has none
   std::vector<std::string> tokens_;
-  std::string name_;  // the latest that may name a message
+  std::string name_;  // the latest identifier, which a "{" makes the name of a message
   bool last_is_name_ = false;
   std::string at_;  // the token at the place
 };
 
-// Turns protobuf's complaints into problems.
+// Converts protobuf's errors and warnings into problems.
 class Collector : public ErrorCollector {
  public:
   Collector(absl::string_view text, const Descriptor* root) : text_(text), root_(root) {}
 
   void AddError(int line, int column, const std::string& message) override {
-    if (failed_) return;  // what follows from the first error
+    if (failed_) return;  // later errors are consequences of the first one
     failed_ = true;
     if (absl::StartsWith(message, kTooDeep)) {
       problems_.push_back({std::max(line, 0) + 1, "",
@@ -148,21 +152,36 @@ class Collector : public ErrorCollector {
                                         " within one another")});
       return;
     }
-    // Else protobuf names the end of the text with an empty string.
-    AddWarning(line, column, absl::EndsWith(message, ": ") ? message + kEnd : message);
+    // protobuf's name for the end of the text is an empty string.
+    Add(line, column, absl::EndsWith(message, ": ") ? message + kEnd : message);
   }
-  // An unknown field.
+  // Called for each unknown field.
   void AddWarning(int line, int column, const std::string& message) override {
-    problems_.push_back(
-        FieldFinder(text_, root_, line, column).Explain(std::max(line, 0) + 1, message));
+    if (++unknown_fields_ <= kMaxUnknownFields) {
+      Add(line, column, message);
+      return;
+    }
+    if (unknown_fields_ == kMaxUnknownFields + 1) {
+      count_ = problems_.size();
+      problems_.push_back({std::max(line, 0) + 1, "", ""});
+    }
+    problems_[count_].problem =
+        absl::StrCat("unknown fields from here on: ", unknown_fields_ - kMaxUnknownFields);
   }
 
   std::vector<TextProblem>& problems() { return problems_; }
 
  private:
+  void Add(int line, int column, const std::string& message) {
+    problems_.push_back(
+        FieldFinder(text_, root_, line, column).Explain(std::max(line, 0) + 1, message));
+  }
+
   const absl::string_view text_;
   const Descriptor* const root_;
   bool failed_ = false;
+  size_t unknown_fields_ = 0;
+  size_t count_ = 0;  // the index of the problem that counts those that are not reported
   std::vector<TextProblem> problems_;
 };
 
@@ -177,7 +196,7 @@ void NotePlaces(const Message& message, const TextFormat::ParseInfoTree& tree,
       const int index = field->is_repeated() ? i : -1;
       const std::string element = field->is_repeated() ? absl::StrCat(name, "[", i, "]") : name;
       const int line = tree.GetLocation(field, index).line;
-      // A list in brackets has one place for all its elements.
+      // All elements of a list in brackets have the same place.
       if (line >= 0) places->SetLine(element, line + 1);
       if (line >= 0 && i == 0) places->SetLine(name, line + 1);
       if (field->message_type() == nullptr) continue;
@@ -205,9 +224,9 @@ std::vector<TextProblem> ParseText(absl::string_view text, Message* message, Fie
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&collector);
   parser.WriteLocationsTo(&tree);
-  // Makes them warnings, so that the parser reads on and finds them all.
+  // Unknown fields become warnings, so that the parser continues and finds all of them.
   parser.AllowUnknownField(true);
-  // Counts unknown messages and lists too, which the parser skips.
+  // The limit also applies to the unknown messages and lists that the parser skips.
   parser.SetRecursionLimit(kMaxNesting - outer);
   parser.Parse(&input, message);
   if (places != nullptr) NotePlaces(*message, tree, "", places);

@@ -12,32 +12,32 @@
 
 namespace ps {
 
-// What is wrong in a text, at which field. `field` is empty where the place
-// belongs to none.
+// A problem in a text.
 struct TextProblem {
   int line = 1;
-  std::string field;
+  std::string field;  // the path of the field that has the problem; empty if no field has it
   std::string problem;
 
   std::string ToString() const;  // "field: problem"
 };
 
-// How many messages may lie in one another, a bound on everything that walks through them. A
-// residual block takes two of them. JoinRequest, which holds a config, has to stay within the
-// hundred that protobuf reads.
+// How deeply messages may be nested. This bounds the recursion of everything that walks through a
+// config. A residual block takes two levels. JoinRequest, which contains a config, must not exceed
+// the 100 levels that protobuf parses.
 inline constexpr int kMaxNesting = 64;
 
-// Parses protobuf text format into `message`, which must be empty, and notes in
-// `places`, where not null, the line of each field that is set. Returns all unknown
-// fields, up to the first place that cannot be read on from; nothing if all is well.
-// `outer` is the number of messages around `message`, which count as nesting.
+// Parses protobuf text format into `message`, which must be empty. Records the line of each field
+// that is set in `places`, unless it is null. Returns the unknown fields, of which only the
+// first ones are named and the others are counted, and the first syntax error, where parsing ends.
+// Returns no problems if the text is valid. `outer` is the number of messages around `message`;
+// they count towards the nesting.
 std::vector<TextProblem> ParseText(absl::string_view text, google::protobuf::Message* message,
                                    FieldPlaces* places, int outer = 0);
 
-// "unknown field, allowed: a, b, c".
+// Returns "unknown field, allowed: " and the names of the message's fields.
 std::string UnknownField(const google::protobuf::Descriptor& message);
 
-// What a field takes: "SYNC, ASYNC", "a whole number", ...
+// Describes the values of a field, such as "SYNC, ASYNC" or "a whole number of 32 bits".
 std::string AllowedValues(const google::protobuf::FieldDescriptor& field);
 
 }  // namespace ps

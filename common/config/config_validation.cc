@@ -17,8 +17,8 @@
 namespace ps {
 namespace {
 
-// A shard keeps a few words for every chunk and worker, and each worker opens
-// connections to every shard: beyond this, both would be spent on bookkeeping.
+// A shard keeps a few words for every chunk and worker, and each worker opens connections to every
+// shard. This bounds both.
 constexpr int kMaxWorkers = 1024;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxDevice = 1023;
@@ -29,7 +29,7 @@ constexpr int64_t kMinChunkBytes = 64;
 constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
 constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
 constexpr int64_t kMaxWindowBytes = int64_t{1} << 30;
-// A week: longer is a slip of the pen.
+// A week. A longer time is a mistake.
 constexpr double kMaxSeconds = 7 * 24 * 3600;
 
 constexpr char kAtLeastZero[] = "a number of at least 0";
@@ -53,7 +53,7 @@ void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
   for (int i = 0; i < config.shard_size(); ++i) {
     const std::string field = absl::StrCat("shard[", i, "].address");
     const std::string& text = config.shard(i).address();
-    const absl::optional<Address> address = ParseAddress(text);
+    const std::optional<Address> address = ParseAddress(text);
     if (!address.has_value()) {
       problems->Add(field,
                     absl::StrCat("is \"", absl::CEscape(text), "\", allowed: ", kAllowedAddresses));
@@ -63,14 +63,15 @@ void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
     const auto [first, is_new] = taken.emplace(address->canonical, i);
     if (!is_new) {
       problems->Add(field,
-                    absl::StrCat("is \"", text, "\" as shard[", first->second,
-                                 "].address is, allowed: an address of its own for each shard"),
+                    absl::StrCat("is \"", text, "\", the same as shard[", first->second,
+                                 "].address, allowed: a different address for each shard"),
                     {absl::StrCat("shard[", first->second, "].address")});
     }
   }
 }
 
-// The index of a shard with a rate and of one without; nothing where they are all alike.
+// Returns the indices of a shard with a rate and of one without, or nullopt if all have one or none
+// has.
 std::optional<std::pair<int, int>> RatedAndUnrated(const ClusterConfig& config) {
   int rated = -1;
   int unrated = -1;
@@ -114,7 +115,7 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
                     update.clip_global_norm(), kAtLeastZero);
 }
 
-// A field that has no effect is refused: who sets it believes that it has one.
+// Refuses a field that is set but has no effect, because whoever set it expects one.
 void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::string_view kind_field,
                  const std::string& kind, absl::string_view used_by, FieldProblems* problems) {
   if (is_set && !is_used) {
@@ -206,7 +207,7 @@ void ValidateCuda(const Compute& compute, FieldProblems* problems) {
   problems->RequireRange("compute.cuda.timed_engines", cuda.timed_engines(), 1, kMaxTimedEngines);
 }
 
-// A layer's gradient leaves before the whole is known.
+// With the other schedules, a layer's gradient is sent before the whole gradient is known.
 void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* problems) {
   const ExchangeConfig& exchange = config.exchange();
   if (exchange.schedule() == ExchangeConfig::SEQUENTIAL) return;

@@ -9,22 +9,22 @@
 
 namespace ps {
 
-// Checks every field, and every combination of fields, that can be judged without
-// the model. docs/configuration.md lists the ranges.
+// Checks every field and combination of fields that can be checked without the model.
+// docs/configuration.md lists what is allowed.
 void ValidateFields(const ClusterConfig& config, FieldProblems* problems);
 
-// The part of ValidateFields for `training` and `data` (config_validation_data.cc).
+// The parts of ValidateFields for `training` and `data`, in config_validation_data.cc.
 void ValidateTraining(const ClusterConfig& config, FieldProblems* problems);
 void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 
-// Whether limits.chunk_bytes may have this value.
+// Returns whether limits.chunk_bytes may have this value.
 bool IsChunkBytes(int64_t bytes);
 
-// Whether the shards' rates are in range, and given for all of them or for none.
+// Returns whether the shards' rates are in range and are given for all shards or for none.
 bool AreShardRates(const ClusterConfig& config);
 
-// Checks that the backend can train the model, and that the images and classes of the data
-// fit it.
+// Check that the backend can train the model, and that the images and classes of the data fit the
+// model.
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
                                  FieldProblems* problems);
 void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,

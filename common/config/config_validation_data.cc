@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMaxBatchSize = 65536;
 constexpr int kMaxThreads = 256;
-constexpr int kMaxJpegSize = 65500;  // the most pixels that libjpeg takes on a side
-// Images are numbered with 32 bits.
+constexpr int kMaxJpegSize = 65500;  // libjpeg's limit for each side, in pixels
+// Images are numbered with 32-bit integers.
 constexpr int64_t kMaxImages = std::numeric_limits<int32_t>::max();
 
 const Shape3 kCifar10Shape = {3, 32, 32};
@@ -28,7 +28,7 @@ bool IsEmulated(const ClusterConfig& config) {
   return config.compute().backend() == Compute::EMULATED;
 }
 
-// Whether there is anything to measure an accuracy on.
+// Returns whether the run has images to measure an accuracy on.
 bool CanEvaluate(const ClusterConfig& config) {
   return !IsEmulated(config) && (config.data().holdout() > 0 || HasTestSet(config.data()));
 }

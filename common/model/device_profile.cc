@@ -4,6 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -51,11 +52,9 @@ double Sum(const Model& model, double (*of)(const Layer&)) {
 absl::StatusOr<double> FlopsPerSecond(const Device& device) {
   ModelSpec spec;
   spec.set_builtin("vgg16");
-  const absl::StatusOr<Model> vgg16 = Model::Create(spec);
-  if (!vgg16.ok()) return vgg16.status();
+  ASSIGN_OR_RETURN(const Model vgg16, Model::Create(spec));
   const double forward_seconds = 1 / device.vgg16_images_per_second / (1 + kBackwardOverForward);
-  return Sum(*vgg16, Flops) /
-         (forward_seconds - Sum(*vgg16, Bytes) / device.memory_bytes_per_second);
+  return Sum(vgg16, Flops) / (forward_seconds - Sum(vgg16, Bytes) / device.memory_bytes_per_second);
 }
 
 }  // namespace
@@ -69,13 +68,12 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
   for (const Device& device : kDevices) {
     absl::StrAppend(&known, ", \"", device.name, "\"");
     if (emulated.device() != device.name) continue;
-    const absl::StatusOr<double> rate = FlopsPerSecond(device);
-    if (!rate.ok()) return rate.status();
+    ASSIGN_OR_RETURN(const double rate, FlopsPerSecond(device));
     for (size_t i = 0; i < times.size(); ++i) {
       const Layer& layer = model.layers()[i];
       times[i].forward_seconds =
           emulated.time_dilation() * batch_size *
-          (Flops(layer) / *rate + Bytes(layer) / device.memory_bytes_per_second);
+          (Flops(layer) / rate + Bytes(layer) / device.memory_bytes_per_second);
       times[i].backward_seconds = kBackwardOverForward * times[i].forward_seconds;
     }
     return times;

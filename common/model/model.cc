@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 #include "common/model/model_zoo.h"
 
 namespace ps {
@@ -89,24 +90,23 @@ class ModelBuilder {
  public:
   absl::StatusOr<Model> Build(const ModelSpec& spec, int64_t shrink, std::string name) {
     model_.name_ = std::move(name);
-    if (absl::Status status = SetInput(spec.input()); !status.ok()) return status;
+    RETURN_IF_ERROR(SetInput(spec.input()));
     if (spec.layer().empty()) {
       return absl::InvalidArgumentError("layer: the model has no layers, it needs at least one");
     }
-    if (absl::Status status = CollectNames(spec.layer(), "layer"); !status.ok()) return status;
-    const absl::StatusOr<Source> output =
-        AddLayers(spec.layer(), "layer", {.shape = model_.input_});
-    if (!output.ok()) return output.status();
-    if (output->shape.height != 1 || output->shape.width != 1) {
+    RETURN_IF_ERROR(CollectNames(spec.layer(), "layer"));
+    ASSIGN_OR_RETURN(const Source output,
+                     AddLayers(spec.layer(), "layer", {.shape = model_.input_}));
+    if (output.shape.height != 1 || output.shape.width != 1) {
       return absl::InvalidArgumentError(absl::StrCat("the last layer, ", model_.layers_.back().name,
-                                                     ", gives ", output->shape.ToString(),
+                                                     ", gives ", output.shape.ToString(),
                                                      ", but a model must end as {classes}x1x1"));
     }
     if (model_.parameter_count_ == 0) {
       return absl::InvalidArgumentError(
           "layer: the model has no parameters, it needs a layer that has some");
     }
-    if (absl::Status status = Shrink(shrink); !status.ok()) return status;
+    RETURN_IF_ERROR(Shrink(shrink));
     return std::move(model_);
   }
 
@@ -127,9 +127,8 @@ class ModelBuilder {
     model_.element_count_ = 0;
     model_.buffer_size_ = 0;
     for (const Tensor& tensor : full) {
-      absl::Status added = AddTensor(tensor.name, {tensor.size / factor}, tensor.fan_in,
-                                     tensor.initializer, tensor.role);
-      if (!added.ok()) return added;
+      RETURN_IF_ERROR(AddTensor(tensor.name, {tensor.size / factor}, tensor.fan_in,
+                                tensor.initializer, tensor.role));
     }
     for (Layer& layer : model_.layers_) CountElements(&layer);
     return absl::OkStatus();
@@ -194,7 +193,7 @@ class ModelBuilder {
       for (const auto& [list, name] :
            {std::pair(&spec.residual().body(), ".residual.body"),
             std::pair(&spec.residual().shortcut(), ".residual.shortcut")}) {
-        if (absl::Status status = CollectNames(*list, where + name); !status.ok()) return status;
+        RETURN_IF_ERROR(CollectNames(*list, where + name));
       }
     }
     return absl::OkStatus();
@@ -216,11 +215,8 @@ class ModelBuilder {
       const LayerSpec& spec = layers[i];
       const std::string name = NameOf(spec);
       const std::string where = Path(path, i);
-      const absl::StatusOr<Source> output = spec.has_residual()
-                                                ? AddResidual(spec, where, name, input)
-                                                : AddLayer(spec, where, name, input);
-      if (!output.ok()) return output.status();
-      input = *output;
+      ASSIGN_OR_RETURN(input, spec.has_residual() ? AddResidual(spec, where, name, input)
+                                                  : AddLayer(spec, where, name, input));
     }
     return input;
   }
@@ -233,22 +229,21 @@ class ModelBuilder {
       return absl::InvalidArgumentError(
           absl::StrCat(here, "residual.body has no layers, it needs at least one"));
     }
-    const absl::StatusOr<Source> body = AddLayers(residual.body(), where + ".residual.body", input);
-    if (!body.ok()) return body;
-    const absl::StatusOr<Source> shortcut =
-        AddLayers(residual.shortcut(), where + ".residual.shortcut", input);
-    if (!shortcut.ok()) return shortcut;
-    if (body->shape != shortcut->shape) {
+    ASSIGN_OR_RETURN(const Source body,
+                     AddLayers(residual.body(), where + ".residual.body", input));
+    ASSIGN_OR_RETURN(const Source shortcut,
+                     AddLayers(residual.shortcut(), where + ".residual.shortcut", input));
+    if (body.shape != shortcut.shape) {
       return absl::InvalidArgumentError(absl::StrCat(
-          here, "residual.body gives ", body->shape.ToString(), ", but residual.shortcut gives ",
-          shortcut->shape.ToString(), "; they are added and must be equal"));
+          here, "residual.body gives ", body.shape.ToString(), ", but residual.shortcut gives ",
+          shortcut.shape.ToString(), "; they are added and must be equal"));
     }
     Layer end;
     end.name = name;
     end.spec.set_name(name);
     end.spec.mutable_residual();  // its layers have been added before it
-    end.inputs = {body->layer, shortcut->layer};
-    end.input = end.output = body->shape;
+    end.inputs = {body.layer, shortcut.layer};
+    end.input = end.output = body.shape;
     end.first_tensor = static_cast<int>(model_.tensors_.size());
     return Add(std::move(end));
   }
@@ -284,38 +279,30 @@ class ModelBuilder {
     switch (spec.kind_case()) {
       case LayerSpec::kConv: {
         const Conv2d& conv = spec.conv();
-        absl::Status status = CheckPositive({{"conv.out_channels", conv.out_channels()},
-                                             {"conv.kernel", conv.kernel()},
-                                             {"conv.stride", conv.stride()}});
-        if (status.ok()) status = CheckPadding("conv.padding", conv.padding(), conv.kernel() - 1);
-        if (!status.ok()) return status;
-        absl::StatusOr<Shape3> output =
-            Windowed(input, conv.out_channels(), conv.kernel(), conv.stride(), conv.padding());
-        if (!output.ok()) return output;
-        status = AddWeights(
-            name, {conv.out_channels(), input.channels, conv.kernel(), conv.kernel()}, conv.bias());
-        if (!status.ok()) return status;
+        RETURN_IF_ERROR(CheckPositive({{"conv.out_channels", conv.out_channels()},
+                                       {"conv.kernel", conv.kernel()},
+                                       {"conv.stride", conv.stride()}}));
+        RETURN_IF_ERROR(CheckPadding("conv.padding", conv.padding(), conv.kernel() - 1));
+        ASSIGN_OR_RETURN(const Shape3 output, Windowed(input, conv.out_channels(), conv.kernel(),
+                                                       conv.stride(), conv.padding()));
+        RETURN_IF_ERROR(
+            AddWeights(name, {conv.out_channels(), input.channels, conv.kernel(), conv.kernel()},
+                       conv.bias()));
         return output;
       }
       case LayerSpec::kLinear: {
         const Linear& linear = spec.linear();
-        absl::Status status = CheckPositive({{"linear.out_features", linear.out_features()}});
-        if (status.ok()) {
-          status = AddWeights(name, {linear.out_features(), input.size()}, linear.bias());
-        }
-        if (!status.ok()) return status;
+        RETURN_IF_ERROR(CheckPositive({{"linear.out_features", linear.out_features()}}));
+        RETURN_IF_ERROR(AddWeights(name, {linear.out_features(), input.size()}, linear.bias()));
         return Shape3{linear.out_features(), 1, 1};
       }
       case LayerSpec::kMaxPool: {
         const MaxPool2d& pool = spec.max_pool();
         const int64_t stride = pool.has_stride() ? pool.stride() : pool.kernel();
-        absl::Status status =
-            CheckPositive({{"max_pool.kernel", pool.kernel()}, {"max_pool.stride", stride}});
+        RETURN_IF_ERROR(
+            CheckPositive({{"max_pool.kernel", pool.kernel()}, {"max_pool.stride", stride}}));
         // With more padding, some windows would contain nothing else.
-        if (status.ok()) {
-          status = CheckPadding("max_pool.padding", pool.padding(), pool.kernel() / 2);
-        }
-        if (!status.ok()) return status;
+        RETURN_IF_ERROR(CheckPadding("max_pool.padding", pool.padding(), pool.kernel() / 2));
         return Windowed(input, input.channels, pool.kernel(), stride, pool.padding());
       }
       case LayerSpec::kDropout: {
@@ -342,8 +329,7 @@ class ModelBuilder {
               std::tuple("/bias", Initializer::kZeros, TensorRole::kParameter),
               std::tuple("/running_mean", Initializer::kZeros, TensorRole::kRunningStatistic),
               std::tuple("/running_var", Initializer::kOnes, TensorRole::kRunningStatistic)}) {
-          absl::Status status = AddTensor(name + tensor, {input.channels}, 0, initializer, role);
-          if (!status.ok()) return status;
+          RETURN_IF_ERROR(AddTensor(name + tensor, {input.channels}, 0, initializer, role));
         }
         return input;
       }
@@ -402,9 +388,8 @@ absl::StatusOr<Model> Model::Create(const ModelSpec& spec) {
                      "\" has its own input and layers; give either `builtin` or `input` and "
                      "`layer`"));
   }
-  absl::StatusOr<ModelSpec> builtin = BuiltinModel(spec.builtin());
-  if (!builtin.ok()) return builtin.status();
-  return ModelBuilder().Build(*builtin, spec.shrink(), spec.builtin());
+  ASSIGN_OR_RETURN(const ModelSpec builtin, BuiltinModel(spec.builtin()));
+  return ModelBuilder().Build(builtin, spec.shrink(), spec.builtin());
 }
 
 Model::Range Model::RangeOf(const Layer& layer) const {

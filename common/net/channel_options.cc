@@ -1,5 +1,7 @@
 #include "common/net/channel_options.h"
 
+#include <optional>
+
 #include "common/net/unix_socket.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/create_channel_posix.h"
@@ -9,7 +11,8 @@
 namespace ps {
 namespace {
 
-// Room for a chunk and its header, and for control messages where chunks are small.
+// A message must have room for a chunk and its header, or for a control message, which may be
+// larger than a small chunk.
 int MaxMessageBytes(const Limits& limits) {
   constexpr int kRoom = 256 * 1024;
   return static_cast<int>(limits.chunk_bytes()) + kRoom;
@@ -17,29 +20,29 @@ int MaxMessageBytes(const Limits& limits) {
 
 constexpr int kBulkBytes = 1 << 20;
 
-// gRPC's own estimate of the window (BDP probing) grows until what was received lies out of the
-// processor's cache, and in hundreds of megabytes; a fixed one costs a third less time.
+// gRPC's own estimate of the window (BDP probing) grows to hundreds of megabytes, so that received
+// data has left the processor's cache before it is used. A fixed window takes a third less time.
 template <typename SetInt>
 void SetFlowControl(const Limits& limits, SetInt set) {
   set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, static_cast<int>(limits.window_bytes()));
-  // A frame for a whole chunk; HTTP/2 without it cuts frames of 16 KiB.
+  // One frame holds a whole chunk. HTTP/2's default is frames of 16 KiB.
   set(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kBulkBytes);
-  // One read call for as much, where gRPC by default reads 8 KiB to 4 MiB by guess.
+  // One read call reads as much. By default, gRPC guesses a size between 8 KiB and 4 MiB.
   set("grpc.experimental.tcp_read_chunk_size", kBulkBytes);
 }
 
-// Nothing here compresses. gRPC would inflate a message before it applies the size limit, and a
-// message below the limit may grow a thousandfold. A call whose header announces compression ends
-// with UNIMPLEMENTED, and no message is inflated in any case.
+// Compression is off at both ends. gRPC would inflate a message before it applies the size limit,
+// and a message below the limit may grow a thousandfold. A call whose header announces compression
+// ends with UNIMPLEMENTED, and no message is ever inflated.
 constexpr int kNoDecompression = 0;
 constexpr int kUncompressedOnly = 1 << GRPC_COMPRESS_NONE;
 
-// A worker's control connection has a few calls at a time, its bulk connections one. A client that
-// starts more calls on one connection waits.
+// A worker has a few calls at a time on its control connection and one on each bulk connection.
+// Further calls on a connection wait.
 constexpr int kMaxStreams = 16;
 
-// A peer whose host is gone is noticed after at most this long without data.
+// A connection without data is checked after this time, and the peer has as long to answer.
 constexpr int kKeepaliveMilliseconds = 20000;
 
 grpc::ChannelArguments Arguments(const Limits& limits) {
@@ -50,7 +53,7 @@ grpc::ChannelArguments Arguments(const Limits& limits) {
   SetFlowControl(limits, [&](const char* name, int value) { arguments.SetInt(name, value); });
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
-  // A worker that waits for others sends no data and must notice a dead shard all the same.
+  // A worker that waits for others sends no data, but must still notice a dead shard.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // Channels to the same address would otherwise share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -58,9 +61,9 @@ grpc::ChannelArguments Arguments(const Limits& limits) {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // The traffic of a cluster must not go where an http_proxy variable points.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A shard that starts a little later is found soon.
+  // A shard that starts a little later is found quickly.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // This one is the time that an attempt to connect may take.
+  // Despite its name, this is the timeout of an attempt to connect.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   return arguments;
@@ -73,18 +76,19 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const L
 }
 
 std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits) {
-  if (const absl::optional<std::string> path = UnixPath(address); path.has_value()) {
+  if (const std::optional<std::string> path = UnixPath(address); path.has_value()) {
     const absl::StatusOr<int> fd = ConnectUnix(*path);
     if (fd.ok()) return grpc::CreateCustomInsecureChannelFromFd(address, *fd, Arguments(limits));
   }
-  return CreateChannel(address, limits);  // where a unix socket has failed, to fail with its reason
+  // If the unix socket cannot be connected, the channel's calls fail with the reason.
+  return CreateChannel(address, limits);
 }
 
 void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(MaxMessageBytes(limits));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, kNoDecompression);
-  // The builder overwrites the channel argument of the same meaning.
+  // The builder would overwrite the equivalent channel argument.
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }

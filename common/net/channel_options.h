@@ -8,19 +8,20 @@
 #include "grpcpp/server_builder.h"
 #include "proto/config.pb.h"
 
-// gRPC's settings, the same at both ends. docs/performance.md has what they gain.
+// gRPC's settings for both ends of a connection. docs/performance.md says what they gain.
 
 namespace ps {
 
-// A channel for control calls, with a connection of its own, so that they never queue behind
-// bulk data. Connects lazily, and again where the connection was lost.
+// Creates a channel for control calls. It has a connection of its own, so that the calls never
+// queue behind bulk data. It connects at its first call, and reconnects if the connection is lost.
 std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const Limits& limits);
 
-// A channel for one stream of bulk data to a shard that is up.
+// Creates a channel for one stream of bulk data. REQUIRES: the shard listens already.
 std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits);
 
-// Message size, no compressed messages, a bound of the streams on a connection, keepalive, and no
-// second listener on a port in use.
+// Sets the server's options: it limits the size of messages and the number of streams on a
+// connection, refuses compressed messages, sends keepalive pings, and does not share its port with
+// another listener.
 void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder);
 
 }  // namespace ps

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/encoding.h"
 
@@ -18,7 +19,7 @@ absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& messa
   if (message.encoding() != FLOAT32) {
     return absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " as ",
                                             EncodingName(message.encoding()),
-                                            " where FLOAT32 was asked for"));
+                                            ", expected FLOAT32"));
   }
   const size_t expected = plan.chunks()[message.chunk()].size * sizeof(float);
   if (message.data().size() != expected) {
@@ -52,8 +53,7 @@ absl::Status PullShard(
       return status;
     }
   }
-  const absl::Status status = FromGrpc(reader->Finish());
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(FromGrpc(reader->Finish()));
   for (const uint32_t chunk : plan.chunks_of_shard(shard)) {
     if (!received[chunk]) return absl::DataLossError(absl::StrCat("did not send chunk ", chunk));
   }

@@ -9,14 +9,14 @@
 
 namespace ps {
 
-// Receives all chunks of a shard, without a push, as the float32 masters. Calls `take` once for
-// each, with the chunk's place in the plan and a message whose data has the chunk's size; an error
-// of `take` ends the pull and is returned. Blocks until done or until the deadline of `context`,
-// which is the call's.
+// Receives the parameters of a shard in float32, without a push. Calls `take` once for each chunk
+// of the shard, with the chunk of the plan and a message whose data has the right size. An error of
+// `take` ends the pull and is returned. Blocks until the pull is done or the deadline of `context`
+// has passed.
 //
-// Errors: the shard's own (UNAVAILABLE, FAILED_PRECONDITION for another plan);
-// DEADLINE_EXCEEDED; DATA_LOSS for a chunk that is not the shard's, comes twice or not at
-// all, or has a wrong encoding or size.
+// Errors: those of the shard, such as UNAVAILABLE, or FAILED_PRECONDITION if it has another plan;
+// DEADLINE_EXCEEDED; DATA_LOSS if a chunk belongs to another shard, comes twice or not at all, or
+// has the wrong encoding or size.
 absl::Status PullShard(
     ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
     const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take);

@@ -12,7 +12,7 @@
 namespace ps {
 namespace {
 
-// Whether both are the same IPv4 or IPv6 address, whatever the ports.
+// Returns whether both are the same IPv4 or IPv6 address. Ports are not compared.
 bool AreSame(const sockaddr* a, const sockaddr* b) {
   if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;
   if (a->sa_family == AF_INET) {

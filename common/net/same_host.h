@@ -7,12 +7,12 @@
 
 namespace ps {
 
-// Whether the config lets a worker and a shard that are on one host exchange through memory that
-// both map.
+// Returns whether the config permits a worker and a shard on the same host to exchange chunks
+// through memory that both map.
 bool MayShareMemory(const ExchangeConfig& exchange);
 
-// Whether an address of a shard, "HOST:PORT" or "unix:PATH", is one of this host, so that what is
-// sent there passes no network. Resolves names; false where that fails.
+// Returns whether a shard's address, "HOST:PORT" or "unix:PATH", belongs to this host, so that data
+// for it does not cross a network. Resolves names, and returns false if that fails.
 bool IsOfThisHost(const std::string& address);
 
 }  // namespace ps

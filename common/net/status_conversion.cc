@@ -8,8 +8,8 @@ namespace ps {
 
 namespace {
 
-// A message travels in the trailing metadata, of which a peer takes 8 KiB; there a byte may
-// become three.
+// A message is sent in the trailing metadata, of which a peer accepts 8 KiB. Encoding may turn one
+// byte into three.
 constexpr size_t kMaxMessageBytes = 2000;
 
 }  // namespace

@@ -16,16 +16,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
 
-// Half a chunk of the default size. The kernel may allow less (net.core.wmem_max).
+// Close to the default chunk size. The kernel may allow less (net.core.wmem_max).
 constexpr int kSendBufferBytes = 512 << 10;
 
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
 
-// A listener holds the lock for microseconds; whoever holds it for longer is none.
+// A listener holds the lock for microseconds, so a holder that keeps it longer is another program.
 constexpr absl::Duration kLongestLock = absl::Seconds(5);
 constexpr absl::Duration kLockPause = absl::Milliseconds(1);
 
@@ -47,7 +48,7 @@ absl::StatusOr<int> MakeSocket(const std::string& path, sockaddr_un* address) {
   return fd;
 }
 
-// A sender's buffer is what a unix socket has under way.
+// The sender's buffer limits how much data a unix socket can have in flight.
 void PrepareConnection(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -57,9 +58,10 @@ const sockaddr* AsAny(const sockaddr_un& address) {
   return reinterpret_cast<const sockaddr*>(&address);
 }
 
-// Lets one listener at a time look at a folder and change it: between the look at a socket that
-// refuses connections and its removal another one could have taken its place. Held until the
-// descriptor is closed; leaves nothing behind.
+// Locks the folder of `path`, so that one listener at a time examines and changes it. Otherwise
+// another listener could replace a socket between the moment at which it is found stale and its
+// removal. Returns a file descriptor; closing it releases the lock, and no lock file is left
+// behind.
 absl::StatusOr<int> LockFolderOf(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const int fd = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -76,7 +78,7 @@ absl::StatusOr<int> LockFolderOf(const std::string& path) {
   return fd;
 }
 
-// What a file is that is no socket.
+// Describes a file that is not a socket.
 const char* KindOf(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFREG:
@@ -90,12 +92,12 @@ const char* KindOf(mode_t mode) {
   }
 }
 
-// OK when nothing lies at `path`, because nothing did or because it was a socket that refuses
-// connections, and so has no listener any more. REQUIRES: the folder is locked.
+// Removes a socket at `path` that refuses connections, because its listener is gone. Returns OK if
+// nothing is at `path` afterwards. REQUIRES: the folder is locked.
 absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   struct stat file;
   if (lstat(path.c_str(), &file) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : SystemError(errno, "look at", path);
+    return errno == ENOENT ? absl::OkStatus() : SystemError(errno, "examine", path);
   }
   if (!S_ISSOCK(file.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -106,7 +108,7 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   const int connected = connect(probe, AsAny(address), sizeof(address));
   const int error = errno;
   close(probe);
-  // EAGAIN: more connections wait already than the listener has room for.
+  // EAGAIN means that the listener's queue of connections is full.
   if (connected == 0 || error == EAGAIN) {
     return absl::UnavailableError(absl::StrCat("another process listens on ", path));
   }
@@ -116,32 +118,30 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
 
 }  // namespace
 
-absl::optional<std::string> UnixPath(absl::string_view address) {
-  if (!absl::ConsumePrefix(&address, "unix:")) return absl::nullopt;
+std::optional<std::string> UnixPath(absl::string_view address) {
+  if (!absl::ConsumePrefix(&address, "unix:")) return std::nullopt;
   return std::string(address);
 }
 
 absl::StatusOr<UnixListeningSocket> UnixListeningSocket::Listen(const std::string& path) {
   sockaddr_un address;
-  const absl::StatusOr<int> made = MakeSocket(path, &address);
-  if (!made.ok()) return made.status();
-  absl::Cleanup close_made = [&made] { close(*made); };
-  const absl::StatusOr<int> lock = LockFolderOf(path);
-  if (!lock.ok()) return lock.status();
-  const absl::Cleanup unlock = [&lock] { close(*lock); };
+  ASSIGN_OR_RETURN(const int fd, MakeSocket(path, &address));
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  ASSIGN_OR_RETURN(const int lock, LockFolderOf(path));
+  const absl::Cleanup unlock = [lock] { close(lock); };
 
-  if (absl::Status removed = RemoveStale(path, address); !removed.ok()) return removed;
-  if (bind(*made, AsAny(address), sizeof(address)) != 0) {
+  RETURN_IF_ERROR(RemoveStale(path, address));
+  if (bind(fd, AsAny(address), sizeof(address)) != 0) {
     return SystemError(errno, "listen on", path);
   }
   struct stat file;
-  if (lstat(path.c_str(), &file) != 0 || listen(*made, SOMAXCONN) != 0) {
+  if (lstat(path.c_str(), &file) != 0 || listen(fd, SOMAXCONN) != 0) {
     const absl::Status failed = SystemError(errno, "listen on", path);
     unlink(path.c_str());
     return failed;
   }
-  std::move(close_made).Cancel();
-  return UnixListeningSocket(path, *made, file.st_dev, file.st_ino);
+  std::move(close_fd).Cancel();
+  return UnixListeningSocket(path, fd, file.st_dev, file.st_ino);
 }
 
 UnixListeningSocket::UnixListeningSocket(UnixListeningSocket&& other) noexcept
@@ -157,7 +157,7 @@ UnixListeningSocket::~UnixListeningSocket() {
 }
 
 void UnixListeningSocket::Stop() const {
-  // In this order: as long as the socket listens nobody else takes the path.
+  // The file is removed first, because nobody else takes the path while the socket listens.
   struct stat file;
   if (lstat(path_.c_str(), &file) == 0 && file.st_dev == device_ && file.st_ino == inode_) {
     unlink(path_.c_str());
@@ -173,22 +173,21 @@ absl::StatusOr<int> UnixListeningSocket::Accept() const {
       return fd;
     }
     if (errno == EINVAL) return absl::CancelledError("the listener was stopped");
-    // Anything else is of one connection, or passes: out of descriptors, out of memory.
+    // Other errors concern one connection, or are temporary, like a lack of descriptors or memory.
     if (errno != EINTR && errno != ECONNABORTED) absl::SleepFor(kAcceptPause);
   }
 }
 
 absl::StatusOr<int> ConnectUnix(const std::string& path) {
   sockaddr_un address;
-  const absl::StatusOr<int> made = MakeSocket(path, &address);
-  if (!made.ok()) return made.status();
-  if (connect(*made, AsAny(address), sizeof(address)) != 0) {
+  ASSIGN_OR_RETURN(const int fd, MakeSocket(path, &address));
+  if (connect(fd, AsAny(address), sizeof(address)) != 0) {
     const absl::Status failed = SystemError(errno, "connect to", path);
-    close(*made);
+    close(fd);
     return failed;
   }
-  PrepareConnection(*made);
-  return *made;
+  PrepareConnection(fd);
+  return fd;
 }
 
 }  // namespace ps

@@ -3,30 +3,30 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
-// Stream sockets for "unix:PATH" addresses. Made here, and not by gRPC, because what the kernel
-// lets a sender have under way by default, 208 KiB, is too little for bulk data.
+// Stream sockets for "unix:PATH" addresses. They are not left to gRPC because the kernel's default
+// send buffer, 208 KiB, is too small for bulk data.
 
 namespace ps {
 
-// PATH of "unix:PATH"; nothing for another address.
-absl::optional<std::string> UnixPath(absl::string_view address);
+// Returns the PATH of "unix:PATH", or nullopt for any other address.
+std::optional<std::string> UnixPath(absl::string_view address);
 
-// A listening socket, and the file by which others find it. Owns both: its end removes the file
-// and closes the socket. Thread-safe.
+// A listening socket, and the file by which others find it. Owns both: the destructor removes the
+// file and closes the socket. Thread-safe.
 class UnixListeningSocket {
  public:
-  // Takes the place of a socket that a listener left behind, and of nothing else. Of several
-  // that listen on one path at the same time, one succeeds.
-  // Errors: UNAVAILABLE where another process listens there; FAILED_PRECONDITION where something
-  // other than a stream socket lies there; the system's.
+  // Replaces a socket that a former listener left at `path`, and nothing else. If several processes
+  // call this for one path at the same time, one succeeds.
+  // Errors: UNAVAILABLE if another process listens there; FAILED_PRECONDITION if something other
+  // than a stream socket is there; the system's.
   static absl::StatusOr<UnixListeningSocket> Listen(const std::string& path);
 
   UnixListeningSocket(UnixListeningSocket&& other) noexcept;
@@ -35,10 +35,11 @@ class UnixListeningSocket {
 
   int fd() const { return fd_; }
 
-  // The next connection, non-blocking. Errors: CANCELLED after Stop.
+  // Waits for the next connection and returns its file descriptor, which is non-blocking.
+  // Errors: CANCELLED after Stop.
   absl::StatusOr<int> Accept() const;
 
-  // Removes the file, unless another one lies there by now, and ends Accept. Idempotent.
+  // Removes the file, unless another one has taken its place, and makes Accept return. Idempotent.
   void Stop() const;
 
  private:
@@ -47,12 +48,13 @@ class UnixListeningSocket {
 
   const std::string path_;
   int fd_;  // -1 when moved from
-  // Of the file. No other file gets them while the socket is open.
+  // They identify the file. No other file gets them while the socket is open.
   const dev_t device_;
   const ino_t inode_;
 };
 
-// A connection, as gRPC wants it: non-blocking. Errors: the system's.
+// Connects to `path` and returns a file descriptor that is non-blocking, as gRPC requires.
+// Errors: the system's.
 absl::StatusOr<int> ConnectUnix(const std::string& path);
 
 }  // namespace ps

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -79,9 +80,8 @@ class MessageReader {
   }
 
   absl::StatusOr<uint32_t> FieldTag() {
-    const absl::StatusOr<uint64_t> number = Varint(kLongestTagOrLength);
-    if (!number.ok()) return number.status();
-    const uint32_t tag = static_cast<uint32_t>(*number);  // truncated as in generated code
+    ASSIGN_OR_RETURN(const uint64_t number, Varint(kLongestTagOrLength));
+    const uint32_t tag = static_cast<uint32_t>(number);  // truncated as in generated code
     if (tag >> 3 == 0) return Malformed("has an impossible field number");
     return tag;
   }
@@ -95,14 +95,13 @@ class MessageReader {
 
   // Reads the bytes of a length-delimited field, or skips them if `bytes` is null.
   absl::Status Bytes(Segments* bytes) {
-    const absl::StatusOr<uint64_t> length = Varint(kLongestTagOrLength);
-    if (!length.ok()) return length.status();
-    if (*length > left_) {
+    ASSIGN_OR_RETURN(const uint64_t length, Varint(kLongestTagOrLength));
+    if (length > left_) {
       return Malformed(
-          absl::StrCat("has a field of ", *length, " bytes where ", left_, " bytes are left"));
+          absl::StrCat("has a field of ", length, " bytes where ", left_, " bytes are left"));
     }
     if (bytes != nullptr) bytes->clear();
-    size_t wanted = *length;
+    size_t wanted = length;
     left_ -= wanted;
     while (wanted > 0) {
       SkipEmptySegments();
@@ -160,12 +159,10 @@ template <typename Set>
 absl::Status ForEachField(const Segments& message, Set set) {
   MessageReader reader(message);
   while (!reader.AtEnd()) {
-    const absl::StatusOr<uint32_t> tag = reader.FieldTag();
-    if (!tag.ok()) return tag.status();
-    const absl::StatusOr<bool> known = set(*tag, reader);
-    if (!known.ok()) return known.status();
-    if (*known) continue;
-    if (absl::Status skipped = reader.SkipField(*tag); !skipped.ok()) return skipped;
+    ASSIGN_OR_RETURN(const uint32_t tag, reader.FieldTag());
+    ASSIGN_OR_RETURN(const bool known, set(tag, reader));
+    if (known) continue;
+    RETURN_IF_ERROR(reader.SkipField(tag));
   }
   return absl::OkStatus();
 }
@@ -178,7 +175,7 @@ absl::StatusOr<bool> Store(const absl::StatusOr<uint64_t>& value, T* field) {
 }
 
 absl::StatusOr<bool> StoreBytes(MessageReader& reader, Segments* data) {
-  if (absl::Status status = reader.Bytes(data); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.Bytes(data));
   return true;
 }
 
@@ -215,56 +212,54 @@ EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes) {
 absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& message) {
   Decoded<GradientHeader> out;
   GradientHeader& header = out.header;
-  const absl::Status status =
-      ForEachField(message, [&](uint32_t tag, MessageReader& reader) -> absl::StatusOr<bool> {
-        switch (tag) {
-          case Tag(1, kVarint):
-            return Store(reader.Varint(), &header.worker);
-          case Tag(2, kFixed64):
-            return Store(reader.Fixed(8), &header.incarnation);
-          case Tag(3, kVarint):
-            return Store(reader.Varint(), &header.iteration);
-          case Tag(4, kVarint):
-            return Store(reader.Varint(), &header.chunk);
-          case Tag(5, kVarint):
-            return Store(reader.Varint(), &header.base_version);
-          case Tag(6, kVarint):
-            return Store(reader.Varint(), &header.skip);
-          case Tag(7, kVarint):
-            return Store(reader.Varint(), &header.encoding);
-          case Tag(8, kVarint):
-            return Store(reader.Varint(), &header.hold);
-          case Tag(kDataField, kBytes):
-            return StoreBytes(reader, &out.data);
-          default:
-            return false;
-        }
-      });
-  if (!status.ok()) return status;
+  const auto set = [&](uint32_t tag, MessageReader& reader) -> absl::StatusOr<bool> {
+    switch (tag) {
+      case Tag(1, kVarint):
+        return Store(reader.Varint(), &header.worker);
+      case Tag(2, kFixed64):
+        return Store(reader.Fixed(8), &header.incarnation);
+      case Tag(3, kVarint):
+        return Store(reader.Varint(), &header.iteration);
+      case Tag(4, kVarint):
+        return Store(reader.Varint(), &header.chunk);
+      case Tag(5, kVarint):
+        return Store(reader.Varint(), &header.base_version);
+      case Tag(6, kVarint):
+        return Store(reader.Varint(), &header.skip);
+      case Tag(7, kVarint):
+        return Store(reader.Varint(), &header.encoding);
+      case Tag(8, kVarint):
+        return Store(reader.Varint(), &header.hold);
+      case Tag(kDataField, kBytes):
+        return StoreBytes(reader, &out.data);
+      default:
+        return false;
+    }
+  };
+  RETURN_IF_ERROR(ForEachField(message, set));
   return out;
 }
 
 absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& message) {
   Decoded<ParameterHeader> out;
   ParameterHeader& header = out.header;
-  const absl::Status status =
-      ForEachField(message, [&](uint32_t tag, MessageReader& reader) -> absl::StatusOr<bool> {
-        switch (tag) {
-          case Tag(1, kVarint):
-            return Store(reader.Varint(), &header.iteration);
-          case Tag(2, kVarint):
-            return Store(reader.Varint(), &header.chunk);
-          case Tag(3, kVarint):
-            return Store(reader.Varint(), &header.version);
-          case Tag(4, kVarint):
-            return Store(reader.Varint(), &header.encoding);
-          case Tag(kDataField, kBytes):
-            return StoreBytes(reader, &out.data);
-          default:
-            return false;
-        }
-      });
-  if (!status.ok()) return status;
+  const auto set = [&](uint32_t tag, MessageReader& reader) -> absl::StatusOr<bool> {
+    switch (tag) {
+      case Tag(1, kVarint):
+        return Store(reader.Varint(), &header.iteration);
+      case Tag(2, kVarint):
+        return Store(reader.Varint(), &header.chunk);
+      case Tag(3, kVarint):
+        return Store(reader.Varint(), &header.version);
+      case Tag(4, kVarint):
+        return Store(reader.Varint(), &header.encoding);
+      case Tag(kDataField, kBytes):
+        return StoreBytes(reader, &out.data);
+      default:
+        return false;
+    }
+  };
+  RETURN_IF_ERROR(ForEachField(message, set));
   return out;
 }
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/base/unaligned.h"
+#include "common/base/element_loop.h"
 
 // Encodes and decodes GradientChunk and ParameterChunk (proto/parameter_server.proto) without the
 // generated code, which would copy the tensor bytes. The bytes on the wire are the same. Everything

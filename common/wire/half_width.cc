@@ -7,7 +7,7 @@
 
 #include <bit>
 
-#include "common/base/vectorized.h"
+#include "common/base/element_loop.h"
 
 namespace ps {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/base/unaligned.h"
+#include "common/base/element_loop.h"
 
 // Vectorised conversions between float32 and the two 16-bit formats. Every processor gives the same
 // bits, whether or not it has instructions for binary16.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "common/base/vectorized.h"
+#include "common/base/element_loop.h"
 
 namespace ps {
 namespace {

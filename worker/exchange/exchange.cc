@@ -23,8 +23,8 @@
 #include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/same_host.h"
-#include "common/wire/encoded_slice.h"
 #include "common/wire/encoding.h"
+#include "common/wire/message_slices.h"
 #include "spdlog/spdlog.h"
 #include "worker/exchange/shard_control.h"
 

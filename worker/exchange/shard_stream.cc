@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
-#include "common/wire/received_message.h"
+#include "common/wire/message_slices.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace ps {

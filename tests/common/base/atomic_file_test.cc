@@ -8,7 +8,7 @@
 namespace ps {
 namespace {
 
-TEST_CASE("A file appears at its path with Commit, and not before") {
+TEST_CASE("a file appears at its path with Commit, and not before") {
   const ScratchFolder folder;
   auto file = AtomicFile::Create(folder.Path("model"), 5);
   REQUIRE(file.ok());
@@ -20,7 +20,7 @@ TEST_CASE("A file appears at its path with Commit, and not before") {
   CHECK(folder.Files().size() == 1);
 }
 
-TEST_CASE("An earlier file is replaced with Commit, and kept without") {
+TEST_CASE("an earlier file is replaced with Commit, and kept without") {
   const ScratchFolder folder;
   folder.Write("model", "earlier");
   {
@@ -41,7 +41,7 @@ TEST_CASE("An earlier file is replaced with Commit, and kept without") {
 }
 
 TEST_CASE(
-    "A file saved over a symbolic link is written where the link points, and the link stays") {
+    "a file saved over a symbolic link is written where the link points, and the link stays") {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder.Path("runs"));
   std::filesystem::create_symlink("runs/model", folder.Path("latest"));
@@ -65,7 +65,7 @@ TEST_CASE(
         std::filesystem::is_symlink(folder.Path("runs/model")));
 }
 
-TEST_CASE("A path that cannot be written is refused at once, by name") {
+TEST_CASE("a path that cannot be written is refused at once, by name") {
   const ScratchFolder folder;
   SECTION("no such folder") {
     const absl::Status status = CheckWritable(folder.Path("none/model"));
@@ -102,7 +102,7 @@ TEST_CASE("A path that cannot be written is refused at once, by name") {
   }
 }
 
-TEST_CASE("More bytes than the disk has are refused at once, and leave nothing") {
+TEST_CASE("more bytes than the disk has are refused at once, and leave nothing") {
   const ScratchFolder folder;
   const auto file = AtomicFile::Create(folder.Path("model"), int64_t{1} << 60);
   CHECK_FALSE(file.ok());

@@ -26,7 +26,7 @@ struct Options {
   };
 };
 
-TEST_CASE("Flags are taken with = and with a space, and every repetition of one that repeats") {
+TEST_CASE("flags are taken with = and with a space, and every repetition of one that repeats") {
   Options options;
   const auto help =
       ParseFlags(options.flags, {"--config=a=b", "--shard", "-3", "--set", "x=1,2", "--quiet",
@@ -41,14 +41,14 @@ TEST_CASE("Flags are taken with = and with a space, and every repetition of one 
   CHECK(options.level == "high");
 }
 
-TEST_CASE("A flag with an implied value takes it when it has no other, and leaves what follows") {
+TEST_CASE("a flag with an implied value takes it when it has no other, and leaves what follows") {
   Options options;
   REQUIRE(ParseFlags(options.flags, {"--watch", "--config=f"}).ok());
   CHECK(options.watch == 2);
   CHECK_FALSE(ParseFlags(options.flags, {"--config=f", "--watch", "5"}).ok());
 }
 
-TEST_CASE("A flag that is not given leaves its default") {
+TEST_CASE("a flag that is not given leaves its default") {
   Options options;
   REQUIRE(ParseFlags(options.flags, {"--config=f"}).ok());
   CHECK(options.shard == -1);
@@ -57,7 +57,7 @@ TEST_CASE("A flag that is not given leaves its default") {
   CHECK(options.set.empty());
 }
 
-TEST_CASE("What is wrong with a command line is named") {
+TEST_CASE("what is wrong with a command line is named") {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"--config=f", "--shrad=1"},
        "unknown flag --shrad; known are --config=FILE, --shard=I, "
@@ -89,7 +89,7 @@ TEST_CASE("--help comes before every error and sets nothing") {
   CHECK(options.shard == -1);
 }
 
-TEST_CASE("The help text has the usage and a line for each flag") {
+TEST_CASE("the help text has the usage and a line for each flag") {
   Options options;
   CHECK(HelpText("ps: a shard.", options.flags) ==
         "ps: a shard.\n\nFlags:\n"

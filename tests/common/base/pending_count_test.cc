@@ -7,7 +7,7 @@ namespace ps {
 
 // Linked with a time of day that is behind the kernel's, as where somebody sets the clock.
 
-TEST_CASE("nothing is waited for where nothing is under way") {
+TEST_CASE("a wait returns at once if nothing is pending") {
   PendingCount count;
   count.AwaitZero();
   CHECK(count.AwaitZeroFor(absl::ZeroDuration()));

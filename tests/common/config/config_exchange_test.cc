@@ -22,7 +22,7 @@ ExchangeConfig::Schedule ScheduleOf(const Overrides& overrides) {
 
 }  // namespace
 
-TEST_CASE("The schedule is FULL, or SEQUENTIAL where the whole gradient is needed first") {
+TEST_CASE("the schedule is FULL, or SEQUENTIAL where the whole gradient is needed first") {
   CHECK(ScheduleOf({}) == ExchangeConfig::FULL);
   CHECK(ScheduleOf({"update.clip_global_norm=1"}) == ExchangeConfig::SEQUENTIAL);
   CHECK(ScheduleOf({"update.non_finite=SKIP"}) == ExchangeConfig::SEQUENTIAL);
@@ -47,7 +47,7 @@ TEST_CASE("BACKWARD and FULL refuse what needs the whole gradient before any of 
   }
 }
 
-TEST_CASE("Processes must agree on the schedule, also where one of them leaves it to the default") {
+TEST_CASE("processes must agree on the schedule, also where one of them leaves it to the default") {
   const auto fingerprint = [](const Overrides& overrides) {
     return Valid(kConfig, overrides).fingerprint();
   };
@@ -63,7 +63,7 @@ TEST_CASE("Processes must agree on the schedule, also where one of them leaves i
   CHECK(fingerprint(Emulated({"model.shrink=2"})) != fingerprint(Emulated({})));
 }
 
-TEST_CASE("An emulated device is one that there is, with time that goes on") {
+TEST_CASE("an emulated device must be known, and its time dilation positive") {
   Valid(kConfig, Emulated({"compute.emulated={device: 'rtx_2080_ti' time_dilation: 0.5}"}));
   CHECK(ErrorOf(kConfig, Emulated({"compute.emulated.device=rtx_9"})) ==
         "--set compute.emulated.device=rtx_9: compute.emulated.device: is \"rtx_9\", allowed: "
@@ -78,7 +78,7 @@ TEST_CASE("An emulated device is one that there is, with time that goes on") {
         "compute.emulated: has no effect with CPU, allowed: only with EMULATED");
 }
 
-TEST_CASE("Only emulated tensors shrink, and none to nothing") {
+TEST_CASE("only emulated tensors shrink, and each keeps an element") {
   CHECK(Valid(kConfig, Emulated({"model.shrink=10"})).model().parameter_count() ==
         64 * 32 / 10 + 32 / 10 + 32 * 10 / 10 + 10 / 10);
   CHECK(ErrorOfOverride("model.shrink=2") ==

@@ -9,7 +9,7 @@
 namespace ps {
 namespace {
 
-TEST_CASE("An override sets any field as the file would") {
+TEST_CASE("an override sets any field as the file would") {
   CHECK(Valid(kConfig, {"workers=3"}).workers() == 3);
   CHECK(Valid(kConfig, {"update.policy=ASYNC"}).proto().update().policy() == Update::ASYNC);
   CHECK(Valid(kConfig, {"update.deterministic = true"}).proto().update().deterministic());
@@ -24,7 +24,7 @@ TEST_CASE("An override sets any field as the file would") {
   CHECK(Valid(kConfig, {"workers=3", "workers=4"}).workers() == 4);
 }
 
-TEST_CASE("An override sets an element of a list of numbers, and leaves the others") {
+TEST_CASE("an override sets an element of a list of numbers, and leaves the others") {
   const std::string text =
       absl::StrCat(kConfig, "compute { backend: CUDA cuda { device: [4, 5, 6] } }");
   const auto devices = [&](const Overrides& overrides) {
@@ -57,7 +57,7 @@ TEST_CASE("An override sets an element of a list of numbers, and leaves the othe
         "give the whole list as compute.cuda.device=[...]");
 }
 
-TEST_CASE("What an override nests counts from the top of the config") {
+TEST_CASE("the nesting of an override is counted from the top of the config") {
   const auto residual = [](int depth) {
     std::string value = "relu {}";
     for (int i = 0; i < depth; ++i) value = absl::StrCat("residual { body { ", value, " } }");
@@ -70,7 +70,7 @@ TEST_CASE("What an override nests counts from the top of the config") {
   }
 }
 
-TEST_CASE("An override of a message replaces it whole, one of a oneof replaces its other members") {
+TEST_CASE("an override of a message replaces it whole, one of a oneof replaces its other members") {
   const Config config = Valid(kConfig, {"data.synthetic={images: 64}", "training={iterations: 9}"});
   CHECK(config.proto().data().source_case() == Data::kSynthetic);
   CHECK(config.proto().data().synthetic().images() == 64);
@@ -82,7 +82,7 @@ TEST_CASE("An override of a message replaces it whole, one of a oneof replaces i
   CHECK(training.iterations() == 9);
 }
 
-TEST_CASE("A wrong override is refused with its own text as the place") {
+TEST_CASE("a wrong override is refused with its own text as the place") {
   CHECK(ErrorOfOverride("workers=0") == "workers: is 0, allowed: 1 to 1024");
   CHECK(ErrorOfOverride("workers=two") == "workers: is two, allowed: a whole number of 32 bits");
   CHECK(ErrorOfOverride("workers=") ==
@@ -116,15 +116,15 @@ TEST_CASE("A wrong override is refused with its own text as the place") {
         "--set update.policy=SNYC: update.policy: is SNYC, allowed: SYNC, ASYNC");
 }
 
-TEST_CASE("An override that makes another field wrong is the place of the error") {
+TEST_CASE("an override that makes another field wrong is the place of the error") {
   const std::string text =
       absl::StrReplaceAll(kConfig, {{"policy: SYNC", "policy: SYNC deterministic: true"}});
   CHECK(ErrorOf(text, {"update.policy=ASYNC"}) ==
         "--set update.policy=ASYNC: update.deterministic: is true with policy ASYNC, allowed: only "
         "with SYNC");
   CHECK(ErrorOfOverride("shard[0].address=localhost:50052") ==
-        "shard[1].address: is \"localhost:50052\" as shard[0].address is, allowed: an address of "
-        "its own for each shard");
+        "shard[1].address: is \"localhost:50052\", the same as shard[0].address, allowed: a "
+        "different address for each shard");
   CHECK(absl::StartsWith(ErrorOfOverride("limits.chunk_bytes=67108864"), "limits.held_bytes: "));
   CHECK(absl::StartsWith(ErrorOfOverride("compute.backend=EMULATED"), "training.epochs: "));
 }

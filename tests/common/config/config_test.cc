@@ -29,7 +29,7 @@ void Write(const std::string& path, const std::string& text) {
   REQUIRE(file.flush());
 }
 
-TEST_CASE("A valid config gives its model, its plan and its defaults") {
+TEST_CASE("a valid config gives its model, its plan and its defaults") {
   const Config config = Valid();
   CHECK(config.model().parameter_count() == 64 * 32 + 32 + 32 * 10 + 10);
   CHECK(config.plan().shards() == 2);
@@ -39,7 +39,7 @@ TEST_CASE("A valid config gives its model, its plan and its defaults") {
   CHECK(config.proto().limits().chunk_bytes() == 640 << 10);
 }
 
-TEST_CASE("Every example in configs/ loads") {
+TEST_CASE("every example in configs/ loads") {
   int loaded = 0;
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
     if (entry.path().extension() != ".textproto") continue;
@@ -70,7 +70,7 @@ TEST_CASE("docs/configuration.md names every field") {
   RequireFieldsNamed(*ClusterConfig::descriptor(), text);
 }
 
-TEST_CASE("A config file that cannot be read is a clear error") {
+TEST_CASE("a config file that cannot be read is a clear error") {
   const std::string directory = Directory();
   absl::Status status = Config::Load(directory + "/none.textproto").status();
   CHECK(absl::IsNotFound(status));
@@ -102,7 +102,7 @@ std::string WithLayer(const std::string& layer) {
   return absl::StrReplaceAll(kConfig, {{"layer { relu {} }", layer}});
 }
 
-TEST_CASE("A text may nest 64 messages, one that nests more is refused at its line") {
+TEST_CASE("a text may nest 64 messages, one that nests more is refused at its line") {
   // model, layer, and two for each block; relu.
   CHECK(Valid(WithLayer(NestedBlocks(30))).model().layers().size() > 30);
   const std::string too_deep = "messages are nested too deep, allowed: 64 within one another";
@@ -110,7 +110,7 @@ TEST_CASE("A text may nest 64 messages, one that nests more is refused at its li
   CHECK(ErrorOf(WithLayer(NestedBlocks(10'000))) == "f:4: " + too_deep);
 }
 
-TEST_CASE("Unknown fields, too, may not nest without end") {
+TEST_CASE("unknown fields, too, may not nest without end") {
   const int depth = 100'000;
   for (const std::string& nested :
        {Repeat("x {", depth) + Repeat("}", depth), Repeat("x <", depth) + Repeat(">", depth),
@@ -124,7 +124,7 @@ TEST_CASE("Unknown fields, too, may not nest without end") {
   }
 }
 
-TEST_CASE("Braces in strings and comments, and beside each other, are no nesting") {
+TEST_CASE("braces in strings, in comments and side by side do not count as nesting") {
   const std::string braces = Repeat("{[<", 1000);
   const std::string text = absl::StrReplaceAll(
       kConfig, {{"digits/images", braces}, {"workers: 2", "workers: 2  # " + braces}});
@@ -132,11 +132,10 @@ TEST_CASE("Braces in strings and comments, and beside each other, are no nesting
   const std::string relus = Repeat("layer { relu {} }", 1000);
   CHECK(Valid(WithLayer(relus)).model().layers().size() == 1002);
   CHECK(absl::EndsWith(ErrorOf(absl::StrCat(kConfig, Repeat("x {} ", 100), "y: [[1]]")),
-                       "partition, shard, workers, update, optimizer, training, data, compute, "
-                       "limits, exchange"));
+                       "\nf:17: unknown fields from here on: 81"));
 }
 
-TEST_CASE("Relative paths become relative to the config file, absolute ones stay") {
+TEST_CASE("relative paths become relative to the config file, absolute ones stay") {
   const std::string directory = Directory();
   const std::string path = directory + "/run.textproto";
   Write(path, kConfig);
@@ -148,7 +147,7 @@ TEST_CASE("Relative paths become relative to the config file, absolute ones stay
   CHECK(Valid().proto().data().idx().images() == "digits/images");
 }
 
-TEST_CASE("A field error carries the place where the field was set") {
+TEST_CASE("a field error carries the place where the field was set") {
   const Config config = Valid(kConfig, {"data.idx.labels=other", "data.holdout=0"});
   const absl::Status status = config.FieldError("data.idx.images", "digits/images: is truncated");
   CHECK(absl::IsInvalidArgument(status));
@@ -159,7 +158,7 @@ TEST_CASE("A field error carries the place where the field was set") {
   CHECK(config.FieldError("limits.connections", "x").message() == "f:1: limits.connections: x");
 }
 
-TEST_CASE("The fingerprint changes with all that shards and workers must agree on") {
+TEST_CASE("the fingerprint changes with all that shards and workers must agree on") {
   const uint64_t fingerprint = Valid().fingerprint();
   for (const std::string override :
        {"workers=3", "update.policy=ASYNC", "update.clip_global_norm=1", "training.seed=2",
@@ -173,7 +172,7 @@ TEST_CASE("The fingerprint changes with all that shards and workers must agree o
   }
 }
 
-TEST_CASE("The fingerprint ignores what may differ between processes") {
+TEST_CASE("the fingerprint ignores what may differ between processes") {
   const uint64_t fingerprint = Valid().fingerprint();
   for (const std::string override :
        {"shard[0].address=other:1", "data.idx.images=/elsewhere", "compute.threads=3",
@@ -186,7 +185,7 @@ TEST_CASE("The fingerprint ignores what may differ between processes") {
   }
 }
 
-TEST_CASE("Rates of shards are part of what must be equal with AUTO only") {
+TEST_CASE("rates of shards are part of what must be equal with AUTO only") {
   const Overrides rates = {"shard[0].link_gbps=10", "shard[1].link_gbps=2.5"};
   CHECK(Valid(kConfig, rates).fingerprint() == Valid().fingerprint());
   CHECK(Valid(kConfig, rates).plan().fingerprint() == Valid().plan().fingerprint());
@@ -204,7 +203,7 @@ TEST_CASE("Rates of shards are part of what must be equal with AUTO only") {
         equal.fingerprint());
 }
 
-TEST_CASE("Writing a default out loud does not change the fingerprint") {
+TEST_CASE("a default that is written out does not change the fingerprint") {
   const uint64_t fingerprint = Valid().fingerprint();
   for (const std::string override :
        {"optimizer={kind: SGD learning_rate: 0.01 weight_decay: 0 schedule {kind: CONSTANT "
@@ -230,7 +229,7 @@ TEST_CASE("Writing a default out loud does not change the fingerprint") {
   CHECK(fingerprint_with_pool("kernel: 2 stride: 1") != fingerprint_with_pool("kernel: 2"));
 }
 
-TEST_CASE("The contract names no machine") {
+TEST_CASE("the contract names no machine") {
   const ClusterConfig contract = Valid().Contract();
   CHECK(contract.shard_size() == 2);
   CHECK(!contract.shard(0).has_address());

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "tests/common/config/config_fixture.h"
 
 namespace ps {
@@ -20,7 +21,7 @@ std::string ErrorWith(const std::string& part, const std::string& replacement) {
 // Returns the error of kConfig with more lines appended. The first of them is line 17.
 std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + lines); }
 
-TEST_CASE("A text that cannot be understood is refused with line, field and what is allowed") {
+TEST_CASE("a text that cannot be understood is refused with line, field and what is allowed") {
   CHECK(ErrorWith("policy: SYNC", "policy: SNYC") ==
         "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC");
   CHECK(ErrorWithMore("exchange { gradient_encoding: INT8 }") ==
@@ -57,7 +58,7 @@ TEST_CASE("A text that cannot be understood is refused with line, field and what
   CHECK(ErrorOf("model {") == "f:1: model: Expected identifier, got: the end of the text");
 }
 
-TEST_CASE("All unknown fields are reported together, at any depth and in lists") {
+TEST_CASE("all unknown fields are reported together, at any depth and in lists") {
   CHECK(ErrorOf("wrkers: 2\nupdate { polcy: SYNC }\nshard: [{ address: \"a:1\" },\n{ adress: "
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
@@ -67,7 +68,20 @@ TEST_CASE("All unknown fields are reported together, at any depth and in lists")
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
 }
 
-TEST_CASE("Everything that is missing is reported together, at the enclosing message") {
+TEST_CASE("the first 20 unknown fields are named, and the others are counted") {
+  std::string text = kConfig;
+  for (int i = 1; i <= 1000; ++i) absl::StrAppend(&text, "x: ", i, "\n");
+  const std::vector<std::string> lines = absl::StrSplit(ErrorOf(text), '\n');
+  REQUIRE(lines.size() == 21);
+  CHECK(absl::StartsWith(lines[0], "f:17: x: unknown field, allowed: model, "));
+  CHECK(absl::StartsWith(lines[19], "f:36: x: unknown field, allowed: model, "));
+  CHECK(lines[20] == "f:37: unknown fields from here on: 980");
+  CHECK(absl::EndsWith(ErrorOf(text + "data: few"),
+                       "\nf:37: unknown fields from here on: 980\n"
+                       "f:1017: data: is few, allowed: fields in { }"));
+}
+
+TEST_CASE("everything that is missing is reported together, at the enclosing message") {
   CHECK(ErrorOf("# nothing\n\npartition { placement: GREEDY }\ncompute {}") ==
         "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO\n"
         "f:1: shard: is missing, allowed: at least one shard { address: \"host:port\" }\n"
@@ -80,7 +94,7 @@ TEST_CASE("Everything that is missing is reported together, at the enclosing mes
         "f:1: is empty, allowed: a ClusterConfig as docs/configuration.md describes it");
 }
 
-TEST_CASE("A value out of its range is refused with its place, value and range") {
+TEST_CASE("a value out of its range is refused with its place, value and range") {
   struct Case {
     std::string lines;  // appended to kConfig from line 17 on
     std::string error;
@@ -164,7 +178,7 @@ TEST_CASE("A value out of its range is refused with its place, value and range")
   CHECK(ErrorWith("holdout: 0.2", "threads: 256") == "no error");
 }
 
-TEST_CASE("Shard addresses are checked one by one and against each other") {
+TEST_CASE("shard addresses are checked one by one and against each other") {
   const auto error_of = [](const std::string& address) {
     return ErrorWith("localhost:50052", address);
   };
@@ -185,19 +199,19 @@ TEST_CASE("Shard addresses are checked one by one and against each other") {
   CHECK(absl::StrContains(error_of("unix:" + std::string(108, 'x')), "at most 107 bytes"));
   for (const std::string same : {"localhost:50051", "LOCALHOST:050051"}) {
     CHECK(error_of(same) == absl::StrCat("f:9: shard[1].address: is \"", same,
-                                         "\" as shard[0].address is, allowed: an address of its "
-                                         "own for each shard"));
+                                         "\", the same as shard[0].address, allowed: a different "
+                                         "address for each shard"));
   }
   CHECK(
       absl::StrContains(ErrorOf(kConfig, {"shard=[{address: '[::1]:5'}, {address: '[0:0::1]:5'}]"}),
-                        "an address of its own for each shard"));
+                        "a different address for each shard"));
   // Port 0 stands for another port each time.
   const std::string any_port =
       absl::StrReplaceAll(kConfig, {{"localhost:50051", "h:0"}, {"localhost:50052", "h:0"}});
   CHECK(Valid(any_port).address(1) == "h:0");
 }
 
-TEST_CASE("Fields without effect and combinations that cannot work are refused") {
+TEST_CASE("fields without effect and combinations that cannot work are refused") {
   CHECK(ErrorWithMore("optimizer { momentum: 0.9 }") ==
         "f:17: optimizer.momentum: has no effect with SGD, allowed: only with MOMENTUM, NESTEROV");
   CHECK(ErrorWithMore("optimizer { kind: ADAGRAD\n beta1: 0.9 beta2: 0.9 }") ==
@@ -222,7 +236,7 @@ TEST_CASE("Fields without effect and combinations that cannot work are refused")
         "training.iterations in its place");
 }
 
-TEST_CASE("Data is required unless the backend is emulated") {
+TEST_CASE("data is required unless the backend is emulated") {
   const std::string no_data = std::string(kConfig).substr(0, std::string(kConfig).find("data {"));
   CHECK(ErrorOf(no_data) ==
         "f:1: data: its source is missing, allowed: idx, cifar10, image_folder or synthetic; none "
@@ -231,7 +245,7 @@ TEST_CASE("Data is required unless the backend is emulated") {
   CHECK(!config.proto().has_data());
 }
 
-TEST_CASE("Paths of the data are required, in pairs where they come in pairs") {
+TEST_CASE("paths of the data are required, in pairs where they come in pairs") {
   CHECK(ErrorWith("images: \"digits/images\"", "") ==
         "f:14: data.idx.images: is missing, allowed: a path, relative to this file");
   CHECK(ErrorWith("labels: \"/abs/labels\"", "labels: \"\"") ==
@@ -248,7 +262,7 @@ TEST_CASE("Paths of the data are required, in pairs where they come in pairs") {
                          "data.image_folder.test_path: is missing"));
 }
 
-TEST_CASE("An accuracy is required or evaluated only where there is something to evaluate on") {
+TEST_CASE("an accuracy is required or evaluated only where there is something to evaluate on") {
   const std::string no_holdout = absl::StrReplaceAll(kConfig, {{"holdout: 0.2", ""}});
   constexpr char kNothing[] =
       ", but there is nothing to evaluate on, allowed: only with data.holdout or a test set, and "
@@ -267,7 +281,7 @@ TEST_CASE("An accuracy is required or evaluated only where there is something to
         "allowed: 0");
 }
 
-TEST_CASE("Data whose images or classes do not fit the model are refused") {
+TEST_CASE("data whose images or classes do not fit the model are refused") {
   CHECK(ErrorOfOverride("data.cifar10={path: 'x'}") ==
         "data.holdout: is 0.2, but the data has a test set, allowed: 0\n"
         "--set data.cifar10={path: 'x'}: data.cifar10: its images are 3x32x32, but the input of "
@@ -300,7 +314,7 @@ TEST_CASE("Data whose images or classes do not fit the model are refused") {
         "data.synthetic.noise: is nan, allowed: a number of at least 0");
 }
 
-TEST_CASE("Errors of the model and of the plan have a place in the config") {
+TEST_CASE("errors of the model and of the plan have a place in the config") {
   CHECK(absl::StartsWith(ErrorWith("out_features: 32", "out_features: 0"),
                          "f:3: model.layer[0]: \"fc1\": linear.out_features"));
   CHECK(absl::StartsWith(ErrorWith("height: 8", "height: 0"), "f:2: model.input.height: "));
@@ -317,7 +331,7 @@ TEST_CASE("Errors of the model and of the plan have a place in the config") {
                          "f:8: shard: "));
 }
 
-TEST_CASE("Rates of shards are numbers of at least 0, for all shards or for none") {
+TEST_CASE("rates of shards are numbers of at least 0, for all shards or for none") {
   CHECK(ErrorOfOverride("shard[1].link_gbps=-1") ==
         "shard[1].link_gbps: is -1, allowed: a number of at least 0");
   CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=10", "shard[1].server_gbps=inf"}) ==
@@ -333,7 +347,7 @@ TEST_CASE("Rates of shards are numbers of at least 0, for all shards or for none
         "shard, or for none");
 }
 
-TEST_CASE("A batch too small for the model's batch normalisation is refused") {
+TEST_CASE("a batch too small for the model's batch normalisation is refused") {
   const std::string text = R"(
     model {
       input { channels: 1 height: 3 width: 3 }

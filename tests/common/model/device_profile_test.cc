@@ -39,7 +39,7 @@ TEST_CASE("VGG-16 takes the time that was measured on each device") {
   CHECK(Total(Times(vgg16, "cpu_epyc_2_threads", 1, 8)) == Approx(4));
 }
 
-TEST_CASE("Layers take time by their FLOPs, and those without by the bytes they move") {
+TEST_CASE("layers take time by their FLOPs, and those without by the bytes they move") {
   const Model model = MakeModel(R"(
     input { channels: 3 height: 8 width: 8 }
     layer { name: "c" conv { out_channels: 6 kernel: 3 padding: 1 } }
@@ -56,7 +56,7 @@ TEST_CASE("Layers take time by their FLOPs, and those without by the bytes they 
   }
 }
 
-TEST_CASE("Residual blocks and batch norms have times too") {
+TEST_CASE("residual blocks and batch norms have times too") {
   const Model resnet152 = MakeModel("builtin: 'resnet152'");
   const std::vector<LayerTime> times = Times(resnet152, "rtx_2080_ti", 1, 16);
   for (const LayerTime& time : times) REQUIRE(time.forward_seconds > 0);
@@ -66,7 +66,7 @@ TEST_CASE("Residual blocks and batch norms have times too") {
   CHECK(Total(times) < 0.191);
 }
 
-TEST_CASE("Times grow with the batch and the dilation, and do not shrink with the tensors") {
+TEST_CASE("times grow with the batch and the dilation, and do not shrink with the tensors") {
   const std::string text = "builtin: 'vgg16' ";
   const double once = Total(Times(MakeModel(text), "rtx_2080_ti", 1, 1));
   CHECK(Total(Times(MakeModel(text), "rtx_2080_ti", 1, 32)) == Approx(32 * once));
@@ -74,11 +74,11 @@ TEST_CASE("Times grow with the batch and the dilation, and do not shrink with th
   CHECK(Total(Times(MakeModel(text + "shrink: 64"), "rtx_2080_ti", 1, 1)) == once);
 }
 
-TEST_CASE("The device none takes no time") {
+TEST_CASE("the device none takes no time") {
   CHECK(Total(Times(MakeModel("builtin: 'vgg16'"), "none", 10, 32)) == 0);
 }
 
-TEST_CASE("An unknown device is an error that lists those there are") {
+TEST_CASE("an unknown device is an error that lists the known ones") {
   Compute::Emulated emulated;
   emulated.set_device("rtx_9");
   const auto times = LayerTimes(MakeModel("builtin: 'mnist_mlp'"), emulated, 1);

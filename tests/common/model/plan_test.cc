@@ -386,7 +386,7 @@ TEST_CASE("what changes a plan changes its fingerprint") {
   CHECK(MustCreate(mlp, LayerBased(Partition::GREEDY), 2, 4096).fingerprint() != base);
 }
 
-TEST_CASE("a plan that cannot be is refused with what is allowed") {
+TEST_CASE("an impossible plan is refused with what is allowed") {
   const Model mlp = Builtin("mnist_mlp");
   const auto error = [](const Model& model, const Partition& partition, int shards,
                         int64_t chunk_bytes) {

@@ -76,7 +76,7 @@ Answer GetStats(const std::shared_ptr<grpc::Channel>& channel,
 
 }  // namespace
 
-TEST_CASE("A server refuses compressed requests, and says so") {
+TEST_CASE("a server refuses compressed requests, and says so") {
   const StatsServer server(/*with_options=*/true);
   const auto channel = grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
   for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
@@ -88,7 +88,7 @@ TEST_CASE("A server refuses compressed requests, and says so") {
   CHECK(server.most_calls == 1);
 }
 
-TEST_CASE("A client refuses a compressed reply") {
+TEST_CASE("a client refuses a compressed reply") {
   StatsServer server(/*with_options=*/false);
   server.compresses = true;
   for (const bool bulk : {false, true}) {
@@ -101,7 +101,7 @@ TEST_CASE("A client refuses a compressed reply") {
   }
 }
 
-TEST_CASE("The streams of a connection are bounded: further calls wait") {
+TEST_CASE("the streams of a connection are bounded: further calls wait") {
   StatsServer server(/*with_options=*/true);
   absl::Notification go_on;
   server.blocked_until = &go_on;

@@ -12,7 +12,7 @@ TEST_CASE("unix sockets, loopback and the host's own addresses are of this host"
   CHECK(IsOfThisHost("localhost:50051"));
 }
 
-TEST_CASE("others are not, and neither is a name that means nothing") {
+TEST_CASE("other addresses, and names that cannot be resolved, are not of this host") {
   CHECK(!IsOfThisHost("192.0.2.1:50051"));  // an address reserved for documentation (RFC 5737)
   CHECK(!IsOfThisHost("[2001:db8::1]:50051"));
   CHECK(!IsOfThisHost("no.such.host.invalid:50051"));

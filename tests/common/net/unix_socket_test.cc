@@ -36,13 +36,13 @@ void LeaveSocketBehind(const std::string& path) { close(BoundSocket(path, SOCK_S
 
 }  // namespace
 
-TEST_CASE("Only unix addresses have a path") {
+TEST_CASE("only unix addresses have a path") {
   CHECK(UnixPath("unix:/run/0.sock") == std::string("/run/0.sock"));
   CHECK(UnixPath("unix:0.sock") == std::string("0.sock"));
-  CHECK(UnixPath("localhost:50051") == absl::nullopt);
+  CHECK(UnixPath("localhost:50051") == std::nullopt);
 }
 
-TEST_CASE("A connection carries more at once than the kernel's default") {
+TEST_CASE("a connection carries more at once than the kernel's default") {
   const ScratchFolder folder;
   const absl::StatusOr<UnixListeningSocket> listener =
       UnixListeningSocket::Listen(folder.Path("socket"));
@@ -70,7 +70,7 @@ TEST_CASE("A connection carries more at once than the kernel's default") {
   for (const int fd : {*client, *server, plain}) close(fd);
 }
 
-TEST_CASE("A listener takes the place of a socket that was left behind, not of a living one") {
+TEST_CASE("a listener replaces a stale socket, not one that has a listener") {
   const ScratchFolder folder;
   const std::string path = folder.Path("socket");
   LeaveSocketBehind(path);
@@ -85,7 +85,7 @@ TEST_CASE("A listener takes the place of a socket that was left behind, not of a
   CHECK(folder.Files().empty());
 }
 
-TEST_CASE("A listener replaces nothing but a socket, and says what lies there") {
+TEST_CASE("a listener replaces nothing but a socket, and says what lies there") {
   const ScratchFolder folder;
   const std::string path = folder.Path("socket");
   std::string kind;
@@ -115,7 +115,7 @@ TEST_CASE("A listener replaces nothing but a socket, and says what lies there") 
   if (kind == "a regular file") CHECK(folder.Read("socket") == "a result of many hours");
 }
 
-TEST_CASE("A socket of another type is not replaced") {
+TEST_CASE("a socket of another type is not replaced") {
   const ScratchFolder folder;
   const int datagrams = BoundSocket(folder.Path("socket"), SOCK_DGRAM);
   CHECK_THAT(std::string(UnixListeningSocket::Listen(folder.Path("socket")).status().message()),
@@ -124,7 +124,7 @@ TEST_CASE("A socket of another type is not replaced") {
   close(datagrams);
 }
 
-TEST_CASE("Of several that listen on one left-behind socket at once, one does") {
+TEST_CASE("of several listeners that replace a stale socket at once, one succeeds") {
   constexpr int kTries = 300;
   constexpr int kListeners = 4;
   const ScratchFolder folder;
@@ -156,7 +156,7 @@ TEST_CASE("Of several that listen on one left-behind socket at once, one does") 
   }
 }
 
-TEST_CASE("A listener that ends removes only its own socket") {
+TEST_CASE("a listener that ends removes only its own socket") {
   const ScratchFolder folder;
   const std::string path = folder.Path("socket");
   const absl::StatusOr<UnixListeningSocket> first = UnixListeningSocket::Listen(path);
@@ -175,7 +175,7 @@ TEST_CASE("A listener that ends removes only its own socket") {
   CHECK(folder.Read("socket") == "a file of somebody else");
 }
 
-TEST_CASE("A listener that was stopped accepts no more") {
+TEST_CASE("a listener that was stopped accepts no more") {
   const ScratchFolder folder;
   const absl::StatusOr<UnixListeningSocket> listener =
       UnixListeningSocket::Listen(folder.Path("socket"));
@@ -187,7 +187,7 @@ TEST_CASE("A listener that was stopped accepts no more") {
   CHECK(absl::IsCancelled(accepted));
 }
 
-TEST_CASE("Paths that cannot be listened on or connected to are named") {
+TEST_CASE("paths that cannot be listened on or connected to are named") {
   const ScratchFolder folder;
   const std::string missing = folder.Path("no/such/folder");
   CHECK_THAT(std::string(UnixListeningSocket::Listen(missing).status().message()),

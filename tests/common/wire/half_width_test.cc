@@ -95,7 +95,7 @@ TEST_CASE("each of the 65536 half-width values is decoded to what its bits mean"
   }
 }
 
-TEST_CASE("decoding and encoding again gives the same bits, and of a NaN a NaN") {
+TEST_CASE("decoding and encoding again gives the same bits, and a NaN for a NaN") {
   for (const Format& format : Formats()) {
     CAPTURE(format.name);
     const std::vector<float> values = DecodedAll(*format.half);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/base/vectorized.h"
+#include "common/base/element_loop.h"
 
 namespace ps::cuda_stand_in {
 

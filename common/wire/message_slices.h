@@ -1,14 +1,24 @@
-#ifndef PS_COMMON_WIRE_RECEIVED_MESSAGE_H_
-#define PS_COMMON_WIRE_RECEIVED_MESSAGE_H_
+#ifndef PS_COMMON_WIRE_MESSAGE_SLICES_H_
+#define PS_COMMON_WIRE_MESSAGE_SLICES_H_
 
-#include <memory>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/wire/chunk_codec.h"
+#include "common/wire/encoding.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 
 namespace ps {
+
+// Returns the encoded `values` in a slice of its own, ready for gRPC to send.
+inline grpc::Slice EncodedSlice(Encoding encoding, absl::Span<const float> values) {
+  grpc::Slice slice(static_cast<size_t>(EncodedBytes(encoding, values.size())));
+  // Writing is safe because nobody else refers to the slice yet.
+  char* const bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(slice.begin()));
+  Encode(encoding, values, bytes);
+  return slice;
+}
 
 // Refers to the bytes of a received message where gRPC put them, without copying them.
 class ReceivedMessage {
@@ -32,4 +42,4 @@ class ReceivedMessage {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_RECEIVED_MESSAGE_H_
+#endif  // PS_COMMON_WIRE_MESSAGE_SLICES_H_
