@@ -21,10 +21,10 @@
 namespace {
 
 constexpr char kUsage[] =
-    "compute --config=FILE: verifies the gradients of the config's compute backend and then\n"
-    "measures its images per second in one worker, without exchange. An iteration consists of\n"
-    "the forward and the backward pass, and on a GPU of the copy of the batch to it; parameters\n"
-    "and gradients stay there. There is no update, and no data is loaded.\n"
+    "Evenshard's compute --config=FILE: verifies the gradients of the config's compute backend\n"
+    "and then measures its images per second in one worker, without exchange. An iteration\n"
+    "consists of the forward and the backward pass, and on a GPU of the copy of the batch to it;\n"
+    "parameters and gradients stay there. There is no update, and no data is loaded.\n"
     "Exit code: 0, 1 after a failure, 2 for a wrong command line or config.";
 
 struct CommandLine {

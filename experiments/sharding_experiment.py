@@ -1,10 +1,10 @@
-"""Runs a sharding experiment and writes its report; docs/experiment.md explains it.
+"""Evenshard's sharding experiment: runs it and writes its report; docs/experiment.md explains it.
 
     bazel run -c opt //experiments:sharding -- --config=FILE --out=DIR
 
 An experiment that was interrupted goes on where it was. Exit code: 0 when all runs are done;
-1 after a failure, a full disk for one; 2 for a wrong command line or config; 3 where this machine allows no emulated
-network; 130 after Ctrl-C.
+1 after a failure, such as a full disk; 2 for a wrong command line or config; 3 where this machine
+allows no emulated network; 130 after Ctrl-C.
 """
 
 import argparse

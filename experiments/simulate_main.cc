@@ -12,7 +12,7 @@
 namespace {
 
 constexpr char kUsage[] =
-    "simulate --config=FILE [flags]\n\n"
+    "Evenshard's simulate --config=FILE [flags]\n\n"
     "Plays the run of a config on simulated links, shards and devices: what an iteration takes\n"
     "on a cluster that is not there. Rates are in Gb/s, each way; what Ethernet, IP and TCP\n"
     "take of them is accounted for.";

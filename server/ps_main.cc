@@ -46,7 +46,8 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
     spdlog::error("{}", std::string(server.status().message()));
     return absl::IsOutOfRange(server.status()) ? 2 : 1;  // OUT_OF_RANGE: no such shard
   }
-  spdlog::info("listening on {}: {}", (*server)->address(), ps::Ownership(*config, shard));
+  spdlog::info("Evenshard ps {} is listening on {}: {}", shard, (*server)->address(),
+               ps::Ownership(*config, shard));
 
   int signal = 0;
   sigwait(&signals, &signal);
@@ -86,7 +87,8 @@ int main(int argc, char** argv) {
       ps::LogLevelFlag(&log_level),
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(
-      "bazel-bin/server/ps --config=FILE --shard=I: serves one shard of the parameters.\n"
+      "Evenshard's ps: serves one shard of the parameters.\n\n"
+      "bazel-bin/server/ps --config=FILE --shard=I\n\n"
       "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
       "well, 1 after a failure, 2 for a wrong command line or config.",
       flags, argc, argv);

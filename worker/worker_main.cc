@@ -33,7 +33,8 @@
 namespace {
 
 constexpr char kUsage[] =
-    "bazel-bin/worker/worker --config=FILE --rank=I: trains one replica of the model.\n"
+    "Evenshard's worker: trains one replica of the model.\n\n"
+    "bazel-bin/worker/worker --config=FILE --rank=I\n\n"
     "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
     "well, 1 after a failure, 2 for a wrong command line or config.";
 
@@ -135,6 +136,8 @@ int Run(const CommandLine& command) {
     spdlog::error("{}", std::string(config.status().message()));
     return 2;
   }
+  spdlog::info("Evenshard worker {}: trains {} on {} shards, with {} workers in all", command.rank,
+               config->model().name(), config->shards(), config->workers());
   ps::RealClock clock;
   std::unique_ptr<ps::Trace> trace;
   if (!command.trace.empty()) {

@@ -299,7 +299,7 @@ TEST_CASE("a shard ends cleanly on SIGTERM and SIGINT, with a summary") {
   for (const int signal : {SIGTERM, SIGINT}) {
     const ScratchFolder folder;
     Program shard({"server/ps", "--shard=0", "--config=" + EndlessConfig(folder)});
-    shard.WaitFor("listening on");
+    shard.WaitFor("Evenshard ps 0 is listening on ");
     kill(shard.pid(), signal);
     CHECK(shard.Wait() == 0);
     CHECK_THAT(shard.output(), Contains("0 pushes (0 repeated, 0 skipped)"));
@@ -427,8 +427,9 @@ TEST_CASE("--log_level is what a program logs from, and launch passes it on to w
     return launch.output();
   };
   const std::string by_default = output_at("");
-  CHECK_THAT(by_default,
-             Contains("listening on") && Contains("done: 3 iterations") && !Contains("gRPC: "));
+  CHECK_THAT(by_default, Contains("Evenshard ps 0 is listening on ") &&
+                             Contains("Evenshard worker 1: trains ") &&
+                             Contains("done: 3 iterations") && !Contains("gRPC: "));
   CHECK_THAT(output_at("warning"), !Contains("listening on") && !Contains("done: "));
   const std::string all = output_at("trace");
   CHECK_THAT(all, Contains("listening on") && Contains("done: 3 iterations"));

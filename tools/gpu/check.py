@@ -1,4 +1,4 @@
-"""gpu_check: all that needs a GPU, in one call: tests, training, memory checks, measurements.
+"""Evenshard's gpu_check: all that needs a GPU, in one call: tests, training, memory checks, measurements.
 
 On a machine without Bazel: gpu_check --pack=DIR where the programs can be built, carry DIR, then
 gpu_check --packed=DIR --out=DIR there. Writes results.json, results.md, log.txt and traces.

@@ -33,6 +33,7 @@
 namespace {
 
 constexpr char kUsage[] =
+    "Evenshard's launch: a whole run on this machine.\n\n"
     "bazel-bin/tools/launch/launch --config=FILE [--set field=value ...] [--save=FILE] "
     "[--stats=FILE]\n"
     "                       [--summary=FILE] [--trace=FILE]\n\n"

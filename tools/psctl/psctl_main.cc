@@ -23,7 +23,8 @@ constexpr Verb kVerbs[] = {
 };
 
 void PrintUsage(std::ostream& out) {
-  out << "bazel-bin/tools/psctl/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help says "
+  out << "Evenshard's psctl: asks about a config and a running cluster.\n\n"
+         "bazel-bin/tools/psctl/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help says "
          "more):\n";
   for (const Verb& verb : kVerbs) {
     out << "  " << verb.name << std::string(10 - verb.name.size(), ' ') << verb.help << "\n";
