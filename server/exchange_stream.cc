@@ -9,7 +9,7 @@
 //   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,
 //      and starts the write; OnWriteDone goes on to the next.
 // Where worker and shard share memory, 2 only queues the push (QueueShared), which a thread of
-// PushWorkers takes up (PushShared), and 4 writes the parameters to the worker's memory.
+// PushThreads takes up (PushShared), and 4 writes the parameters to the worker's memory.
 
 #include "server/exchange_stream.h"
 
@@ -151,7 +151,7 @@ absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded)
     absl::MutexLock lock(&mutex_);
     gate_.QueuePush();
   }
-  options_.push_workers->Add(header.chunk,
+  options_.push_threads->Add(header.chunk,
                              [self = shared_from_this(), header] { self->PushShared(header); });
   return absl::OkStatus();
 }

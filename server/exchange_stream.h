@@ -16,7 +16,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/chunk_message.h"
 #include "server/gradient.h"
-#include "server/push_workers.h"
+#include "server/push_threads.h"
 #include "server/read_gate.h"
 #include "server/shard.h"
 #include "server/worker_session.h"
@@ -31,7 +31,7 @@ namespace ps {
 // at which it holds its rank. Such a stream waits for the Join.
 //
 // Where worker and shard share memory (WorkerBuffers) the messages have no data: the gradient is
-// read, and the parameters are written, where the worker has them, by PushWorkers.
+// read, and the parameters are written, where the worker has them, by PushThreads.
 //
 // What a stream may keep is bounded by its ReadGate. A reply takes memory of its own only while it
 // is being written, one at a time.
@@ -43,7 +43,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
  public:
   struct Options {
     Shard* shard = nullptr;               // must outlive the RPC
-    PushWorkers* push_workers = nullptr;  // likewise
+    PushThreads* push_threads = nullptr;  // likewise
     uint32_t worker = 0;
     uint64_t incarnation = 0;
     bool join_follows = false;  // the worker joins when it knows that this stream is open

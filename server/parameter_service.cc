@@ -27,7 +27,7 @@ ParameterService::ParameterService(Shard* shard)
     : shard_(shard),
       pulls_(shard->config().workers(),
              absl::Seconds(shard->config().proto().limits().exchange_seconds()), &shard->clock()),
-      push_workers_(ChunkOrderOf(shard->config().proto().exchange())) {
+      push_threads_(ChunkOrderOf(shard->config().proto().exchange())) {
   shard->OnFailure([this](const absl::Status& failure) {
     spdlog::error("the run has failed: {}", std::string(failure.message()));
     EndStreams(failure);
@@ -90,7 +90,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
   // OnDone cannot come before this has returned the reactor.
   const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
       {.shard = shard_,
-       .push_workers = &push_workers_,
+       .push_threads = &push_threads_,
        .worker = static_cast<uint32_t>(MetadataNumber(*context, kWorkerMetadata)),
        .incarnation = MetadataNumber(*context, kIncarnationMetadata),
        .join_follows = may_wait && MetadataNumber(*context, kJoinFollowsMetadata) != 0,

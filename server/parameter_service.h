@@ -11,7 +11,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/exchange_stream.h"
 #include "server/pull_stream.h"
-#include "server/push_workers.h"
+#include "server/push_threads.h"
 #include "server/shard.h"
 
 namespace ps {
@@ -60,7 +60,7 @@ class ParameterService final
   OpenPulls pulls_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  PushWorkers push_workers_;  // ends before what its threads use
+  PushThreads push_threads_;  // ends before what its threads use
 };
 
 }  // namespace ps

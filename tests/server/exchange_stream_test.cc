@@ -36,7 +36,7 @@ class ExchangeService final
     const int rank = std::stoi(context->client_metadata().find("rank")->second.data());
     const std::shared_ptr<ExchangeStream> stream =
         ExchangeStream::Create({.shard = shard_,
-                                .push_workers = &push_workers_,
+                                .push_threads = &push_threads_,
                                 .worker = static_cast<uint32_t>(rank),
                                 .incarnation = incarnation,
                                 .join_follows = join_follows,
@@ -61,7 +61,7 @@ class ExchangeService final
  private:
   Shard* const shard_;
   const Clock* const clock_;
-  PushWorkers push_workers_{ChunkOrder::kArrival};
+  PushThreads push_threads_{ChunkOrder::kArrival};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -1,5 +1,5 @@
-#ifndef PS_SERVER_PUSH_WORKERS_H_
-#define PS_SERVER_PUSH_WORKERS_H_
+#ifndef PS_SERVER_PUSH_THREADS_H_
+#define PS_SERVER_PUSH_THREADS_H_
 
 #include <cstdint>
 #include <functional>
@@ -16,11 +16,11 @@ namespace ps {
 // of the network, in the order that its sender chose last, and is worked on by the threads that
 // receive it; what is shared is all there at once, so the shard chooses: it has a thread for each
 // processor, and takes the chunks of all workers in one order. Thread-safe.
-class PushWorkers {
+class PushThreads {
  public:
-  explicit PushWorkers(ChunkOrder order) : pushes_(order) {}
+  explicit PushThreads(ChunkOrder order) : pushes_(order) {}
   // Drops what waits, and waits for what is under way.
-  ~PushWorkers();
+  ~PushThreads();
 
   // Has `push` called, in its turn, by one of the threads; the first call starts them.
   void Add(uint32_t chunk, std::function<void()> push);
@@ -36,4 +36,4 @@ class PushWorkers {
 
 }  // namespace ps
 
-#endif  // PS_SERVER_PUSH_WORKERS_H_
+#endif  // PS_SERVER_PUSH_THREADS_H_
