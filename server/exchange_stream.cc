@@ -17,6 +17,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/chunk_codec.h"
 #include "server/chunk_message.h"
@@ -115,15 +116,14 @@ void ExchangeStream::ResumeRead() {
 
 absl::Status ExchangeStream::HandleGradient() {
   auto message = std::make_shared<const ReceivedMessage>(&read_);
-  absl::StatusOr<Decoded<GradientHeader>> decoded = DecodeGradientChunk(message->segments());
-  if (!decoded.ok()) return decoded.status();
-  read_holds_ = decoded->header.hold;
+  ASSIGN_OR_RETURN(Decoded<GradientHeader> decoded, DecodeGradientChunk(message->segments()));
+  read_holds_ = decoded.header.hold;
   {
     absl::MutexLock lock(&mutex_);
     hold_ |= read_holds_;
   }
-  if (SharesMemory()) return QueueShared(*decoded);
-  return PushReceived(std::move(message), *std::move(decoded));
+  if (SharesMemory()) return QueueShared(decoded);
+  return PushReceived(std::move(message), std::move(decoded));
 }
 
 absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage> message,

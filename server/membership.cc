@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 
@@ -84,7 +85,7 @@ absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const 
 
 absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed) {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHolder(rank, incarnation));
   EndSession(members_[rank], failed ? WorkerStats::LOST : WorkerStats::LEFT);
   Seen(rank);
   return members_[rank].took_part;
@@ -93,7 +94,7 @@ absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool
 absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::StreamOpened(uint32_t rank,
                                                                         uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHolder(rank, incarnation));
   if (members_[rank].streams >= kMaxStreams) {
     return absl::ResourceExhaustedError(
         absl::StrCat("worker ", rank, " has ", kMaxStreams, " Exchange streams open, the most"));
@@ -128,7 +129,7 @@ std::vector<uint32_t> Membership::LoseWithoutStream() {
 
 absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage) {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHolder(rank, incarnation));
   members_[rank].usage = usage;
   members_[rank].reported = clock_->Now();
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/wire/exchange_metadata.h"
 #include "server/unary_call.h"
@@ -63,7 +64,7 @@ grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* c
                                                   grpc::ByteBuffer* response) {
   return AnswerUnary<LeaveRequest, LeaveResponse>(
       context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
-        if (absl::Status refused = shard_->Leave(leave); !refused.ok()) return refused;
+        RETURN_IF_ERROR(shard_->Leave(leave));
         spdlog::info("worker {} left{}{}", leave.worker(), leave.error().empty() ? "" : ": ",
                      Printable(leave.error()));
         return LeaveResponse();
@@ -76,7 +77,7 @@ grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* 
   return AnswerUnary<ReportRequest, ReportResponse>(
       context, *request, response,
       [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
-        if (absl::Status refused = shard_->Report(report); !refused.ok()) return refused;
+        RETURN_IF_ERROR(shard_->Report(report));
         return ReportResponse();
       });
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/unix_socket.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -14,10 +15,7 @@ namespace ps {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   std::unique_ptr<Server> server(new Server(options));
-  absl::StatusOr<std::unique_ptr<Shard>> shard =
-      Shard::Create(options.config, options.shard, options.clock);
-  if (!shard.ok()) return shard.status();
-  server->shard_ = *std::move(shard);
+  ASSIGN_OR_RETURN(server->shard_, Shard::Create(options.config, options.shard, options.clock));
   server->parameter_service_ = std::make_unique<ParameterService>(server->shard_.get());
   server->admin_service_ =
       std::make_unique<AdminService>(server->shard_.get(), options.request_shutdown);
@@ -27,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   grpc::ServerBuilder builder;
   SetServerOptions(options.config->proto().limits(), &builder);
   const std::string& address = options.config->address(options.shard);
-  const absl::optional<std::string> unix_path = UnixPath(address);
+  const auto unix_path = UnixPath(address);
   std::unique_ptr<UnixListener::Acceptor> unix_acceptor;
   if (unix_path.has_value()) {
     unix_acceptor = builder.experimental().AddExternalConnectionAcceptor(

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/incarnation.h"
 #include "common/base/resident_memory.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/wire/encoding.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -63,10 +64,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(const Config* config, int i
                                               config->shards() - 1));
   }
   std::unique_ptr<Shard> shard(new Shard(config, index, clock));
-  absl::StatusOr<std::unique_ptr<ParameterStore>> store =
-      ParameterStore::Create(*config, index, &shard->counters_);
-  if (!store.ok()) return store.status();
-  shard->store_ = *std::move(store);
+  ASSIGN_OR_RETURN(shard->store_, ParameterStore::Create(*config, index, &shard->counters_));
   shard->policy_ = UpdatePolicy::Create(*config, shard->store_.get(), &shard->counters_, clock);
   return shard;
 }
@@ -95,8 +93,7 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
         " than shard ", index_, "; give both the same config file",
         differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
   }
-  absl::Status speaks = CheckEncodings(config_.proto().exchange(), request);
-  if (!speaks.ok()) return speaks;
+  RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
   if (!buffers.ok() && request.has_shared_buffers()) {
@@ -104,13 +101,12 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
                  response.shared_buffers_refusal());
   }
-  const absl::StatusOr<std::shared_ptr<WorkerSession>> session =
-      membership_.Join(request.worker(), request.incarnation(), address,
-                       buffers.ok() ? *std::move(buffers) : nullptr);
-  if (!session.ok()) return session.status();
+  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
+                   membership_.Join(request.worker(), request.incarnation(), address,
+                                    buffers.ok() ? *std::move(buffers) : nullptr));
   // The fence of WorkerSession: what the last incarnation pushed is counted now, or never.
   for (StoredChunk& chunk : store_->chunks()) absl::MutexLock lock(&chunk.mutex);
-  response.set_shared_buffers((*session)->buffers() != nullptr);
+  response.set_shared_buffers(session->buffers() != nullptr);
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
   response.set_start_iteration(membership_.NextIteration(request.worker()));
@@ -119,11 +115,10 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
 
 absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
-  const absl::StatusOr<bool> took_part =
-      membership_.Leave(request.worker(), request.incarnation(), failed);
-  if (!took_part.ok()) return took_part.status();
+  ASSIGN_OR_RETURN(const bool took_part,
+                   membership_.Leave(request.worker(), request.incarnation(), failed));
   // Who has not taken part yet can be started again without harm.
-  if (failed && *took_part && !request.before_start() &&
+  if (failed && took_part && !request.before_start() &&
       config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
         absl::StrCat("worker ", request.worker(), " gave up: ", Printable(request.error()))));
@@ -177,9 +172,8 @@ absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
                                                    header.chunk, ", which shard ", index_,
                                                    " does not own"));
   }
-  if (absl::Status status = failure(); !status.ok()) return status;
-  absl::Status checked = CheckGradient(gradient, store_->chunks()[index].info());
-  if (!checked.ok()) return checked;
+  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(CheckGradient(gradient, store_->chunks()[index].info()));
   const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));
   if (absl::IsOutOfRange(pushed)) Fail(pushed);
   return pushed;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "server/push_pacing.h"
 
 namespace ps {
@@ -73,7 +74,7 @@ class SyncPolicy final : public UpdatePolicy {
     {
       absl::MutexLock lock(&chunk.mutex);
       if (gather.pushed.empty()) return absl::CancelledError("the run has failed");
-      if (absl::Status held = CheckHoldsRank(session, header); !held.ok()) return held;
+      RETURN_IF_ERROR(CheckHoldsRank(session, header));
       Pushed& own = gather.pushed[header.worker];
       if (header.iteration == gather.iteration && own.sink != nullptr) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
@@ -86,13 +87,12 @@ class SyncPolicy final : public UpdatePolicy {
       } else if (header.iteration != gather.iteration) {
         return WrongIteration(chunk, header, absl::StrCat("iteration ", gather.iteration));
       } else {
-        if (absl::Status exists = CheckVersion(chunk, header); !exists.ok()) return exists;
+        RETURN_IF_ERROR(CheckVersion(chunk, header));
         Count(OutcomeOf(header), chunk, gradient, session, counters_);
         pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
         own.sink = std::move(sink);
         if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
-        absl::Status applied = Contribute(gather, std::move(gradient));
-        if (!applied.ok()) return applied;
+        RETURN_IF_ERROR(Contribute(gather, std::move(gradient)));
         if (gather.arrived == workers_) released = Complete(gather);
       }
     }
@@ -221,7 +221,7 @@ class AsyncPolicy final : public UpdatePolicy {
     const GradientHeader& header = gradient.header;
     {
       absl::MutexLock lock(&chunk.mutex);
-      if (absl::Status held = CheckHoldsRank(session, header); !held.ok()) return held;
+      RETURN_IF_ERROR(CheckHoldsRank(session, header));
       uint64_t& next = history.next_iteration[header.worker];
       if (header.iteration + 1 == next) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
@@ -231,12 +231,11 @@ class AsyncPolicy final : public UpdatePolicy {
             absl::StrCat(next > 0 ? absl::StrCat(next - 1, " (a repeat) or ") : "", "iterations ",
                          next, " to ", next + kMaxGap));
       } else {
-        if (absl::Status exists = CheckVersion(chunk, header); !exists.ok()) return exists;
+        RETURN_IF_ERROR(CheckVersion(chunk, header));
         Count(OutcomeOf(header), chunk, gradient, session, counters_);
         next = header.iteration + 1;
         if (!header.skip) {
-          absl::Status applied = chunk.ApplyGradient(gradient.data, header.iteration);
-          if (!applied.ok()) return applied;
+          RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, header.iteration));
         }
       }
     }
