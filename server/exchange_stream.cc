@@ -39,7 +39,6 @@ std::shared_ptr<ExchangeStream> ExchangeStream::Create(const Options& options) {
 }
 
 void ExchangeStream::Open() {
-  absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);
     if (open_ || ending_) return;
@@ -51,21 +50,24 @@ void ExchangeStream::Open() {
       StartRead(&read_);
       return;
     }
-    refused = session.status();
+    const absl::Status refused = session.status();
     if (options_.join_follows && absl::IsFailedPrecondition(refused) && shard_->failure().ok()) {
       return;
     }
+    if (!BeginEnd(refused)) return;
   }
-  End(refused);
+  WriteNext();
 }
 
 void ExchangeStream::EndWaiting(absl::Time since) {
   {
     absl::MutexLock lock(&mutex_);
     if (open_ || options_.opened >= since) return;
+    const absl::Status status = absl::FailedPreconditionError(
+        absl::StrCat("worker ", options_.worker, " opened this stream and has not joined since"));
+    if (!BeginEnd(status)) return;
   }
-  End(absl::FailedPreconditionError(
-      absl::StrCat("worker ", options_.worker, " opened this stream and has not joined since")));
+  WriteNext();
 }
 
 void ExchangeStream::OnReadDone(bool ok) {
@@ -197,14 +199,18 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
 void ExchangeStream::End(const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
-    if (std::exchange(ending_, true)) return;
-    end_status_ = status;
-    if (!status.ok()) replies_.clear();
-    gate_.Close();
-    if (gate_.timer_set()) alarm_->Cancel();
-    if (std::exchange(writing_, true)) return;
+    if (!BeginEnd(status)) return;
   }
   WriteNext();
+}
+
+bool ExchangeStream::BeginEnd(const absl::Status& status) {
+  if (std::exchange(ending_, true)) return false;
+  end_status_ = status;
+  if (!status.ok()) replies_.clear();
+  gate_.Close();
+  if (gate_.timer_set()) alarm_->Cancel();
+  return !std::exchange(writing_, true);
 }
 
 void ExchangeStream::WriteNext() {

@@ -84,6 +84,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void Release(size_t bytes);
   // Starts the next read unless it must wait.
   void ResumeRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Has the RPC end with `status` unless it ends already. Returns whether this thread is to call
+  // WriteNext, after unlocking.
+  bool BeginEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sends the next reply or, when all are out, the end. REQUIRES: no write is under way,
   // and this thread has set writing_.
   void WriteNext();

@@ -137,9 +137,13 @@ absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const Worke
 
 uint64_t Membership::NextIteration(uint32_t rank) const { return activities_[rank].next_iteration; }
 
-bool Membership::HasLeft(uint32_t rank) const {
+std::vector<uint32_t> Membership::HaveLeft() const {
   absl::MutexLock lock(&mutex_);
-  return members_[rank].state == WorkerStats::LEFT;
+  std::vector<uint32_t> left;
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    if (members_[rank].state == WorkerStats::LEFT) left.push_back(rank);
+  }
+  return left;
 }
 
 std::string Membership::Describe(uint32_t rank) const {

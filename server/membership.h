@@ -67,8 +67,8 @@ class Membership {
 
   // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)"
   std::string Describe(uint32_t rank) const;
-  // Whether the worker has finished.
-  bool HasLeft(uint32_t rank) const;
+  // The ranks whose workers have finished, in ascending order.
+  std::vector<uint32_t> HaveLeft() const;
   // Appends a WorkerStats for each rank.
   void Fill(ShardStats* stats) const;
 

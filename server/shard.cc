@@ -228,10 +228,14 @@ void Shard::CheckWaits() {
     WorkerLost(rank, absl::StrCat("it joined and opened no stream within ",
                                   absl::FormatDuration(Membership::kStreamGrace)));
   }
+  if (failed_) return;  // nothing waits any more, and nothing goes on
+  // Asked first: a worker that has left by now pushes no more, but one that an update waits for
+  // below may push and leave before the loop comes to it.
+  const std::vector<uint32_t> left = membership_.HaveLeft();
   const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
   for (const UpdatePolicy::Pending& update : updates) {
     for (const uint32_t rank : update.missing) {
-      if (!membership_.HasLeft(rank)) continue;
+      if (!absl::c_binary_search(left, rank)) continue;
       Fail(absl::AbortedError(absl::StrCat(
           membership_.Describe(rank), " has finished, and others go on to iteration ",
           update.iteration, ", which needs it; under SYNC all workers train equally long")));

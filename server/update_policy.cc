@@ -13,6 +13,11 @@
 namespace ps {
 namespace {
 
+// Whether `iteration` is the one before `next`. The largest number is not the one before 0.
+bool IsBefore(uint64_t iteration, uint64_t next) {
+  return iteration < next && next - iteration == 1;
+}
+
 absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
                             const std::string& allowed) {
   return absl::FailedPreconditionError(
@@ -81,7 +86,7 @@ class SyncPolicy final : public UpdatePolicy {
         own.sink = std::move(sink);
         return absl::OkStatus();
       }
-      if (header.iteration + 1 == gather.iteration) {
+      if (IsBefore(header.iteration, gather.iteration)) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
         released.push_back(std::move(sink));
       } else if (header.iteration != gather.iteration) {
@@ -223,7 +228,7 @@ class AsyncPolicy final : public UpdatePolicy {
       absl::MutexLock lock(&chunk.mutex);
       RETURN_IF_ERROR(CheckHoldsRank(session, header));
       uint64_t& next = history.next_iteration[header.worker];
-      if (header.iteration + 1 == next) {
+      if (IsBefore(header.iteration, next)) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
       } else if (header.iteration < next || header.iteration - next > kMaxGap) {
         return WrongIteration(

@@ -114,11 +114,11 @@ TEST_CASE_METHOD(Fixture, "only the holder of a rank opens streams and leaves") 
   CHECK(absl::IsFailedPrecondition(membership.StreamOpened(9, kFirst).status()));
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   CHECK(absl::IsFailedPrecondition(membership.Leave(0, kSecond, false).status()));
-  CHECK_FALSE(membership.HasLeft(0));
+  CHECK(membership.HaveLeft().empty());
   const absl::StatusOr<bool> took_part = membership.Leave(0, kFirst, false);
   REQUIRE(took_part.ok());
   CHECK_FALSE(*took_part);
-  CHECK(membership.HasLeft(0));
+  CHECK(membership.HaveLeft() == std::vector<uint32_t>{0});
   CHECK(absl::IsFailedPrecondition(membership.Leave(0, kFirst, false).status()));
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LEFT);
 }
