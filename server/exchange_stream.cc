@@ -1,15 +1,15 @@
-// The way of a push through this file:
-//   1. OnReadDone has a GradientChunk message, as gRPC's slices.
-//   2. HandleGradient decodes its header and passes the data on where it lies (Shard::Push).
-//   3. The next read starts (ResumeRead): for a worker that is ahead of the others after a
-//      while, under `deterministic` perhaps only in Release, and for a worker that does not
-//      take its replies only in WriteNext.
-//   4. Reply, from this or another worker's push, queues the answer. While the worker asks to
-//      `hold`, it stays there.
-//   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,
-//      and starts the write; OnWriteDone goes on to the next.
-// Where worker and shard share memory, 2 only queues the push (QueueShared), which a thread of
-// PushThreads takes up (PushShared), and 4 writes the parameters to the worker's memory.
+// The path of a push through this file:
+//   1. OnReadDone has a GradientChunk message in slices of gRPC's.
+//   2. HandleGradient decodes its header and passes the data to Shard::Push without copying it.
+//   3. ResumeRead starts the next read. It does so later if the worker is ahead of others (when the
+//      alarm rings), if too many gradients are held for deterministic order (in Release), or if the
+//      worker does not read its replies (in WriteNext).
+//   4. Reply, called by this or another worker's push, queues the reply. It stays in the queue
+//      while the worker asks to `hold`.
+//   5. WriteNext builds the ParameterChunk message with the current parameters and starts the
+//      write. OnWriteDone continues with the next reply.
+// If the worker and the shard share memory, step 2 only queues the push (QueueShared), a thread of
+// PushThreads takes it (PushShared), and step 4 writes the parameters to the worker's memory.
 
 #include "server/exchange_stream.h"
 
@@ -34,7 +34,7 @@ ExchangeStream::ExchangeStream(const Options& options)
 std::shared_ptr<ExchangeStream> ExchangeStream::Create(const Options& options) {
   std::shared_ptr<ExchangeStream> stream(new ExchangeStream(options));
   stream->self_ = stream;
-  stream->StartSendInitialMetadata();  // tells the worker that the stream is here
+  stream->StartSendInitialMetadata();  // tells the worker that the shard has the stream
   return stream;
 }
 
@@ -71,7 +71,7 @@ void ExchangeStream::EndWaiting(absl::Time since) {
 }
 
 void ExchangeStream::OnReadDone(bool ok) {
-  if (!ok) {  // the worker has half-closed, or the connection is gone
+  if (!ok) {  // the worker has half-closed the stream, or the connection is broken
     End(absl::OkStatus());
     return;
   }
@@ -82,7 +82,7 @@ void ExchangeStream::OnReadDone(bool ok) {
   bool replies_go = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Only now, so that the reply to this chunk goes in its order with those kept back.
+    // Set after the push, so that a reply to it is sent in order with those that were held.
     hold_ = read_holds_;
     if (!hold_ && !writing_ && !replies_.empty()) replies_go = writing_ = true;
     gate_.ReadDone();
@@ -93,7 +93,7 @@ void ExchangeStream::OnReadDone(bool ok) {
 
 void ExchangeStream::ResumeRead() {
   gate_.SetReplies(replies_.size());
-  // Workers whose memory is shared have nothing under way that others could do without.
+  // Pacing shares a link among workers, and shared memory needs no link.
   const absl::Duration pace =
       SharesMemory() ? absl::ZeroDuration() : shard_->PushWait(options_.worker);
   switch (gate_.Next(pace)) {
@@ -105,7 +105,7 @@ void ExchangeStream::ResumeRead() {
     case ReadGate::Action::kSetTimer:
       break;
   }
-  alarm_ = std::make_unique<grpc::Alarm>();  // the last one may be ringing just now
+  alarm_ = std::make_unique<grpc::Alarm>();  // the last one's callback may still be running
   // An alarm keeps its callback after it has rung, so the callback must not keep the stream.
   alarm_->Set(absl::ToChronoTime(absl::Now() + pace), [weak = weak_from_this()](bool) {
     const std::shared_ptr<ExchangeStream> self = weak.lock();
@@ -135,7 +135,7 @@ absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage>
     absl::MutexLock lock(&mutex_);
     gate_.Hold(bytes);
   }
-  // Whoever drops the gradient last, wherever, gives its bytes back to this stream.
+  // The stream is told when the last reference to the gradient has gone.
   std::shared_ptr<const void> owner(message.get(), [message, stream = shared_from_this(), bytes](
                                                        const void*) { stream->Release(bytes); });
   return shard_->Push(*session_, {decoded.header, std::move(decoded.data), std::move(owner)},
@@ -166,7 +166,7 @@ void ExchangeStream::PushShared(const GradientHeader& header) {
     ResumeRead();
   }
   Gradient gradient{header, {}, session_->buffers()};
-  // Push refuses a chunk that is not the shard's.
+  // Push refuses a chunk that the shard does not own.
   if (shard_->Owns(header.chunk) && !header.skip) {
     gradient.data = session_->buffers()->GradientOf(shard_->chunk(header.chunk).info());
   }
@@ -224,7 +224,7 @@ void ExchangeStream::WriteNext() {
         writing_ = false;
         return;
       }
-      finish = finished_ = true;  // writing_ stays set: nothing is written any more
+      finish = finished_ = true;  // writing_ stays set, so that nothing is written after this
       end_status = end_status_;
     } else {
       next = replies_.Pop();

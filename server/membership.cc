@@ -52,7 +52,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
                        absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
                        " at the latest unless that worker opens one"));
     }
-    if (member.incarnation == incarnation && member.streams > 0) return member.session;  // again
+    if (member.incarnation == incarnation && member.streams > 0) return member.session;
     EndSession(member, WorkerStats::LOST);
   }
   if (member.incarnation != incarnation) member.usage.reset();
@@ -70,7 +70,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
 
 void Membership::EndSession(Member& member, WorkerStats::State state) {
   member.session->End();
-  member.session.reset();  // its streams may hold it a moment longer
+  member.session.reset();  // its streams keep it until they end
   member.state = state;
 }
 
@@ -108,7 +108,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::StreamOpened(uint32_t
 bool Membership::StreamClosed(WorkerSession* session) {
   absl::MutexLock lock(&mutex_);
   Member& member = members_[session->rank()];
-  if (member.session.get() != session) return false;  // the rank has passed on
+  if (member.session.get() != session) return false;  // the session has ended before
   if (--member.streams > 0) return false;
   EndSession(member, WorkerStats::LOST);
   return true;

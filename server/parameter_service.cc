@@ -13,7 +13,7 @@ namespace ps {
 
 namespace {
 
-// A number from the call's metadata; 0, which is no incarnation, where there is none.
+// Returns a number from the call's metadata, or 0, which is no incarnation, if there is none.
 uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* key) {
   const auto found = context.client_metadata().find(key);
   uint64_t number = 0;
@@ -84,11 +84,11 @@ grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* 
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
-  // A stream may wait for its Join only while there are not many more than the workers have.
+  // The number of streams that wait for their Join is bounded by that of the workers' streams.
   const uint64_t most =
       uint64_t{2} * shard_->config().workers() * shard_->config().proto().limits().connections();
   const bool may_wait = Streams().size() < most;
-  // OnDone cannot come before this has returned the reactor.
+  // gRPC does not call OnDone before this method has returned the reactor.
   const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
       {.shard = shard_,
        .push_threads = &push_threads_,
@@ -104,14 +104,15 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
     absl::MutexLock lock(&mutex_);
     streams_.insert(stream);
   }
-  // Only now, so that a Join that comes at the same time finds the stream, or the stream the Join.
+  // Opened after it has been inserted: either this finds the Join, or a Join that comes at the same
+  // time finds the stream.
   stream->Open();
   return stream.get();
 }
 
 void ParameterService::EndWaitingStreams() {
   const Limits& limits = shard_->config().proto().limits();
-  // A worker tries for so long to join.
+  // A worker gives up its attempt to join after this time.
   const absl::Time since = shard_->clock().Now() - absl::Seconds(limits.startup_seconds());
   for (const auto& stream : Streams()) stream->EndWaiting(since);
 }

@@ -12,17 +12,18 @@
 
 namespace ps {
 
-// Threads for the pushes of workers whose memory the shard shares. What is sent comes at the pace
-// of the network, in the order that its sender chose last, and is worked on by the threads that
-// receive it; what is shared is all there at once, so the shard chooses: it has a thread for each
-// processor, and takes the chunks of all workers in one order. Thread-safe.
+// Threads that take the pushes of workers whose memory the shard shares. A push that comes in a
+// message is taken by the thread that receives it, at the pace of the network and in the order
+// that its sender chose. Pushes from shared memory are all there at once, so the shard orders them
+// itself: it has one thread for each processor, and takes the chunks of all workers from one queue.
+// Thread-safe.
 class PushThreads {
  public:
   explicit PushThreads(ChunkOrder order) : pushes_(order) {}
-  // Drops what waits, and waits for what is under way.
+  // Drops the pushes in the queue and waits for those that are being taken.
   ~PushThreads();
 
-  // Has `push` called, in its turn, by one of the threads; the first call starts them.
+  // Queues `push`, which one of the threads will call. The first Add starts the threads.
   void Add(uint32_t chunk, std::function<void()> push);
 
  private:

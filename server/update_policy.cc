@@ -25,7 +25,7 @@ absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& head
                    header.iteration, "; the shard expects ", allowed));
 }
 
-// Asked under the chunk's lock: see WorkerSession.
+// REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
 absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header) {
   if (session.holds_rank()) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -41,8 +41,8 @@ absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header
       header.base_version, "; the shard is at version ", chunk.version()));
 }
 
-// Counts a push that was taken. Under the chunk's lock, so that it is counted before its reply
-// goes, and before a successor of the worker learns where to start.
+// Counts a push that was taken. The chunk's lock ensures that it is counted before its reply is
+// sent and before a successor of the worker learns where to start.
 void Count(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gradient,
            WorkerSession& session, ShardCounters* counters)
     ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) {
@@ -105,13 +105,14 @@ class SyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
-  // In deterministic order the slowest may be held back for one that is ahead.
+  // In deterministic order, the slowest worker may itself wait until a lower rank that is ahead has
+  // pushed, so pacing could stop both.
   absl::Duration PushWait(uint32_t worker) const override {
     return deterministic_ ? absl::ZeroDuration() : pacing_.Wait(worker);
   }
 
-  // A worker sends the next gradient of a chunk only after it holds this reply, and the
-  // next update needs the next gradient of every worker.
+  // A worker sends its next gradient of a chunk only after it has received this reply, and the next
+  // update needs the next gradient of every worker.
   bool RepliesMayBorrow() const override { return true; }
 
   std::vector<Pending> PendingUpdates() const override {
@@ -132,7 +133,7 @@ class SyncPolicy final : public UpdatePolicy {
 
   void Abandon() override {
     for (Gather& gather : gathers_) {
-      std::vector<Pushed> dropped;  // after the lock: streams may end by it
+      std::vector<Pushed> dropped;  // destroyed after unlocking, because streams may end with it
       absl::MutexLock lock(&gather.chunk->mutex);
       gather.pushed.swap(dropped);
     }
@@ -141,19 +142,19 @@ class SyncPolicy final : public UpdatePolicy {
  private:
   struct Pushed {
     std::shared_ptr<ReplySink> sink;  // null until this worker's push has arrived
-    Gradient held;                    // deterministic order: until the lower ranks arrived
+    Gradient held;                    // in deterministic order, until all lower ranks have arrived
   };
 
-  // The update of one chunk that is being gathered.
+  // The next update of a chunk, for which gradients are being gathered.
   struct Gather {
     Gather(StoredChunk* chunk, int workers) : chunk(chunk), pushed(workers) {}
 
     StoredChunk* const chunk;
     uint64_t iteration ABSL_GUARDED_BY(chunk->mutex) = 0;
-    std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank; empty: abandoned
-    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;
-    int taken ABSL_GUARDED_BY(chunk->mutex) = 0;   // of them; deterministic: in order of ranks
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;  // of those: not skipped
+    std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank; empty after Abandon
+    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
+    int taken ABSL_GUARDED_BY(chunk->mutex) = 0;               // arrived ones that Add has seen
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;              // taken ones without `skip`
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
   };
 
@@ -168,7 +169,7 @@ class SyncPolicy final : public UpdatePolicy {
     return added;
   }
 
-  // Takes the next gradient into the sum; the last one makes the update, with the mean.
+  // Adds the next gradient to the sum. The last one applies the update with the mean instead.
   absl::Status Add(Gather& gather, const Gradient& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
     StoredChunk& chunk = *gather.chunk;
@@ -191,7 +192,7 @@ class SyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
-  // Begins the next iteration; returns whom to answer.
+  // Begins the next iteration and returns the sinks to which replies are due.
   std::vector<std::shared_ptr<ReplySink>> Complete(Gather& gather)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
     counters_->straggler_wait_nanoseconds +=
@@ -248,21 +249,21 @@ class AsyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
-  void Abandon() override {}  // nothing waits
+  void Abandon() override {}  // no push waits
 
   absl::Duration PushWait(uint32_t) const override { return absl::ZeroDuration(); }
 
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
 
-  std::vector<Pending> PendingUpdates() const override { return {}; }  // nobody waits
+  std::vector<Pending> PendingUpdates() const override { return {}; }  // no update waits
 
  private:
   struct History {
     History(StoredChunk* chunk, int workers) : chunk(chunk), next_iteration(workers) {}
 
     StoredChunk* const chunk;
-    // By rank: the iteration after the latest that was taken.
+    // The iteration after the latest that was taken, by rank.
     std::vector<uint64_t> next_iteration ABSL_GUARDED_BY(chunk->mutex);
   };
 

@@ -14,10 +14,10 @@ namespace {
 
 int Processors() { return std::max(1u, std::thread::hardware_concurrency()); }
 
-// Pushes that keep a thread each busy until they are released.
+// Pushes that each keep a thread busy until they are released.
 class Busy {
  public:
-  // Returns when all run at once.
+  // Returns when all of them are running.
   Busy(PushThreads* threads, int count) : started_(count), released_(count) {
     for (int i = 0; i < count; ++i) {
       threads->Add(0, [this, i] {
@@ -56,7 +56,7 @@ TEST_CASE("pushes run on a thread for each processor, in their order") {
                                                : std::vector<uint32_t>{7, 3, 9, 3, 1}));
 }
 
-TEST_CASE("the end waits for a push that runs") {
+TEST_CASE("the destructor waits for a push that is running") {
   bool ended = false;
   absl::Notification started;
   {

@@ -262,7 +262,7 @@ TEST_CASE_METHOD(ShardFixture, "a failed run keeps no gradient and no stream of 
   CHECK(!Push(0, 0, {1, 1, 1, 1}).ok());
 }
 
-TEST_CASE_METHOD(ShardFixture, "only the first failure is told") {
+TEST_CASE_METHOD(ShardFixture, "only the first failure is reported") {
   Start(2);
   shard->CloseStream(sessions[1].get());
   shard->CloseStream(sessions[0].get());
@@ -380,7 +380,7 @@ TEST_CASE_METHOD(ShardFixture, "a wait that ends with the run is not said to go 
   CHECK_THAT(log.text(), !Contains("goes on"));
 }
 
-TEST_CASE_METHOD(ShardFixture, "what a worker sends after its rank has passed on is not counted") {
+TEST_CASE_METHOD(ShardFixture, "what a worker sends after its session has ended is not counted") {
   for (const std::string policy : {"ASYNC", "SYNC"}) {
     for (const std::string end : {"leaves", "is lost", "is replaced"}) {
       CAPTURE(policy, end);
@@ -432,7 +432,7 @@ TEST_CASE_METHOD(ShardFixture, "whatever overtakes what, each iteration of a ran
   for (int generation = 0; generation < 60; ++generation) {
     const auto joined = shard->Join(RequestFor(0, ++incarnation), "test");
     REQUIRE(joined.ok());
-    // Nothing of the incarnations before is counted from here on.
+    // From here on, no push of an earlier incarnation is counted.
     const uint64_t counted_by_shard = shard->Stats().pushes();
     CHECK(counted_by_shard == joined->start_iteration());
     Sender& sender = senders.emplace_back();
