@@ -8,7 +8,8 @@
 
 namespace ps {
 
-// Translates the Admin RPCs. Its methods are raw: see AnswerUnary. Thread-safe.
+// Translates the Admin RPCs into calls of a Shard. Its methods are raw for the reason given at
+// AnswerUnary. Thread-safe.
 class AdminService final : public Admin::WithRawCallbackMethod_GetStats<
                                Admin::WithRawCallbackMethod_Shutdown<Admin::Service>> {
  public:

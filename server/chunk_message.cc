@@ -7,8 +7,8 @@
 namespace ps {
 namespace {
 
-// `borrow`: a FLOAT32 message refers to the parameters' memory (see
-// UpdatePolicy::RepliesMayBorrow).
+// Returns a message with the current parameters of a chunk. If `borrow`, a FLOAT32 message refers
+// to the memory of the parameters (see UpdatePolicy::RepliesMayBorrow).
 grpc::ByteBuffer DataMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
                              bool borrow) {
   absl::ReaderMutexLock lock(&chunk.mutex);

@@ -15,7 +15,7 @@ namespace ps {
 struct PendingReply {
   uint32_t chunk = 0;
   uint64_t iteration = 0;
-  // Where memory is shared: the version of the parameters that are in the worker's memory.
+  // The version of the parameters that were written to the worker's memory, if it shares memory.
   std::optional<uint64_t> written_version = std::nullopt;
 };
 

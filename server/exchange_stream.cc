@@ -1,15 +1,15 @@
-// The way of a push through this file:
-//   1. OnReadDone has a GradientChunk message, as gRPC's slices.
-//   2. HandleGradient decodes its header and passes the data on where it lies (Shard::Push).
-//   3. The next read starts (ResumeRead): for a worker that is ahead of the others after a
-//      while, under `deterministic` perhaps only in Release, and for a worker that does not
-//      take its replies only in WriteNext.
-//   4. Reply, from this or another worker's push, queues the answer. While the worker asks to
-//      `hold`, it stays there.
-//   5. WriteNext builds the ParameterChunk message, with the parameters as they are now,
-//      and starts the write; OnWriteDone goes on to the next.
-// Where worker and shard share memory, 2 only queues the push (QueueShared), which a thread of
-// PushWorkers takes up (PushShared), and 4 writes the parameters to the worker's memory.
+// The path of a push through this file:
+//   1. OnReadDone has a GradientChunk message in slices of gRPC's.
+//   2. HandleGradient decodes its header and passes the data to Shard::Push without copying it.
+//   3. ResumeRead starts the next read. It does so later if the worker is ahead of others (when the
+//      alarm rings), if too many gradients are held for deterministic order (in Release), or if the
+//      worker does not read its replies (in WriteNext).
+//   4. Reply, called by this or another worker's push, queues the reply. It stays in the queue
+//      while the worker asks to `hold`.
+//   5. WriteNext builds the ParameterChunk message with the current parameters and starts the
+//      write. OnWriteDone continues with the next reply.
+// If the worker and the shard share memory, step 2 only queues the push (QueueShared), a thread of
+// PushThreads takes it (PushShared), and step 4 writes the parameters to the worker's memory.
 
 #include "server/exchange_stream.h"
 
@@ -17,6 +17,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/chunk_codec.h"
 #include "server/chunk_message.h"
@@ -33,12 +34,11 @@ ExchangeStream::ExchangeStream(const Options& options)
 std::shared_ptr<ExchangeStream> ExchangeStream::Create(const Options& options) {
   std::shared_ptr<ExchangeStream> stream(new ExchangeStream(options));
   stream->self_ = stream;
-  stream->StartSendInitialMetadata();  // tells the worker that the stream is here
+  stream->StartSendInitialMetadata();  // tells the worker that the shard has the stream
   return stream;
 }
 
 void ExchangeStream::Open() {
-  absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);
     if (open_ || ending_) return;
@@ -50,25 +50,28 @@ void ExchangeStream::Open() {
       StartRead(&read_);
       return;
     }
-    refused = session.status();
+    const absl::Status refused = session.status();
     if (options_.join_follows && absl::IsFailedPrecondition(refused) && shard_->failure().ok()) {
       return;
     }
+    if (!BeginEnd(refused)) return;
   }
-  End(refused);
+  WriteNext();
 }
 
 void ExchangeStream::EndWaiting(absl::Time since) {
   {
     absl::MutexLock lock(&mutex_);
     if (open_ || options_.opened >= since) return;
+    const absl::Status status = absl::FailedPreconditionError(
+        absl::StrCat("worker ", options_.worker, " opened this stream and has not joined since"));
+    if (!BeginEnd(status)) return;
   }
-  End(absl::FailedPreconditionError(
-      absl::StrCat("worker ", options_.worker, " opened this stream and has not joined since")));
+  WriteNext();
 }
 
 void ExchangeStream::OnReadDone(bool ok) {
-  if (!ok) {  // the worker has half-closed, or the connection is gone
+  if (!ok) {  // the worker has half-closed the stream, or the connection is broken
     End(absl::OkStatus());
     return;
   }
@@ -79,7 +82,7 @@ void ExchangeStream::OnReadDone(bool ok) {
   bool replies_go = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Only now, so that the reply to this chunk goes in its order with those kept back.
+    // Set after the push, so that a reply to it is sent in order with those that were held.
     hold_ = read_holds_;
     if (!hold_ && !writing_ && !replies_.empty()) replies_go = writing_ = true;
     gate_.ReadDone();
@@ -90,7 +93,7 @@ void ExchangeStream::OnReadDone(bool ok) {
 
 void ExchangeStream::ResumeRead() {
   gate_.SetReplies(replies_.size());
-  // Workers whose memory is shared have nothing under way that others could do without.
+  // Pacing shares a link among workers, and shared memory needs no link.
   const absl::Duration pace =
       SharesMemory() ? absl::ZeroDuration() : shard_->PushWait(options_.worker);
   switch (gate_.Next(pace)) {
@@ -102,7 +105,7 @@ void ExchangeStream::ResumeRead() {
     case ReadGate::Action::kSetTimer:
       break;
   }
-  alarm_ = std::make_unique<grpc::Alarm>();  // the last one may be ringing just now
+  alarm_ = std::make_unique<grpc::Alarm>();  // the last one's callback may still be running
   // An alarm keeps its callback after it has rung, so the callback must not keep the stream.
   alarm_->Set(absl::ToChronoTime(absl::Now() + pace), [weak = weak_from_this()](bool) {
     const std::shared_ptr<ExchangeStream> self = weak.lock();
@@ -115,15 +118,14 @@ void ExchangeStream::ResumeRead() {
 
 absl::Status ExchangeStream::HandleGradient() {
   auto message = std::make_shared<const ReceivedMessage>(&read_);
-  absl::StatusOr<Decoded<GradientHeader>> decoded = DecodeGradientChunk(message->segments());
-  if (!decoded.ok()) return decoded.status();
-  read_holds_ = decoded->header.hold;
+  ASSIGN_OR_RETURN(Decoded<GradientHeader> decoded, DecodeGradientChunk(message->segments()));
+  read_holds_ = decoded.header.hold;
   {
     absl::MutexLock lock(&mutex_);
     hold_ |= read_holds_;
   }
-  if (SharesMemory()) return QueueShared(*decoded);
-  return PushReceived(std::move(message), *std::move(decoded));
+  if (SharesMemory()) return QueueShared(decoded);
+  return PushReceived(std::move(message), std::move(decoded));
 }
 
 absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage> message,
@@ -133,7 +135,7 @@ absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage>
     absl::MutexLock lock(&mutex_);
     gate_.Hold(bytes);
   }
-  // Whoever drops the gradient last, wherever, gives its bytes back to this stream.
+  // The stream is told when the last reference to the gradient has gone.
   std::shared_ptr<const void> owner(message.get(), [message, stream = shared_from_this(), bytes](
                                                        const void*) { stream->Release(bytes); });
   return shard_->Push(*session_, {decoded.header, std::move(decoded.data), std::move(owner)},
@@ -151,7 +153,7 @@ absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded)
     absl::MutexLock lock(&mutex_);
     gate_.QueuePush();
   }
-  options_.push_workers->Add(header.chunk,
+  options_.push_threads->Add(header.chunk,
                              [self = shared_from_this(), header] { self->PushShared(header); });
   return absl::OkStatus();
 }
@@ -164,7 +166,7 @@ void ExchangeStream::PushShared(const GradientHeader& header) {
     ResumeRead();
   }
   Gradient gradient{header, {}, session_->buffers()};
-  // Push refuses a chunk that is not the shard's.
+  // Push refuses a chunk that the shard does not own.
   if (shard_->Owns(header.chunk) && !header.skip) {
     gradient.data = session_->buffers()->GradientOf(shard_->chunk(header.chunk).info());
   }
@@ -197,14 +199,18 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
 void ExchangeStream::End(const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
-    if (std::exchange(ending_, true)) return;
-    end_status_ = status;
-    if (!status.ok()) replies_.clear();
-    gate_.Close();
-    if (gate_.timer_set()) alarm_->Cancel();
-    if (std::exchange(writing_, true)) return;
+    if (!BeginEnd(status)) return;
   }
   WriteNext();
+}
+
+bool ExchangeStream::BeginEnd(const absl::Status& status) {
+  if (std::exchange(ending_, true)) return false;
+  end_status_ = status;
+  if (!status.ok()) replies_.clear();
+  gate_.Close();
+  if (gate_.timer_set()) alarm_->Cancel();
+  return !std::exchange(writing_, true);
 }
 
 void ExchangeStream::WriteNext() {
@@ -218,7 +224,7 @@ void ExchangeStream::WriteNext() {
         writing_ = false;
         return;
       }
-      finish = finished_ = true;  // writing_ stays set: nothing is written any more
+      finish = finished_ = true;  // writing_ stays set, so that nothing is written after this
       end_status = end_status_;
     } else {
       next = replies_.Pop();

@@ -16,51 +16,53 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/chunk_message.h"
 #include "server/gradient.h"
-#include "server/push_workers.h"
+#include "server/push_threads.h"
 #include "server/read_gate.h"
 #include "server/shard.h"
 #include "server/worker_session.h"
 
 namespace ps {
 
-// One Exchange RPC of one worker: hands received gradient chunks to the shard and sends
-// the parameter chunks that come back: as they come, under the schedule FULL front layers
-// first. The worker holds its rank while it has such a stream.
+// One Exchange RPC of one worker. It hands the gradient chunks that it receives to the shard, and
+// sends back the parameter chunks: in the order in which they come, or front layers first under the
+// schedule FULL. A worker that has joined holds its rank as long as it has an open stream.
 //
 // A worker may open its streams right before it joins, so that its loss is noticed from the moment
 // at which it holds its rank. Such a stream waits for the Join.
 //
-// Where worker and shard share memory (WorkerBuffers) the messages have no data: the gradient is
-// read, and the parameters are written, where the worker has them, by PushWorkers.
+// If the worker and the shard share memory (WorkerBuffers), messages have no data. PushThreads take
+// such pushes: gradients are read, and parameters are written, in the worker's memory.
 //
-// What a stream may keep is bounded by its ReadGate. A reply takes memory of its own only while it
-// is being written, one at a time.
+// The ReadGate bounds what a stream keeps. Replies are built one at a time, right before they are
+// written, so that only one takes memory.
 //
-// Lives, by shared_ptr, until the RPC is done and no chunk waits for it any more.
+// A stream is owned by shared pointers: its own until the RPC is done, and those of the pushes that
+// have not been answered. Thread-safe.
 class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                              public ReplySink,
                              public std::enable_shared_from_this<ExchangeStream> {
  public:
   struct Options {
     Shard* shard = nullptr;               // must outlive the RPC
-    PushWorkers* push_workers = nullptr;  // likewise
+    PushThreads* push_threads = nullptr;  // must outlive the RPC
     uint32_t worker = 0;
     uint64_t incarnation = 0;
-    bool join_follows = false;  // the worker joins when it knows that this stream is open
+    bool join_follows = false;  // the worker will join when it knows that the shard has the stream
     absl::Time opened;
-    std::function<void(ExchangeStream*)> on_done;  // called at the end of the RPC
+    std::function<void(ExchangeStream*)> on_done;  // called when the RPC is done
   };
 
   static std::shared_ptr<ExchangeStream> Create(const Options& options);
 
-  // Begins to read if the incarnation holds its rank; called again after a Join. Otherwise ends the
-  // RPC, or waits if the Join is still to follow.
+  // Begins to read if the incarnation holds its rank. Otherwise ends the RPC, or leaves the stream
+  // waiting if its Join will follow. Called once by the service, and again after every Join of the
+  // worker. Has no effect on an open stream.
   void Open();
   uint32_t worker() const { return options_.worker; }
   // Ends the RPC of a stream that was opened before `since` and still waits for its Join.
   void EndWaiting(absl::Time since);
 
-  // Ends the RPC with `status` after the write under way. Idempotent: the first one counts.
+  // Ends the RPC with `status` after the write under way. Only the first call has an effect.
   void End(const absl::Status& status);
 
   void Reply(uint32_t chunk, uint64_t iteration) override;
@@ -74,38 +76,42 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void OnDone() override;
 
   bool SharesMemory() const { return session_->buffers() != nullptr; }
-  // Decodes `read_` and pushes it, or has it pushed.
+  // Decodes the message in `read_` and pushes its gradient or, with shared memory, queues the push.
   absl::Status HandleGradient();
   absl::Status PushReceived(std::shared_ptr<const ReceivedMessage> message,
                             Decoded<GradientHeader> decoded);
   absl::Status QueueShared(const Decoded<GradientHeader>& decoded);
   void PushShared(const GradientHeader& header);
-  // A gradient of this stream was dropped.
+  // Counts the bytes of a received gradient as freed.
   void Release(size_t bytes);
-  // Starts the next read unless it must wait.
+  // Starts the next read if the gate permits it.
   void ResumeRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sends the next reply or, when all are out, the end. REQUIRES: no write is under way,
-  // and this thread has set writing_.
+  // Marks the RPC as ending with `status` unless it has been marked before. Returns whether the
+  // caller must call WriteNext after it has unlocked.
+  bool BeginEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends the next reply, or finishes the RPC if it is ending and all replies have been sent.
+  // REQUIRES: no write is under way, and this thread has set writing_.
   void WriteNext();
 
   const Options options_;
   Shard* const shard_;
   std::shared_ptr<ExchangeStream> self_;  // until OnDone
 
-  // Null until the stream is open; constant from then on, and so for all reads and replies.
+  // Null until the stream is open, and constant afterwards. Reads and replies need an open stream,
+  // so they may use it without the lock.
   std::shared_ptr<WorkerSession> session_;
 
-  // Used by the one read, or the one write, that is under way.
+  // Used by the read or by the write that is under way. There is at most one of each.
   grpc::ByteBuffer read_;
-  bool read_holds_ = false;  // the message asks to keep replies back
+  bool read_holds_ = false;  // the message in read_ sets `hold`
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   ReadGate gate_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // of the gate's timer
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // the gate's timer
   ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
-  bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies are kept back
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies stay in the queue
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 
@@ -51,7 +52,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
                        absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
                        " at the latest unless that worker opens one"));
     }
-    if (member.incarnation == incarnation && member.streams > 0) return member.session;  // again
+    if (member.incarnation == incarnation && member.streams > 0) return member.session;
     EndSession(member, WorkerStats::LOST);
   }
   if (member.incarnation != incarnation) member.usage.reset();
@@ -69,7 +70,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
 
 void Membership::EndSession(Member& member, WorkerStats::State state) {
   member.session->End();
-  member.session.reset();  // its streams may hold it a moment longer
+  member.session.reset();  // its streams keep it until they end
   member.state = state;
 }
 
@@ -84,7 +85,7 @@ absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const 
 
 absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed) {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHolder(rank, incarnation));
   EndSession(members_[rank], failed ? WorkerStats::LOST : WorkerStats::LEFT);
   Seen(rank);
   return members_[rank].took_part;
@@ -93,7 +94,7 @@ absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool
 absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::StreamOpened(uint32_t rank,
                                                                         uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHolder(rank, incarnation));
   if (members_[rank].streams >= kMaxStreams) {
     return absl::ResourceExhaustedError(
         absl::StrCat("worker ", rank, " has ", kMaxStreams, " Exchange streams open, the most"));
@@ -107,7 +108,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::StreamOpened(uint32_t
 bool Membership::StreamClosed(WorkerSession* session) {
   absl::MutexLock lock(&mutex_);
   Member& member = members_[session->rank()];
-  if (member.session.get() != session) return false;  // the rank has passed on
+  if (member.session.get() != session) return false;  // the session has ended before
   if (--member.streams > 0) return false;
   EndSession(member, WorkerStats::LOST);
   return true;
@@ -128,7 +129,7 @@ std::vector<uint32_t> Membership::LoseWithoutStream() {
 
 absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage) {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = CheckHolder(rank, incarnation); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckHolder(rank, incarnation));
   members_[rank].usage = usage;
   members_[rank].reported = clock_->Now();
   return absl::OkStatus();
@@ -136,9 +137,13 @@ absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const Worke
 
 uint64_t Membership::NextIteration(uint32_t rank) const { return activities_[rank].next_iteration; }
 
-bool Membership::HasLeft(uint32_t rank) const {
+std::vector<uint32_t> Membership::HaveLeft() const {
   absl::MutexLock lock(&mutex_);
-  return members_[rank].state == WorkerStats::LEFT;
+  std::vector<uint32_t> left;
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    if (members_[rank].state == WorkerStats::LEFT) left.push_back(rank);
+  }
+  return left;
 }
 
 std::string Membership::Describe(uint32_t rank) const {

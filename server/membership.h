@@ -19,56 +19,63 @@
 
 namespace ps {
 
-// Who holds which rank at a shard. An incarnation, a random number chosen by each start
-// of a worker, tells a restarted worker from the old one. Thread-safe.
+// Records which worker holds which rank at a shard. Every start of a worker chooses a random
+// number, its incarnation, which tells the restarted worker from the old one. Thread-safe.
 //
 //   NEVER_JOINED --Join--> JOINED --Leave--> LEFT
 //                            |  ^              |
 //       last stream ends     v  |    Join      |
 //       without a Leave:   LOST-+--------------+
 //
-// A worker that has joined and has no stream for kStreamGrace is lost too.
+// A worker that has joined and opens no stream within kStreamGrace is lost too.
 class Membership {
  public:
-  // The streams of an incarnation: as many as limits.connections may be.
+  // The most streams that an incarnation may have open: the largest limits.connections.
   static constexpr int kMaxStreams = 64;
-  // A worker opens its streams right before or after it joins.
+  // How long a worker may hold its rank without a stream. Workers open their streams right before
+  // or after they join.
   static constexpr absl::Duration kStreamGrace = absl::Seconds(10);
 
   Membership(int workers, const Clock* clock);
 
-  // Takes the rank for that incarnation. Errors: OUT_OF_RANGE for the rank; INVALID_ARGUMENT for
-  // incarnation 0; ALREADY_EXISTS while another incarnation holds the rank, UNAVAILABLE where it
-  // does so without a stream: that passes by itself, and the message says when.
+  // Gives the rank to the incarnation and returns its session. A repeated Join returns the session
+  // that has streams, or a new one if it has none.
+  // Errors: OUT_OF_RANGE for a rank that does not exist; INVALID_ARGUMENT for incarnation 0;
+  // ALREADY_EXISTS if another incarnation holds the rank; UNAVAILABLE if it does so without a
+  // stream, which ends by itself at a time that the message states.
   absl::StatusOr<std::shared_ptr<WorkerSession>> Join(
       uint32_t rank, uint64_t incarnation, const std::string& address,
       std::shared_ptr<WorkerBuffers> buffers = nullptr);
 
-  // Gives the rank up. Returns whether the worker had opened a stream. `failed`: it gives up, so
-  // it counts as LOST. Errors: FAILED_PRECONDITION (here and below) where that incarnation does
-  // not hold the rank.
+  // Ends the session of the incarnation and returns whether it had opened a stream. The worker
+  // becomes LOST if it `failed`, otherwise LEFT.
+  // Errors, here and in the methods below: FAILED_PRECONDITION if the incarnation does not hold the
+  // rank.
   absl::StatusOr<bool> Leave(uint32_t rank, uint64_t incarnation, bool failed);
 
-  // Errors: RESOURCE_EXHAUSTED where the incarnation has kMaxStreams open.
+  // Counts a stream of the incarnation and returns its session.
+  // Errors: also RESOURCE_EXHAUSTED if the incarnation has kMaxStreams streams open.
   absl::StatusOr<std::shared_ptr<WorkerSession>> StreamOpened(uint32_t rank, uint64_t incarnation);
-  // Returns whether the worker is lost by this: it was its last stream and it never left.
+  // Counts the end of a stream. Returns whether the worker is lost by it, because the stream was
+  // its last one and it still held its rank.
   bool StreamClosed(WorkerSession* session);
 
-  // Takes its rank from every worker that has joined and has had no stream for kStreamGrace;
+  // Takes the rank of every worker that has opened no stream within kStreamGrace of its Join, and
   // returns these ranks.
   std::vector<uint32_t> LoseWithoutStream();
 
-  // Keeps what the worker says it uses, in place of what it said before; until another incarnation
-  // joins. That is no sign of life: a worker that hangs goes on reporting.
+  // Keeps a worker's report of its usage until its next report or until another incarnation joins.
+  // A report is no sign of life, because a worker that hangs goes on reporting.
   absl::Status Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage);
 
-  // The iteration after the latest that was taken from the rank; 0 where none was.
+  // Returns the iteration after the latest that was taken from the rank, or 0 if none was.
   uint64_t NextIteration(uint32_t rank) const;
 
-  // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)"
+  // Returns, for example,
+  // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)".
   std::string Describe(uint32_t rank) const;
-  // Whether the worker has finished.
-  bool HasLeft(uint32_t rank) const;
+  // Returns the ranks whose workers have finished, in ascending order.
+  std::vector<uint32_t> HaveLeft() const;
   // Appends a WorkerStats for each rank.
   void Fill(ShardStats* stats) const;
 
@@ -76,20 +83,20 @@ class Membership {
   struct Member {
     WorkerStats::State state = WorkerStats::NEVER_JOINED;
     uint64_t incarnation = 0;
-    std::shared_ptr<WorkerSession> session;  // null but in the state JOINED
+    std::shared_ptr<WorkerSession> session;  // null except in the state JOINED
     std::string address;
     bool shares_memory = false;
-    int streams = 0;                   // open ones of the session
+    int streams = 0;                   // the session's open streams
     bool took_part = false;            // the session has opened a stream
     std::optional<WorkerUsage> usage;  // this incarnation's latest report
-    absl::Time reported;               // when it came
+    absl::Time reported;               // when the report came
   };
 
   absl::Status CheckHolder(uint32_t rank, uint64_t incarnation) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The rank passes on from its session.
+  // Ends the session of a JOINED member, which then is in `state`.
   void EndSession(Member& member, WorkerStats::State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // How long a rank that is held without a stream stays so at most; zero: no longer.
+  // Returns for how long a rank that is held without a stream remains taken; zero if it is free.
   absl::Duration GraceLeft(uint32_t rank) const;
   std::string DescribeLocked(uint32_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Seen(uint32_t rank);
@@ -98,7 +105,7 @@ class Membership {
   const Clock* const clock_;
   std::vector<WorkerActivity> activities_;  // by rank
 
-  mutable absl::Mutex mutex_;  // not on the way of a chunk; no other lock is taken under it
+  mutable absl::Mutex mutex_;  // no chunk needs it, and no other lock is acquired under it
   std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);  // by rank
 };
 

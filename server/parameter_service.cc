@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/wire/exchange_metadata.h"
 #include "server/unary_call.h"
@@ -12,7 +13,7 @@ namespace ps {
 
 namespace {
 
-// A number from the call's metadata; 0, which is no incarnation, where there is none.
+// Returns a number from the call's metadata, or 0, which is no incarnation, if there is none.
 uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* key) {
   const auto found = context.client_metadata().find(key);
   uint64_t number = 0;
@@ -27,7 +28,7 @@ ParameterService::ParameterService(Shard* shard)
     : shard_(shard),
       pulls_(shard->config().workers(),
              absl::Seconds(shard->config().proto().limits().exchange_seconds()), &shard->clock()),
-      push_workers_(ChunkOrderOf(shard->config().proto().exchange())) {
+      push_threads_(ChunkOrderOf(shard->config().proto().exchange())) {
   shard->OnFailure([this](const absl::Status& failure) {
     spdlog::error("the run has failed: {}", std::string(failure.message()));
     EndStreams(failure);
@@ -63,7 +64,7 @@ grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* c
                                                   grpc::ByteBuffer* response) {
   return AnswerUnary<LeaveRequest, LeaveResponse>(
       context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
-        if (absl::Status refused = shard_->Leave(leave); !refused.ok()) return refused;
+        RETURN_IF_ERROR(shard_->Leave(leave));
         spdlog::info("worker {} left{}{}", leave.worker(), leave.error().empty() ? "" : ": ",
                      Printable(leave.error()));
         return LeaveResponse();
@@ -76,21 +77,21 @@ grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* 
   return AnswerUnary<ReportRequest, ReportResponse>(
       context, *request, response,
       [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
-        if (absl::Status refused = shard_->Report(report); !refused.ok()) return refused;
+        RETURN_IF_ERROR(shard_->Report(report));
         return ReportResponse();
       });
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
-  // A stream may wait for its Join only while there are not many more than the workers have.
+  // The number of streams that wait for their Join is bounded by that of the workers' streams.
   const uint64_t most =
       uint64_t{2} * shard_->config().workers() * shard_->config().proto().limits().connections();
   const bool may_wait = Streams().size() < most;
-  // OnDone cannot come before this has returned the reactor.
+  // gRPC does not call OnDone before this method has returned the reactor.
   const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
       {.shard = shard_,
-       .push_workers = &push_workers_,
+       .push_threads = &push_threads_,
        .worker = static_cast<uint32_t>(MetadataNumber(*context, kWorkerMetadata)),
        .incarnation = MetadataNumber(*context, kIncarnationMetadata),
        .join_follows = may_wait && MetadataNumber(*context, kJoinFollowsMetadata) != 0,
@@ -103,14 +104,15 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
     absl::MutexLock lock(&mutex_);
     streams_.insert(stream);
   }
-  // Only now, so that a Join that comes at the same time finds the stream, or the stream the Join.
+  // Opened after it has been inserted: either this finds the Join, or a Join that comes at the same
+  // time finds the stream.
   stream->Open();
   return stream.get();
 }
 
 void ParameterService::EndWaitingStreams() {
   const Limits& limits = shard_->config().proto().limits();
-  // A worker tries for so long to join.
+  // A worker gives up its attempt to join after this time.
   const absl::Time since = shard_->clock().Now() - absl::Seconds(limits.startup_seconds());
   for (const auto& stream : Streams()) stream->EndWaiting(since);
 }

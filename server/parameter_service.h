@@ -11,14 +11,14 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/exchange_stream.h"
 #include "server/pull_stream.h"
-#include "server/push_workers.h"
+#include "server/push_threads.h"
 #include "server/shard.h"
 
 namespace ps {
 
-// Translates the ParameterServer RPCs into calls of a Shard. All methods are raw: the chunk
-// messages of Exchange and Pull are never turned into generated classes, and for the others see
-// AnswerUnary. Thread-safe.
+// Translates the ParameterServer RPCs into calls of a Shard. All methods are raw: Exchange and Pull
+// so that chunk messages need no generated classes, which would copy the data, and the others for
+// the reason given at AnswerUnary. Thread-safe.
 class ParameterService final
     : public ParameterServer::WithRawCallbackMethod_Join<
           ParameterServer::WithRawCallbackMethod_Leave<
@@ -26,13 +26,13 @@ class ParameterService final
                   ParameterServer::WithRawCallbackMethod_Exchange<
                       ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
  public:
-  // `shard` must outlive the service; its failure ends the open Exchange streams.
+  // `shard` must outlive the service. If its run fails, the service ends the open Exchange streams.
   explicit ParameterService(Shard* shard);
 
   // Ends every open Exchange stream with `status`.
   void EndStreams(const absl::Status& status);
-  // Ends the Exchange streams that have waited for their worker's Join for too long; to be called
-  // about every second.
+  // Ends the Exchange streams that have waited for their worker's Join for too long. Called about
+  // once a second.
   void EndWaitingStreams();
 
   // See OpenPulls::EndUnread.
@@ -53,14 +53,15 @@ class ParameterService final
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
 
-  // Those that are open now; to be called upon without the lock.
+  // Returns the Exchange streams whose RPCs are not done. Their methods must be called without the
+  // lock, because OnDone acquires it.
   std::vector<std::shared_ptr<ExchangeStream>> Streams();
 
   Shard* const shard_;
   OpenPulls pulls_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  PushWorkers push_workers_;  // ends before what its threads use
+  PushThreads push_threads_;  // destroyed first, because its threads use the other members
 };
 
 }  // namespace ps

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/model/initializer.h"
 #include "common/wire/non_finite.h"
 #include "server/aggregate.h"
@@ -129,17 +130,16 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
   store->subtraction_ = MakeSubtraction();
 
   const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
-    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(floats);
-    if (allocated.ok()) buffer = *std::move(allocated);
-    return allocated.status();
+    ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(floats));
+    return absl::OkStatus();
   };
-  if (absl::Status status = allocate(store->parameters_); !status.ok()) return status;
+  RETURN_IF_ERROR(allocate(store->parameters_));
   for (int slot = 0; slot < store->optimizer_->slots(); ++slot) {
-    if (absl::Status status = allocate(store->slots_[slot]); !status.ok()) return status;
+    RETURN_IF_ERROR(allocate(store->slots_[slot]));
   }
   // Otherwise each gradient is an update by itself and is applied as received.
   if (config.proto().update().policy() == Update::SYNC && config.workers() > 1) {
-    if (absl::Status status = allocate(store->sums_); !status.ok()) return status;
+    RETURN_IF_ERROR(allocate(store->sums_));
   }
 
   store->index_of_.assign(plan.chunks().size(), -1);

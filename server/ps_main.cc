@@ -21,7 +21,8 @@
 namespace {
 
 int Run(const std::string& config_path, const std::vector<std::string>& overrides, int shard) {
-  // Waited for below; blocked before any thread starts, so that none of them gets one.
+  // These signals are awaited below. They are blocked before any thread starts, so that none of the
+  // threads receives one.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

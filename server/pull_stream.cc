@@ -72,8 +72,8 @@ absl::Status PullStream::Check(const PullRequest& request) const {
 void PullStream::Cancel(const absl::Status& reason) {
   spdlog::warn("ended the Pull of {}: {}", Printable(context_->peer()),
                std::string(reason.message()));
-  // Finish would wait for the write under way, which nobody reads. gRPC for C++ can break it off,
-  // but not say why.
+  // Finish would wait for the write under way, which nobody reads. gRPC's interface for C++ can
+  // cancel the call but not state a reason.
   grpc_call_cancel_with_status(context_->c_call(), static_cast<grpc_status_code>(reason.raw_code()),
                                std::string(reason.message()).c_str(), nullptr);
 }

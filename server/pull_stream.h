@@ -19,21 +19,22 @@ namespace ps {
 
 class PullStream;
 
-// The Pulls that a shard serves at the moment. Each holds a copy of a chunk, and what gRPC buffers
-// of it, until it is read: their number is bounded, and those that nobody reads are ended.
-// Thread-safe.
+// The Pulls that a shard is serving. Each of them keeps a copy of a chunk, besides what gRPC
+// buffers, until its client reads it. So their number is bounded, and those that nobody reads are
+// ended. Thread-safe.
 class OpenPulls {
  public:
-  // Every worker may pull at the same time, as at the start of a run, and some readers besides,
-  // such as psctl save. A Pull of which no chunk has been read for `patience` is ended.
+  // Permits one Pull for each worker, since all workers pull at the start of a run, and a few for
+  // other readers such as psctl save. EndUnread ends a Pull of which no chunk has been read for
+  // `patience`. `clock` must outlive this.
   OpenPulls(int workers, absl::Duration patience, const Clock* clock)
       : limit_(workers + kReaders), patience_(patience), clock_(clock) {}
 
-  // Errors: RESOURCE_EXHAUSTED where the shard serves as many as it may.
+  // Errors: RESOURCE_EXHAUSTED if the shard is serving as many Pulls as it may.
   absl::Status Add(PullStream* pull);
   void Remove(PullStream* pull);
 
-  // Ends with DEADLINE_EXCEEDED what nobody reads. To be called from time to time.
+  // Ends the Pulls that nobody reads with DEADLINE_EXCEEDED. Called from time to time.
   void EndUnread();
 
   absl::Time Now() const { return clock_->Now(); }
@@ -48,26 +49,26 @@ class OpenPulls {
   std::set<PullStream*> pulls_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One Pull RPC: sends every chunk of the shard, each a copy of its parameters at the
-// moment of sending, in the encoding that was asked for. Deletes itself when the RPC is done.
+// One Pull RPC. It sends every chunk of the shard in the encoding that was asked for, with a copy
+// of the parameters that is made when the chunk's turn comes. Deletes itself when the RPC is done.
 class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // `request`: a serialised PullRequest. `context` is the RPC's; `shard` and `open` must outlive
-  // it.
+  // `request` is a serialised PullRequest. `context`, `shard` and `open` must outlive the RPC.
   PullStream(grpc::CallbackServerContext* context, Shard* shard, OpenPulls* open,
              const grpc::ByteBuffer& request);
 
-  // When the latest write began; it ends when the chunk has passed flow control.
+  // Returns when the latest write began. A write ends when flow control has let the chunk pass.
   absl::Time write_began() const { return absl::FromUnixNanos(write_began_); }
 
-  // Ends the RPC at once, in the middle of a chunk too. REQUIRES: OnDone has not returned.
+  // Ends the RPC at once, even in the middle of a chunk. REQUIRES: OnDone has not removed the Pull
+  // from its OpenPulls.
   void Cancel(const absl::Status& reason);
 
  private:
   void OnWriteDone(bool ok) override;
   void OnDone() override;
 
-  // OK where the shard can answer `request`.
+  // Returns OK if the shard can answer `request`.
   absl::Status Check(const PullRequest& request) const;
   void WriteNext();
 

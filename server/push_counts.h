@@ -6,15 +6,15 @@
 
 namespace ps {
 
-// What became of a push. One that is refused is none of these and is counted nowhere.
+// What became of a push that was taken. Pushes that are refused are not counted.
 enum class PushOutcome {
-  kCounted,   // its gradient is in an update, or in the sum that becomes one
+  kCounted,   // its gradient is in an update, or in a sum that will become one
   kSkipped,   // its worker contributes nothing at this iteration
-  kRepeated,  // it was counted before
+  kRepeated,  // it had been counted before
 };
 
-// The pushes of a shard, or of a worker, by outcome; and the bytes of their data, of repeats too.
-// Thread-safe.
+// Counts the pushes of a shard or of a worker by outcome, and the bytes of their data, including
+// those of repeats. Thread-safe.
 class PushCounts {
  public:
   void Add(PushOutcome outcome, uint64_t bytes) {
@@ -26,7 +26,7 @@ class PushCounts {
 
   uint64_t bytes_in() const { return bytes_in_; }
 
-  // Writes them to a ShardStats or a WorkerStats.
+  // Copies the counts to a ShardStats or a WorkerStats.
   template <typename Stats>
   void Fill(Stats* stats) const {
     stats->set_pushes(pushes_);

@@ -6,7 +6,7 @@ namespace ps {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// Steps without a move after which the slowest worker counts as standing.
+// The number of average steps without a move after which the slowest worker counts as computing.
 constexpr int64_t kPatience = 4;
 // The weight of the newest step in the average: 1 / kMemory.
 constexpr int64_t kMemory = 8;
@@ -32,11 +32,11 @@ void PushPacing::Pushed(uint32_t worker, int64_t bytes) {
   if (pushed_[worker].fetch_add(bytes) > floor_) return;
   absl::MutexLock lock(&mutex_);
   const int64_t before = floor_;
-  // Again, because another worker may have passed the old floor unseen in the meantime.
+  // Repeated because another worker may pass the old floor in the meantime, and return above.
   for (int64_t least = Least(); floor_ < least; least = Least()) floor_ = least;
   if (floor_ == before) return;
   const int64_t now = absl::ToUnixNanos(clock_->Now());
-  // A wait, for its computing say, is not a step: it counts as a somewhat longer one.
+  // A pause, for example to compute, is no step, so its length is limited.
   const int64_t step = std::min(now - moved_at_, 2 * kPatience * step_);
   step_ = std::clamp(step_ + (step - step_) / kMemory, kShortestStep, kLongestStep);
   moved_at_ = now;

@@ -11,26 +11,28 @@
 
 namespace ps {
 
-// Keeps the workers of a synchronous run abreast while they push at once. TCP shares a link
-// unequally, and a chunk is answered only when the slowest worker has pushed it: the more the
-// others are ahead, the longer the way back is idle. So a shard does not read on from a worker
-// that is more than `lead_bytes` ahead of the slowest; flow control then stops that worker, and
-// the link is the others'.
+// Keeps the workers of a synchronous run abreast while they push at the same time. TCP divides a
+// link unequally, and a chunk is answered only when the slowest worker has pushed it. The further
+// the others are ahead, the longer the link back to the workers is idle. So a shard stops reading
+// from a worker that is more than `lead_bytes` ahead of the slowest. Flow control then stops that
+// worker, which leaves the link to the others.
 //
-// Only while the slowest worker moves: one that is still computing gains nothing by the others'
-// waiting. It counts as moving for a few times as long as its steps have lately taken, and for
-// a second at most. The slowest worker must not depend on those that wait.
+// This applies only while the slowest worker is pushing, since a worker that is still computing
+// gains nothing if others wait. The slowest worker counts as pushing for a few times the average of
+// its latest steps, at most for a second. REQUIRES: the slowest worker does not depend on those
+// that wait.
 //
-// Thread-safe, and without a lock for a push except the slowest worker's.
+// Thread-safe. Only pushes of the slowest worker acquire a lock.
 class PushPacing {
  public:
   // `clock` must outlive this. REQUIRES: workers >= 1, lead_bytes >= 0.
   PushPacing(int workers, int64_t lead_bytes, const Clock* clock);
 
-  // The worker has pushed `bytes` more. Every worker pushes as much as the others in the end.
+  // Counts `bytes` more as pushed by the worker. All workers push equally many in the end.
   void Pushed(uint32_t worker, int64_t bytes);
 
-  // How long to wait before asking again whether to read on from the worker; zero: read on.
+  // Returns for how long not to read from the worker before calling Wait again, or zero if the
+  // worker may be read.
   absl::Duration Wait(uint32_t worker) const;
 
  private:
@@ -41,9 +43,9 @@ class PushPacing {
   std::vector<std::atomic<int64_t>> pushed_;  // bytes, by rank
 
   absl::Mutex mutex_;              // held to move the floor
-  std::atomic<int64_t> floor_{0};  // what the slowest has pushed
-  std::atomic<int64_t> moved_at_;  // Unix nanoseconds
-  std::atomic<int64_t> step_;      // nanoseconds between two moves, on average of the last few
+  std::atomic<int64_t> floor_{0};  // bytes that the slowest worker has pushed
+  std::atomic<int64_t> moved_at_;  // when the floor last moved, Unix nanoseconds
+  std::atomic<int64_t> step_;      // average nanoseconds between the last few moves
 };
 
 }  // namespace ps

@@ -7,21 +7,23 @@
 
 namespace ps {
 
-// Decides when an exchange stream reads its next push, and so bounds what the shard keeps for it:
-// flow control stops a worker whose stream is not read. The caller tells what the shard keeps, and
-// asks after every change. Not thread-safe.
+// Decides when an exchange stream reads its next push, which bounds what the shard keeps for the
+// stream: flow control stops a worker whose stream is not read. The caller reports what the shard
+// keeps and calls Next after every change. Not thread-safe.
 class ReadGate {
  public:
   struct Limits {
-    size_t held_bytes;  // of gradients that were received and are not yet in an update
-    size_t waiting;  // replies that are not yet sent; and pushes of shared memory not yet worked on
+    // Bytes of gradients that were received and are not yet in an update.
+    size_t held_bytes;
+    // Replies that are not yet sent, and also queued pushes of shared memory.
+    size_t waiting;
   };
 
   explicit ReadGate(const Limits& limits) : limits_(limits) {}
 
-  // A read has come to its end, and what it brought has been dealt with.
+  // The push that was read has been handed to the shard or queued.
   void ReadDone() { reading_ = false; }
-  // Nothing is read any more.
+  // The stream reads no more.
   void Close() { closed_ = true; }
 
   void Hold(size_t bytes) { held_bytes_ += bytes; }
@@ -31,18 +33,19 @@ class ReadGate {
   void SetReplies(size_t waiting) { replies_ = waiting; }
 
   enum class Action {
-    kRead,      // start a read now; it then counts as under way
-    kSetTimer,  // call TimerRang after `pace`, and ask again; the timer then counts as set
-    kWait,      // ask again after the next change
+    kRead,      // start a read; the gate counts it as under way until ReadDone
+    kSetTimer,  // after `pace`, call TimerRang and then Next; the gate counts the timer as set
+    kWait,      // call Next after the next change
   };
-  // `pace`: how long the worker, ahead of others, should not be read; zero: it may.
+  // Returns what the stream should do now. `pace` is for how long it should not be read because its
+  // worker is ahead of others, or zero.
   Action Next(absl::Duration pace);
   void TimerRang() { timer_set_ = false; }
   bool timer_set() const { return timer_set_; }
 
  private:
   const Limits limits_;
-  bool reading_ = true;  // the first read is started with the stream
+  bool reading_ = true;  // the stream starts its first read without asking
   bool closed_ = false;
   bool timer_set_ = false;
   size_t held_bytes_ = 0;

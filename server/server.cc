@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/unix_socket.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -15,10 +16,7 @@ namespace ps {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   std::unique_ptr<Server> server(new Server(options));
-  absl::StatusOr<std::unique_ptr<Shard>> shard =
-      Shard::Create(options.config, options.shard, options.clock);
-  if (!shard.ok()) return shard.status();
-  server->shard_ = *std::move(shard);
+  ASSIGN_OR_RETURN(server->shard_, Shard::Create(options.config, options.shard, options.clock));
   server->parameter_service_ = std::make_unique<ParameterService>(server->shard_.get());
   server->admin_service_ =
       std::make_unique<AdminService>(server->shard_.get(), options.request_shutdown);

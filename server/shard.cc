@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/incarnation.h"
 #include "common/base/resident_memory.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/wire/encoding.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -20,14 +21,14 @@
 namespace ps {
 namespace {
 
-// A name, a bus id and some numbers.
+// Usage is a name, a bus id and some numbers.
 constexpr size_t kMaxUsageBytes = 256;
 
 std::string Rounded(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
 }
 
-// "optimizer.learning_rate: 0.1 -> 0.2" for each field that differs.
+// Returns, for example, "optimizer.learning_rate: 0.1 -> 0.2; ..." with each field that differs.
 std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   std::string report;
   google::protobuf::util::MessageDifferencer differencer;
@@ -36,7 +37,7 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   return Printable(absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}}));
 }
 
-// OK where the worker speaks the encodings of the exchange.
+// Returns OK if the worker speaks the encodings of the exchange.
 absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& request) {
   const auto speaks = [&](int encoding) {
     const auto& listed = request.encodings();
@@ -63,10 +64,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(const Config* config, int i
                                               config->shards() - 1));
   }
   std::unique_ptr<Shard> shard(new Shard(config, index, clock));
-  absl::StatusOr<std::unique_ptr<ParameterStore>> store =
-      ParameterStore::Create(*config, index, &shard->counters_);
-  if (!store.ok()) return store.status();
-  shard->store_ = *std::move(store);
+  ASSIGN_OR_RETURN(shard->store_, ParameterStore::Create(*config, index, &shard->counters_));
   shard->policy_ = UpdatePolicy::Create(*config, shard->store_.get(), &shard->counters_, clock);
   return shard;
 }
@@ -81,7 +79,7 @@ Shard::Shard(const Config* config, int index, const Clock* clock)
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
   if (absl::Status status = failure(); !status.ok()) {
-    // With a code of its own: the worker must not take it for its own time limit.
+    // The failure may be DEADLINE_EXCEEDED, which a worker would take for its own time limit.
     return absl::FailedPreconditionError(
         absl::StrCat("the run has failed, start the shards again: ", status.message()));
   }
@@ -95,8 +93,7 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
         " than shard ", index_, "; give both the same config file",
         differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
   }
-  absl::Status speaks = CheckEncodings(config_.proto().exchange(), request);
-  if (!speaks.ok()) return speaks;
+  RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
   if (!buffers.ok() && request.has_shared_buffers()) {
@@ -104,13 +101,13 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
                  response.shared_buffers_refusal());
   }
-  const absl::StatusOr<std::shared_ptr<WorkerSession>> session =
-      membership_.Join(request.worker(), request.incarnation(), address,
-                       buffers.ok() ? *std::move(buffers) : nullptr);
-  if (!session.ok()) return session.status();
-  // The fence of WorkerSession: what the last incarnation pushed is counted now, or never.
+  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
+                   membership_.Join(request.worker(), request.incarnation(), address,
+                                    buffers.ok() ? *std::move(buffers) : nullptr));
+  // The fence of WorkerSession: a push of the last incarnation has been counted after this, or
+  // never will be.
   for (StoredChunk& chunk : store_->chunks()) absl::MutexLock lock(&chunk.mutex);
-  response.set_shared_buffers((*session)->buffers() != nullptr);
+  response.set_shared_buffers(session->buffers() != nullptr);
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
   response.set_start_iteration(membership_.NextIteration(request.worker()));
@@ -119,11 +116,10 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
 
 absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
-  const absl::StatusOr<bool> took_part =
-      membership_.Leave(request.worker(), request.incarnation(), failed);
-  if (!took_part.ok()) return took_part.status();
-  // Who has not taken part yet can be started again without harm.
-  if (failed && *took_part && !request.before_start() &&
+  ASSIGN_OR_RETURN(const bool took_part,
+                   membership_.Leave(request.worker(), request.incarnation(), failed));
+  // A worker that has not taken part yet can be started again without harm.
+  if (failed && took_part && !request.before_start() &&
       config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
         absl::StrCat("worker ", request.worker(), " gave up: ", Printable(request.error()))));
@@ -136,7 +132,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker
   absl::StatusOr<std::shared_ptr<WorkerSession>> session =
       membership_.StreamOpened(worker, incarnation);
   if (session.ok()) return session;
-  // A run that fails while a worker opens its streams costs it its rank: it shall hear why.
+  // A worker may have lost its rank because the run has failed. It is told the failure then.
   const absl::Status failed = failure();
   return failed.ok() ? session.status() : failed;
 }
@@ -177,9 +173,8 @@ absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
                                                    header.chunk, ", which shard ", index_,
                                                    " does not own"));
   }
-  if (absl::Status status = failure(); !status.ok()) return status;
-  absl::Status checked = CheckGradient(gradient, store_->chunks()[index].info());
-  if (!checked.ok()) return checked;
+  RETURN_IF_ERROR(failure());
+  RETURN_IF_ERROR(CheckGradient(gradient, store_->chunks()[index].info()));
   const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));
   if (absl::IsOutOfRange(pushed)) Fail(pushed);
   return pushed;
@@ -211,8 +206,8 @@ absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) 
       "worker ", header.worker, " pushed a gradient that is not finite", RangeOf(encoding),
       " at iteration ", header.iteration, ": ", config_.model().tensors()[chunk.tensor].name,
       " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
-  // Under SKIP a worker leaves such a gradient out itself, whole: one that does not is
-  // refused, and others are not harmed.
+  // Under SKIP, a worker leaves out such a gradient itself. If it does not, its push is refused,
+  // and the run goes on.
   if (config_.proto().update().non_finite() == Update::REJECT) Fail(status);
   return status;
 }
@@ -234,10 +229,14 @@ void Shard::CheckWaits() {
     WorkerLost(rank, absl::StrCat("it joined and opened no stream within ",
                                   absl::FormatDuration(Membership::kStreamGrace)));
   }
+  if (failed_) return;  // no update waits or goes on any more
+  // The order of these two calls matters: a worker that has left before its push is found missing
+  // will never push, but one whose push is found missing may push and leave right afterwards.
+  const std::vector<uint32_t> left = membership_.HaveLeft();
   const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
   for (const UpdatePolicy::Pending& update : updates) {
     for (const uint32_t rank : update.missing) {
-      if (!membership_.HasLeft(rank)) continue;
+      if (!absl::c_binary_search(left, rank)) continue;
       Fail(absl::AbortedError(absl::StrCat(
           membership_.Describe(rank), " has finished, and others go on to iteration ",
           update.iteration, ", which needs it; under SYNC all workers train equally long")));
@@ -284,7 +283,7 @@ void Shard::Fail(const absl::Status& failure) {
 
 bool Shard::Close(const absl::Status& reason) {
   absl::MutexLock lock(&failure_mutex_);
-  if (failed_) return false;  // what follows from the first failure is not news
+  if (failed_) return false;  // what follows from the first failure is not reported
   failure_ = reason;
   failed_ = true;
   return true;

@@ -27,18 +27,18 @@
 
 namespace ps {
 
-// One parameter-server shard without its RPCs: the part of the parameters it owns, who
-// takes part, and what a push does. Thread-safe.
+// One parameter-server shard without its RPCs: the parameters that it owns, the workers that take
+// part, and what their pushes do. Thread-safe.
 //
-// The way of a gradient: exchange_stream.cc receives it -> Push checks it ->
-// update_policy.cc decides -> parameter_store.cc adds it up and applies the optimizer ->
-// the policy calls the worker's ReplySink -> exchange_stream.cc sends the chunk.
+// The path of a gradient: exchange_stream.cc receives it -> Push checks it -> update_policy.cc
+// decides what to do with it -> parameter_store.cc adds it up and applies the optimizer -> the
+// policy calls the worker's ReplySink -> exchange_stream.cc sends the chunk.
 //
-// Lock order: StoredChunk::mutex, then a stream's own, then Membership's or failure_mutex_.
+// Lock order: StoredChunk::mutex, then ExchangeStream's, then Membership's or failure_mutex_.
 class Shard {
  public:
-  // `config` and `clock` must outlive the shard. Errors: OUT_OF_RANGE for the index,
-  // RESOURCE_EXHAUSTED for its memory.
+  // `config` and `clock` must outlive the shard. Errors: OUT_OF_RANGE if the config has no shard
+  // `index`; RESOURCE_EXHAUSTED if there is not enough memory.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(const Config* config, int index,
                                                        const Clock* clock);
 
@@ -48,60 +48,62 @@ class Shard {
   const Clock& clock() const { return *clock_; }
   ParameterStore& store() { return *store_; }
   bool Owns(uint32_t chunk_id) const { return store_->IndexOf(chunk_id) >= 0; }
-  // The chunk of that id, which the shard must own.
+  // REQUIRES: Owns(id).
   StoredChunk& chunk(uint32_t id) { return store_->chunks()[store_->IndexOf(id)]; }
 
-  // Takes a rank; the answer has the iteration to start from. Errors: those of
-  // Membership::Join; FAILED_PRECONDITION where the worker's config or plan is another
-  // (names the fields that differ, where the request has its config), the worker does not
-  // speak an encoding of the exchange, or the run has failed.
+  // Gives a worker its rank. The response has the iteration to start from.
+  // Errors: those of Membership::Join; FAILED_PRECONDITION if the worker has another config or plan
+  // (the message names the fields that differ if the request has the config), if it does not speak
+  // an encoding of the exchange, or if the run has failed.
   absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
 
-  // Gives the rank up. Under SYNC a request with an error fails the run for the others,
-  // if its sender has taken part.
+  // Ends a worker's hold on its rank. Under SYNC, a request with an error fails the run if its
+  // sender has taken part. Errors: those of Membership::Leave.
   absl::Status Leave(const LeaveRequest& request);
 
-  // A stream of a worker that has joined, and its end, which for its last one before it has left
-  // is the worker's loss: under SYNC that fails the run. Errors of the first: FAILED_PRECONDITION
-  // where that incarnation does not hold the rank; the failure of the run, if that was why.
+  // Counts a stream of a worker that has joined. Errors: those of Membership::StreamOpened, which
+  // the failure of the run replaces if it has failed.
   absl::StatusOr<std::shared_ptr<WorkerSession>> OpenStream(uint32_t worker, uint64_t incarnation);
+  // Counts the end of a stream. The worker is lost if it was the last one of a worker that has not
+  // left. Under SYNC, a lost worker fails the run.
   void CloseStream(WorkerSession* session);
 
-  // Keeps what a worker uses, for Stats. Errors: FAILED_PRECONDITION where that incarnation does
-  // not hold the rank; INVALID_ARGUMENT for more bytes than usage can have.
+  // Keeps a worker's report of its usage for Stats. Errors: those of Membership::Report;
+  // INVALID_ARGUMENT if the report is longer than any usage can be.
   absl::Status Report(const ReportRequest& request);
 
-  // Takes one gradient chunk from a stream of that session. Errors: INVALID_ARGUMENT for another
-  // worker's push, an unknown chunk, an encoding that is not the config's, a length that is not
-  // the chunk's, a version that does not exist, a non-finite value (which under REJECT also fails
-  // the run); FAILED_PRECONDITION for a wrong iteration, and where the session's rank has passed
-  // on; OUT_OF_RANGE, which fails the run, where the update leaves float32's range; the failure of
-  // the run.
+  // Takes one gradient chunk from a stream of `session`. Errors:
+  //   INVALID_ARGUMENT: another worker's push, a chunk that the shard does not own, an encoding
+  //     other than the config's, a wrong length, a version that does not exist, or a value that is
+  //     not finite. Under REJECT, such a value also fails the run.
+  //   FAILED_PRECONDITION: a wrong iteration, or the session has ended.
+  //   OUT_OF_RANGE: the update leaves the range of float32. This fails the run.
+  //   The failure of the run, if it has failed.
   absl::Status Push(WorkerSession& session, Gradient gradient, std::shared_ptr<ReplySink> sink);
   // See UpdatePolicy::PushWait.
   absl::Duration PushWait(uint32_t worker) const { return policy_->PushWait(worker); }
 
   // See UpdatePolicy::RepliesMayBorrow.
   bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
-  // Counts parameters of so many bytes that go to `session`'s worker, or, null, to whoever pulls.
+  // Counts `bytes` of parameters as sent to the worker of `session`, or as pulled if it is null.
   void CountReply(WorkerSession* session, uint64_t bytes);
-  // Of gradients and parameters, in and out, since the start.
+  // Returns the bytes of gradients and parameters that were received and sent since the start.
   uint64_t bytes_moved() const { return counters_.received.bytes_in() + counters_.bytes_out; }
 
-  // To be called about every second: fails the run where an update has waited for longer than
-  // limits.exchange_seconds, or for a worker that has finished; takes their ranks from workers
-  // that have joined and opened no stream; and logs who is waited for.
+  // Takes the ranks of workers that have joined and opened no stream. Fails the run if an update
+  // has waited for longer than limits.exchange_seconds, or waits for a worker that has finished.
+  // Otherwise logs for whom an update waits. One thread calls this about once a second.
   void CheckWaits();
 
-  // Takes no part in the run any more, without calling it a failure to anybody: what
-  // ends because of this shutdown is nobody's fault. Returns false where the run had
-  // ended already.
+  // Refuses Join and Push from now on, with `reason`, without calling the listener of OnFailure:
+  // what ends because the shard shuts down is no failure. Returns false if the shard has been
+  // closed or the run has failed before.
   bool Close(const absl::Status& reason);
 
-  // The first failure of the run, or OK. A failed shard keeps its parameters, answers
-  // Pull and GetStats, and refuses Join and Push.
+  // Returns the first failure of the run, or OK. A failed shard keeps its parameters, answers Pull
+  // and GetStats, and refuses Join and Push.
   absl::Status failure() const;
-  // Calls `listener` once, with the failure. REQUIRES: called before any RPC.
+  // Has `listener` called with the failure if the run fails. REQUIRES: no RPC has been served.
   void OnFailure(std::function<void(const absl::Status&)> listener);
 
   ShardStats Stats() const;
@@ -110,9 +112,9 @@ class Shard {
   Shard(const Config* config, int index, const Clock* clock);
 
   absl::Status CheckGradient(const Gradient& gradient, const Chunk& chunk);
-  // `how`: "its connection ended before it left".
+  // Logs that a worker is lost. Under SYNC, fails the run. `how` completes "worker 2 was lost: ".
   void WorkerLost(uint32_t rank, absl::string_view how);
-  // "worker 2 (...), worker 5 (...) and 3 more"
+  // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
   std::string Describe(const std::vector<uint32_t>& ranks) const;
   void Fail(const absl::Status& failure);
 
@@ -121,8 +123,8 @@ class Shard {
   const Clock* const clock_;
   const absl::Time start_time_;
   const uint64_t incarnation_;
-  std::function<void(const absl::Status&)> on_failure_;  // constant once RPCs run
-  StallLog stall_log_;                                   // of CheckWaits
+  std::function<void(const absl::Status&)> on_failure_;  // constant once RPCs are served
+  StallLog stall_log_;                                   // used by CheckWaits only
 
   // Synchronised by themselves.
   ShardCounters counters_;

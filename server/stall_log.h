@@ -7,24 +7,24 @@
 
 namespace ps {
 
-// Decides when an operator is told that updates wait for a worker: when one has waited for
-// kQuiet, again each time that the wait has doubled, and when it is over. Not thread-safe.
+// Decides when the log says that an update waits for a worker: after the update has waited for
+// kQuiet, again whenever the wait has doubled, and when it is over. Not thread-safe.
 class StallLog {
  public:
   static constexpr absl::Duration kQuiet = absl::Seconds(5);
 
   struct Event {
-    bool over = false;      // the wait that was told of is over
-    absl::Duration waited;  // so far, or in all
+    bool over = false;      // the wait of the last event is over
+    absl::Duration waited;  // so far, or in all if it is over
   };
 
-  // `since`: when the update that has waited longest began to wait; nothing where none waits. To be
-  // called about every second. Returns what is to be told now.
+  // Returns what the log should say now. `since` is when the update that has waited longest began
+  // to wait, or nullopt if no update waits. The caller calls this about once a second.
   std::optional<Event> Observe(std::optional<absl::Time> since, absl::Time now);
 
  private:
-  std::optional<absl::Time> told_since_;  // of the wait that was told of last
-  absl::Duration next_;  // how long that one will have waited when it is told again
+  std::optional<absl::Time> told_since_;  // the beginning of the wait that the log last mentioned
+  absl::Duration next_;                   // the length at which the log mentions it again
 };
 
 }  // namespace ps

@@ -13,7 +13,7 @@
 
 namespace ps {
 
-// The message that `bytes` are. Errors: INVALID_ARGUMENT where they are not one.
+// Parses a message. Errors: INVALID_ARGUMENT if `bytes` are malformed.
 template <typename Message>
 absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer read(bytes);  // Deserialize empties what it reads
@@ -22,9 +22,10 @@ absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
   return absl::InvalidArgumentError(absl::StrCat("malformed ", Message::descriptor()->name()));
 }
 
-// Answers a unary call of a raw callback method with what `handle` returns. The methods are raw
-// because generated code answers a malformed request with UNIMPLEMENTED and no message, as if
-// the method did not exist.
+// Answers a unary call of a raw callback method with what `handle` returns for the request, or with
+// INVALID_ARGUMENT if the request is malformed. The project's methods are raw because generated
+// code answers a malformed request with UNIMPLEMENTED and no message, as if the method did not
+// exist.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerUnary(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,

@@ -2,13 +2,14 @@
 
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace ps {
 
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Start(
     const std::string& path, std::unique_ptr<Acceptor> acceptor) {
-  absl::StatusOr<UnixListeningSocket> socket = UnixListeningSocket::Listen(path);
-  if (!socket.ok()) return socket.status();
-  return std::unique_ptr<UnixListener>(new UnixListener(*std::move(socket), std::move(acceptor)));
+  ASSIGN_OR_RETURN(UnixListeningSocket socket, UnixListeningSocket::Listen(path));
+  return std::unique_ptr<UnixListener>(new UnixListener(std::move(socket), std::move(acceptor)));
 }
 
 UnixListener::UnixListener(UnixListeningSocket socket, std::unique_ptr<Acceptor> acceptor)

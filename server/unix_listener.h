@@ -11,18 +11,19 @@
 
 namespace ps {
 
-// Hands the connections to a unix socket to a gRPC server; see common/net/unix_socket.h for why it
-// does not accept them itself. Owns the socket, its file and the thread that accepts.
+// Accepts the connections to a unix socket and hands them to a gRPC server.
+// common/net/unix_socket.h says why gRPC does not accept them itself. Owns the socket, its file and
+// the accepting thread.
 class UnixListener {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // `acceptor` belongs to a server that is running. Errors: those of
+  // REQUIRES: the gRPC server of `acceptor` is running. Errors: those of
   // UnixListeningSocket::Listen.
   static absl::StatusOr<std::unique_ptr<UnixListener>> Start(const std::string& path,
                                                              std::unique_ptr<Acceptor> acceptor);
 
-  // Accepts no more; connections that were accepted live on. Removes its file.
+  // Removes the socket's file and accepts no more connections. Those that were accepted stay open.
   ~UnixListener();
 
  private:

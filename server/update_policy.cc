@@ -7,10 +7,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "server/push_pacing.h"
 
 namespace ps {
 namespace {
+
+// Whether `iteration` is the one before `next`. The largest number is not the one before 0.
+bool IsBefore(uint64_t iteration, uint64_t next) {
+  return iteration < next && next - iteration == 1;
+}
 
 absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
                             const std::string& allowed) {
@@ -19,7 +25,7 @@ absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& head
                    header.iteration, "; the shard expects ", allowed));
 }
 
-// Asked under the chunk's lock: see WorkerSession.
+// REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
 absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header) {
   if (session.holds_rank()) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -35,8 +41,8 @@ absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header
       header.base_version, "; the shard is at version ", chunk.version()));
 }
 
-// Counts a push that was taken. Under the chunk's lock, so that it is counted before its reply
-// goes, and before a successor of the worker learns where to start.
+// Counts a push that was taken. The chunk's lock ensures that it is counted before its reply is
+// sent and before a successor of the worker learns where to start.
 void Count(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gradient,
            WorkerSession& session, ShardCounters* counters)
     ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) {
@@ -73,26 +79,25 @@ class SyncPolicy final : public UpdatePolicy {
     {
       absl::MutexLock lock(&chunk.mutex);
       if (gather.pushed.empty()) return absl::CancelledError("the run has failed");
-      if (absl::Status held = CheckHoldsRank(session, header); !held.ok()) return held;
+      RETURN_IF_ERROR(CheckHoldsRank(session, header));
       Pushed& own = gather.pushed[header.worker];
       if (header.iteration == gather.iteration && own.sink != nullptr) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
         own.sink = std::move(sink);
         return absl::OkStatus();
       }
-      if (header.iteration + 1 == gather.iteration) {
+      if (IsBefore(header.iteration, gather.iteration)) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
         released.push_back(std::move(sink));
       } else if (header.iteration != gather.iteration) {
         return WrongIteration(chunk, header, absl::StrCat("iteration ", gather.iteration));
       } else {
-        if (absl::Status exists = CheckVersion(chunk, header); !exists.ok()) return exists;
+        RETURN_IF_ERROR(CheckVersion(chunk, header));
         Count(OutcomeOf(header), chunk, gradient, session, counters_);
         pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
         own.sink = std::move(sink);
         if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
-        absl::Status applied = Contribute(gather, std::move(gradient));
-        if (!applied.ok()) return applied;
+        RETURN_IF_ERROR(Contribute(gather, std::move(gradient)));
         if (gather.arrived == workers_) released = Complete(gather);
       }
     }
@@ -100,13 +105,14 @@ class SyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
-  // In deterministic order the slowest may be held back for one that is ahead.
+  // In deterministic order, the slowest worker may itself wait until a lower rank that is ahead has
+  // pushed, so pacing could stop both.
   absl::Duration PushWait(uint32_t worker) const override {
     return deterministic_ ? absl::ZeroDuration() : pacing_.Wait(worker);
   }
 
-  // A worker sends the next gradient of a chunk only after it holds this reply, and the
-  // next update needs the next gradient of every worker.
+  // A worker sends its next gradient of a chunk only after it has received this reply, and the next
+  // update needs the next gradient of every worker.
   bool RepliesMayBorrow() const override { return true; }
 
   std::vector<Pending> PendingUpdates() const override {
@@ -127,7 +133,7 @@ class SyncPolicy final : public UpdatePolicy {
 
   void Abandon() override {
     for (Gather& gather : gathers_) {
-      std::vector<Pushed> dropped;  // after the lock: streams may end by it
+      std::vector<Pushed> dropped;  // destroyed after unlocking, because streams may end with it
       absl::MutexLock lock(&gather.chunk->mutex);
       gather.pushed.swap(dropped);
     }
@@ -136,19 +142,19 @@ class SyncPolicy final : public UpdatePolicy {
  private:
   struct Pushed {
     std::shared_ptr<ReplySink> sink;  // null until this worker's push has arrived
-    Gradient held;                    // deterministic order: until the lower ranks arrived
+    Gradient held;                    // in deterministic order, until all lower ranks have arrived
   };
 
-  // The update of one chunk that is being gathered.
+  // The next update of a chunk, for which gradients are being gathered.
   struct Gather {
     Gather(StoredChunk* chunk, int workers) : chunk(chunk), pushed(workers) {}
 
     StoredChunk* const chunk;
     uint64_t iteration ABSL_GUARDED_BY(chunk->mutex) = 0;
-    std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank; empty: abandoned
-    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;
-    int taken ABSL_GUARDED_BY(chunk->mutex) = 0;   // of them; deterministic: in order of ranks
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;  // of those: not skipped
+    std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank; empty after Abandon
+    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
+    int taken ABSL_GUARDED_BY(chunk->mutex) = 0;               // arrived ones that Add has seen
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;              // taken ones without `skip`
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
   };
 
@@ -163,7 +169,7 @@ class SyncPolicy final : public UpdatePolicy {
     return added;
   }
 
-  // Takes the next gradient into the sum; the last one makes the update, with the mean.
+  // Adds the next gradient to the sum. The last one applies the update with the mean instead.
   absl::Status Add(Gather& gather, const Gradient& gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
     StoredChunk& chunk = *gather.chunk;
@@ -186,7 +192,7 @@ class SyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
-  // Begins the next iteration; returns whom to answer.
+  // Begins the next iteration and returns the sinks to which replies are due.
   std::vector<std::shared_ptr<ReplySink>> Complete(Gather& gather)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
     counters_->straggler_wait_nanoseconds +=
@@ -221,9 +227,9 @@ class AsyncPolicy final : public UpdatePolicy {
     const GradientHeader& header = gradient.header;
     {
       absl::MutexLock lock(&chunk.mutex);
-      if (absl::Status held = CheckHoldsRank(session, header); !held.ok()) return held;
+      RETURN_IF_ERROR(CheckHoldsRank(session, header));
       uint64_t& next = history.next_iteration[header.worker];
-      if (header.iteration + 1 == next) {
+      if (IsBefore(header.iteration, next)) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
       } else if (header.iteration < next || header.iteration - next > kMaxGap) {
         return WrongIteration(
@@ -231,12 +237,11 @@ class AsyncPolicy final : public UpdatePolicy {
             absl::StrCat(next > 0 ? absl::StrCat(next - 1, " (a repeat) or ") : "", "iterations ",
                          next, " to ", next + kMaxGap));
       } else {
-        if (absl::Status exists = CheckVersion(chunk, header); !exists.ok()) return exists;
+        RETURN_IF_ERROR(CheckVersion(chunk, header));
         Count(OutcomeOf(header), chunk, gradient, session, counters_);
         next = header.iteration + 1;
         if (!header.skip) {
-          absl::Status applied = chunk.ApplyGradient(gradient.data, header.iteration);
-          if (!applied.ok()) return applied;
+          RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, header.iteration));
         }
       }
     }
@@ -244,21 +249,21 @@ class AsyncPolicy final : public UpdatePolicy {
     return absl::OkStatus();
   }
 
-  void Abandon() override {}  // nothing waits
+  void Abandon() override {}  // no push waits
 
   absl::Duration PushWait(uint32_t) const override { return absl::ZeroDuration(); }
 
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
 
-  std::vector<Pending> PendingUpdates() const override { return {}; }  // nobody waits
+  std::vector<Pending> PendingUpdates() const override { return {}; }  // no update waits
 
  private:
   struct History {
     History(StoredChunk* chunk, int workers) : chunk(chunk), next_iteration(workers) {}
 
     StoredChunk* const chunk;
-    // By rank: the iteration after the latest that was taken.
+    // The iteration after the latest that was taken, by rank.
     std::vector<uint64_t> next_iteration ABSL_GUARDED_BY(chunk->mutex);
   };
 

@@ -1,5 +1,6 @@
 #include "server/worker_buffers.h"
 
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"

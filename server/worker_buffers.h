@@ -13,24 +13,26 @@
 
 namespace ps {
 
-// The two buffers of a worker on the shard's host, mapped here: each has the whole model, where
-// the model's layout has it. See SharedBuffers in proto/parameter_server.proto. The worker writes
-// a chunk's gradient, and reads its parameters, only while no push of that chunk is unanswered.
+// The two buffers that a worker on the shard's host shares, as the shard has mapped them. Each
+// holds the whole model in the model's layout (see SharedBuffers in proto/parameter_server.proto).
+// The worker writes the gradient of a chunk and reads its parameters only while it has no
+// unanswered push of that chunk.
 struct WorkerBuffers {
   FloatBuffer gradients;
   FloatBuffer parameters;
 
-  // Maps what `request` offers. Errors, after which data travels in messages: NOT_FOUND where it
-  // offers nothing or its memory cannot be seen from here, as from another container;
-  // FAILED_PRECONDITION where the config's exchange does not share memory; those of
-  // FloatBuffer::Map.
+  // Maps the buffers that `request` offers. After an error, data travels in messages.
+  // Errors: NOT_FOUND if the request offers no buffers; FAILED_PRECONDITION if the config does not
+  // allow shared memory; those of FloatBuffer::Map, such as NOT_FOUND for a worker in another
+  // container.
   static absl::StatusOr<std::shared_ptr<WorkerBuffers>> Map(const Config& config,
                                                             const JoinRequest& request);
 
-  // The worker's gradient of a chunk, in place.
+  // Returns a view of the worker's gradient of a chunk.
   Segments GradientOf(const Chunk& chunk) const;
 
-  // Writes the chunk's present parameters to the worker's memory; returns their version.
+  // Copies the current parameters of a chunk to the worker's memory and returns their version.
+  // Acquires the chunk's lock.
   uint64_t Write(StoredChunk& chunk);
 };
 

@@ -13,26 +13,28 @@
 
 namespace ps {
 
-// The traffic of a rank since the shard's start, over all incarnations that have held it. The
-// exchange writes it for every chunk, without a lock.
+// The traffic of a rank since the start of the shard, summed over all incarnations that have held
+// the rank. Every chunk that is pushed or answered changes it, so its fields are atomic instead of
+// guarded by a lock.
 struct WorkerActivity {
   std::atomic<int64_t> last_seen{std::numeric_limits<int64_t>::min()};  // Unix nanoseconds
-  std::atomic<uint64_t> next_iteration{0};  // after the latest that was taken
+  std::atomic<uint64_t> next_iteration{0};  // the one after the latest that was taken
   PushCounts received;
   std::atomic<uint64_t> bytes_out{0};
 };
 
-// One incarnation's hold on its rank at a shard, from its Join until the rank passes on: until it
-// leaves, is lost, or another incarnation takes over. Its streams share it and may outlive the
-// hold; nothing that they send afterwards is counted.
+// One incarnation of a worker that holds its rank at a shard. The session begins with the Join and
+// ends when the incarnation leaves, is lost or is replaced. The incarnation's streams share the
+// session. They may outlive its end, but nothing that they send after it is counted.
 //
-// The fence: the update policy asks holds_rank() under the lock of the chunk that a push is for,
-// and Shard::Join passes through every chunk's lock after the rank has passed on and before it
-// answers the successor. So a push either is counted before the successor learns where to start,
-// or is refused. Thread-safe.
+// The fence that guarantees this has two parts. The update policy checks holds_rank() and counts a
+// push under one acquisition of the chunk's lock. Shard::Join acquires and releases the lock of
+// every chunk after it has ended the old session and before it answers the new one. So a push of
+// the old session is either counted before its successor learns at which iteration to start, or
+// refused. Thread-safe.
 class WorkerSession {
  public:
-  // `buffers`: the memory that the worker shares, or null. `activity` and `clock` must outlive
+  // `buffers` is the memory that the worker shares, or null. `activity` and `clock` must outlive
   // the session.
   WorkerSession(uint32_t rank, uint64_t incarnation, std::shared_ptr<WorkerBuffers> buffers,
                 WorkerActivity* activity, const Clock* clock)
@@ -47,10 +49,10 @@ class WorkerSession {
   const std::shared_ptr<WorkerBuffers>& buffers() const { return buffers_; }
 
   bool holds_rank() const { return holds_rank_; }
-  // The rank passes on; for good.
+  // Ends the session for good. Idempotent.
   void End() { holds_rank_ = false; }
 
-  // Counts a push of `iteration` with `bytes` of data.
+  // Counts a push of `iteration` with `bytes` bytes of data, and its worker as seen.
   void CountPush(PushOutcome outcome, uint64_t iteration, uint64_t bytes);
   void CountReply(uint64_t bytes) { activity_->bytes_out += bytes; }
 

@@ -1,4 +1,4 @@
-// Exchange streams over real connections, to a shard whose clock stands still.
+// Exchange streams over real connections to a shard whose clock stands still.
 
 #include "server/exchange_stream.h"
 
@@ -18,7 +18,7 @@
 namespace ps {
 namespace {
 
-// Serves Exchange alone, for the worker that the call's metadata names.
+// Serves only Exchange, for the worker that the call's metadata names.
 class ExchangeService final
     : public ParameterServer::WithRawCallbackMethod_Exchange<ParameterServer::Service> {
  public:
@@ -36,7 +36,7 @@ class ExchangeService final
     const int rank = std::stoi(context->client_metadata().find("rank")->second.data());
     const std::shared_ptr<ExchangeStream> stream =
         ExchangeStream::Create({.shard = shard_,
-                                .push_workers = &push_workers_,
+                                .push_threads = &push_threads_,
                                 .worker = static_cast<uint32_t>(rank),
                                 .incarnation = incarnation,
                                 .join_follows = join_follows,
@@ -61,7 +61,7 @@ class ExchangeService final
  private:
   Shard* const shard_;
   const Clock* const clock_;
-  PushWorkers push_workers_{ChunkOrder::kArrival};
+  PushThreads push_threads_{ChunkOrder::kArrival};
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -92,7 +92,7 @@ struct Peer {
 };
 
 struct Fixture : ShardFixture {
-  // Without a lead, the worker that is ahead is paced until the clock goes on.
+  // With a lead of 0, the worker that is ahead is paced until the clock advances.
   void Serve(int workers) {
     Start(workers, {"limits.lead_bytes=0"});
     service = std::make_unique<ExchangeService>(shard.get(), &clock);
@@ -102,7 +102,7 @@ struct Fixture : ShardFixture {
 
 }  // namespace
 
-TEST_CASE_METHOD(Fixture, "no stream outlives its RPC, also where it was paced") {
+TEST_CASE_METHOD(Fixture, "no stream outlives its RPC, even if it was paced") {
   Serve(2);
   {
     std::vector<std::unique_ptr<Peer>> peers;
@@ -146,7 +146,7 @@ TEST_CASE_METHOD(Fixture, "a stream whose Join follows waits for it, and then ho
   const std::shared_ptr<ExchangeStream> stream = service->latest.lock();
   REQUIRE(stream != nullptr);
 
-  SECTION("and is ended where it waits for too long") {
+  SECTION("and is ended if it waits for too long") {
     stream->EndWaiting(clock.Now());  // opened no earlier
     clock.Advance(absl::Seconds(1));
     stream->EndWaiting(clock.Now());
@@ -174,7 +174,7 @@ TEST_CASE_METHOD(Fixture, "a stream whose Join follows waits for it, and then ho
     CHECK_THAT(std::string(failures[0].message()),
                Catch::Contains("worker 0 (test") && Catch::Contains("ended before it left"));
   }
-  SECTION("or ends with it, where the worker dies first") {
+  SECTION("or ends if the worker dies first") {
     peer.context.TryCancel();
     AwaitTrue([&] { return service->done == 1; });
     CHECK(failures.empty());

@@ -53,7 +53,7 @@ TEST_CASE_METHOD(Fixture, "a rank in use is refused, naming who has it") {
   CHECK(absl::IsAlreadyExists(status));
   CHECK_THAT(Message(status), Catch::Contains("worker 1 (ipv4:10.0.0.1:7, joined"));
   CHECK_THAT(Message(status), Catch::Contains("last seen 1m40s ago"));
-  CHECK(membership.Join(1, kFirst, "ipv4:10.0.0.1:7").ok());  // itself, again
+  CHECK(membership.Join(1, kFirst, "ipv4:10.0.0.1:7").ok());  // the same worker again
 }
 
 TEST_CASE_METHOD(Fixture, "a rank that joined but never opened a stream becomes free again") {
@@ -91,7 +91,7 @@ TEST_CASE_METHOD(Fixture, "a Join that is repeated keeps the session that has a 
   CHECK((*again)->holds_rank());
 }
 
-TEST_CASE_METHOD(Fixture, "a session holds the rank until that passes on") {
+TEST_CASE_METHOD(Fixture, "a session holds its rank until it ends") {
   const auto joined = [&](uint64_t incarnation) {
     const auto session = membership.Join(0, incarnation, "a");
     REQUIRE(session.ok());
@@ -114,11 +114,11 @@ TEST_CASE_METHOD(Fixture, "only the holder of a rank opens streams and leaves") 
   CHECK(absl::IsFailedPrecondition(membership.StreamOpened(9, kFirst).status()));
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   CHECK(absl::IsFailedPrecondition(membership.Leave(0, kSecond, false).status()));
-  CHECK_FALSE(membership.HasLeft(0));
+  CHECK(membership.HaveLeft().empty());
   const absl::StatusOr<bool> took_part = membership.Leave(0, kFirst, false);
   REQUIRE(took_part.ok());
   CHECK_FALSE(*took_part);
-  CHECK(membership.HasLeft(0));
+  CHECK(membership.HaveLeft() == std::vector<uint32_t>{0});
   CHECK(absl::IsFailedPrecondition(membership.Leave(0, kFirst, false).status()));
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LEFT);
 }
@@ -134,7 +134,7 @@ TEST_CASE_METHOD(Fixture, "the streams of an incarnation are bounded") {
   CHECK(membership.StreamOpened(0, 7).ok());
 }
 
-TEST_CASE_METHOD(Fixture, "a worker is lost when its last stream ends before it left") {
+TEST_CASE_METHOD(Fixture, "a worker is lost when its last stream ends before it has left") {
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   const auto session = Open(0, kFirst);
   Open(0, kFirst);
@@ -144,7 +144,7 @@ TEST_CASE_METHOD(Fixture, "a worker is lost when its last stream ends before it 
   CHECK(membership.Join(0, kSecond, "a").ok());  // restarted
 }
 
-TEST_CASE_METHOD(Fixture, "a worker that left is not lost by its stream's end") {
+TEST_CASE_METHOD(Fixture, "a worker that has left is not lost when its stream ends") {
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   const auto session = Open(0, kFirst);
   REQUIRE(membership.Leave(0, kFirst, false).ok());
@@ -188,7 +188,7 @@ TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   CHECK(StatsOf(membership, 1).state() == WorkerStats::NEVER_JOINED);
 }
 
-TEST_CASE_METHOD(Fixture, "of a worker's usage the latest report is kept, with its age") {
+TEST_CASE_METHOD(Fixture, "the latest report of a worker's usage is kept, with its age") {
   WorkerUsage usage;
   usage.set_resident_bytes(1000);
   REQUIRE(membership.Join(1, kFirst, "a").ok());
@@ -213,7 +213,7 @@ TEST_CASE_METHOD(Fixture, "of a worker's usage the latest report is kept, with i
   CHECK_FALSE(StatsOf(membership, 1).has_usage());
 }
 
-TEST_CASE_METHOD(Fixture, "usage is taken only of the incarnation that holds the rank") {
+TEST_CASE_METHOD(Fixture, "usage is taken only from the incarnation that holds the rank") {
   const WorkerUsage usage;
   const auto refused = [&](uint32_t rank, uint64_t incarnation) {
     const absl::Status status = membership.Report(rank, incarnation, usage);
@@ -246,7 +246,7 @@ TEST_CASE_METHOD(Fixture, "a worker's buffers are held as long as a stream may u
   session = nullptr;
   CHECK(first.expired());
 
-  // Of one that leaves without having opened a stream.
+  // The buffers of a worker that leaves without having opened a stream.
   const std::weak_ptr<WorkerBuffers> second = join(kSecond);
   CHECK(!second.expired());
   REQUIRE(membership.Leave(0, kSecond, /*failed=*/true).ok());

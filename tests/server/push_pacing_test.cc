@@ -24,7 +24,7 @@ struct Fixture {
   PushPacing pacing{3, kLead, &clock};
 };
 
-TEST_CASE_METHOD(Fixture, "A worker waits while it is further ahead of the slowest than allowed") {
+TEST_CASE_METHOD(Fixture, "a worker waits while it is further ahead of the slowest than allowed") {
   PushInStep(20);
   pacing.Pushed(1, 500);
   pacing.Pushed(2, kLead);
@@ -38,7 +38,7 @@ TEST_CASE_METHOD(Fixture, "A worker waits while it is further ahead of the slowe
   CHECK(pacing.Wait(1) > absl::ZeroDuration());
 }
 
-TEST_CASE_METHOD(Fixture, "Nobody waits for a worker that does not move") {
+TEST_CASE_METHOD(Fixture, "nobody waits for a worker that does not move") {
   PushInStep(20);
   pacing.Pushed(2, kLead + 1);
   absl::Duration waited;
@@ -59,7 +59,7 @@ TEST_CASE_METHOD(Fixture, "Nobody waits for a worker that does not move") {
   CHECK(pacing.Wait(1) <= absl::Milliseconds(4));
 }
 
-TEST_CASE_METHOD(Fixture, "The pace follows the slowest worker's, also when that gets slower") {
+TEST_CASE_METHOD(Fixture, "the pace follows the slowest worker, even if it gets slower") {
   PushInStep(20);
   for (int i = 0; i < 100; ++i) {
     clock.Advance(absl::Milliseconds(40));
@@ -70,7 +70,7 @@ TEST_CASE_METHOD(Fixture, "The pace follows the slowest worker's, also when that
   CHECK(pacing.Wait(2) > absl::ZeroDuration());
 }
 
-TEST_CASE("A single worker never waits") {
+TEST_CASE("a single worker never waits") {
   FakeClock clock;
   PushPacing pacing(1, 0, &clock);
   for (int i = 0; i < 10; ++i) {
@@ -79,7 +79,7 @@ TEST_CASE("A single worker never waits") {
   }
 }
 
-TEST_CASE("The slowest is known however pushes of several threads interleave") {
+TEST_CASE("the slowest worker is known however pushes of several threads interleave") {
   constexpr int kWorkers = 4;
   constexpr int kPushes = 20000;
   FakeClock clock;

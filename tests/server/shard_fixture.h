@@ -14,7 +14,7 @@
 
 namespace ps {
 
-// Remembers the replies that it got.
+// Records the replies that it gets.
 class RecordingSink final : public ReplySink {
  public:
   void Reply(uint32_t chunk, uint64_t iteration) override {
@@ -23,8 +23,8 @@ class RecordingSink final : public ReplySink {
   std::vector<std::pair<uint32_t, uint64_t>> replies;
 };
 
-// One shard with one chunk of four weights, which SGD with learning rate 1 changes by
-// exactly the mean gradient, without any RPC.
+// One shard without RPCs. It has one chunk of four weights, which SGD with learning rate 1 changes
+// by exactly the mean gradient.
 class ShardFixture {
  public:
   void Start(int workers, const std::vector<std::string>& overrides = {}) {
@@ -94,7 +94,7 @@ class ShardFixture {
     return {chunk.parameters().begin(), chunk.parameters().end()};
   }
 
-  // The parameters' change since the start, negated: the sum of the applied gradients.
+  // Returns the sum of the applied gradients: by how much the parameters have decreased.
   std::vector<float> Applied() {
     std::vector<float> change = Parameters();
     for (size_t i = 0; i < change.size(); ++i) change[i] = start[i] - change[i];
@@ -110,7 +110,7 @@ class ShardFixture {
             .encoding = config->proto().exchange().gradient_encoding()};
   }
 
-  // In the encoding of the config, whatever the header says.
+  // Pushes `values` in the config's encoding, even if the header has another one.
   absl::Status Push(const GradientHeader& header, const std::vector<float>& values) {
     const Encoding encoding = config->proto().exchange().gradient_encoding();
     auto owner = std::make_shared<std::string>(EncodedBytes(encoding, values.size()), '\0');
@@ -130,12 +130,12 @@ class ShardFixture {
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
 
   FakeClock clock;
-  ShardCounters counters;  // for what a test makes beside the shard
+  ShardCounters counters;  // for objects that a test makes besides the shard
   std::unique_ptr<Config> config;
   std::vector<absl::Status> failures;
   std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank
   std::vector<std::shared_ptr<RecordingSink>> sinks;
-  std::weak_ptr<const void> last_owner;  // of the latest push's memory
+  std::weak_ptr<const void> last_owner;  // owner of the latest push's gradient
   std::vector<float> start;
   std::unique_ptr<Shard> shard;
 };

@@ -10,7 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "tests/server/shard_fixture.h"
+#include "tests/testing/captured_log.h"
 
 namespace ps {
 namespace {
@@ -18,6 +21,23 @@ namespace {
 using Catch::Contains;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+// A clock that stands still and, once armed, keeps the next thread that asks for the time.
+class PausingClock final : public Clock {
+ public:
+  absl::Time Now() const override {
+    if (armed.exchange(false)) {
+      paused.Notify();
+      resumed.WaitForNotification();
+    }
+    return absl::UnixEpoch();
+  }
+  bool SleepUntil(absl::Time, const std::stop_token&) const override { return true; }
+
+  mutable std::atomic<bool> armed{false};
+  mutable absl::Notification paused;
+  absl::Notification resumed;
+};
 
 }  // namespace
 
@@ -242,7 +262,7 @@ TEST_CASE_METHOD(ShardFixture, "a failed run keeps no gradient and no stream of 
   CHECK(!Push(0, 0, {1, 1, 1, 1}).ok());
 }
 
-TEST_CASE_METHOD(ShardFixture, "only the first failure is told") {
+TEST_CASE_METHOD(ShardFixture, "only the first failure is reported") {
   Start(2);
   shard->CloseStream(sessions[1].get());
   shard->CloseStream(sessions[0].get());
@@ -327,7 +347,40 @@ TEST_CASE_METHOD(ShardFixture,
         "iteration 1, which needs it; under SYNC all workers train equally long");
 }
 
-TEST_CASE_METHOD(ShardFixture, "what a worker sends after its rank has passed on is not counted") {
+TEST_CASE_METHOD(ShardFixture,
+                 "a worker may push its last chunk and leave while waits are checked") {
+  Start(2, {"model.layer[0].linear.out_features=16"});
+  std::deque<StoredChunk>& chunks = shard->store().chunks();
+  REQUIRE(chunks.size() == 2);
+  const std::vector<float> zeros(chunks[0].info().size);
+  REQUIRE(Push(0, 0, zeros).ok());
+  std::thread check;
+  {
+    // Stops the check after it has seen that chunk 0 waits for worker 1.
+    absl::MutexLock lock(&chunks[1].mutex);
+    check = std::thread([&] { shard->CheckWaits(); });
+    absl::SleepFor(absl::Milliseconds(20));
+    CHECK(Push(1, 0, zeros).ok());
+    CHECK(Leave(1).ok());
+  }
+  check.join();
+  CHECK(failures.empty());
+}
+
+TEST_CASE_METHOD(ShardFixture, "a wait that ends with the run is not said to go on") {
+  Start(2);
+  const CapturedLog log;
+  REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());
+  clock.Advance(absl::Seconds(10));
+  shard->CheckWaits();
+  CHECK_THAT(log.text(), Contains("iteration 0 has waited 10s for worker 1"));
+  shard->CloseStream(sessions[1].get());
+  REQUIRE(failures.size() == 1);
+  shard->CheckWaits();
+  CHECK_THAT(log.text(), !Contains("goes on"));
+}
+
+TEST_CASE_METHOD(ShardFixture, "what a worker sends after its session has ended is not counted") {
   for (const std::string policy : {"ASYNC", "SYNC"}) {
     for (const std::string end : {"leaves", "is lost", "is replaced"}) {
       CAPTURE(policy, end);
@@ -379,7 +432,7 @@ TEST_CASE_METHOD(ShardFixture, "whatever overtakes what, each iteration of a ran
   for (int generation = 0; generation < 60; ++generation) {
     const auto joined = shard->Join(RequestFor(0, ++incarnation), "test");
     REQUIRE(joined.ok());
-    // Nothing of the incarnations before is counted from here on.
+    // From here on, no push of an earlier incarnation is counted.
     const uint64_t counted_by_shard = shard->Stats().pushes();
     CHECK(counted_by_shard == joined->start_iteration());
     Sender& sender = senders.emplace_back();
@@ -410,6 +463,44 @@ TEST_CASE_METHOD(ShardFixture, "whatever overtakes what, each iteration of a ran
   CHECK(shard->Stats().pushes() == counted);
   CHECK(shard->Stats().repeated_pushes() == 0);
   CHECK(Applied()[0] == Approx(static_cast<double>(counted)).epsilon(1e-3));
+}
+
+TEST_CASE_METHOD(ShardFixture, "a Join is answered after the push that is being counted") {
+  Start(1, {"update.policy=ASYNC"});
+  PausingClock pausing;
+  const auto paused_shard = Shard::Create(config.get(), 0, &pausing);
+  REQUIRE(paused_shard.ok());
+  Shard& shard = **paused_shard;
+  const uint64_t first = Incarnation(0), second = 77;
+  REQUIRE(shard.Join(RequestFor(0, first), "test").ok());
+  const auto session = shard.OpenStream(0, first);
+  REQUIRE(session.ok());
+
+  // The push is counted under its chunk's lock, with the time at which the worker was last seen.
+  pausing.armed = true;
+  const std::string zeros(4 * sizeof(float), '\0');
+  absl::Status pushed = absl::UnknownError("did not run");
+  std::thread push([&] {
+    pushed = shard.Push(**session, Gradient{Header(0, 0), {zeros}, nullptr}, sinks[0]);
+  });
+  pausing.paused.WaitForNotification();
+  LeaveRequest leave;
+  leave.set_worker(0);
+  leave.set_incarnation(first);
+  CHECK(shard.Leave(leave).ok());
+  absl::StatusOr<JoinResponse> joined = absl::UnknownError("did not run");
+  absl::Notification answered;
+  std::thread join([&] {
+    joined = shard.Join(RequestFor(0, second), "test");
+    answered.Notify();
+  });
+  CHECK_FALSE(answered.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
+  pausing.resumed.Notify();
+  push.join();
+  join.join();
+  CHECK(pushed.ok());
+  REQUIRE(joined.ok());
+  CHECK(joined->start_iteration() == 1);
 }
 
 TEST_CASE_METHOD(ShardFixture, "a push that is refused does not move the rank's next iteration") {

@@ -12,7 +12,7 @@ absl::Time At(double seconds) { return kStart + absl::Seconds(seconds); }
 
 }  // namespace
 
-TEST_CASE("a wait is told of after a while, and again whenever it has doubled") {
+TEST_CASE("a wait is logged after a while, and again whenever it has doubled") {
   StallLog log;
   std::vector<double> told;
   for (int second = 0; second <= 100; ++second) {
@@ -24,7 +24,7 @@ TEST_CASE("a wait is told of after a while, and again whenever it has doubled") 
   CHECK(told == std::vector<double>{5, 10, 20, 40, 80});
 }
 
-TEST_CASE("the end of a wait is told of once, if the wait was") {
+TEST_CASE("the end of a wait is logged once, if the wait was") {
   const bool another_begins = GENERATE(false, true);
   StallLog log;
   REQUIRE(log.Observe(kStart, At(6)).has_value());
@@ -34,11 +34,11 @@ TEST_CASE("the end of a wait is told of once, if the wait was") {
   CHECK(over->over);
   CHECK(over->waited == absl::Seconds(17));
   CHECK_FALSE(log.Observe(next, At(18)).has_value());
-  // The other one is told of in its own time.
+  // The other wait is logged after its own five seconds.
   CHECK(log.Observe(At(16), At(21)).has_value());
 }
 
-TEST_CASE("short waits are nothing to tell") {
+TEST_CASE("short waits are not logged") {
   StallLog log;
   for (int second = 0; second < 100; ++second) {
     CHECK_FALSE(log.Observe(At(second - 1), At(second)).has_value());

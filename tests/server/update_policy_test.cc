@@ -165,6 +165,14 @@ TEST_CASE_METHOD(ShardFixture, "ASYNC refuses an iteration that was passed over 
   REQUIRE(Push(0, 1005, {1, 0, 0, 0}, 2).ok());
 }
 
+TEST_CASE_METHOD(ShardFixture, "the largest iteration is not taken for the one before 0") {
+  const std::string policy = GENERATE("SYNC", "ASYNC");
+  Start(1, {"update.policy=" + policy});
+  CHECK(absl::IsFailedPrecondition(Push(0, UINT64_MAX, {1, 1, 1, 1})));
+  CHECK(Replies(0) == 0);
+  CHECK(shard->Stats().repeated_pushes() == 0);
+}
+
 TEST_CASE_METHOD(ShardFixture,
                  "an update that waits names the chunk, the time and who is missing") {
   Start(3);

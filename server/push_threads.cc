@@ -1,11 +1,11 @@
-#include "server/push_workers.h"
+#include "server/push_threads.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace ps {
 
-PushWorkers::~PushWorkers() {
+PushThreads::~PushThreads() {
   std::vector<std::thread> threads;
   {
     absl::MutexLock lock(&mutex_);
@@ -15,7 +15,7 @@ PushWorkers::~PushWorkers() {
   for (std::thread& thread : threads) thread.join();
 }
 
-void PushWorkers::Add(uint32_t chunk, std::function<void()> push) {
+void PushThreads::Add(uint32_t chunk, std::function<void()> push) {
   absl::MutexLock lock(&mutex_);
   pushes_.Push(chunk, std::move(push));
   while (threads_.size() < std::max(1u, std::thread::hardware_concurrency())) {
@@ -23,7 +23,7 @@ void PushWorkers::Add(uint32_t chunk, std::function<void()> push) {
   }
 }
 
-void PushWorkers::Work() {
+void PushThreads::Work() {
   const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return ending_ || !pushes_.empty();
   };

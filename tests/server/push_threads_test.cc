@@ -1,4 +1,4 @@
-#include "server/push_workers.h"
+#include "server/push_threads.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -14,13 +14,13 @@ namespace {
 
 int Processors() { return std::max(1u, std::thread::hardware_concurrency()); }
 
-// Pushes that keep a thread each busy until they are released.
+// Pushes that each keep a thread busy until they are released.
 class Busy {
  public:
-  // Returns when all run at once.
-  Busy(PushWorkers* workers, int threads) : started_(threads), released_(threads) {
-    for (int i = 0; i < threads; ++i) {
-      workers->Add(0, [this, i] {
+  // Returns when all of them are running.
+  Busy(PushThreads* threads, int count) : started_(count), released_(count) {
+    for (int i = 0; i < count; ++i) {
+      threads->Add(0, [this, i] {
         started_[i].Notify();
         released_[i].WaitForNotification();
       });
@@ -39,11 +39,11 @@ TEST_CASE("pushes run on a thread for each processor, in their order") {
   const auto order = GENERATE(ChunkOrder::kPriority, ChunkOrder::kArrival);
   std::vector<uint32_t> ran;
   {
-    PushWorkers workers(order);
-    Busy busy(&workers, Processors());
+    PushThreads threads(order);
+    Busy busy(&threads, Processors());
     absl::Notification last;
     for (const uint32_t chunk : {7, 3, 9, 3, 1}) {
-      workers.Add(chunk, [&, chunk] {
+      threads.Add(chunk, [&, chunk] {
         ran.push_back(chunk);
         if (ran.size() == 5) last.Notify();
       });
@@ -56,12 +56,12 @@ TEST_CASE("pushes run on a thread for each processor, in their order") {
                                                : std::vector<uint32_t>{7, 3, 9, 3, 1}));
 }
 
-TEST_CASE("the end waits for a push that runs") {
+TEST_CASE("the destructor waits for a push that is running") {
   bool ended = false;
   absl::Notification started;
   {
-    PushWorkers workers(ChunkOrder::kArrival);
-    workers.Add(0, [&] {
+    PushThreads threads(ChunkOrder::kArrival);
+    threads.Add(0, [&] {
       started.Notify();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       ended = true;
@@ -71,6 +71,6 @@ TEST_CASE("the end waits for a push that runs") {
   CHECK(ended);
 }
 
-TEST_CASE("without pushes there are no threads to end") { PushWorkers(ChunkOrder::kArrival); }
+TEST_CASE("without pushes there are no threads to end") { PushThreads(ChunkOrder::kArrival); }
 
 }  // namespace ps
