@@ -52,7 +52,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
     }
     server->unix_listener_ = *std::move(listener);
   }
-  server->watcher_ = std::thread([s = server.get()] { s->Watch(); });
+  server->watcher_ =
+      std::jthread([s = server.get()](const std::stop_token& stop) { s->Watch(stop); });
   return server;
 }
 
@@ -65,9 +66,8 @@ std::string Server::address() const {
 }
 
 void Server::Shutdown() {
-  if (stopping_.HasBeenNotified()) return;
-  stopping_.Notify();
-  if (watcher_.joinable()) watcher_.join();
+  if (std::exchange(is_shut_down_, true)) return;
+  watcher_ = {};
   unix_listener_.reset();
   if (grpc_server_ == nullptr) return;
   const absl::Status reason =
@@ -80,12 +80,14 @@ void Server::Shutdown() {
   grpc_server_->Wait();
 }
 
-void Server::Watch() {
+void Server::Watch(const std::stop_token& stop) {
+  const RealClock pace;  // by the monotonic clock, however the shard's goes
+
   // Often enough that a limit is overrun by a tenth at most.
   const absl::Duration period =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
   uint64_t bytes_before = 0;
-  while (!stopping_.WaitForNotificationWithTimeout(period)) {
+  while (pace.SleepUntil(pace.Now() + period, stop)) {
     shard_->CheckWaits();
     parameter_service_->EndWaitingStreams();
     parameter_service_->EndUnreadPulls();

@@ -3,11 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/config/config.h"
@@ -19,9 +19,19 @@
 
 namespace ps {
 
-// A running parameter-server shard: owns the shard, its services (exchange, statistics,
-// grpc.health.v1, reflection) on one port, and the thread that watches for chunks and
-// Pulls that wait too long. Thread-safe but for Shutdown, which one thread calls.
+// A running parameter-server shard. Owns the shard, its services (exchange, statistics,
+// grpc.health.v1, reflection) on one port, and the thread that watches for updates, streams and
+// Pulls that wait too long. Thread-safe except for Shutdown, which only one thread may call.
+//
+//   absl::Status ServeUntil(const std::string& config_path, std::stop_token stop) {
+//     ASSIGN_OR_RETURN(const Config config, Config::Load(config_path, /*overrides=*/{}));
+//     const RealClock clock;
+//     ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
+//                      Server::Start({.config = &config, .shard = 0, .clock = &clock}));
+//     clock.SleepUntil(absl::InfiniteFuture(), stop);
+//     server->Shutdown();
+//     return absl::OkStatus();
+//   }
 class Server {
  public:
   struct Options {
@@ -55,7 +65,8 @@ class Server {
  private:
   explicit Server(const Options& options) : options_(options) {}
 
-  void Watch();
+  // Looks after what waits, until `stop`.
+  void Watch(const std::stop_token& stop);
 
   const Options options_;
   std::unique_ptr<Shard> shard_;
@@ -64,8 +75,8 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;
-  absl::Notification stopping_;
-  std::thread watcher_;
+  bool is_shut_down_ = false;
+  std::jthread watcher_;
 };
 
 }  // namespace ps

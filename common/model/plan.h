@@ -35,6 +35,15 @@ struct Chunk {
 // Assigns every element of a model to exactly one shard and cuts each shard's part into chunks.
 // A plan is a pure function of the model, the partition, the number and rates of the shards and
 // the chunk size, so every process computes the same one. Immutable.
+//
+//   absl::StatusOr<std::vector<int64_t>> BytesOfShards(const Config& config, int shards) {
+//     const ClusterConfig& proto = config.proto();
+//     ASSIGN_OR_RETURN(const Plan plan, Plan::Create(config.model(), proto.partition(), shards,
+//                                                    proto.limits().chunk_bytes()));
+//     std::vector<int64_t> bytes(shards);
+//     for (const Chunk& chunk : plan.chunks()) bytes[chunk.shard] += chunk.size * sizeof(float);
+//     return bytes;
+//   }
 class Plan {
  public:
   // AUTO gives each shard a part in proportion to its rate in `shard_rates`, in any unit; if

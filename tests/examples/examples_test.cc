@@ -49,8 +49,9 @@ absl::Status Train(const Config& config, int rank, int64_t iterations) {
 
 // [ common/model/plan.h
 absl::StatusOr<std::vector<int64_t>> BytesOfShards(const Config& config, int shards) {
-  ASSIGN_OR_RETURN(const Plan plan, Plan::Create(config.model(), config.proto().partition(), shards,
-                                                 config.proto().limits().chunk_bytes()));
+  const ClusterConfig& proto = config.proto();
+  ASSIGN_OR_RETURN(const Plan plan, Plan::Create(config.model(), proto.partition(), shards,
+                                                 proto.limits().chunk_bytes()));
   std::vector<int64_t> bytes(shards);
   for (const Chunk& chunk : plan.chunks()) bytes[chunk.shard] += chunk.size * sizeof(float);
   return bytes;
