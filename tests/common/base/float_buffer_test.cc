@@ -71,7 +71,8 @@ TEST_CASE("what is not the shared buffer is not mapped") {
   place = buffer->place();
   for (const std::string name : {"another", "ps-\n[error] forged!"}) {
     place.set_name(name);
-    CHECK(FloatBuffer::Map(place, 1024).status().message() == "no name of a shared buffer");
+    CHECK(FloatBuffer::Map(place, 1024).status().message() ==
+          "its name is not that of a shared buffer: ps- and 16 hexadecimal digits");
   }
   place = buffer->place();
   place.set_file(1 << 20);

@@ -76,9 +76,9 @@ TEST_CASE("the first 20 unknown fields are named, and the others are counted") {
   CHECK(absl::StartsWith(lines[0], "f:17: x: unknown field, allowed: model, "));
   CHECK(absl::StartsWith(lines[19], "f:36: x: unknown field, allowed: model, "));
   CHECK(lines[20] == "f:37: unknown fields from here on: 980");
-  CHECK(absl::EndsWith(ErrorOf(text + "data: few"),
+  CHECK(absl::EndsWith(ErrorOf(text + "limits: few"),
                        "\nf:37: unknown fields from here on: 980\n"
-                       "f:1017: data: is few, allowed: fields in { }"));
+                       "f:1017: limits: is few, allowed: fields in { }"));
 }
 
 TEST_CASE("everything that is missing is reported together, at the enclosing message") {
