@@ -64,8 +64,7 @@ std::string Server::address() const {
 }
 
 void Server::Shutdown() {
-  if (stopping_.HasBeenNotified()) return;
-  stopping_.Notify();
+  if (!stopping_.request_stop()) return;
   if (watcher_.joinable()) watcher_.join();
   unix_listener_.reset();
   if (grpc_server_ == nullptr) return;
@@ -73,18 +72,20 @@ void Server::Shutdown() {
       absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down"));
   shard_->Close(reason);
   parameter_service_->EndStreams(reason);
-  // A second less than allowed: what does not end by itself is cut off, and that takes a moment.
+  // Calls that have not ended by this deadline are cancelled, and the second that is left of
+  // limits.shutdown_seconds is for that.
   const double seconds = std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1);
   grpc_server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(seconds)));
   grpc_server_->Wait();
 }
 
 void Server::Watch() {
-  // Often enough that a limit is overrun by a tenth at most.
+  // A limit is exceeded by a tenth at most.
   const absl::Duration period =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
   uint64_t bytes_before = 0;
-  while (!stopping_.WaitForNotificationWithTimeout(period)) {
+  const RealClock clock;  // Abseil's waits with a timeout follow the time of day
+  while (clock.SleepUntil(clock.Now() + period, stopping_.get_token())) {
     shard_->CheckWaits();
     parameter_service_->EndWaitingStreams();
     parameter_service_->EndUnreadPulls();
