@@ -84,7 +84,7 @@ grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* 
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
-  // The number of streams that wait for their Join is bounded by that of the workers' streams.
+  // A stream may wait for its Join only while fewer than twice the workers' streams are open.
   const uint64_t most =
       uint64_t{2} * shard_->config().workers() * shard_->config().proto().limits().connections();
   const bool may_wait = Streams().size() < most;

@@ -52,8 +52,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
     }
     server->unix_listener_ = *std::move(listener);
   }
-  server->watcher_ =
-      std::jthread([s = server.get()](const std::stop_token& stop) { s->Watch(stop); });
+  server->watcher_ = std::thread([s = server.get()] { s->Watch(); });
   return server;
 }
 
@@ -66,28 +65,28 @@ std::string Server::address() const {
 }
 
 void Server::Shutdown() {
-  if (std::exchange(is_shut_down_, true)) return;
-  watcher_ = {};
+  if (!stopping_.request_stop()) return;
+  if (watcher_.joinable()) watcher_.join();
   unix_listener_.reset();
   if (grpc_server_ == nullptr) return;
   const absl::Status reason =
       absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down"));
   shard_->Close(reason);
   parameter_service_->EndStreams(reason);
-  // A second less than allowed: what does not end by itself is cut off, and that takes a moment.
+  // Calls that have not ended by this deadline are cancelled, and the second that is left of
+  // limits.shutdown_seconds is for that.
   const double seconds = std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1);
   grpc_server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(seconds)));
   grpc_server_->Wait();
 }
 
-void Server::Watch(const std::stop_token& stop) {
-  const RealClock pace;  // by the monotonic clock, however the shard's goes
-
-  // Often enough that a limit is overrun by a tenth at most.
+void Server::Watch() {
+  // A limit is exceeded by a tenth at most.
   const absl::Duration period =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
   uint64_t bytes_before = 0;
-  while (pace.SleepUntil(pace.Now() + period, stop)) {
+  const RealClock clock;  // Abseil's waits with a timeout follow the time of day
+  while (clock.SleepUntil(clock.Now() + period, stopping_.get_token())) {
     shard_->CheckWaits();
     parameter_service_->EndWaitingStreams();
     parameter_service_->EndUnreadPulls();

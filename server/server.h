@@ -19,9 +19,9 @@
 
 namespace ps {
 
-// A running parameter-server shard. Owns the shard, its services (exchange, statistics,
-// grpc.health.v1, reflection) on one port, and the thread that watches for updates, streams and
-// Pulls that wait too long. Thread-safe except for Shutdown, which only one thread may call.
+// A running parameter-server shard. It owns the shard, its services on one port (exchange,
+// statistics, grpc.health.v1 and reflection), and the thread that watches for updates, streams and
+// Pulls that wait for too long. Thread-safe, except that only one thread may call Shutdown.
 //
 //   absl::Status ServeUntil(const std::string& config_path, std::stop_token stop) {
 //     ASSIGN_OR_RETURN(const Config config, Config::Load(config_path, /*overrides=*/{}));
@@ -38,35 +38,35 @@ class Server {
     const Config* config = nullptr;  // must outlive the server
     int shard = 0;
     const Clock* clock = nullptr;  // must outlive the server
-    // Called when the Shutdown RPC asks for it; must not block.
+    // Called when a Shutdown RPC comes. Must not block.
     std::function<void()> request_shutdown = [] {};
-    // Called from time to time while no gradients and parameters come and go, to give memory that
-    // is free back to the system; an allocator by itself may keep what a burst of calls took.
+    // Called from time to time while no gradients and parameters come and go. It should return free
+    // memory to the system, since an allocator may keep what a burst of calls has taken.
     std::function<void()> release_memory = [] {};
   };
 
-  // Listens when it returns. Errors: OUT_OF_RANGE for the shard; RESOURCE_EXHAUSTED for
-  // its memory; UNAVAILABLE where the address cannot be listened on.
+  // Starts a server, which listens when this returns. Errors: OUT_OF_RANGE if the config has no
+  // such shard; RESOURCE_EXHAUSTED if there is not enough memory; UNAVAILABLE if the shard cannot
+  // listen on its address.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
 
-  // Shuts down.
+  // Calls Shutdown.
   ~Server();
 
-  // The bound port (config ports may be 0); 0 on a unix socket.
+  // Returns the bound port, which differs from a config's port 0, or 0 for a unix socket.
   int port() const { return port_; }
-  // The config's address with the bound port.
+  // Returns the config's address with the bound port.
   std::string address() const;
   Shard& shard() { return *shard_; }
 
-  // Tells the workers, ends every RPC within limits.shutdown_seconds, and joins the
-  // threads. Idempotent.
+  // Ends the workers' streams with the reason, ends every other RPC within limits.shutdown_seconds,
+  // and joins the threads. Idempotent.
   void Shutdown();
 
  private:
   explicit Server(const Options& options) : options_(options) {}
 
-  // Looks after what waits, until `stop`.
-  void Watch(const std::stop_token& stop);
+  void Watch();
 
   const Options options_;
   std::unique_ptr<Shard> shard_;
@@ -75,8 +75,8 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;
-  bool is_shut_down_ = false;
-  std::jthread watcher_;
+  std::stop_source stopping_;
+  std::thread watcher_;
 };
 
 }  // namespace ps

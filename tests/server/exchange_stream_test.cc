@@ -33,7 +33,8 @@ class ExchangeService final
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override {
-    const int rank = std::stoi(context->client_metadata().find("rank")->second.data());
+    const grpc::string_ref text = context->client_metadata().find("rank")->second;
+    const int rank = std::stoi(std::string(text.begin(), text.end()));
     const std::shared_ptr<ExchangeStream> stream =
         ExchangeStream::Create({.shard = shard_,
                                 .push_threads = &push_threads_,
