@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
 #include "common/base/float_buffer.h"
+#include "common/base/status_macros.h"
 #include "common/base/unaligned.h"
 #include "common/wire/encoding.h"
 #include "server/aggregate.h"
@@ -47,9 +48,7 @@ absl::StatusOr<Memory> Allocate() {
   Memory memory;
   for (FloatBuffer* buffer :
        {&memory.parameters, &memory.slots[0], &memory.slots[1], &memory.sum, &memory.received}) {
-    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(kMemoryFloats + 16);
-    if (!allocated.ok()) return allocated.status();
-    *buffer = *std::move(allocated);
+    ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(kMemoryFloats + 16));
   }
   return memory;
 }
