@@ -23,6 +23,9 @@ namespace {
 // A name, a bus id and some numbers.
 constexpr size_t kMaxUsageBytes = 256;
 
+// Statistics show no shorter wait: every update waits a moment for its slowest worker.
+constexpr absl::Duration kShortestWait = absl::Seconds(1);
+
 std::string Rounded(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
 }
@@ -34,6 +37,13 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   differencer.ReportDifferencesToString(&report);
   differencer.Compare(own, theirs);
   return Printable(absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}}));
+}
+
+// The update that has waited longest, or updates.end().
+std::vector<UpdatePolicy::Pending>::const_iterator Oldest(
+    const std::vector<UpdatePolicy::Pending>& updates) {
+  return absl::c_min_element(updates,
+                             [](const auto& a, const auto& b) { return a.since < b.since; });
 }
 
 // OK where the worker speaks the encodings of the exchange.
@@ -244,8 +254,7 @@ void Shard::CheckWaits() {
       return;
     }
   }
-  const auto oldest =
-      absl::c_min_element(updates, [](const auto& a, const auto& b) { return a.since < b.since; });
+  const auto oldest = Oldest(updates);
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
@@ -303,6 +312,14 @@ ShardStats Shard::Stats() const {
   counters_.Fill(&stats);
   membership_.Fill(&stats);
   stats.set_failure(std::string(failure().message()));
+  const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
+  const auto oldest = Oldest(updates);
+  if (oldest == updates.end()) return stats;
+  const absl::Duration waited = clock_->Now() - oldest->since;
+  if (waited < kShortestWait) return stats;
+  stats.mutable_wait()->set_iteration(oldest->iteration);
+  stats.mutable_wait()->set_seconds(absl::ToDoubleSeconds(waited));
+  stats.mutable_wait()->mutable_worker()->Add(oldest->missing.begin(), oldest->missing.end());
   return stats;
 }
 
