@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/base/random.h"
+#include "common/base/status_macros.h"
 #include "common/model/initializer.h"
 #include "worker/compute/create_backend.h"
 
@@ -46,9 +47,7 @@ absl::StatusOr<std::unique_ptr<ComputeBench>> ComputeBench::Create(const Config&
        {std::pair(&bench->parameters_, model.buffer_size()),
         std::pair(&bench->gradients_, model.buffer_size()),
         std::pair(&bench->images_, batch_size * model.input().size())}) {
-    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(floats);
-    if (!allocated.ok()) return allocated.status();
-    *buffer = *std::move(allocated);
+    ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(floats));
   }
   const uint64_t seed = config.proto().training().seed();
   for (const Tensor& tensor : model.tensors()) {
@@ -63,14 +62,10 @@ absl::StatusOr<std::unique_ptr<ComputeBench>> ComputeBench::Create(const Config&
     bench->labels_.push_back(static_cast<int32_t>(labels.Below(i, model.classes())));
   }
 
-  absl::StatusOr<std::unique_ptr<ComputeBackend>> backend =
-      CreateComputeBackend(config, {.clock = clock});
-  if (!backend.ok()) return backend.status();
-  bench->backend_ = *std::move(backend);
-  const absl::Status used = bench->backend_->UseBuffers({.parameters = bench->parameters_.span(),
-                                                         .gradients = bench->gradients_.span(),
-                                                         .images = {bench->images_.span()}});
-  if (!used.ok()) return used;
+  ASSIGN_OR_RETURN(bench->backend_, CreateComputeBackend(config, {.clock = clock}));
+  RETURN_IF_ERROR(bench->backend_->UseBuffers({.parameters = bench->parameters_.span(),
+                                               .gradients = bench->gradients_.span(),
+                                               .images = {bench->images_.span()}}));
   return bench;
 }
 
@@ -93,29 +88,26 @@ absl::StatusOr<InitialPass> ComputeBench::Verify() {
                                    [](const Layer& layer) { return layer.tensor_count > 0; });
   const auto [begin, size] = config_.model().RangeOf(*scores);
   std::fill_n(parameters_.data() + begin, size, 0.0f);
-  const absl::StatusOr<BatchResult> guess = PassWithNewParameters();
-  if (!guess.ok()) return guess.status();
+  ASSIGN_OR_RETURN(const BatchResult guess, PassWithNewParameters());
   const double guessing = std::log(static_cast<double>(config_.model().classes()));
-  if (!(std::abs(guess->loss - guessing) < 1e-3)) {
+  if (!(std::abs(guess.loss - guessing) < 1e-3)) {
     return absl::InternalError(
         absl::StrFormat("with a last layer of zeros the loss is %g, expected: that of guessing, %g",
-                        guess->loss, guessing));
+                        guess.loss, guessing));
   }
 
   std::copy(initial.begin(), initial.end(), parameters_.data());
-  const absl::StatusOr<BatchResult> start = PassWithNewParameters();
-  if (!start.ok()) return start.status();
+  ASSIGN_OR_RETURN(const BatchResult start, PassWithNewParameters());
   const double norm = SquaredNorm(gradients_.span());
-  if (!std::isfinite(start->loss) || !std::isfinite(norm) || norm == 0) {
+  if (!std::isfinite(start.loss) || !std::isfinite(norm) || norm == 0) {
     return absl::InternalError(
         absl::StrFormat("the loss is %g and the gradient's squared norm %g, expected: numbers, "
                         "and a norm above 0",
-                        start->loss, norm));
+                        start.loss, norm));
   }
 
   const std::vector<float> first(gradients_.span().begin(), gradients_.span().end());
-  const absl::StatusOr<BatchResult> again = PassWithNewParameters();
-  if (!again.ok()) return again.status();
+  RETURN_IF_ERROR(PassWithNewParameters().status());
   double difference = 0;
   for (size_t i = 0; i < first.size(); ++i) {
     const double d = first[i] - gradients_.data()[i];
@@ -131,35 +123,34 @@ absl::StatusOr<InitialPass> ComputeBench::Verify() {
 
   // To first order, the step below lowers the loss by this fraction.
   constexpr double kFraction = 0.02;
-  const float rate = static_cast<float>(kFraction * start->loss / norm);
+  const float rate = static_cast<float>(kFraction * start.loss / norm);
   for (const Tensor& tensor : config_.model().tensors()) {
     if (tensor.role != TensorRole::kParameter) continue;
     for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
       parameters_.data()[i] -= rate * first[i];
     }
   }
-  const absl::StatusOr<BatchResult> stepped = PassWithNewParameters();
-  if (!stepped.ok()) return stepped.status();
+  ASSIGN_OR_RETURN(const BatchResult stepped, PassWithNewParameters());
   std::copy(initial.begin(), initial.end(), parameters_.data());
-  if (!(stepped->loss < start->loss)) {
+  if (!(stepped.loss < start.loss)) {
     return absl::InternalError(absl::StrFormat(
         "a small step against the gradient takes the loss from %g to %g, expected: a lower one",
-        start->loss, stepped->loss));
+        start.loss, stepped.loss));
   }
-  const absl::Status used =
-      backend_->UseBuffers({.parameters = parameters_.span(), .images = {images_.span()}});
-  if (!used.ok()) return used;
+  RETURN_IF_ERROR(
+      backend_->UseBuffers({.parameters = parameters_.span(), .images = {images_.span()}}));
   backend_->ParametersWritten(0, config_.model().buffer_size());
-  return InitialPass{.loss = start->loss, .gradient_norm = std::sqrt(norm)};
+  return InitialPass{.loss = start.loss, .gradient_norm = std::sqrt(norm)};
 }
 
 absl::StatusOr<double> ComputeBench::ImagesPerSecond(int iterations) {
   SameBatchAgain hooks(backend_.get(), batch());
   const absl::Time start = clock_->Now();
   for (int i = 0; i < iterations; ++i) {
-    absl::StatusOr<BatchResult> result = backend_->ForwardBackward(
-        batch(), parameters_.span(), /*iteration=*/i, gradients_.span(), hooks);
-    if (!result.ok()) return result.status();
+    RETURN_IF_ERROR(backend_
+                        ->ForwardBackward(batch(), parameters_.span(), /*iteration=*/i,
+                                          gradients_.span(), hooks)
+                        .status());
   }
   const double seconds = absl::ToDoubleSeconds(clock_->Now() - start);
   return static_cast<double>(iterations) * static_cast<double>(labels_.size()) / seconds;

@@ -19,6 +19,7 @@
 #include "benchmark/benchmark.h"
 #include "common/base/element_loop.h"
 #include "common/base/float_buffer.h"
+#include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 #include "server/aggregate.h"
 #include "server/optimizer.h"
@@ -47,9 +48,7 @@ absl::StatusOr<Memory> Allocate() {
   Memory memory;
   for (FloatBuffer* buffer :
        {&memory.parameters, &memory.slots[0], &memory.slots[1], &memory.sum, &memory.received}) {
-    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(kMemoryFloats + 16);
-    if (!allocated.ok()) return allocated.status();
-    *buffer = *std::move(allocated);
+    ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(kMemoryFloats + 16));
   }
   return memory;
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -58,14 +59,13 @@ void SetOptions(int fd, int family, int buffer_bytes) {
 }  // namespace
 
 absl::StatusOr<RawSocket> RawSocket::Listen(const std::string& address, int buffer_bytes) {
-  const absl::StatusOr<SocketAddress> parsed = ParseAddress(address);
-  if (!parsed.ok()) return parsed.status();
-  const int family = parsed->any.sa_family;
+  ASSIGN_OR_RETURN(const SocketAddress parsed, ParseAddress(address));
+  const int family = parsed.any.sa_family;
   RawSocket listener(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), buffer_bytes);
   SetOptions(listener.fd_, family, buffer_bytes);
   // Remove the socket file of an earlier listener.
-  if (family == AF_UNIX) unlink(parsed->local.sun_path);
-  if (bind(listener.fd_, &parsed->any, SizeOf(*parsed)) != 0 ||
+  if (family == AF_UNIX) unlink(parsed.local.sun_path);
+  if (bind(listener.fd_, &parsed.any, SizeOf(parsed)) != 0 ||
       listen(listener.fd_, SOMAXCONN) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot listen on ", address));
   }
@@ -73,12 +73,11 @@ absl::StatusOr<RawSocket> RawSocket::Listen(const std::string& address, int buff
 }
 
 absl::StatusOr<RawSocket> RawSocket::Connect(const std::string& address, int buffer_bytes) {
-  const absl::StatusOr<SocketAddress> parsed = ParseAddress(address);
-  if (!parsed.ok()) return parsed.status();
-  const int family = parsed->any.sa_family;
+  ASSIGN_OR_RETURN(const SocketAddress parsed, ParseAddress(address));
+  const int family = parsed.any.sa_family;
   RawSocket connection(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), buffer_bytes);
   SetOptions(connection.fd_, family, buffer_bytes);
-  if (connect(connection.fd_, &parsed->any, SizeOf(*parsed)) != 0) {
+  if (connect(connection.fd_, &parsed.any, SizeOf(parsed)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot connect to ", address));
   }
   return connection;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/model/initializer.h"
 #include "common/wire/non_finite.h"
 #include "server/aggregate.h"
@@ -13,14 +14,10 @@ namespace ps {
 absl::StatusOr<std::unique_ptr<RawShard>> RawShard::Start(const Config* config, int shard,
                                                           int socket_buffer_bytes) {
   std::unique_ptr<RawShard> raw(new RawShard(config));
-  if (absl::Status status = raw->Allocate(shard); !status.ok()) return status;
+  RETURN_IF_ERROR(raw->Allocate(shard));
   const std::string& address = config->address(shard);
-  absl::StatusOr<RawSocket> listener = RawSocket::Listen(address, socket_buffer_bytes);
-  if (!listener.ok()) return listener.status();
-  raw->listener_ = *std::move(listener);
-  absl::StatusOr<std::string> bound = raw->listener_.BoundAddress(address);
-  if (!bound.ok()) return bound.status();
-  raw->address_ = *bound;
+  ASSIGN_OR_RETURN(raw->listener_, RawSocket::Listen(address, socket_buffer_bytes));
+  ASSIGN_OR_RETURN(raw->address_, raw->listener_.BoundAddress(address));
   for (int worker = 0; worker < config->workers(); ++worker) {
     raw->connections_.push_back(std::make_unique<Connection>());
   }
@@ -32,9 +29,7 @@ absl::Status RawShard::Allocate(int shard) {
   const Plan& plan = config_.plan();
   optimizer_ = Optimizer::Create(config_.proto().optimizer(), /*clip_value=*/0);
   for (FloatBuffer* buffer : {&parameters_, &sums_}) {
-    absl::StatusOr<FloatBuffer> allocated = FloatBuffer::Allocate(plan.shard_buffer_size(shard));
-    if (!allocated.ok()) return allocated.status();
-    *buffer = *std::move(allocated);
+    ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(plan.shard_buffer_size(shard)));
   }
   gathers_ = std::vector<Gather>(plan.chunks().size());
   for (const uint32_t id : plan.chunks_of_shard(shard)) {
@@ -80,9 +75,7 @@ void RawShard::ReceiveLoop(Connection* connection) {
 
 absl::Status RawShard::ReceiveGradient(Connection* connection) {
   RawHeader header;
-  if (absl::Status status = connection->socket.Receive(&header, sizeof(header)); !status.ok()) {
-    return status;
-  }
+  RETURN_IF_ERROR(connection->socket.Receive(&header, sizeof(header)));
   const Chunk& chunk = config_.plan().chunks()[header.chunk];
   Gather& gather = gathers_[header.chunk];
   float* const sum = sums_.data() + chunk.shard_offset;
@@ -92,9 +85,7 @@ absl::Status RawShard::ReceiveGradient(Connection* connection) {
     first = !std::exchange(gather.claimed, true);
   }
   float* const gradient = first ? sum : connection->received.data();
-  if (absl::Status status = connection->socket.Receive(gradient, header.bytes); !status.ok()) {
-    return status;
-  }
+  RETURN_IF_ERROR(connection->socket.Receive(gradient, header.bytes));
   if (FindNonFinite(gradient, chunk.size) >= 0) {
     return absl::InvalidArgumentError(absl::StrCat("chunk ", header.chunk, " is not finite"));
   }

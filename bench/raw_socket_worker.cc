@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 
@@ -11,9 +12,8 @@ absl::StatusOr<std::unique_ptr<RawWorker>> RawWorker::Connect(
     const Config* config, const std::vector<std::string>& addresses, int socket_buffer_bytes) {
   std::unique_ptr<RawWorker> worker(new RawWorker(config));
   for (const std::string& address : addresses) {
-    absl::StatusOr<RawSocket> socket = RawSocket::Connect(address, socket_buffer_bytes);
-    if (!socket.ok()) return socket.status();
-    worker->sockets_.push_back(*std::move(socket));
+    ASSIGN_OR_RETURN(RawSocket socket, RawSocket::Connect(address, socket_buffer_bytes));
+    worker->sockets_.push_back(std::move(socket));
   }
   return worker;
 }
@@ -36,8 +36,7 @@ absl::Status RawWorker::PushTo(int shard, absl::Span<const float> gradients) con
   for (const uint32_t id : config_.plan().chunks_of_shard(shard)) {
     const Chunk& chunk = config_.plan().chunks()[id];
     const RawHeader header = {id, static_cast<uint32_t>(chunk.size * sizeof(float))};
-    absl::Status sent = sockets_[shard].Send(header, gradients.data() + chunk.model_offset);
-    if (!sent.ok()) return sent;
+    RETURN_IF_ERROR(sockets_[shard].Send(header, gradients.data() + chunk.model_offset));
   }
   return absl::OkStatus();
 }
@@ -45,11 +44,9 @@ absl::Status RawWorker::PushTo(int shard, absl::Span<const float> gradients) con
 absl::Status RawWorker::PullFrom(int shard, absl::Span<float> parameters) const {
   for (size_t left = config_.plan().chunks_of_shard(shard).size(); left > 0; --left) {
     RawHeader header;
-    absl::Status received = sockets_[shard].Receive(&header, sizeof(header));
-    if (!received.ok()) return received;
+    RETURN_IF_ERROR(sockets_[shard].Receive(&header, sizeof(header)));
     const Chunk& chunk = config_.plan().chunks()[header.chunk];
-    received = sockets_[shard].Receive(parameters.data() + chunk.model_offset, header.bytes);
-    if (!received.ok()) return received;
+    RETURN_IF_ERROR(sockets_[shard].Receive(parameters.data() + chunk.model_offset, header.bytes));
   }
   return absl::OkStatus();
 }

@@ -2,24 +2,26 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/config/config.h"
 
 namespace ps {
 namespace {
 
 // Parses an answer that must consist of `count` numbers.
-absl::StatusOr<std::vector<double>> Numbers(const absl::StatusOr<std::vector<std::string>>& words,
+absl::StatusOr<std::vector<double>> Numbers(absl::StatusOr<std::vector<std::string>> answer,
                                             size_t count) {
-  if (!words.ok()) return words.status();
-  std::vector<double> numbers(words->size());
-  for (size_t i = 0; i < words->size(); ++i) {
-    if (words->size() != count || !absl::SimpleAtod((*words)[i], &numbers[i])) {
-      return absl::InternalError(absl::StrCat("an answer of ", absl::StrJoin(*words, " "),
-                                              " where ", count, " numbers were expected"));
+  ASSIGN_OR_RETURN(const std::vector<std::string> words, std::move(answer));
+  std::vector<double> numbers(words.size());
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words.size() != count || !absl::SimpleAtod(words[i], &numbers[i])) {
+      return absl::InternalError(absl::StrCat("an answer of ", absl::StrJoin(words, " "), " where ",
+                                              count, " numbers were expected"));
     }
   }
   return numbers;
@@ -52,31 +54,27 @@ absl::StatusOr<std::unique_ptr<WireCluster>> WireCluster::Start(const WireLayout
                                                                 const Interrupts* interrupts) {
   std::unique_ptr<WireCluster> cluster(new WireCluster(layout));
   cluster->config_ = WireConfig(layout, folder);
-  const absl::StatusOr<Config> config = Config::Parse(cluster->config_, "bench");
-  if (!config.ok()) return config.status();
-  cluster->buffers_bytes_ = 2 * config->model().buffer_size() * static_cast<int64_t>(sizeof(float));
+  ASSIGN_OR_RETURN(const Config config, Config::Parse(cluster->config_, "bench"));
+  cluster->buffers_bytes_ = 2 * config.model().buffer_size() * static_cast<int64_t>(sizeof(float));
 
   for (int shard = 0; shard < layout.shards; ++shard) {
-    auto started = cluster->StartProcess("shard", shard, {}, interrupts);
-    if (!started.ok()) return started.status();
-    cluster->shards_.push_back(*std::move(started));
+    ASSIGN_OR_RETURN(auto started, cluster->StartProcess("shard", shard, {}, interrupts));
+    cluster->shards_.push_back(std::move(started));
   }
   std::vector<std::string> addresses;
   for (const auto& shard : cluster->shards_) {
-    const absl::StatusOr<std::vector<std::string>> words = shard->Expect("listening");
-    if (!words.ok()) return words.status();
-    addresses.push_back(absl::StrJoin(*words, " "));
+    ASSIGN_OR_RETURN(const std::vector<std::string> words, shard->Expect("listening"));
+    addresses.push_back(absl::StrJoin(words, " "));
   }
   const std::string all_addresses = absl::StrCat("--addresses=", absl::StrJoin(addresses, ","));
   for (int rank = 0; rank < layout.workers; ++rank) {
-    auto started = cluster->StartProcess("worker", rank, {all_addresses}, interrupts);
-    if (!started.ok()) return started.status();
-    cluster->workers_.push_back(*std::move(started));
+    ASSIGN_OR_RETURN(auto started,
+                     cluster->StartProcess("worker", rank, {all_addresses}, interrupts));
+    cluster->workers_.push_back(std::move(started));
   }
   for (const auto& worker : cluster->workers_) {
-    const absl::StatusOr<std::vector<double>> resident = Numbers(worker->Expect("ready"), 1);
-    if (!resident.ok()) return resident.status();
-    cluster->resident_before_.push_back(static_cast<int64_t>((*resident)[0]));
+    ASSIGN_OR_RETURN(const std::vector<double> resident, Numbers(worker->Expect("ready"), 1));
+    cluster->resident_before_.push_back(static_cast<int64_t>(resident[0]));
   }
   return cluster;
 }
@@ -100,65 +98,55 @@ absl::StatusOr<double> WireCluster::CpuSeconds() const {
   absl::Duration total;
   for (const auto* processes : {&shards_, &workers_}) {
     for (const auto& process : *processes) {
-      const absl::StatusOr<absl::Duration> time = process->CpuTime();
-      if (!time.ok()) return time.status();
-      total += *time;
+      ASSIGN_OR_RETURN(const absl::Duration time, process->CpuTime());
+      total += time;
     }
   }
   return absl::ToDoubleSeconds(total);
 }
 
 absl::StatusOr<WireWindow> WireCluster::Run(int iterations) {
-  const absl::StatusOr<double> cpu_before = CpuSeconds();
-  if (!cpu_before.ok()) return cpu_before.status();
+  ASSIGN_OR_RETURN(const double cpu_before, CpuSeconds());
   for (const auto& worker : workers_) {
-    absl::Status sent = worker->Send(absl::StrCat("run ", iterations));
-    if (!sent.ok()) return sent;
+    RETURN_IF_ERROR(worker->Send(absl::StrCat("run ", iterations)));
   }
   double start = std::numeric_limits<double>::infinity();
   double end = 0;
   for (const auto& worker : workers_) {
-    const absl::StatusOr<std::vector<double>> times = Numbers(worker->Expect("ran"), 2);
-    if (!times.ok()) return times.status();
-    start = std::min(start, (*times)[0]);
-    end = std::max(end, (*times)[1]);
+    ASSIGN_OR_RETURN(const std::vector<double> times, Numbers(worker->Expect("ran"), 2));
+    start = std::min(start, times[0]);
+    end = std::max(end, times[1]);
   }
-  const absl::StatusOr<double> cpu_after = CpuSeconds();
-  if (!cpu_after.ok()) return cpu_after.status();
-  return WireWindow{(end - start) * 1e-9, *cpu_after - *cpu_before};
+  ASSIGN_OR_RETURN(const double cpu_after, CpuSeconds());
+  return WireWindow{(end - start) * 1e-9, cpu_after - cpu_before};
 }
 
 absl::Status WireCluster::Verify() {
   for (const auto& worker : workers_) {
-    if (absl::Status sent = worker->Send("verify"); !sent.ok()) return sent;
+    RETURN_IF_ERROR(worker->Send("verify"));
   }
   for (const auto& worker : workers_) {
-    const auto verified = worker->Expect("verified");
-    if (!verified.ok()) return verified.status();
+    RETURN_IF_ERROR(worker->Expect("verified").status());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<WireLatency> WireCluster::MeasureLatency(int count) {
-  absl::Status sent = workers_[0]->Send(absl::StrCat("latency ", count));
-  if (!sent.ok()) return sent;
-  const absl::StatusOr<std::vector<double>> ns = Numbers(workers_[0]->Expect("latency"), 4);
-  if (!ns.ok()) return ns.status();
-  return WireLatency{(*ns)[0] * 1e-9, (*ns)[1] * 1e-9, (*ns)[2] * 1e-9, (*ns)[3] * 1e-9};
+  RETURN_IF_ERROR(workers_[0]->Send(absl::StrCat("latency ", count)));
+  ASSIGN_OR_RETURN(const std::vector<double> ns, Numbers(workers_[0]->Expect("latency"), 4));
+  return WireLatency{ns[0] * 1e-9, ns[1] * 1e-9, ns[2] * 1e-9, ns[3] * 1e-9};
 }
 
 absl::StatusOr<WireMemory> WireCluster::Memory() const {
   WireMemory memory;
   for (const auto& shard : shards_) {
-    const absl::StatusOr<int64_t> resident = shard->Resident();
-    if (!resident.ok()) return resident.status();
-    memory.shard = std::max(memory.shard, *resident);
+    ASSIGN_OR_RETURN(const int64_t resident, shard->Resident());
+    memory.shard = std::max(memory.shard, resident);
   }
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
-    const absl::StatusOr<int64_t> resident = workers_[rank]->Resident();
-    if (!resident.ok()) return resident.status();
-    memory.worker = std::max(memory.worker, *resident - buffers_bytes_);
-    memory.exchange = std::max(memory.exchange, *resident - resident_before_[rank]);
+    ASSIGN_OR_RETURN(const int64_t resident, workers_[rank]->Resident());
+    memory.worker = std::max(memory.worker, resident - buffers_bytes_);
+    memory.exchange = std::max(memory.exchange, resident - resident_before_[rank]);
   }
   return memory;
 }

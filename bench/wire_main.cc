@@ -16,6 +16,7 @@
 #include "bench/wire_report.h"
 #include "bench/wire_role.h"
 #include "common/base/command_line.h"
+#include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 
 namespace {
@@ -76,15 +77,12 @@ absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
   ps::WireOptions options;
   options.model = command.model;
   options.limits = command.limits;
-  const absl::StatusOr<std::vector<int>> workers =
-      Counts("workers", command.workers,
-             command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4, 8});
-  if (!workers.ok()) return workers.status();
-  options.workers = *workers;
-  const absl::StatusOr<std::vector<int>> shards = Counts(
-      "shards", command.shards, command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4});
-  if (!shards.ok()) return shards.status();
-  options.shards = *shards;
+  ASSIGN_OR_RETURN(options.workers,
+                   Counts("workers", command.workers,
+                          command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4, 8}));
+  ASSIGN_OR_RETURN(options.shards,
+                   Counts("shards", command.shards,
+                          command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4}));
   options.transports = {"tcp", "unix", "shared"};
   if (!command.transports.empty()) options.transports = absl::StrSplit(command.transports, ',');
   for (const std::string& transport : options.transports) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/quantile.h"
+#include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "common/wire/encoding.h"
 
@@ -38,15 +39,13 @@ class Measurement {
       : options_(options), folder_(folder), interrupts_(interrupts) {}
 
   absl::StatusOr<WireResults> Run() {
-    const absl::StatusOr<Config> config = ParseConfig(ModelLayout(options_.transports.front()));
-    if (!config.ok()) return config.status();
-    parameters_ = config->model().element_count();
+    ASSIGN_OR_RETURN(const Config config, ParseConfig(ModelLayout(options_.transports.front())));
+    parameters_ = config.model().element_count();
     for (const std::string& transport : options_.transports) {
-      absl::StatusOr<RawCandidate> best = FindRawBest(transport);
-      if (!best.ok()) return best.status();
+      ASSIGN_OR_RETURN(const RawCandidate best, FindRawBest(transport));
       for (const int workers : options_.workers) {
         for (const int shards : options_.shards) {
-          results_.goodput.push_back(Goodput(transport, workers, shards, *best));
+          results_.goodput.push_back(Goodput(transport, workers, shards, best));
         }
       }
     }
@@ -57,11 +56,11 @@ class Measurement {
         if (results_.goodput[i].skipped.empty()) results.push_back(&results_.goodput[i]);
       }
       if (results.empty()) continue;
-      if (absl::Status status = MeasureGoodput(results); !status.ok()) return status;
+      RETURN_IF_ERROR(MeasureGoodput(results));
     }
     for (const std::string& transport : options_.transports) {
       for (const int64_t width : {16, 128, 512}) {
-        if (absl::Status status = MeasureLatency(transport, width); !status.ok()) return status;
+        RETURN_IF_ERROR(MeasureLatency(transport, width));
       }
     }
     return std::move(results_);
@@ -87,27 +86,22 @@ class Measurement {
   // Starts the cluster, runs iterations that are not counted, and verifies their result.
   absl::StatusOr<Measured> Prepare(const WireLayout& layout) {
     Measured measured;
-    absl::StatusOr<std::unique_ptr<WireCluster>> started =
-        WireCluster::Start(layout, folder_, interrupts_);
-    if (!started.ok()) return started.status();
-    measured.cluster = *std::move(started);
-    absl::StatusOr<WireWindow> window = measured.cluster->Run(1);  // warms memory and TCP up
-    if (window.ok()) window = measured.cluster->Run(1);
-    if (!window.ok()) return window.status();
-    if (absl::Status verified = measured.cluster->Verify(); !verified.ok()) return verified;
+    ASSIGN_OR_RETURN(measured.cluster, WireCluster::Start(layout, folder_, interrupts_));
+    RETURN_IF_ERROR(measured.cluster->Run(1).status());  // warms memory and TCP up
+    ASSIGN_OR_RETURN(const WireWindow window, measured.cluster->Run(1));
+    RETURN_IF_ERROR(measured.cluster->Verify());
     measured.iterations =
-        std::max(1, static_cast<int>(std::ceil(options_.window_seconds / window->seconds)));
+        std::max(1, static_cast<int>(std::ceil(options_.window_seconds / window.seconds)));
     return measured;
   }
 
   absl::Status Sample(const Measured& measured, const WireLayout& layout, GoodputSamples* samples) {
-    const absl::StatusOr<WireWindow> window = measured.cluster->Run(measured.iterations);
-    if (!window.ok()) return window.status();
+    ASSIGN_OR_RETURN(const WireWindow window, measured.cluster->Run(measured.iterations));
     samples->bytes_per_iteration = 2 * EncodedBytes(layout.encoding, parameters_) * layout.workers;
     const double bytes = static_cast<double>(samples->bytes_per_iteration) * measured.iterations;
-    samples->iteration_seconds.push_back(window->seconds / measured.iterations);
-    samples->goodput.push_back(bytes / window->seconds);
-    samples->cpu_per_gb.push_back(window->cpu_seconds / (bytes * 1e-9));
+    samples->iteration_seconds.push_back(window.seconds / measured.iterations);
+    samples->goodput.push_back(bytes / window.seconds);
+    samples->cpu_per_gb.push_back(window.cpu_seconds / (bytes * 1e-9));
     return absl::OkStatus();
   }
 
@@ -190,7 +184,7 @@ class Measurement {
     }
     if (results.size() > 1 && !SideBySide(turns)) {
       for (GoodputResult* result : results) {
-        if (absl::Status status = MeasureGoodput({result}); !status.ok()) return status;
+        RETURN_IF_ERROR(MeasureGoodput({result}));
       }
       return absl::OkStatus();
     }
@@ -212,15 +206,10 @@ class Measurement {
         const Turn& turn = turns[i];
         Measured& measured = running[i];
         if (measured.cluster == nullptr) {
-          absl::StatusOr<Measured> prepared = Prepare(turn.layout);
-          if (!prepared.ok()) return prepared.status();
-          measured = *std::move(prepared);
+          ASSIGN_OR_RETURN(measured, Prepare(turn.layout));
         }
-        absl::Status status = Sample(measured, turn.layout, turn.samples);
-        if (!status.ok()) return status;
-        const absl::StatusOr<WireMemory> memory = measured.cluster->Memory();
-        if (!memory.ok()) return memory.status();
-        turn.samples->memory = *memory;
+        RETURN_IF_ERROR(Sample(measured, turn.layout, turn.samples));
+        ASSIGN_OR_RETURN(turn.samples->memory, measured.cluster->Memory());
         if (!side_by_side) measured.cluster.reset();
       }
     }
@@ -252,8 +241,7 @@ class Measurement {
                              candidates[i].socket_buffer_bytes),
                        &samples[i]});
     }
-    absl::Status status = SampleInTurn(turns, (options_.repeat + 1) / 2);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(SampleInTurn(turns, (options_.repeat + 1) / 2));
     RawCandidate best;
     for (size_t i = 0; i < candidates.size(); ++i) {
       candidates[i].goodput = Quantile(samples[i].goodput, 0.5);
@@ -273,13 +261,11 @@ class Measurement {
         "input { channels: %d height: 1 width: 1 } layer { name: \"only\" conv { out_channels: %d "
         "kernel: 1 bias: false } }",
         width, width);
-    absl::StatusOr<std::unique_ptr<WireCluster>> cluster =
-        WireCluster::Start(OfPs(layout), folder_, interrupts_);
-    if (!cluster.ok()) return cluster.status();
-    absl::StatusOr<WireLatency> latency = (*cluster)->MeasureLatency(options_.latency_count);
-    if (!latency.ok()) return latency.status();
-    results_.latency.push_back({transport, bytes, *latency});
-    return (*cluster)->Verify();
+    ASSIGN_OR_RETURN(const std::unique_ptr<WireCluster> cluster,
+                     WireCluster::Start(OfPs(layout), folder_, interrupts_));
+    ASSIGN_OR_RETURN(const WireLatency latency, cluster->MeasureLatency(options_.latency_count));
+    results_.latency.push_back({transport, bytes, latency});
+    return cluster->Verify();
   }
 
   const WireOptions& options_;

@@ -20,6 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/process_setup.h"
+#include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "common/net/channel_options.h"
 #include "server/server.h"
@@ -40,12 +41,14 @@ absl::Status Serve(const std::string& address) {
 
 absl::Status RunShard(const WireRole& role, const Config& config) {
   if (role.system == kRawSystem) {
-    auto shard = RawShard::Start(&config, role.index, role.socket_buffer_bytes);
-    return shard.ok() ? Serve((*shard)->address()) : shard.status();
+    ASSIGN_OR_RETURN(const auto shard,
+                     RawShard::Start(&config, role.index, role.socket_buffer_bytes));
+    return Serve(shard->address());
   }
   const RealClock clock;
-  auto server = Server::Start({.config = &config, .shard = role.index, .clock = &clock});
-  return server.ok() ? Serve((*server)->address()) : server.status();
+  ASSIGN_OR_RETURN(const auto server,
+                   Server::Start({.config = &config, .shard = role.index, .clock = &clock}));
+  return Serve(server->address());
 }
 
 // A worker of either system, with its buffers.
@@ -55,41 +58,37 @@ class Worker {
       : role_(role), config_(config), addresses_(absl::StrSplit(role.addresses, ',')) {}
 
   absl::Status Run() {
-    if (absl::Status status = Start(); !status.ok()) return status;
+    RETURN_IF_ERROR(Start());
     while (true) {
       const std::vector<std::string> command = control_.NextCommand();
       if (command.empty()) return Leave();
-      absl::StatusOr<std::string> answer = Obey(command);
-      if (!answer.ok()) return answer.status();
-      control_.Answer(*answer);
+      ASSIGN_OR_RETURN(const std::string answer, Obey(command));
+      control_.Answer(answer);
     }
   }
 
  private:
   absl::Status Start() {
-    absl::StatusOr<Exchange::Buffers> allocated = Exchange::AllocateBuffers(config_, addresses_);
-    if (!allocated.ok()) return allocated.status();
-    buffers_ = *std::move(allocated);
+    ASSIGN_OR_RETURN(buffers_, Exchange::AllocateBuffers(config_, addresses_));
     FillWireGradient(role_.index, buffers_.gradients.span());
     const absl::Span<float> parameters = buffers_.parameters.span();
     std::fill(parameters.begin(), parameters.end(), 0.0f);
-    const absl::StatusOr<int64_t> resident = ResidentBytes(getpid());
-    if (!resident.ok()) return resident.status();
-    if (absl::Status status = Connect(); !status.ok()) return status;
-    control_.Answer(absl::StrCat("ready ", *resident));
+    ASSIGN_OR_RETURN(const int64_t resident, ResidentBytes(getpid()));
+    RETURN_IF_ERROR(Connect());
+    control_.Answer(absl::StrCat("ready ", resident));
     return absl::OkStatus();
   }
 
   absl::Status Connect() {
     if (role_.system == kRawSystem) {
-      auto raw = RawWorker::Connect(&config_, addresses_, role_.socket_buffer_bytes);
-      if (raw.ok()) raw_ = *std::move(raw);
-      return raw.status();
+      ASSIGN_OR_RETURN(raw_, RawWorker::Connect(&config_, addresses_, role_.socket_buffer_bytes));
+    } else {
+      ASSIGN_OR_RETURN(exchange_, Exchange::Connect({.config = &config_,
+                                                     .rank = role_.index,
+                                                     .addresses = addresses_,
+                                                     .buffers = &buffers_}));
     }
-    auto exchange = Exchange::Connect(
-        {.config = &config_, .rank = role_.index, .addresses = addresses_, .buffers = &buffers_});
-    if (exchange.ok()) exchange_ = *std::move(exchange);
-    return exchange.status();
+    return absl::OkStatus();
   }
 
   absl::Status Leave() {
@@ -98,8 +97,7 @@ class Worker {
 
   absl::StatusOr<std::string> Obey(const std::vector<std::string>& command) {
     if (command[0] == "verify") {
-      absl::Status status = VerifyParameters(config_, iteration_, buffers_.parameters.span());
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(VerifyParameters(config_, iteration_, buffers_.parameters.span()));
       return std::string("verified");
     }
     int count = 0;
@@ -121,7 +119,7 @@ class Worker {
   absl::StatusOr<std::string> RunIterations(int count) {
     const int64_t start = MonotonicNanoseconds();
     for (int i = 0; i < count; ++i) {
-      if (absl::Status status = PushPull(); !status.ok()) return status;
+      RETURN_IF_ERROR(PushPull());
     }
     return absl::StrCat("ran ", start, " ", MonotonicNanoseconds());
   }
@@ -133,9 +131,9 @@ class Worker {
     constexpr int kWarmUp = 20;
     for (int i = -kWarmUp; i < count; ++i) {
       const int64_t start = MonotonicNanoseconds();
-      if (absl::Status status = PushPull(); !status.ok()) return status;
+      RETURN_IF_ERROR(PushPull());
       const int64_t between = MonotonicNanoseconds();
-      if (absl::Status status = call.Run(); !status.ok()) return status;
+      RETURN_IF_ERROR(call.Run());
       const int64_t end = MonotonicNanoseconds();
       if (i < 0) continue;
       push_pulls.push_back(static_cast<double>(between - start));

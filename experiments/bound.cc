@@ -6,7 +6,8 @@
 namespace ps {
 namespace {
 
-// Of one direction: every worker moves the whole model, a shard its part for every worker.
+// Returns the time of one direction, in which every worker moves the whole model, and every shard
+// moves its part for every worker.
 double DirectionSeconds(const Config& config, int64_t element_bytes,
                         const std::vector<double>& worker_rates,
                         const std::vector<double>& shard_rates) {

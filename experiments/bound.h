@@ -10,24 +10,25 @@
 
 namespace ps {
 
-// The least time of an iteration that the machines allow, whatever the order of chunks. For
-// SEQUENTIAL it supposes workers in step: out of step, one pulls while another pushes, and an
-// iteration can take as little as the longest of the parts.
+// The least time of an iteration that the machines allow, in any order of chunks. The bound for
+// SEQUENTIAL assumes that workers are in step. If one worker pulls while another pushes, an
+// iteration can take as little as the longest of the three parts.
 struct Bound {
-  double compute_seconds = 0;  // of the slowest worker
-  double push_seconds = 0;     // of the busiest link or shard, gradients
-  double pull_seconds = 0;     // of the busiest link, parameters
-  // SEQUENTIAL does one after the other: the sum. The other schedules can overlap all of
-  // it: the longest. With equal links of rate B that is max(M/B, W * max_shard_bytes / B).
+  double compute_seconds = 0;  // the slowest worker
+  double push_seconds = 0;     // gradients through the busiest link or shard
+  double pull_seconds = 0;     // parameters through the busiest link
+  // The sum of the three under SEQUENTIAL, which does one after another. The other schedules can
+  // overlap them, so it is the longest. With equal links of rate B, model size M and W workers, the
+  // exchange takes max(M / B, W * max_shard_bytes / B).
   double iteration_seconds = 0;
 };
 
-// Of one iteration of every worker. `rates` and `layer_times` are of the config's workers,
-// shards and layers.
+// Computes the bound of an iteration in which every worker takes part. `rates` and `layer_times`
+// are those of the config's workers, shards and layers.
 Bound BoundOf(const Config& config, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times);
 
-// Bytes of an element on the wire.
+// Returns the bytes of an element on the wire.
 int64_t ElementBytes(Encoding encoding);
 
 }  // namespace ps

@@ -5,14 +5,14 @@ import math
 
 import matplotlib
 
-matplotlib.use("Agg")  # no display
+matplotlib.use("Agg")  # needs no display
 import matplotlib.pyplot as plt
 from matplotlib.container import BarContainer
 from matplotlib.ticker import NullLocator
 
 from experiments import matrix, paper
 
-# Okabe and Ito's colours, told apart with any kind of colour blindness.
+# Okabe and Ito's colours, which can be told apart with any kind of colour blindness.
 _COLORS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]
 _GREY = "#6E6E6E"
 _MARKERS = "osD^v"
@@ -33,8 +33,8 @@ _BOUND = {"linestyle": "--", "linewidth": 1.2, "alpha": 0.8}
 
 
 def draw(results, write):
-    """Draws all charts that `results` has figures for, and gives each to write(name, bytes);
-    returns their names without ending."""
+    """Draws all charts that `results` has figures for and passes each to write(name, bytes).
+    Returns their names without the extension."""
     drawn = []
     with plt.rc_context(_STYLE):
         for device in _ordered(results, "device"):
@@ -55,7 +55,7 @@ def _plain(name):
 
 def _save(figure, write, name):
     for ending in ("svg", "png"):
-        # Without its date, so that equal charts are equal files.
+        # The date is left out, so that equal charts are equal files.
         metadata = {"Date": None} if ending == "svg" else None
         content = io.BytesIO()
         figure.savefig(content, format=ending, dpi=160, metadata=metadata)
@@ -73,12 +73,12 @@ def _scheme_styles(results):
 
 
 def _by_workers(measured):
-    """In the order of the axis, whatever the order of the config: lines join neighbours."""
+    """Sorts the cells by the axis rather than by the config, so that lines join neighbours."""
     return sorted(measured, key=lambda m: (m.run.workers, m.run.shards))
 
 
 def _legend_bars_first(axes, **options):
-    """matplotlib's own order has lines before the bars that they are drawn over."""
+    """Lists bars before lines, unlike matplotlib, because the lines are drawn over the bars."""
     entries = sorted(
         zip(*axes.get_legend_handles_labels()),
         key=lambda entry: not isinstance(entry[0], BarContainer),
@@ -94,7 +94,7 @@ def _worker_axis(axes, workers):
 
 
 def _speedup(results, device):
-    """A panel for each schedule, and one of memory-based over layer-based."""
+    """Draws a panel for each schedule, and one with the ratio of memory-based to layer-based."""
     schedules = _ordered(results, "schedule")
     styles = _scheme_styles(results)
     rows = math.ceil((len(schedules) + 1) / 2)
@@ -125,14 +125,14 @@ def _speedup(results, device):
         axes.set_title(f"schedule: {schedule.lower()}", fontsize=10)
         axes.set_ylabel("speed-up over 1 worker, images/s")
         _worker_axis(axes, sorted(_ordered(results, "workers")))
-    panels[0].set_ylim(bottom=0)  # and so the others', with the highest of all at the top
+    panels[0].set_ylim(bottom=0)  # the panels share the axis, whose top is the highest value of all
     panels[0].legend(fontsize=8)
     _ratio_panel(panels[-1], results, device, schedules)
     return figure
 
 
 def _bound_speedup(results, measured):
-    """Over the same one worker, were an iteration as short as its bound."""
+    """Returns the speed-up over the same one worker if each iteration took its bound."""
     return measured.bound and results.speedup(measured) * measured.median / measured.bound
 
 
@@ -164,7 +164,7 @@ def _ratio_panel(axes, results, device, schedules):
 
 
 def _shard_bytes(results):
-    """Bytes are the same under every schedule and device: the first of each is shown."""
+    """Draws the bytes of the first schedule and device, because they are the same under all."""
     shapes = sorted({(c.workers, c.shards) for c in results.cells if c.shards > 1})
     styles = _scheme_styles(results)
     figure, panels = plt.subplots(
@@ -204,7 +204,7 @@ def _shard_bytes(results):
 
 
 def _iteration_time(results):
-    """Of the largest cluster: what a worker does in an iteration."""
+    """Draws how a worker of the largest cluster spends an iteration."""
     largest = max((cell.workers, cell.shards) for cell in results.cells)
     cells = results.find(workers=largest[0], shards=largest[1])
     figure, axes = plt.subplots(figsize=(9, 1.4 + 0.32 * len(cells)), layout="constrained")

@@ -5,14 +5,14 @@
 
 namespace ps {
 
-// How fast the machines of a cluster are. A link has its rate in each direction at once.
+// The speeds of a cluster's machines. A link has its rate in both directions at the same time.
 struct ClusterRates {
-  // Payload, in bytes per second, by rank and by shard.
-  std::vector<double> worker_link;
-  std::vector<double> shard_link;
-  // Gradients that a shard adds up and applies, in bytes per second; infinity: no limit.
+  // Payload in bytes per second.
+  std::vector<double> worker_link;  // by rank
+  std::vector<double> shard_link;   // by shard
+  // Bytes of gradients per second that each shard adds up and applies; infinity: no limit.
   std::vector<double> shard_processing;
-  // What the time of a worker's layers is multiplied by.
+  // A factor for the layer times of each worker.
   std::vector<double> worker_slowdown;
 };
 

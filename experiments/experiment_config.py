@@ -8,11 +8,11 @@ from google.protobuf import text_format
 from experiments.places import Places
 from proto import config_pb2, experiment_pb2
 
-MAX_WORKERS = 1024  # as common/config/config_validation.cc
-MIN_MTU = 576  # every host must take IP packets of this size
+MAX_WORKERS = 1024  # the same as in common/config/config_validation.cc
+MIN_MTU = 576  # every host must accept IP packets of this size
 MAX_MTU = 65535
 
-# Of `cluster`: who sets it instead.
+# Fields of `cluster` that the experiment sets, and the fields of the experiment that do so.
 _VARIED = {
     "shard": "shards, hosts",
     "workers": "workers",
@@ -25,7 +25,7 @@ _VARIED = {
 
 
 class ConfigError(Exception):
-    """What is wrong with a config: one line for each problem."""
+    """A config is wrong. The text has one line for each problem."""
 
 
 class Experiment:
@@ -46,12 +46,12 @@ class Experiment:
         return rates[shard] if shard < len(rates) else self.proto.link_gbps
 
     def problem(self, field, text):
-        """A line for a ConfigError."""
+        """Returns a line for a ConfigError."""
         return f"{self.path}:{self.places.line(field)}: {field}: {text}"
 
 
 def load(path):
-    """The Experiment of a file; raises ConfigError."""
+    """Returns the Experiment of a file. Raises ConfigError."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -61,7 +61,7 @@ def load(path):
 
 
 def parse(text, path):
-    """The Experiment of a text; `path` is for errors."""
+    """Returns the Experiment of a text. Errors name `path`. Raises ConfigError."""
     proto = experiment_pb2.ExperimentConfig()
     try:
         text_format.Parse(text, proto)
@@ -85,7 +85,7 @@ def _is_positive(number):
 
 
 def _problems(experiment):
-    """Yields (field, what is wrong with it)."""
+    """Yields (field, problem) for each problem."""
     proto = experiment.proto
     for field in ("cluster", "workers", "partition", "schedule"):
         if not (proto.HasField(field) if field == "cluster" else getattr(proto, field)):

@@ -1,15 +1,15 @@
-"""Where processes run: this machine, or another one over ssh.
+"""The hosts on which processes run: this machine, or another one over ssh.
 
-A host has a folder for the files of a run, and runs commands that end when this process
-ends, however it ends: each command reads from a pipe that only this process holds open.
+A host has a folder for the files of a run. The commands that it runs end when this process
+ends, for whatever reason, because each reads from a pipe that only this process holds open.
 """
 
 import os
 import shlex
 import subprocess
 
-# Runs a command that ends at the end of standard input: the runner is gone then, or wants
-# it gone. Background jobs of a shell read from /dev/null, hence the descriptor.
+# Runs a command until standard input ends, which means that the runner has ended or wants the
+# command to end. A shell's background jobs read from /dev/null, so `cat` needs a descriptor.
 _WATCH = """
 exec 3<&0
 "$@" 3<&- </dev/null &
@@ -27,32 +27,32 @@ def watched(command):
 
 
 def end(process):
-    """Of a process that ends with its standard input: ends it, should it still be there."""
+    """Ends a process that ends with its standard input, if it still runs."""
     process.stdin.close()
     try:
         process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:  # an ssh that has lost its host
+    except subprocess.TimeoutExpired:  # ssh does not end if it has lost its host
         process.kill()
         process.wait()
 
 
 class HostError(Exception):
-    """A host does not do what it was asked for."""
+    """A host could not do what it was asked to."""
 
 
 class LocalHost:
-    """This machine. Its folder is the caller's and is kept."""
+    """This machine. Its folder belongs to the caller and is kept."""
 
     def __init__(self, folder, enter=()):
-        """`enter` is a command that runs a command, say in another namespace, where it may
-        begin in another folder."""
+        """`enter` is a command that runs another command, for example in another namespace. The
+        other command may start in another folder there."""
         self.name = "this machine"
         self._folder = os.path.abspath(folder)
         self._enter = enter
 
     def command(self, command):
-        """What to start here so that `command` runs there. Its standard input is to be a
-        pipe that stays open."""
+        """Returns the command to start here so that `command` runs on the host. Its standard
+        input must be a pipe that stays open."""
         return watched([*self._enter, *command])
 
     def program(self, path):
@@ -74,7 +74,7 @@ class LocalHost:
 
 
 class SshHost:
-    """Another machine. `close` removes its folder there."""
+    """Another machine. `close` removes the folder there."""
 
     _SECONDS = 60  # for a small command
 

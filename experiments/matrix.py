@@ -15,19 +15,19 @@ AUTO = "AUTO"
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One cell of the matrix, once. Names are those of the protobuf enums."""
+    """One run of one cell of the matrix. Names are those of the protobuf enums."""
 
     workers: int
     shards: int
     scheme: str
-    placement: str  # empty but for LAYER_BASED
+    placement: str  # empty unless the scheme is LAYER_BASED
     schedule: str
     device: str
     repeat: int
 
     @property
     def cell(self):
-        """The run without its repeat: what results are compared by."""
+        """The run without its repeat. Results are compared by cell."""
         return dataclasses.replace(self, repeat=0)
 
     @property
@@ -61,8 +61,8 @@ def device_name(device):
 
 
 def runs(experiment):
-    """Every run, in the order to do them: all cells once, then all again, so that what a
-    machine does besides falls on all alike."""
+    """Returns all runs in the order to do them: every cell once, then every cell again, so that
+    the machine's other load affects all cells alike."""
     proto = experiment.proto
     result = []
     for repeat in range(proto.repeats):
@@ -87,13 +87,13 @@ def runs(experiment):
 
 
 def iterations(experiment):
-    """Of each run. The last is not measured: where schedules overlap iterations, it alone
-    waits for two exchanges."""
+    """Returns the iterations of each run. The last one is not measured, because it alone waits
+    for two exchanges if the schedule overlaps iterations."""
     return experiment.proto.warmup_iterations + experiment.proto.iterations + 1
 
 
 def cluster_config(experiment, run, addresses):
-    """The ClusterConfig of a run, as text. `addresses` are those of the shards."""
+    """Returns the ClusterConfig of a run as text. `addresses` are the shards'."""
     proto = experiment.proto
     cluster = config_pb2.ClusterConfig()
     cluster.CopyFrom(proto.cluster)
@@ -105,7 +105,7 @@ def cluster_config(experiment, run, addresses):
         shard = cluster.shard.add(address=address)
         if run.scheme == AUTO:
             shard.link_gbps = experiment.shard_link_gbps(index) / proto.time_dilation
-    cluster.exchange.shared_memory = False  # links are what is compared
+    cluster.exchange.shared_memory = False  # which would bypass the links
     cluster.exchange.schedule = config_pb2.ExchangeConfig.Schedule.Value(run.schedule)
     cluster.training.iterations = iterations(experiment)
     if experiment.emulated:
@@ -116,7 +116,7 @@ def cluster_config(experiment, run, addresses):
 
 
 def _make_absolute(message, folder):
-    """Every string of Data is a path relative to the config, which is elsewhere now."""
+    """Makes the paths of Data relative to the run's config, which is in another folder."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
             setattr(message, field.name, os.path.join(folder, value))

@@ -1,11 +1,11 @@
-"""The network of one run: who runs where, and how fast the links are.
+"""The network of one run: the hosts of its processes and the rates of its links.
 
     NamespaceNetwork  every process in a network namespace of its own on this machine,
                       links shaped to the configured rate
-    HostNetwork       all on this machine's own network, nothing shaped
-    RemoteNetwork     on other hosts, over ssh
+    HostNetwork       all processes on this machine's own network, without shaping
+    RemoteNetwork     processes on other hosts, over ssh
 
-Each is a context manager; what it made is gone when it ends.
+Each is a context manager, which removes what it has made when it ends.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ REMOTE = "remote"
 
 _PORT = 50051
 _SUBNET = ipaddress.ip_network("10.0.0.0/16")
-# tbf passes a burst at once. At least the largest packet that the kernel hands down whole
-# (64 KiB, cut into segments by the receiver), or tbf must cut each of them; as little more
-# as possible, so that a link is never faster than its rate for long.
+# tbf passes this many bytes at once. A burst must hold the largest packet that the kernel hands
+# down whole (64 KiB, which the receiver cuts into segments); otherwise tbf cuts each packet. It
+# should be little larger, so that a link does not exceed its rate for long.
 _BURST_BYTES = 128 * 1024
-# How long tbf queues before it drops.
+# A packet that would wait longer in tbf is dropped.
 _LATENCY = "50ms"
-# The host's default may be another, and only this one may be chosen everywhere.
+# The default differs between hosts, and this is the only one that every user may choose.
 _CONGESTION_CONTROL = "reno"
-# Packets that the kernel hands down whole have at least so many segments (64 KiB, its most): a
-# connection with a small part of a link would otherwise send them one or a few at a time.
+# The kernel hands packets of at least this many segments down whole (64 KiB is its maximum).
+# Otherwise a connection with a small part of a link would send one or a few segments at a time.
 _SEGMENTS = 44
 
-# The mounts are of a namespace of their own; /proc is the host's, so that the number is
-# that of this process as seen from outside.
+# The mounts have a namespace of their own. /proc is the host's, so that the printed number is
+# the process's number as seen from outside.
 _HOLD = """
 mount -t tmpfs none /run && mkdir /run/netns && read process rest </proc/self/stat &&
 echo $process && exec cat
@@ -45,11 +45,11 @@ _INSTEAD = "run as root, or with --network=host, which uses this machine's netwo
 
 
 class NetworkError(Exception):
-    """The network cannot be made."""
+    """The network could not be made."""
 
 
 def make(kind, experiment, run, folder):
-    """The network of a run; `folder` is for files of its processes."""
+    """Makes the network of a run. `folder` is for the files of its processes."""
     if kind == REMOTE:
         return RemoteNetwork(experiment, run, folder)
     if kind == HOST:
@@ -58,11 +58,11 @@ def make(kind, experiment, run, folder):
 
 
 class _Network(contextlib.AbstractContextManager):
-    """What all have in common.
+    """The base class of all networks.
 
     shard_hosts, worker_hosts: the host of each process.
-    addresses: of the shards.
-    control: the host that reaches all shards, for psctl.
+    addresses: the shards' addresses.
+    control: a host that reaches all shards, on which psctl runs.
     machines: the hosts whose processors are watched.
     """
 
@@ -84,7 +84,7 @@ class HostNetwork(_Network):
         with contextlib.ExitStack() as sockets:
             self.addresses = []
             for _ in range(run.shards):
-                # Free now; in the moment until the shard listens another may take it.
+                # The port is free now, but another process may take it before the shard listens.
                 listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
                 self.addresses.append(f"127.0.0.1:{listener.getsockname()[1]}")
 
@@ -101,7 +101,7 @@ class RemoteNetwork(_Network):
                 self._stack.callback(opened[name].close)
             return opened[name]
 
-        with self._stack:  # closes those opened should one fail
+        with self._stack:  # closes the open ones if one fails
             shards = [wanted.shard[i % len(wanted.shard)] for i in range(run.shards)]
             workers = [wanted.worker[i % len(wanted.worker)] for i in range(run.workers)]
             self.shard_hosts = [host(shard.name) for shard in shards]
@@ -116,12 +116,12 @@ class RemoteNetwork(_Network):
 
 
 class NamespaceNetwork(_Network):
-    """Namespaces below one process that waits for the end of its standard input.
+    """Namespaces that belong to one process, which waits for the end of its standard input.
 
-    It is the first of a PID namespace, so the kernel kills all processes of the run with
-    it; the network namespaces and links, which only they and its mount namespace hold, go
-    too. Its input ends when this process does, even by kill -9. There is nothing to clean
-    up and nothing is seen on the host's network.
+    The process is the first of a PID namespace, so the kernel kills all processes of the run
+    with it. The network namespaces and links end too, because only these processes and the
+    mount namespace hold them. The input ends with this process, even after kill -9. Nothing
+    has to be cleaned up, and the host's network does not change.
     """
 
     def __init__(self, experiment, run, folder):
@@ -134,7 +134,7 @@ class NamespaceNetwork(_Network):
             raise
 
     def _start(self):
-        """Starts the first process; returns the command that enters its namespaces."""
+        """Starts the first process and returns the command that enters its namespaces."""
         as_root, rootless = [], ["--user", "--map-root-user"]
         complaint = ""
         for user in [as_root, rootless] if os.geteuid() == 0 else [rootless]:
@@ -155,7 +155,7 @@ class NamespaceNetwork(_Network):
         raise NetworkError(f"this machine allows no network namespaces ({complaint}): {_INSTEAD}")
 
     def _connect(self, experiment, run, folder, enter):
-        """Makes a namespace for each process, and joins them by a bridge."""
+        """Makes a network namespace for each process and joins them with a bridge."""
         proto = experiment.proto
         rates = {
             f"ps{i}": experiment.shard_link_gbps(i) / proto.time_dilation
@@ -197,7 +197,7 @@ def _end(holder):
 
 def _bridge_commands(address, mtu):
     return [
-        'PATH="$PATH:/usr/sbin"',  # an ordinary user's has not that
+        'PATH="$PATH:/usr/sbin"',  # an ordinary user's PATH lacks it
         f"ip link add bridge mtu {mtu} type bridge",
         f"ip address add {address}/{_SUBNET.prefixlen} dev bridge",
         "ip link set bridge up",
@@ -206,7 +206,7 @@ def _bridge_commands(address, mtu):
 
 
 def _host_commands(name, address, gbps, mtu):
-    """A namespace with one link to the bridge, shaped where each direction enters it."""
+    """Returns commands that make a namespace with one link to the bridge, shaped at both ends."""
     shape = f"root tbf rate {round(gbps * 1e9)}bit burst {_BURST_BYTES} latency {_LATENCY}"
     return [
         f"ip netns add {name}",

@@ -1,10 +1,10 @@
-"""The folder of an experiment's results: one user at a time, and resumable.
+"""The folder of an experiment's results, which one process uses at a time and can resume.
 
-    experiment.json       what was asked for; another experiment is refused
-    runs/ID/result.json   of each finished run, beside its config and logs
+    experiment.json       identifies the experiment, so that another one is refused
+    runs/ID/result.json   the result of each finished run, beside its config and logs
     results.csv, report.md, charts
 
-Files appear whole or not at all, so that a run that was interrupted has no result.
+Files appear whole or not at all, so an interrupted run has no result.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ _IDENTITY = "experiment.json"
 
 
 class OutputFolderError(Exception):
-    """The folder cannot be used."""
+    """The folder cannot be used. The text says why."""
 
 
 class OutputFolder:
-    """Locked from its making to the end of the process."""
+    """The folder, which is locked until the process ends."""
 
     def __init__(self, path, identity):
-        """`identity`: what makes results comparable, for JSON."""
+        """`identity` is a JSON value. Results are comparable if it is equal."""
         self.path = path
         self._identity = identity
         try:
@@ -34,7 +34,7 @@ class OutputFolder:
         self._check_identity()
 
     def _take_lock(self):
-        # Unbuffered: a write that fails is not tried again when the file is closed.
+        # Without a buffer, close() does not repeat a write that failed.
         self._lock = open(self.file(".lock"), "ab+", buffering=0)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,9 +63,8 @@ class OutputFolder:
         return self.file(os.path.join("runs", run.id))
 
     def write(self, name, content):
-        """Writes a file of a text or of bytes; raises OutputFolderError.
-
-        Where the file is a symbolic link, writes where it points."""
+        """Writes a text or bytes to a file, or to where it points if it is a symbolic link.
+        Raises OutputFolderError."""
         if isinstance(content, str):
             content = content.encode()
         path = os.path.realpath(self.file(name))
@@ -85,13 +84,13 @@ class OutputFolder:
                 os.unlink(temporary)
 
     def store(self, run, result):
-        """From the first result on, the folder is of this experiment."""
+        """Makes the folder this experiment's, when its first result is stored."""
         self.write(_IDENTITY, json.dumps(self._identity, indent=2))
         self.write(os.path.join("runs", run.id, "result.json"), json.dumps(result))
 
     def stored(self, runs, is_result):
-        """The results of those runs that are done. `is_result` says whether a value is one;
-        raises OutputFolderError where a file holds anything else."""
+        """Returns the results of the runs that are done. `is_result` tells whether a value is a
+        result. Raises OutputFolderError if a file holds anything else."""
         results = {}
         for run in runs:
             result = self._read_json(os.path.join("runs", run.id, "result.json"), is_result)
@@ -100,7 +99,7 @@ class OutputFolder:
         return results
 
     def _read_json(self, name, is_valid):
-        """What a file holds, or None where there is no file; raises OutputFolderError."""
+        """Returns the JSON value of a file, or None if there is none. Raises OutputFolderError."""
         try:
             with open(self.file(name), encoding="utf-8") as file:
                 value = json.load(file)

@@ -4,12 +4,12 @@ Choi, Ko, Kim, "Performance Evaluation: Parameter Sharding approaches for DNN Mo
 Very Large Layer": VGG-16 over 10 Gb/s, TensorFlow, one shard for two workers. Memory-based
 placement was faster than layer-based by 20 % with 4 workers and 66 % with 8.
 
-The model: TensorFlow computes, pushes, then pulls, one after the other, so that
+The model: TensorFlow computes, pushes and pulls, one after another, so that
 
     iteration = T + 2 * W * (bytes of the fullest shard) / B
 
-with T, the seconds outside of communication, the same for both placements and any number
-of workers. T is fitted on the 4-worker figure; the 8-worker figure is then a prediction.
+where T, the seconds outside of communication, is the same for both placements and any number
+of workers. T is fitted to the 4-worker figure, and the 8-worker figure is then a prediction.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ GBPS = 10
 RATIOS = {4: 1.20, 8: 1.66}  # memory-based over layer-based, by workers
 _FITTED = 4
 
-# Its runs are planned, not run. GREEDY has fc6 alone on its shard, the paper's best case for
-# whole layers.
+# Its runs are planned but not done. GREEDY puts fc6 alone on a shard, which is the paper's best
+# case for whole layers.
 _CONFIG = """
 cluster {
   model { builtin: "vgg16" }
@@ -40,14 +40,14 @@ link_gbps: 10
 class Paper:
     model_bytes: float
     outside_seconds: float  # T
-    ratios: dict  # of the model, by workers
-    exchange_seconds: dict  # push, then pull, by (workers, scheme)
+    ratios: dict  # the model's ratios, by workers
+    exchange_seconds: dict  # seconds of push and pull, by (workers, scheme)
 
 
 def explain(programs):
     experiment = experiment_config.parse(_CONFIG, "the paper's cluster")
     predicted = plans.load(network.REMOTE, experiment, matrix.runs(experiment), programs)
-    # Without computing, the bound of SEQUENTIAL is push and pull.
+    # Nothing is computed, so the bound of SEQUENTIAL is push plus pull.
     exchange = {
         (run.workers, run.scheme): plan.bound_seconds for run, plan in predicted.items()
     }
@@ -64,5 +64,5 @@ def explain(programs):
 
 
 def fit(slow, fast, ratio):
-    """T so that (T + slow) / (T + fast) = ratio."""
+    """Returns T such that (T + slow) / (T + fast) = ratio."""
     return (slow - ratio * fast) / (ratio - 1)

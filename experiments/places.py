@@ -1,4 +1,4 @@
-"""Where the fields of a protobuf text stand, for errors that name the line."""
+"""The lines of the fields in a protobuf text, for errors that name the line."""
 
 import re
 
@@ -13,9 +13,9 @@ _CLOSING = {"{": "}", "<": ">"}
 
 
 class Places:
-    """The lines of the fields of a text that protobuf has read without error.
+    """The lines of the fields of a text, which protobuf must have read without error.
 
-    Fields are written a.b[1].c; a part without a number is the first of its name.
+    A field is named as a.b[1].c. A part without a number means the first field of its name.
     """
 
     def __init__(self, text):
@@ -25,11 +25,11 @@ class Places:
             for match in _TOKEN.finditer(text)
             if not match.group().startswith("#")
         ]
-        self._tokens.reverse()  # the next is the last
+        self._tokens.reverse()  # the next token is at the end of the list
         self._read_message("", None)
 
     def line(self, field):
-        """The line of a field; where it is missing, of the message that should hold it."""
+        """Returns the line of a field, or of the message that should hold it if it is missing."""
         parts = [part if part.endswith("]") else part + "[0]" for part in field.split(".")]
         while parts:
             line = self._lines.get(".".join(parts))
@@ -69,5 +69,5 @@ class Places:
         if token in _CLOSING:
             self._read_message(field + ".", _CLOSING[token])
         elif token[0] in "\"'":
-            while self._tokens and self._peek()[0] in "\"'":  # strings in a row are one
+            while self._tokens and self._peek()[0] in "\"'":  # consecutive strings are one value
                 self._tokens.pop()

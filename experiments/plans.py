@@ -1,5 +1,5 @@
-"""What is to be expected of each run: bytes, as `psctl plan` says; the bound and the time of
-an iteration, as //experiments:simulate says."""
+"""The predictions for each run: bytes from `psctl plan`, and the bound and the time of an
+iteration from //experiments:simulate."""
 
 import dataclasses
 import json
@@ -11,7 +11,8 @@ import tempfile
 from experiments import matrix, network
 from experiments.experiment_config import ConfigError
 
-# The programs speak of the config made for a run; what the user can change is the experiment's.
+# The programs' errors are about the config made for a run. They are rewritten to name the place in
+# the experiment's config, which the user can change.
 _EXPERIMENT_FIELDS = {
     "workers": "workers",
     "shard": "shards",
@@ -26,21 +27,21 @@ _PROBLEM = re.compile(r"[^\n]*?:\d+: ([\w.\[\]]+): (.*)")
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Of one iteration, in seconds of the emulated cluster."""
+    """The predictions for one iteration. Times are in seconds of the emulated cluster."""
 
     model: str
-    # Of all workers together; one entry for each shard.
+    # Bytes of all workers together, by shard.
     bytes_in: list
     bytes_out: list
-    # None where the links' rate is not known.
+    # None if the links' rate is not known.
     bound_seconds: float | None
     simulated_seconds: float | None
-    # Of the emulated device; None without one.
+    # Computing on the emulated device; None if there is none.
     compute_seconds: float | None
 
 
 def load(kind, experiment, runs, programs):
-    """The Plan of every cell of `runs`; raises ConfigError for a config that no run can have."""
+    """Returns the Plan of every cell of `runs`. Raises ConfigError if a config is impossible."""
     cells = list({run.cell: None for run in runs})
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, cell.id) for cell in cells]
@@ -62,7 +63,7 @@ def load(kind, experiment, runs, programs):
 
 
 def _simulate(kind, experiment, cell, config, program):
-    """The bound, the simulated time, and that of the emulated device."""
+    """Returns the bound, the simulated time and the computing time of the emulated device."""
     if kind == network.HOST:
         return None, None, None
     proto = experiment.proto
@@ -89,7 +90,7 @@ def _simulate(kind, experiment, cell, config, program):
 
 
 def _call(experiment, command):
-    """The JSON that a program prints; raises ConfigError with its complaints."""
+    """Returns the JSON that a program prints. Raises ConfigError with its errors."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ConfigError(_translate(experiment, done.stderr))
@@ -97,7 +98,7 @@ def _call(experiment, command):
 
 
 def _translate(experiment, text):
-    """A program's problems, with the places of the experiment's config."""
+    """Rewrites a program's errors to name places in the experiment's config."""
     lines = []
     for line in text.strip().splitlines():
         problem = _PROBLEM.fullmatch(line)

@@ -1,4 +1,4 @@
-"""How busy the processors of a machine are, from /proc/stat."""
+"""Measures how busy the processors of a machine are, from /proc/stat."""
 
 import bisect
 import subprocess
@@ -11,7 +11,7 @@ _LOOP = "while head -n 1 /proc/stat; do sleep 0.25; done"
 
 
 class ProcessorWatch:
-    """Reads a host's counters again and again, until `close`."""
+    """Reads a host's counters repeatedly until `close`."""
 
     def __init__(self, host):
         self._process = subprocess.Popen(
@@ -35,14 +35,14 @@ class ProcessorWatch:
         self._process.stdout.close()
 
     def use(self, start, end):
-        """The part of all processors that was in use between two times of time.monotonic(),
-        or as near to them as there are samples. After `close`."""
+        """Returns the fraction of all processors in use between two times of time.monotonic(), or
+        between the samples nearest to them. Must be called after `close`."""
         return use(self._samples, start, end)
 
 
 def busy_and_total(line):
-    """Of the first line of /proc/stat: ticks of all processors not idle, and all ticks."""
-    # The ninth and tenth, guests, are part of the first two.
+    """Returns the busy ticks and all ticks of the first line of /proc/stat."""
+    # The ninth and tenth are guests, which the first two include.
     ticks = [int(word) for word in line.split()[1:9]]
     idle = ticks[3] + ticks[4]
     return sum(ticks) - idle, sum(ticks)

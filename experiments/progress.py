@@ -1,5 +1,5 @@
-"""Says how far the experiment is and how long it will take: one line that changes on a
-terminal, a line for each run elsewhere."""
+"""Shows the progress of the experiment and the time left, as one changing line on a terminal and
+as a line for each run elsewhere."""
 
 import datetime
 import sys
@@ -7,8 +7,8 @@ import time
 
 
 class Progress:
-    """`weights`: what each run is expected to take, in any unit; `known` are (weight, seconds
-    taken) of runs that were done before."""
+    """`weights` are the times that the runs are expected to take, in any unit. `known` are the
+    (weight, seconds taken) of runs that were done before."""
 
     def __init__(self, weights, known, output=sys.stdout, now=time.monotonic):
         self._left = dict(weights)
@@ -41,7 +41,7 @@ class Progress:
         self._print(f"{clear}{label} {run}: {outcome}{self._remaining()}\n")
 
     def leave_line(self):
-        """Before other output."""
+        """Clears the line. Must be called before other output."""
         if self._terminal and self._run is not None:
             self._print("\n")
 
@@ -55,7 +55,7 @@ class Progress:
         pace = self._done_seconds / self._done_weight
         seconds = pace * sum(self._left.values())
         if self._run is not None:
-            # A run that takes longer than expected ends any time now.
+            # A run that takes longer than expected is assumed to end now.
             taken = self._now() - self._start
             seconds -= min(taken, pace * self._left[self._run])
         return f"; {duration(seconds)} left"

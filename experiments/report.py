@@ -1,4 +1,4 @@
-"""report.md: what was measured, beside what was to be expected."""
+"""Writes report.md: what was measured, beside what was predicted."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ _SIMULATOR_TOLERANCE = 0.1
 
 
 def write(results, charts, explained, command):
-    """The text of the report. `charts` are names without ending, `explained` is a
+    """Returns the text of the report. `charts` are names without extension. `explained` is a
     paper.Paper or None."""
     sections = [
         _head(results, command),
@@ -35,7 +35,7 @@ def write(results, charts, explained, command):
 
 
 def machine():
-    """What the measurements ran on."""
+    """Describes this machine."""
     model = platform.machine()
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -50,7 +50,7 @@ def machine():
 
 
 def table(header, rows):
-    """Markdown; a header that begins with '>' is of a column of numbers."""
+    """Formats a table in Markdown. A header that begins with '>' marks a column of numbers."""
     lines = [
         [cell.removeprefix(">") for cell in header],
         ["---:" if cell.startswith(">") else "---" for cell in header],
@@ -254,7 +254,7 @@ def _paper(results, explained):
 
 
 def _pair(results, schedule, device, workers):
-    """Layer-based and memory-based, of the paper's cluster; or None."""
+    """Returns the layer-based and the memory-based result for the paper's cluster, or None."""
     for memory in results.find(
         schedule=schedule, device=device, workers=workers, shards=workers // 2,
         scheme=matrix.MEMORY_BASED,
@@ -271,8 +271,8 @@ def _measured_ratio(results, schedule, device, workers):
 
 
 def _exchange(results, explained, schedule, workers):
-    """Seconds of the exchange alone, layer-based and memory-based, at the paper's size and
-    rate; or None."""
+    """Returns the seconds of the exchange alone, layer-based and memory-based, at the paper's
+    size and rate, or None."""
     pair = _pair(results, schedule, "none", workers)
     if pair is None or results.kind == network.HOST:
         return None

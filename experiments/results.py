@@ -1,7 +1,7 @@
-"""What runs were like, and results.csv.
+"""The results of all runs, and results.csv.
 
-Times are those of the cluster that is emulated; with `wall_` before their name, those that
-this machine's clock showed: time_dilation times as long.
+Times are those of the emulated cluster. Times whose names begin with `wall_` are those of this
+machine's clock, which are time_dilation times as long.
 """
 
 import csv
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 class Measured:
-    """One cell of the matrix: one or all of its runs."""
+    """The result of one cell of the matrix, from one or all of its runs."""
 
     def __init__(self, experiment, run, plan, results):
         proto = experiment.proto
@@ -40,14 +40,14 @@ class Measured:
         self.mean = statistics.fmean(r["mean_seconds"] for r in results) / dilation
         self.compute = statistics.fmean(r["compute_seconds"] for r in results) / dilation
         self.wait = statistics.fmean(r["exchange_wait_seconds"] for r in results) / dilation
-        # What a median iteration consists of. An emulated device keeps to its times; the means
-        # have the first and last iteration too, in which more is done.
+        # The parts of a median iteration. An emulated device keeps to its times. The means also
+        # include the first and the last iteration, in which more is done.
         self.computing = self.compute if plan.compute_seconds is None else plan.compute_seconds
         self.other = max(0, self.mean - self.compute - self.wait)
         self.waiting = max(0, self.median - self.computing - self.other)
         self.bytes_in = _means(result["bytes_in"] for result in results)
         self.bytes_out = _means(result["bytes_out"] for result in results)
-        # The largest of all shards, both ways, as a part of what was predicted.
+        # The largest relative error over all shards and both directions.
         self.bytes_error = max(
             abs(measured / predicted - 1)
             for measured, predicted in zip(
@@ -66,12 +66,12 @@ def _means(lists):
 
 
 class Results:
-    """All that was measured so far. `stored` are results of run.execute by run."""
+    """Everything measured so far. `stored` has the results of run.execute by run."""
 
     def __init__(self, kind, experiment, plans, stored):
         self.kind = kind
         self.experiment = experiment
-        # `stored` has the runs of a resumed experiment in the order in which they were done.
+        # In a resumed experiment, `stored` has the runs in the order in which they were done.
         self._stored = {run: stored[run] for run in matrix.runs(experiment) if run in stored}
         by_cell = {}
         for run, result in self._stored.items():
@@ -83,7 +83,7 @@ class Results:
         self._plans = plans
 
     def find(self, **fields):
-        """The cells with these values of Run's fields, in the order of the matrix."""
+        """Returns the cells with these values of Run's fields, in the order of the matrix."""
         return [
             measured
             for cell, measured in self.cells.items()
@@ -91,7 +91,7 @@ class Results:
         ]
 
     def like(self, run, **changes):
-        """As find, of the cells that differ from `run` in nothing but `changes`."""
+        """Finds the cells that differ from `run` only in `changes`."""
         fields = {
             name: getattr(run, name)
             for name in ("workers", "shards", "scheme", "placement", "schedule", "device")
@@ -104,24 +104,24 @@ class Results:
         return self.find(**fields)
 
     def speedup(self, measured):
-        """In images per second over one worker; None where that was not measured."""
+        """Returns the speed-up in images per second over one worker, or None if that is unknown."""
         single = self.like(measured.run, workers=1, shards=None)
         return measured.images_per_second / single[0].images_per_second if single else None
 
     def layer_based(self, measured):
-        """The same with layer-based placement, the first of the config; or None."""
+        """Returns the same cell with the config's first layer-based placement, or None."""
         found = self.like(measured.run, scheme=matrix.LAYER_BASED, placement=None)
         return found[0] if found else None
 
     def over_layer_based(self, measured):
-        """How many times as fast as layer-based; None for that itself."""
+        """Returns how many times as fast as layer-based it is, or None for layer-based itself."""
         layer = self.layer_based(measured)
         if layer is None or measured.run.scheme == matrix.LAYER_BASED:
             return None
         return layer.median / measured.median
 
     def headlines(self):
-        """A sentence for each comparison with layer-based in the largest cluster."""
+        """Returns a sentence for each comparison with layer-based in the largest cluster."""
         largest = max((cell.workers, cell.shards) for cell in self.cells)
         for measured in self.find(workers=largest[0], shards=largest[1]):
             ratio = self.over_layer_based(measured)
@@ -190,7 +190,7 @@ class Results:
 
 
 def _text(value):
-    """Of a field of the CSV; of a list: one for each shard, with spaces between."""
+    """Formats a field of the CSV. A list has a value for each shard, separated by spaces."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,10 +1,10 @@
 """One run of a cluster, step by step:
 
-1. the network, and the run's config on every host;
-2. the shards and the workers start, each with a log of its own;
-3. wait for the workers; whatever fails first ends the run;
-4. ask the shards for their statistics, then tell them to end;
-5. read the workers' summaries.
+1. Make the network, and write the run's config to every host.
+2. Start the shards and the workers, each with a log of its own.
+3. Wait for the workers. The first failure ends the run.
+4. Ask the shards for their statistics, then end them.
+5. Read the workers' summaries.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ from experiments import hosts, matrix, network
 from experiments.processor import ProcessorWatch
 
 _CONFIG = "cluster.textproto"
-_LOG_LINES = 8  # of a process that failed, for the message
+_LOG_LINES = 8  # lines of a failed process's log that an error shows
 _PSCTL_SECONDS = 60
 
 
 class RunError(Exception):
-    """A run that did not end well."""
+    """A run failed. The text says why."""
 
 
 class _Process:
-    """A program of the run. Killed in the end, should it still be there."""
+    """A program of the run, which is killed in the end if it still runs."""
 
     def __init__(self, name, host, command, log):
         self.name = name
@@ -41,14 +41,14 @@ class _Process:
         self.ended = None  # time.monotonic()
 
     def poll(self):
-        """The exit code, or None."""
+        """Returns the exit code, or None if the process still runs."""
         code = self._popen.poll()
         if code is not None and self.ended is None:
             self.ended = time.monotonic()
         return code
 
     def descriptor(self):
-        """Readable when the process ends. To be closed."""
+        """Returns a descriptor, readable when the process has ended. The caller closes it."""
         return os.pidfd_open(self._popen.pid)
 
     def wait(self, seconds):
@@ -65,8 +65,8 @@ class _Process:
 
 
 def execute(kind, experiment, run, programs, folder, on_tick):
-    """Does a run and returns its result, see `_result`. Files go to `folder`. Calls
-    `on_tick` about once a second. Raises RunError, HostError, NetworkError."""
+    """Does a run and returns its result (see `_result`). Files go to `folder`. `on_tick` is called
+    about once a second. Raises RunError, HostError, NetworkError."""
     os.makedirs(folder, exist_ok=True)
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -130,7 +130,7 @@ def execute(kind, experiment, run, programs, folder, on_tick):
 
 
 def _wait(workers, shards, deadline, on_tick):
-    """Until all workers are done. Raises RunError as soon as one fails, or a shard ends."""
+    """Waits for all workers. Raises RunError as soon as a worker fails or a shard ends."""
     poll = select.poll()
     with contextlib.ExitStack() as stack:
         for process in (*workers, *shards):
@@ -143,7 +143,7 @@ def _wait(workers, shards, deadline, on_tick):
                 poll.unregister(descriptor)
             failed = [worker for worker in workers if worker.poll() not in (None, 0)]
             if failed:
-                # A worker's error says more than that of a shard which it took along.
+                # A worker's error says more than that of a shard that ended because of it.
                 raise failed[0].error(f"failed with exit code {failed[0].poll()}")
             for shard in shards:
                 if shard.poll() is not None:
@@ -171,23 +171,23 @@ def _psctl(host, psctl, verb, *arguments):
         stderr=subprocess.PIPE,
         text=True,
     )
-    # communicate() would close its standard input, and so end it.
+    # communicate() would close its standard input and so end it.
     with process.stdout, process.stderr, process.stdin:
         text = process.stdout.read()
         complaint = process.stderr.read()
         if process.wait(_PSCTL_SECONDS) != 0:
-            # Of a shard that does not answer, psctl tells among its results.
+            # psctl reports a shard that does not answer among its results.
             raise RunError(f"psctl {verb} failed: {(complaint or text).strip()}")
         return text
 
 
-# Of a result: which fields are lists of numbers, and which are numbers.
+# The fields of a result that are lists of numbers, and those that are numbers.
 _LISTS = {"iteration_seconds", "bytes_in", "bytes_out"}
 _NUMBERS = {"mean_seconds", "compute_seconds", "exchange_wait_seconds", "run_seconds"}
 
 
 def is_result(value):
-    """Whether a value that was read from a file has the form of what `execute` returns."""
+    """Returns whether a value from a file has the form of a result of `execute`."""
     def is_number(item):
         return isinstance(item, (int, float)) and math.isfinite(item)
 
@@ -202,7 +202,7 @@ def is_result(value):
 
 
 def _result(experiment, summaries, stats):
-    """Seconds are as measured, of this machine's clock; bytes are of one iteration."""
+    """Returns the result of a run: seconds of this machine's clock, bytes of one iteration."""
     warmup = experiment.proto.warmup_iterations
     iterations = matrix.iterations(experiment)
     times = [summary["iteration_seconds"] for summary in summaries]
@@ -214,13 +214,13 @@ def _result(experiment, summaries, stats):
         return statistics.fmean(summary[field] for summary in summaries) / iterations
 
     def moved(stats_of_shard, field):
-        # Those of the workers; the shard's own also count parameters pulled at the start.
+        # The workers' counts are used, because the shard's also include the initial Pull.
         return sum(int(worker[field]) for worker in stats_of_shard["worker"]) / iterations
 
     return {
-        # Workers wait for each other: what one gains in an iteration it loses in another.
+        # Workers wait for each other, so what one gains in one iteration it loses in another.
         "iteration_seconds": [statistics.fmean(all_of) for all_of in zip(*times)][warmup:-1],
-        # Of all iterations: a schedule that overlaps them ends some in the next.
+        # All iterations count, because a schedule that overlaps them ends some in the next one.
         "mean_seconds": mean("seconds"),
         "compute_seconds": mean("compute_seconds"),
         "exchange_wait_seconds": mean("exchange_wait_seconds"),

@@ -1,4 +1,4 @@
-"""The program //experiments:sharding: loads and runs experiments/sharding_experiment.py."""
+"""The program //experiments:sharding, which runs experiments/sharding_experiment.py."""
 
 import sys
 
@@ -7,7 +7,7 @@ _INTERRUPTED = 130
 
 def main():
     try:
-        # Loading takes a second, in which Ctrl-C is to end the program as it does later.
+        # Loading takes a second. Ctrl-C must end the program then as it does later.
         from experiments import sharding_experiment
 
         return sharding_experiment.main()

@@ -2,9 +2,9 @@
 
     bazel run -c opt //experiments:sharding -- --config=FILE --out=DIR
 
-An experiment that was interrupted goes on where it was. Exit code: 0 when all runs are done;
-1 after a failure, such as a full disk; 2 for a wrong command line or config; 3 where this machine
-allows no emulated network; 130 after Ctrl-C.
+An interrupted experiment goes on where it was. Exit code: 0 if all runs are done; 1 after a
+failure, such as a full disk; 2 for a wrong command line or config; 3 if this machine allows no
+emulated network; 130 after Ctrl-C.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _NO_NETWORK = 3
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    """Paths. Those of ps and worker are of this machine; other hosts have their own."""
+    """The paths of the programs on this machine. Other hosts have their own ps and worker."""
 
     ps: str
     worker: str
@@ -58,7 +58,7 @@ def _arguments():
 
 
 def _from_user(path):
-    """`bazel run` changes the working folder."""
+    """Resolves a path against the user's working folder, which `bazel run` changes."""
     return os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), path)
 
 
@@ -73,14 +73,14 @@ def _network_kind(experiment, asked):
 
 
 def _weight(experiment, plan):
-    """What a run is expected to take: seconds where the links' rate is known."""
+    """Returns the time that a run is expected to take, in seconds if the links' rate is known."""
     seconds = plan.simulated_seconds
     wall = seconds * experiment.proto.time_dilation if seconds else sum(plan.bytes_in)
     return wall * matrix.iterations(experiment)
 
 
 def _measure(kind, experiment, all_runs, stored, predicted, programs, folder):
-    """Does what is not in `stored`; stores each result and results.csv as soon as there is one."""
+    """Does the runs that are not in `stored`. Writes each result, and results.csv, at once."""
     if stored:
         print(f"{len(stored)} of {matrix.count(len(all_runs), 'run')} are done already", flush=True)
     weights = {one: _weight(experiment, predicted[one.cell]) for one in all_runs}
@@ -142,8 +142,8 @@ def main():
 
 
 def _run(arguments, programs):
-    """Does all of the experiment and returns the exit code. Raises what a failure is: what
-    can be asked for, but was not done."""
+    """Does the whole experiment and returns the exit code. Raises an error if something could not
+    be done though the command line and the config are right."""
     try:
         experiment = experiment_config.load(_from_user(arguments.config))
         kind = _network_kind(experiment, arguments.network)
@@ -163,8 +163,8 @@ def _run(arguments, programs):
 
 
 def _discard_output():
-    """Standard output may be what failed; without this, its rest would fail again, with a
-    traceback, when the program ends."""
+    """Discards what is left of standard output. If it was what failed, writing the rest would
+    otherwise fail again, with a traceback, when the program ends."""
     try:
         sys.stdout.flush()
     except OSError:

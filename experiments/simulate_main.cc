@@ -13,9 +13,9 @@ namespace {
 
 constexpr char kUsage[] =
     "Evenshard's simulate --config=FILE [flags]\n\n"
-    "Plays the run of a config on simulated links, shards and devices: what an iteration takes\n"
-    "on a cluster that is not there. Rates are in Gb/s, each way; what Ethernet, IP and TCP\n"
-    "take of them is accounted for.";
+    "Simulates the run of a config on links, shards and devices that need not exist, and prints\n"
+    "the time of an iteration. Rates are in Gb/s in each direction, from which the overhead of\n"
+    "Ethernet, IP and TCP is subtracted.";
 constexpr int kUsageError = 2;
 
 int Fail(const absl::Status& status) {
@@ -33,29 +33,29 @@ int main(int argc, char** argv) {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
        &options.overrides},
-      {"workers", "N", "in place of the config's", &options.workers},
-      {"shards", "N", "in place of the config's", &options.shards},
+      {"workers", "N", "replaces the config's number of workers", &options.workers},
+      {"shards", "N", "replaces the config's number of shards", &options.shards},
       {"link_gbps", "RATE",
-       "of every link; default: 10, and link_gbps of a shard where the config has it",
+       "rate of every link; default: 10, or a shard's link_gbps if the config has it",
        &options.link_gbps},
-      {"worker_link_gbps", "RANK:RATE", "of one worker's link; may be repeated",
+      {"worker_link_gbps", "RANK:RATE", "rate of one worker's link; may be repeated",
        &options.worker_link_gbps},
-      {"shard_link_gbps", "SHARD:RATE", "of one shard's link; may be repeated",
+      {"shard_link_gbps", "SHARD:RATE", "rate of one shard's link; may be repeated",
        &options.shard_link_gbps},
       {"slow_worker", "RANK:FACTOR",
-       "that computes so many times as long; may be repeated; needs an emulated device",
+       "a worker that computes FACTOR times as long; may be repeated; needs an emulated device",
        &options.slow_worker},
       {"shard_gbytes_per_second", "RATE",
        "10^9 bytes of gradients per second that each shard adds up; default: the config's "
-       "server_gbps, or no limit",
+       "server_gbps, otherwise no limit",
        &options.shard_gbytes_per_second},
-      {"mtu", "BYTES", "of an IP packet; default: 1500", &options.framing.mtu},
+      {"mtu", "BYTES", "size of an IP packet; default: 1500", &options.framing.mtu},
       {"cable", "",
-       "counts preamble, check sequence and gap of each frame, as a cable does and "
-       "tc tbf does not",
+       "counts the preamble, check sequence and gap of each frame, which a cable carries and "
+       "tc tbf does not count",
        &options.framing.on_cable},
-      {"iterations", "N", "of each worker; default: 4", &iterations},
-      {"format", "table|json", "of the output; default: table", &format},
+      {"iterations", "N", "iterations of each worker; default: 4", &iterations},
+      {"format", "table|json", "format of the output; default: table", &format},
   };
   if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   if (format != "table" && format != "json") {

@@ -11,16 +11,17 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
 
-// Beyond this, what waits between workers and shards would not fit into memory.
+// With more shards, the queues between workers and shards would not fit into memory.
 constexpr int kMaxShards = 4096;
 
 bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
 
-// The override of `shard` that leaves `count` of them.
+// Returns the override of the field `shard` that gives the config `count` shards.
 std::string ShardsOverride(const Config& config, int count) {
   std::vector<std::string> shards;
   for (int i = 0; i < count; ++i) {
@@ -31,7 +32,7 @@ std::string ShardsOverride(const Config& config, int count) {
   return absl::StrCat("shard=[", absl::StrJoin(shards, ", "), "]");
 }
 
-// Writes the numbers of "INDEX:NUMBER" flags to their places in `values`.
+// Writes the number of each "INDEX:NUMBER" to values[INDEX].
 absl::Status SetEach(const std::string& flag, const std::string& what,
                      const std::vector<std::string>& texts, std::vector<double>* values) {
   std::set<int> given;
@@ -42,7 +43,7 @@ absl::Status SetEach(const std::string& flag, const std::string& what,
     if (!absl::SimpleAtoi(parts.first, &index) || index < 0 ||
         index >= static_cast<int>(values->size())) {
       return absl::InvalidArgumentError(absl::StrCat("--", flag, ": the ", what, " of \"", text,
-                                                     "\" is not there, allowed: 0 to ",
+                                                     "\" does not exist, allowed: 0 to ",
                                                      values->size() - 1));
     }
     if (!absl::SimpleAtod(parts.second, &value) || !IsAboveZero(value)) {
@@ -72,7 +73,7 @@ absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
   const auto load = [&] {
     absl::StatusOr<Config> config = Config::Load(options.config, overrides);
     if (config.ok()) return config;
-    // An error names the flag that the user gave, not the override made of it.
+    // An error names the flag that the user gave instead of the override made from it.
     return absl::StatusOr<Config>(absl::Status(
         config.status().code(), absl::StrReplaceAll(config.status().message(), spellings)));
   };
@@ -90,19 +91,17 @@ absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--shards: is \"", options.shards, "\", allowed: 1 to ", kMaxShards));
   }
-  const absl::StatusOr<Config> config = load();
-  if (!config.ok()) return config;
-  override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(*config, shards));
+  ASSIGN_OR_RETURN(const Config config, load());
+  override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(config, shards));
   return load();
 }
 
 absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config) {
-  absl::Status status = RequireAboveZero("link_gbps", options.link_gbps);
-  status.Update(RequireAboveZero("shard_gbytes_per_second", options.shard_gbytes_per_second));
+  RETURN_IF_ERROR(RequireAboveZero("link_gbps", options.link_gbps));
+  RETURN_IF_ERROR(RequireAboveZero("shard_gbytes_per_second", options.shard_gbytes_per_second));
   if (options.framing.mtu < Framing::kMinMtu || options.framing.mtu > Framing::kMaxMtu) {
-    status.Update(absl::InvalidArgumentError(absl::StrCat("--mtu: is ", options.framing.mtu,
-                                                          ", allowed: ", Framing::kMinMtu, " to ",
-                                                          Framing::kMaxMtu)));
+    return absl::InvalidArgumentError(absl::StrCat("--mtu: is ", options.framing.mtu, ", allowed: ",
+                                                   Framing::kMinMtu, " to ", Framing::kMaxMtu));
   }
   ClusterRates rates;
   const double link_gbps = options.link_gbps.value_or(SimulateOptions::kDefaultGbps);
@@ -116,10 +115,10 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Confi
         : shard.server_gbps() > 0       ? shard.server_gbps() * 1e9 / 8
                                         : std::numeric_limits<double>::infinity());
   }
-  status.Update(SetEach("worker_link_gbps", "rank", options.worker_link_gbps, &rates.worker_link));
-  status.Update(SetEach("shard_link_gbps", "shard", options.shard_link_gbps, &rates.shard_link));
-  status.Update(SetEach("slow_worker", "rank", options.slow_worker, &rates.worker_slowdown));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(
+      SetEach("worker_link_gbps", "rank", options.worker_link_gbps, &rates.worker_link));
+  RETURN_IF_ERROR(SetEach("shard_link_gbps", "shard", options.shard_link_gbps, &rates.shard_link));
+  RETURN_IF_ERROR(SetEach("slow_worker", "rank", options.slow_worker, &rates.worker_slowdown));
   for (double& rate : rates.worker_link) rate = PayloadBytesPerSecond(rate, options.framing);
   for (double& rate : rates.shard_link) rate = PayloadBytesPerSecond(rate, options.framing);
   return rates;

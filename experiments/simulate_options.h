@@ -15,39 +15,42 @@
 
 namespace ps {
 
-// The flags of //experiments:simulate that say which cluster is simulated.
+// The flags of //experiments:simulate that describe the simulated cluster.
 struct SimulateOptions {
   std::string config;
-  std::vector<std::string> overrides;  // of the config's fields
-  std::string workers;                 // in place of the config's number, where given
-  std::string shards;
-  // Of every link, in Gb/s. Without it, a shard's link has the config's link_gbps where it
-  // gives one, and every other link kDefaultGbps.
+  std::vector<std::string> overrides;  // "FIELD=VALUE"
+  std::string workers;                 // replaces the config's number of workers, unless empty
+  std::string shards;                  // replaces the config's number of shards, unless empty
+  // The rate of every link in Gb/s. If it is absent, a shard's link has the config's link_gbps if
+  // that is given, and every other link has kDefaultGbps.
   std::optional<double> link_gbps;
   std::vector<std::string> worker_link_gbps;  // "RANK:RATE"
   std::vector<std::string> shard_link_gbps;   // "SHARD:RATE"
   std::vector<std::string> slow_worker;       // "RANK:FACTOR"
-  // Of every shard, in place of the config's server_gbps.
+  // The speed of every shard. It replaces the config's server_gbps.
   std::optional<double> shard_gbytes_per_second;
   Framing framing;
 
   static constexpr double kDefaultGbps = 10;
 };
 
-// Loads the config with as many workers and shards as asked for. More shards than the file
-// has get addresses that nobody can reach. Errors: INVALID_ARGUMENT naming flag or field.
+// Loads the config with the numbers of workers and shards of the flags. Shards that the file does
+// not have get addresses that nobody can reach. Errors: INVALID_ARGUMENT, which names the flag or
+// the field.
 absl::StatusOr<Config> LoadConfig(const SimulateOptions& options);
 
-// Errors: INVALID_ARGUMENT naming the flag: a rate or factor that is no number above 0, a rank
-// or shard that is not there or given twice.
+// Returns the rates of the config's machines as the flags say.
+// Errors: INVALID_ARGUMENT, which names the flag, if a rate or factor is not a number above 0, or a
+// rank or shard does not exist or is given twice.
 absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config);
 
-// Errors: INVALID_ARGUMENT for a slow worker where no layer of the config takes any time.
+// Refuses slow workers if they would have no effect.
+// Errors: INVALID_ARGUMENT if there is a slow worker and no layer of the config takes any time.
 absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& config,
                               absl::Span<const LayerTime> layer_times);
 
-// Why the workers of a config compute nothing in a simulation: "compute.emulated.device is ...".
-// For configs whose layers take no time.
+// Says why the workers of a config compute nothing in a simulation: "compute.emulated.device is
+// ...". REQUIRES: no layer of the config takes any time.
 std::string NoComputeReason(const Config& config);
 
 }  // namespace ps

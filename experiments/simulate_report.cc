@@ -14,10 +14,10 @@
 namespace ps {
 namespace {
 
-// Rows of a table; the JSON has all.
+// The table shows this many shards; the JSON has all.
 constexpr int kShardsShown = 16;
 
-// The part of the time in which a link that passed `bytes` was busy.
+// Returns the fraction of the time in which a link that passed `bytes` was busy.
 double Utilisation(double bytes, double rate, const SimulateResult& result) {
   return bytes / (rate * result.simulation.seconds());
 }
@@ -90,7 +90,7 @@ std::string SimulateText(const SimulateResult& result) {
                 FormatPercent(Utilisation(link.bytes_out, rate, result))});
   absl::StrAppend(&text, "\n\n", table.ToString());
   if (config.shards() > kShardsShown) {
-    absl::StrAppend(&text, config.shards() - kShardsShown, " shards more with --format=json\n");
+    absl::StrAppend(&text, config.shards() - kShardsShown, " more shards with --format=json\n");
   }
   return text;
 }

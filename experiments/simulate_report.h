@@ -10,7 +10,7 @@
 
 namespace ps {
 
-// What //experiments:simulate has played, and on what.
+// The simulation of //experiments:simulate and the cluster that it simulated.
 struct SimulateResult {
   const Config* config = nullptr;
   ClusterRates rates;
@@ -18,9 +18,10 @@ struct SimulateResult {
   Simulation simulation;
 };
 
+// Formats the result as a table.
 std::string SimulateText(const SimulateResult& result);
 
-// One object, documented in docs/experiment.md.
+// Formats the result as a JSON object, which docs/experiment.md describes.
 std::string SimulateJson(const SimulateResult& result);
 
 }  // namespace ps

@@ -24,6 +24,9 @@ namespace {
 // Usage is a name, a bus id and some numbers.
 constexpr size_t kMaxUsageBytes = 256;
 
+// Statistics show no shorter wait: every update waits a moment for its slowest worker.
+constexpr absl::Duration kShortestWait = absl::Seconds(1);
+
 std::string Rounded(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
 }
@@ -35,6 +38,13 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
   differencer.ReportDifferencesToString(&report);
   differencer.Compare(own, theirs);
   return Printable(absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}}));
+}
+
+// Returns the update that has waited longest, or updates.end().
+std::vector<UpdatePolicy::Pending>::const_iterator Oldest(
+    const std::vector<UpdatePolicy::Pending>& updates) {
+  return absl::c_min_element(updates,
+                             [](const auto& a, const auto& b) { return a.since < b.since; });
 }
 
 // Returns OK if the worker speaks the encodings of the exchange.
@@ -243,8 +253,7 @@ void Shard::CheckWaits() {
       return;
     }
   }
-  const auto oldest =
-      absl::c_min_element(updates, [](const auto& a, const auto& b) { return a.since < b.since; });
+  const auto oldest = Oldest(updates);
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
@@ -302,6 +311,14 @@ ShardStats Shard::Stats() const {
   counters_.Fill(&stats);
   membership_.Fill(&stats);
   stats.set_failure(std::string(failure().message()));
+  const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
+  const auto oldest = Oldest(updates);
+  if (oldest == updates.end()) return stats;
+  const absl::Duration waited = clock_->Now() - oldest->since;
+  if (waited < kShortestWait) return stats;
+  stats.mutable_wait()->set_iteration(oldest->iteration);
+  stats.mutable_wait()->set_seconds(absl::ToDoubleSeconds(waited));
+  stats.mutable_wait()->mutable_worker()->Add(oldest->missing.begin(), oldest->missing.end());
   return stats;
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Counts the test cases of all test targets of a `bazel test`.
 
-Reads Bazel's build event file, and from each target's log the summary that Catch2, or
-Python's unittest, prints in the end. A target without one (it crashed, ran out of time,
-was not built or did not run) and a failed build count as one failure each, and are named.
-Test cases that were skipped, in Catch2 by a line "SKIPPED: why", do not count, and neither does a
-target that this machine cannot build (`target_compatible_with`); a line says how many there are.
-The last line is "N passed, M failed"; the exit code is 0 only for M = 0 and N > 0.
+Reads Bazel's build event file, and from each target's log the summary that Catch2 or Python's
+unittest prints at its end. A target without a summary (it crashed, ran out of time, was not built
+or did not run) and a failed build count as one failure each and are named. Skipped test cases,
+which Catch2 tests mark by a line "SKIPPED: why", do not count, and neither does a target that this
+machine cannot build (`target_compatible_with`); a line says how many there are. The last line is
+"N passed, M failed". The exit code is 0 only if M = 0 and N > 0.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def read_events(path):
         try:
             event = json.loads(line)
         except json.JSONDecodeError:
-            continue  # the last line, where Bazel itself was ended
+            continue  # the last line, if Bazel itself was ended
         if summary := event["id"].get("testSummary"):
             statuses[summary["label"]] = event.get("testSummary", {}).get(
                 "overallStatus", "NO_STATUS"

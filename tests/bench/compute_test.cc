@@ -31,7 +31,7 @@ TEST_CASE("the compute benchmark verifies the gradients and reports each round")
   for (const double rate : rounds) CHECK(rate > 0);
 }
 
-TEST_CASE("rounds on request end with the requests") {
+TEST_CASE("the compute benchmark ends when the requests for rounds end") {
   Program compute(
       {"/bin/sh", "-c",
        std::string("printf '\\n\\n' | bench/compute --on-request --iterations=1 ") + kConfig});

@@ -13,13 +13,15 @@ constexpr double kLargeBytes = 400000 * 4;
 constexpr double kRate = 1e6;
 constexpr double kCuts = 1e-4;  // cuts at multiples of 16 elements are not quite equal
 
-TEST_CASE("The payload of a link is what frames of the MTU leave of its rate") {
+TEST_CASE("the payload of a link is its rate less the framing") {
   CHECK(PayloadBytesPerSecond(10, {}) == Approx(1.25e9 * 1448 / 1514));
   CHECK(PayloadBytesPerSecond(10, {.on_cable = true}) == Approx(1.25e9 * 1448 / 1538));
   CHECK(PayloadBytesPerSecond(1, {.mtu = 9000}) == Approx(1.25e8 * 8948 / 9014));
 }
 
-TEST_CASE("With equal links the bound is the model or the fullest shard, whichever is busier") {
+TEST_CASE(
+    "with equal links the bound is the time of the model or of the fullest shard, whichever is "
+    "longer") {
   const auto bound = [](int workers, int shards, const char* partition) {
     const Config config = ClusterConfigOf(workers, shards, partition, "FULL");
     return BoundOf(config, EqualRates(config, kRate), EqualTimes(config, 0, 0)).iteration_seconds;
@@ -31,7 +33,7 @@ TEST_CASE("With equal links the bound is the model or the fullest shard, whichev
   CHECK(bound(1, 3, kGreedy) == Approx(kModelBytes / kRate).epsilon(kCuts));
 }
 
-TEST_CASE("SEQUENTIAL adds compute, push and pull up, the others overlap them") {
+TEST_CASE("SEQUENTIAL adds up compute, push and pull, and the other schedules overlap them") {
   for (const std::string schedule : {"SEQUENTIAL", "BACKWARD", "FULL"}) {
     CAPTURE(schedule);
     const Config config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
@@ -47,7 +49,7 @@ TEST_CASE("SEQUENTIAL adds compute, push and pull up, the others overlap them") 
   }
 }
 
-TEST_CASE("A slow link, a slow shard and a shorter encoding count in their direction") {
+TEST_CASE("a slow link, a slow shard and a shorter encoding count in their direction") {
   const Config config =
       ClusterConfigOf(2, 2, kMemoryBased, "FULL", {"exchange.gradient_encoding=FLOAT16"});
   ClusterRates rates = EqualRates(config, kRate);
@@ -64,7 +66,7 @@ TEST_CASE("A slow link, a slow shard and a shorter encoding count in their direc
   CHECK(bound().pull_seconds == Approx(100 * kModelBytes / kRate).epsilon(kCuts));
 }
 
-TEST_CASE("AUTO has a smaller bound than MEMORY_BASED where one shard's link is slow") {
+TEST_CASE("AUTO has a smaller bound than MEMORY_BASED if one shard's link is slow") {
   const std::vector<std::string> gbps = {"shard[0].link_gbps=2.5", "shard[1].link_gbps=10"};
   const auto bound = [&](const char* partition) {
     const Config config = ClusterConfigOf(4, 2, partition, "FULL", gbps);

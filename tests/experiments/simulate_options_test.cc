@@ -27,7 +27,7 @@ std::string ErrorOf(const SimulateOptions& options) {
   return std::string(status.message());
 }
 
-TEST_CASE("Every link has 10 Gb/s unless a flag or the config says otherwise") {
+TEST_CASE("every link has 10 Gb/s unless a flag or the config says otherwise") {
   const Config config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
   ClusterRates rates = MustGetRates({}, config);
   CHECK(rates.worker_link[1] == Approx(1.25e9 * kPayloadShare));
@@ -50,7 +50,7 @@ TEST_CASE("Every link has 10 Gb/s unless a flag or the config says otherwise") {
   CHECK(rates.shard_processing == std::vector<double>{3e9, 3e9});
 }
 
-TEST_CASE("The config's rates are of its shards; flags for all take their place") {
+TEST_CASE("the config's rates are its shards', and flags for all shards replace them") {
   const Config config =
       ClusterConfigOf(1, 2, "scheme: AUTO", "FULL",
                       {"shard[0].link_gbps=2", "shard[0].server_gbps=8", "shard[1].link_gbps=4"});
@@ -64,7 +64,7 @@ TEST_CASE("The config's rates are of its shards; flags for all take their place"
   CHECK(MustGetRates(options, config).shard_link[1] == Approx(0.125e9 * kPayloadShare));
 }
 
-TEST_CASE("Rates, factors and ranks that cannot be are refused with their flag") {
+TEST_CASE("impossible rates, factors and ranks are refused, and the error names the flag") {
   SimulateOptions options;
   const double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const double rate : {0.0, -1.0, kNan, std::numeric_limits<double>::infinity()}) {
@@ -82,7 +82,7 @@ TEST_CASE("Rates, factors and ranks that cannot be are refused with their flag")
     options = {};
     options.worker_link_gbps = {rank};
     CHECK(ErrorOf(options) ==
-          "--worker_link_gbps: the rank of \"" + rank + "\" is not there, allowed: 0 to 1");
+          "--worker_link_gbps: the rank of \"" + rank + "\" does not exist, allowed: 0 to 1");
   }
   for (const std::string rate : {"1:0", "1:-2", "1:nan", "1:inf", "1:fast", "1:", "1"}) {
     CAPTURE(rate);
@@ -96,7 +96,7 @@ TEST_CASE("Rates, factors and ranks that cannot be are refused with their flag")
   CHECK(ErrorOf(options) == "--slow_worker: rank 1 is given twice");
 }
 
-TEST_CASE("A slow worker is refused where workers compute nothing, with the reason") {
+TEST_CASE("a slow worker is refused with the reason if workers compute nothing") {
   const Config config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
   SimulateOptions options;
   CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0, 0)).ok());
@@ -111,7 +111,7 @@ TEST_CASE("A slow worker is refused where workers compute nothing, with the reas
   CHECK(NoComputeReason(on_cpu) == "compute.backend is CPU, whose times are not known");
 }
 
-TEST_CASE("The config gets as many workers and shards as asked for") {
+TEST_CASE("the config gets as many workers and shards as asked for") {
   const ScratchFolder folder;
   SimulateOptions options;
   options.config = folder.Write("run.textproto",

@@ -27,7 +27,7 @@ Result Simulate(const std::vector<std::string>& flags) {
   return {code, program.output()};
 }
 
-TEST_CASE("simulate prints what an iteration takes, beside the bound, for people and programs") {
+TEST_CASE("simulate prints the time of an iteration and its bound, as a table or as JSON") {
   const Result text = Simulate({"--workers=4"});
   CHECK(text.code == 0);
   CHECK(absl::StrContains(text.output, "memory_based, full, sync: 4 workers, 2 shards"));
@@ -61,7 +61,7 @@ TEST_CASE("simulate prints what an iteration takes, beside the bound, for people
   CHECK(json["shards"][2]["utilisation_in"].get<double>() <= 1);
 }
 
-TEST_CASE("simulate refuses what cannot be, and says what is allowed") {
+TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
   const auto refused = [](const std::vector<std::string>& flags, const std::string& message) {
     const Result result = Simulate(flags);
     CAPTURE(flags, result.output);
@@ -71,7 +71,7 @@ TEST_CASE("simulate refuses what cannot be, and says what is allowed") {
   refused({"--workers=0"}, "workers: is 0, allowed: 1 to 1024");
   refused({"--link_gbps=0"}, "--link_gbps: is 0, allowed: a number above 0");
   refused({"--link_gbps=-5"}, "--link_gbps: is -5, allowed: a number above 0");
-  refused({"--worker_link_gbps=2:10"}, "--worker_link_gbps: the rank of \"2:10\" is not there");
+  refused({"--worker_link_gbps=2:10"}, "--worker_link_gbps: the rank of \"2:10\" does not exist");
   refused({"--slow_worker=1:2"}, "--slow_worker: has no effect, since workers compute nothing");
   refused({"--iterations=0"}, "--iterations: is 0, allowed: at least 1");
   refused({"--format=xml"}, "--format: is \"xml\", allowed: table, json");

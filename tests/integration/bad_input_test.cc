@@ -13,6 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
@@ -61,7 +62,7 @@ TEST_CASE("a stream of a worker that has not joined is refused") {
   RequireOthersUnharmed(cluster, before);
 }
 
-TEST_CASE("a gradient of wrong length or unknown id ends the stream, and only that") {
+TEST_CASE("a gradient of wrong length or unknown id ends only its stream") {
   TestCluster cluster(AsyncConfig());
   const std::vector<float> before = cluster.Parameters();
   {
@@ -105,7 +106,7 @@ TEST_CASE("a message over the limit is refused") {
   RequireOthersUnharmed(cluster, before);
 }
 
-TEST_CASE("bytes that are no message are refused") {
+TEST_CASE("bytes that are not a message are refused") {
   TestCluster cluster(AsyncConfig());
   const std::vector<float> before = cluster.Parameters();
   REQUIRE(cluster.server(0).shard().Join(cluster.RequestToJoin(0, 4711), "test").ok());
@@ -135,7 +136,7 @@ TEST_CASE("bytes that are no message are refused") {
   RequireOthersUnharmed(cluster, before);
 }
 
-TEST_CASE("a unary request that is no message is refused, and changes nothing") {
+TEST_CASE("a unary request that is not a message is refused and changes nothing") {
   TestCluster cluster(AsyncConfig());
   const std::vector<float> before = cluster.Parameters();
   const std::string method =
@@ -162,7 +163,7 @@ TEST_CASE("a unary request that is no message is refused, and changes nothing") 
   RequireOthersUnharmed(cluster, before);
 }
 
-TEST_CASE("what a worker says cannot forge lines in the shard's log, nor fill it") {
+TEST_CASE("a worker's texts can neither forge lines in the shard's log nor fill it") {
   std::ostringstream log;
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>(
@@ -249,7 +250,7 @@ TEST_CASE("a pull with another plan is refused") {
   CHECK_THAT(status.error_message(), Contains("another plan than shard 0"));
 }
 
-TEST_CASE("a gradient that is not finite ends the run for all, who hear of it") {
+TEST_CASE("a gradient that is not finite ends the run for all workers, with the reason") {
   TestCluster cluster(MustParse(kSmallConfig));
   const std::vector<float> before = cluster.Parameters();
   const Model& model = cluster.config().model();
@@ -261,8 +262,7 @@ TEST_CASE("a gradient that is not finite ends the run for all, who hear of it") 
   std::vector<float> parameters[2];
   const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
     parameters[rank].resize(model.buffer_size());
-    absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters[rank]));
-    if (!pulled.ok()) return pulled;
+    RETURN_IF_ERROR(exchange.Pull(absl::MakeSpan(parameters[rank])));
     return exchange.PushPull(0, gradients[rank], absl::MakeSpan(parameters[rank]));
   });
   for (const absl::Status& outcome : outcomes) {
@@ -272,7 +272,7 @@ TEST_CASE("a gradient that is not finite ends the run for all, who hear of it") 
   CHECK(cluster.Parameters() == before);
 }
 
-TEST_CASE("under SYNC a worker that vanishes ends the run for the others, named") {
+TEST_CASE("under SYNC a worker that vanishes ends the run for the others and is named") {
   TestCluster cluster(MustParse(kSmallConfig));
   // They outlive the exchange, which after an error may still send what it was lent.
   const std::vector<float> gradient = TestGradient(cluster.config().model(), 1, 0);
@@ -288,7 +288,7 @@ TEST_CASE("under SYNC a worker that vanishes ends the run for the others, named"
                                   Contains("its connection ended before it left"));
 }
 
-TEST_CASE("a shard that is not up is waited for, with a limit, and named") {
+TEST_CASE("a worker waits a limited time for a shard that is not up, and names it") {
   // A free port, closed again.
   std::string address;
   {
@@ -308,7 +308,7 @@ TEST_CASE("a shard that is not up is waited for, with a limit, and named") {
   CHECK(cluster.Connect(0).ok());
 }
 
-TEST_CASE("shards in the wrong order are noticed") {
+TEST_CASE("shards in the wrong order are refused") {
   TestCluster cluster(MustParse(kSmallConfig));
   const absl::Status status =
       Exchange::Connect({.config = &cluster.config(),

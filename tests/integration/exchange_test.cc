@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "tests/testing/cluster.h"
 
 namespace ps {
@@ -109,7 +110,7 @@ TEST_CASE("the number of shards does not change a deterministic run") {
   }
 }
 
-TEST_CASE("running statistics lose what is pushed for them, whatever becomes of a gradient") {
+TEST_CASE("running statistics change by the pushed values alone, whatever the optimizer") {
   const auto [policy, expected] =
       GENERATE(table<std::string, float>({{"SYNC", (1 + 2 + 6) / 3.0f}, {"ASYNC", 1 + 2 + 6}}));
   const std::string optimizer = GENERATE(
@@ -127,8 +128,7 @@ TEST_CASE("running statistics lose what is pushed for them, whatever becomes of 
   RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) {
     const float push[] = {1, 2, 6};
     std::vector<float> parameters(model.buffer_size());
-    absl::Status status = exchange.Pull(absl::MakeSpan(parameters));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(exchange.Pull(absl::MakeSpan(parameters)));
     return exchange.PushPull(0, std::vector<float>(model.buffer_size(), push[rank]),
                              absl::MakeSpan(parameters));
   }));
@@ -148,7 +148,7 @@ TEST_CASE("running statistics lose what is pushed for them, whatever becomes of 
   }
 }
 
-TEST_CASE("ASYNC loses and repeats nothing") {
+TEST_CASE("under ASYNC no gradient is lost or repeated") {
   // With a learning rate of 1 and integer gradients, every push changes every parameter
   // by exactly an integer, so what the parameters lost is the sum of all pushes.
   const int workers = 4;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 #include "grpcpp/create_channel.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -92,7 +93,7 @@ TEST_CASE("half-width runs are bit-equal under every placement, chunk size and s
   }
 }
 
-TEST_CASE("masters are float32 sums of the gradients that arrive, workers get them rounded") {
+TEST_CASE("masters are float32 sums of the received gradients, and workers get them rounded") {
   for (const Directions& directions : kDirections) {
     CAPTURE(directions.gradient, directions.parameter);
     const Config config = ConfigFor(directions, {"update.deterministic=true"});
@@ -119,7 +120,7 @@ TEST_CASE("masters are float32 sums of the gradients that arrive, workers get th
   }
 }
 
-TEST_CASE("ASYNC workers exchange in half width, and shards and workers count what travels") {
+TEST_CASE("ASYNC workers exchange in half width, and both sides count the bytes on the wire") {
   for (const std::string policy : {"SYNC", "ASYNC"}) {
     const Config config = ConfigFor({"BFLOAT16", "FLOAT16"}, {"update.policy=" + policy});
     TestCluster cluster(config);
@@ -194,8 +195,7 @@ TEST_CASE("a gradient that overflows float16 ends the run for all, and reaches n
                                           std::vector<float>(before.size(), 1e6f)};
   std::vector<float> parameters[] = {before, before};
   const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
-    absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters[rank]));
-    if (!pulled.ok()) return pulled;
+    RETURN_IF_ERROR(exchange.Pull(absl::MakeSpan(parameters[rank])));
     return exchange.PushPull(0, gradients[rank], absl::MakeSpan(parameters[rank]));
   });
   for (const absl::Status& outcome : outcomes) {
@@ -214,8 +214,7 @@ TEST_CASE("a parameter that overflows float16 is an error of the worker, which n
     std::vector<float> parameters[] = {gradient, gradient};
     const std::vector<absl::Status> outcomes =
         cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
-          absl::Status pulled = exchange.Pull(absl::MakeSpan(parameters[rank]));
-          if (!pulled.ok()) return pulled;
+          RETURN_IF_ERROR(exchange.Pull(absl::MakeSpan(parameters[rank])));
           return exchange.PushPull(0, gradient, absl::MakeSpan(parameters[rank]));
         });
     const auto named = [](const absl::Status& outcome) {

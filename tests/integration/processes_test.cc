@@ -92,7 +92,7 @@ void Kill(const ScratchFolder& folder, const std::string& flag) {
 
 }  // namespace
 
-TEST_CASE("launch trains the digits to 95 %: sync, async, and a residual network") {
+TEST_CASE("launch trains the digits to 95 % with SYNC, with ASYNC and with a residual network") {
   for (const std::string config : {"digits_sync", "digits_async", "digits_resnet"}) {
     CAPTURE(config);
     const ScratchFolder folder;
@@ -115,7 +115,7 @@ TEST_CASE("launch trains the digits to 95 %: sync, async, and a residual network
   }
 }
 
-TEST_CASE("half-width exchanges train the digits as well") {
+TEST_CASE("half-width exchanges train the digits to 95 % too") {
   for (const std::string encoding : {"FLOAT16", "BFLOAT16"}) {
     for (const std::string config : {"digits_sync", "digits_async"}) {
       CAPTURE(encoding, config);
@@ -266,7 +266,7 @@ TEST_CASE("under ASYNC the others go on when a worker is killed, and it may come
   CHECK_THAT(stats.output(), !Contains("LOST") && Contains("JOINED"));
 }
 
-TEST_CASE("a worker ended by SIGTERM leaves, and the others hear why") {
+TEST_CASE("a worker ended by SIGTERM leaves, and the others learn why") {
   const ScratchFolder folder;
   const std::string config = EndlessConfig(folder);
   Program shard0({"server/ps", "--shard=0", "--config=" + config});
@@ -380,7 +380,9 @@ TEST_CASE("a worker whose data is not there is refused with exit code 2, as laun
   CHECK_THAT(worker.output(), Contains("--set data.idx.images=/nowhere/images: data.idx.images: "));
 }
 
-TEST_CASE("a worker whose trace or summary finds the disk full trains on, fails and says why") {
+TEST_CASE(
+    "a worker that cannot write its trace or summary to a full disk trains on, then fails with the "
+    "reason") {
   const ScratchFolder folder;
   std::vector<std::string> sets = Sockets(folder);
   for (const char* set : {"workers=1", "training.epochs=1", "training.required_accuracy=0"}) {
@@ -398,7 +400,7 @@ TEST_CASE("a worker whose trace or summary finds the disk full trains on, fails 
                                   Contains("No space left on device"));
 }
 
-TEST_CASE("a worker calls what it evaluates on held-out or test images, as they are") {
+TEST_CASE("a worker says whether it evaluates on held-out or on test images") {
   const auto [sets, words] = GENERATE(table<std::vector<std::string>, std::string>(
       {{{"--set=data.holdout=0.5"}, "held-out images"},
        {{"--set=data.holdout=0", "--set=data.idx.test_images=../data/digits/images.idx3-ubyte.gz",
@@ -414,7 +416,7 @@ TEST_CASE("a worker calls what it evaluates on held-out or test images, as they 
   CHECK_THAT(launch.output(), Contains(words));
 }
 
-TEST_CASE("--log_level is what a program logs from, and launch passes it on to what it starts") {
+TEST_CASE("--log_level sets the lowest level that is logged, and launch passes it on") {
   const ScratchFolder folder;
   std::vector<std::string> command = {"tools/launch/launch", "--config=" + EndlessConfig(folder),
                                       "--set=training.iterations=3",

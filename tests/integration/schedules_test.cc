@@ -138,7 +138,8 @@ TEST_CASE("deterministic runs are bit-equal under every schedule, backend and pl
   CHECK(untrained != first);
 }
 
-TEST_CASE("SEQUENTIAL pushes nothing before all is computed, and then waits for all") {
+TEST_CASE(
+    "SEQUENTIAL pushes nothing before everything is computed, and then waits for everything") {
   TestCluster cluster(MustParse(kSmallConfig, {"workers=1", ScheduleOverride("SEQUENTIAL")}));
   Worker worker(cluster, 0);
   worker.schedule->Start(0);
@@ -190,7 +191,7 @@ TEST_CASE("under FULL a layer's forward pass starts before later layers' paramet
   CHECK(other.parameters == cluster.Parameters());
 }
 
-TEST_CASE("a worker lost in the middle of an iteration ends the others, who name it") {
+TEST_CASE("a worker lost in the middle of an iteration ends the others, which name it") {
   const std::string schedule = GENERATE("BACKWARD", "FULL");
   const bool leaves = GENERATE(true, false);
   TestCluster cluster(MustParse(kSmallConfig, {ScheduleOverride(schedule)}));
@@ -242,7 +243,7 @@ TEST_CASE("a worker can be stopped while its emulated device computes") {
   CHECK(result.status() == absl::CancelledError("stopped by Terminated"));
 }
 
-TEST_CASE("a shard keeps its replies back while the worker asks to, and then sends them in order") {
+TEST_CASE("a shard holds its replies while the worker asks for it, and then sends them in order") {
   struct Case {
     std::string schedule;
     std::vector<uint32_t> replies;
@@ -274,7 +275,7 @@ TEST_CASE("a shard keeps its replies back while the worker asks to, and then sen
   }
 }
 
-TEST_CASE("a worker that half-closes gets the replies that it asked to keep back") {
+TEST_CASE("a worker that half-closes gets the replies that it asked to hold") {
   TestCluster cluster(MustParse(kSmallConfig, {"workers=1"}));
   RawWorker worker(cluster, 0);
   worker.chunk().set_hold(true);
@@ -351,7 +352,7 @@ class SlowShard final : public ParameterServer::Service {
 
 }  // namespace
 
-TEST_CASE("SEQUENTIAL lets no reply go before its last pushes: all others have been sent") {
+TEST_CASE("under SEQUENTIAL no reply is sent before all but the last pushes have been sent") {
   // 64 MB: far more than a stream that is not read takes.
   const Config config = MustParse(R"(
     model {

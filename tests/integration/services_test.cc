@@ -103,7 +103,7 @@ TEST_CASE("GetStats answers over RPC with what the shard counted") {
   CHECK(stats.worker_size() == 2);
 }
 
-TEST_CASE("the statistics of shard 0 tell what a running worker uses, also when it has left") {
+TEST_CASE("the statistics of shard 0 show a worker's usage while it runs and after it has left") {
   TestCluster cluster(MustParse(kSmallConfig, {R"(
       model={ input { channels: 1 height: 8 width: 8 }
               layer { name: "fc" linear { out_features: 10 } } })",

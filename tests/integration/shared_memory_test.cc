@@ -119,7 +119,7 @@ Config DeterministicConfig(std::vector<std::string> overrides = {}) {
 
 }  // namespace
 
-TEST_CASE("through shared memory the exchange gives the bits that messages give") {
+TEST_CASE("an exchange through shared memory gives the same bits as one by messages") {
   const std::string partition =
       GENERATE("{scheme: MEMORY_BASED}", "{scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN}");
   const Config config = DeterministicConfig({"partition=" + partition});
@@ -170,7 +170,7 @@ TEST_CASE("a config can forbid shared memory, and half-width encodings do not us
   CHECK((*exchange)->PushPull(0, buffers.gradients.span(), buffers.parameters.span()).ok());
 }
 
-TEST_CASE("a worker's memory is given back with its streams, also when the run fails") {
+TEST_CASE("a shard unmaps a worker's memory with its streams, also when the run fails") {
   // Deterministic: what worker 1 pushes is kept for worker 0, who never pushes.
   TestCluster cluster(MustParse(kSmallConfig, {"update.deterministic=true"}));
   Buffers buffers = MakeBuffers(cluster);
@@ -260,7 +260,7 @@ class Offering {
 
 }  // namespace
 
-TEST_CASE("buffers that are not there, or not the model's, are not taken") {
+TEST_CASE("missing buffers and buffers that do not fit the model are refused") {
   TestCluster cluster(MustParse(kSmallConfig, {"workers=1"}));
   const Buffers buffers = MakeBuffers(cluster);
   const absl::StatusOr<FloatBuffer> small = FloatBuffer::AllocateShared(16);

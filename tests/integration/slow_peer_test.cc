@@ -102,7 +102,8 @@ void RequireOthersGoOn(TestCluster& cluster, Worker& other) {
 
 }  // namespace
 
-TEST_CASE("a peer that does not read its replies is not read from: its queue stays short") {
+TEST_CASE(
+    "a shard does not read from a peer that does not read its replies, so its queue stays short") {
   const bool endless_window = GENERATE(false, true);
   const bool reads_single_bytes = GENERATE(false, true);
   CAPTURE(endless_window, reads_single_bytes);
@@ -133,7 +134,7 @@ TEST_CASE("a peer that does not read its replies is not read from: its queue sta
   RequireOthersGoOn(cluster, other);
 }
 
-TEST_CASE("a push that stops in the middle of its chunk is not counted, and harms nobody") {
+TEST_CASE("a push that stops in the middle of its chunk is not counted and harms nobody") {
   const std::string ending = GENERATE("closed connection", "end of the stream");
   CAPTURE(ending);
   TestCluster cluster(LargeChunks("ASYNC"));
@@ -161,7 +162,7 @@ TEST_CASE("a shard can be shut down while a peer has stopped in the middle of it
   CHECK(absl::IsUnavailable(other.Train()));
 }
 
-TEST_CASE("under SYNC a worker that stops in the middle of its chunk ends the run, named") {
+TEST_CASE("under SYNC a worker that stops in the middle of its chunk ends the run and is named") {
   TestCluster cluster(LargeChunks("SYNC"));
   Worker other(cluster, 1);
   {

@@ -610,6 +610,25 @@ TEST_CASE_METHOD(ShardFixture, "statistics describe what the shard owns") {
   CHECK(stats.worker_size() == 2);
 }
 
+TEST_CASE_METHOD(ShardFixture, "statistics name the longest wait of 1 s or more and its workers") {
+  Start(3);
+  REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());
+  REQUIRE(Push(1, 0, {1, 1, 1, 1}).ok());
+  REQUIRE(Push(2, 0, {1, 1, 1, 1}).ok());
+  clock.Advance(absl::Seconds(1));
+  CHECK_FALSE(shard->Stats().has_wait());
+
+  REQUIRE(Push(1, 1, {1, 1, 1, 1}).ok());
+  clock.Advance(absl::Milliseconds(900));
+  CHECK_FALSE(shard->Stats().has_wait());
+  clock.Advance(absl::Milliseconds(600));
+  const ShardStats stats = shard->Stats();
+  CHECK(stats.wait().iteration() == 1);
+  CHECK(stats.wait().seconds() == Approx(1.5));
+  CHECK(std::vector<uint32_t>(stats.wait().worker().begin(), stats.wait().worker().end()) ==
+        std::vector<uint32_t>{0, 2});
+}
+
 TEST_CASE_METHOD(ShardFixture, "a report of a worker's usage appears in the statistics") {
   Start(2);
   ReportRequest request;

@@ -58,7 +58,7 @@ constexpr char kFourPassed[] = "===\nAll tests passed (24 assertions in 4 test c
 constexpr char kTwoOfFiveFailed[] =
     "===\ntest cases:  5 |  3 passed | 2 failed\nassertions: 24 | 22 passed | 2 failed\n\n";
 
-TEST_CASE("Test cases are counted over all targets") {
+TEST_CASE("test cases are counted over all targets") {
   Report report;
   report.Add("one", "PASSED", kOnePassed);
   report.Add("four", "PASSED", kFourPassed);
@@ -66,7 +66,7 @@ TEST_CASE("Test cases are counted over all targets") {
   CHECK(report.output() == "5 passed, 0 failed\n");
 }
 
-TEST_CASE("Failed test cases are counted and their target named") {
+TEST_CASE("failed test cases are counted and their target named") {
   Report report;
   report.Add("good", "PASSED", kFourPassed);
   report.Add("bad", "FAILED", kTwoOfFiveFailed);
@@ -74,14 +74,14 @@ TEST_CASE("Failed test cases are counted and their target named") {
   CHECK(report.output() == "FAILED //t:bad: 2 failed\n7 passed, 2 failed\n");
 }
 
-TEST_CASE("A test case that fails as expected counts as passed") {
+TEST_CASE("a test case that fails as expected counts as passed") {
   Report report;
   report.Add("odd", "PASSED", "test cases: 2 | 1 passed | 1 failed as expected\n");
   CHECK(report.Make() == 0);
   CHECK(report.output() == "2 passed, 0 failed\n");
 }
 
-TEST_CASE("Test cases of Python's unittest count as those of Catch2 do, but for skipped ones") {
+TEST_CASE("Python's test cases are counted like Catch2's, except that skipped ones do not count") {
   Report report;
   report.Add("catch", "PASSED", kOnePassed);
   report.Add("python", "PASSED", "...\nRan 3 tests in 0.001s\n\nOK\n");
@@ -98,7 +98,7 @@ TEST_CASE("Test cases of Python's unittest count as those of Catch2 do, but for 
   }
 }
 
-TEST_CASE("Test cases that say that they are skipped do not count as passed") {
+TEST_CASE("skipped test cases do not count as passed") {
   Report report;
   report.Add("four", "PASSED", kFourPassed);
   report.Add("gpu", "PASSED",
@@ -108,7 +108,7 @@ TEST_CASE("Test cases that say that they are skipped do not count as passed") {
   CHECK(report.output() == "test cases skipped: 2\n5 passed, 0 failed\n");
 }
 
-TEST_CASE("A target that this machine cannot build does not count") {
+TEST_CASE("a target that this machine cannot build does not count") {
   Report report;
   report.Add("four", "PASSED", kFourPassed);
   report.AddIncompatible("gpu");
@@ -116,7 +116,7 @@ TEST_CASE("A target that this machine cannot build does not count") {
   CHECK(report.output() == "targets that this machine cannot build: 1\n4 passed, 0 failed\n");
 }
 
-TEST_CASE("A target without a result counts as one failure, and is named") {
+TEST_CASE("a target without a result counts as one failure, and is named") {
   Report report;
   report.Add("good", "PASSED", kOnePassed);
   SECTION("it crashed") { report.Add("bad", "FAILED", "Segmentation fault\n"); }
@@ -128,21 +128,21 @@ TEST_CASE("A target without a result counts as one failure, and is named") {
   CHECK(absl::EndsWith(report.output(), "\n1 passed, 1 failed\n"));
 }
 
-TEST_CASE("A target that fails after its test cases have passed is a failure") {
+TEST_CASE("a target that fails after its test cases have passed is a failure") {
   Report report;
   report.Add("bad", "FAILED", kFourPassed);
   CHECK(report.Make() == 1);
   CHECK(report.output() == "FAILED //t:bad: FAILED\n4 passed, 1 failed\n");
 }
 
-TEST_CASE("A build that failed is a failure even when every test has passed") {
+TEST_CASE("a failed build is a failure even if every test has passed") {
   Report report;
   report.Add("good", "PASSED", kOnePassed);
   CHECK(report.Make("failed") == 1);
   CHECK(report.output() == "FAILED the build failed\n1 passed, 1 failed\n");
 }
 
-TEST_CASE("No test at all is not a success") {
+TEST_CASE("a run without any test is not a success") {
   Report report;
   CHECK(report.Make() == 1);
   CHECK(absl::EndsWith(report.output(), "\n0 passed, 0 failed\n"));

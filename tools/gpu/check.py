@@ -1,7 +1,7 @@
-"""Evenshard's gpu_check: all that needs a GPU, in one call: tests, training, memory checks, measurements.
+"""Evenshard's gpu_check does in one call what needs a GPU: tests, training, measurements.
 
-On a machine without Bazel: gpu_check --pack=DIR where the programs can be built, carry DIR, then
-gpu_check --packed=DIR --out=DIR there. Writes results.json, results.md, log.txt and traces.
+For a machine without Bazel, run gpu_check --pack=DIR where the programs can be built, copy DIR,
+and run gpu_check --packed=DIR --out=DIR there. Writes results.json, results.md, log.txt and traces.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from tools.gpu.steps import Budget, Steps
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _FAILURE, _NO_GPU = 1, 3
-# What the measurements with exchange take, which come last.
+# The time that is kept for the measurements with exchange, which come last.
 _EXCHANGE_SECONDS = 220
 
 
 class Place:
-    """Where the programs are, where results go, and a folder for what nobody needs later."""
+    """The folders of the programs, of the results and of temporary files."""
 
     def __init__(self, folder, out, scratch):
         self.folder = folder
@@ -37,13 +37,13 @@ class Place:
 
 
 def _environment(place, folders):
-    """Of programs that were built, not of PyTorch: the libraries that they need."""
+    """Returns the environment with the libraries of the built programs. PyTorch has its own."""
     paths = [place.program("lib"), *folders, *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
     return {**os.environ, "LD_LIBRARY_PATH": ":".join(path for path in paths if path)}
 
 
 def _check(place, minutes):
-    """The whole check; returns the exit code."""
+    """Does the whole check and returns the exit code."""
     budget = Budget(minutes * 60)
     results = Results(place.out)
     steps = Steps(results, budget)
@@ -90,7 +90,7 @@ def _check(place, minutes):
 
 
 def _place(arguments, scratch):
-    """Has the programs ready: unpacked before, packed, or built here."""
+    """Makes the programs ready: they lie here already, or are unpacked or built."""
     os.makedirs(arguments.out, exist_ok=True)
     work = os.path.join(scratch, "work")
     os.makedirs(work)
@@ -115,14 +115,17 @@ def _pack(arguments, scratch):
 def _parse(arguments):
     parser = argparse.ArgumentParser(
         prog="gpu_check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="Exit code: 0 everything ran and passed (figures may be missed, and are said to be);"
-        " 1 something failed, was skipped or did not fit the time; 2 wrong command line;"
+        epilog="Exit code: 0 everything ran and passed, though figures may miss their targets;"
+        " 1 something failed, was skipped or did not fit into the time; 2 wrong command line;"
         " 3 this machine has no GPU, and nothing was run.",
     )
-    parser.add_argument("--out", metavar="DIR", help="for the results")
-    parser.add_argument("--minutes", type=float, default=9, help="the whole check takes at most")
-    parser.add_argument("--packed", metavar="DIR", help="takes the programs that --pack put there")
-    parser.add_argument("--pack", metavar="DIR", help="only builds the programs and packs them")
+    parser.add_argument("--out", metavar="DIR", help="the folder for the results")
+    parser.add_argument("--minutes", type=float, default=9,
+                        help="the time limit of the whole check; default: 9")
+    parser.add_argument("--packed", metavar="DIR",
+                        help="runs the programs that --pack wrote to this folder")
+    parser.add_argument("--pack", metavar="DIR",
+                        help="only builds the programs and packs them into this folder")
     parser.add_argument("--bazel", metavar="OPTION", action="append", default=[],
                         help="an option for bazel build; repeatable")
     parsed = parser.parse_args(arguments)
@@ -135,7 +138,7 @@ def _parse(arguments):
 
 def main(arguments):
     parsed = _parse(arguments)
-    for number in (signal.SIGTERM, signal.SIGINT):  # what is running is ended on the way out
+    for number in (signal.SIGTERM, signal.SIGINT):  # exiting ends the programs that run
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         with contextlib.ExitStack() as stack:

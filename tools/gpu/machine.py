@@ -8,7 +8,7 @@ import site
 import subprocess
 import sysconfig
 
-# Of CUDA 13; the run-time library is linked into the programs.
+# The libraries of CUDA 13. The run-time library is linked into the programs.
 _LIBRARIES = ("libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9")
 
 
@@ -17,7 +17,7 @@ class MachineError(Exception):
 
 
 def require_gpu():
-    """Raises MachineError where the driver finds no GPU."""
+    """Raises MachineError if the driver finds no GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -31,7 +31,7 @@ def require_gpu():
 
 
 def _tool(name, *folders):
-    """The path of a program of the driver or of CUDA, or None."""
+    """Returns the path of a program of the driver or of CUDA, or None."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
 
 
@@ -44,7 +44,7 @@ def compute_sanitizer():
 
 
 def describe():
-    """What measurements must be told with."""
+    """Describes the machine, as every report of measurements must."""
     found = {"processors": str(os.cpu_count())}
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -65,8 +65,8 @@ def describe():
 
 
 def library_folders():
-    """Where cuBLAS and cuDNN are: below PyTorch's packages, or where CUDA is installed. Raises
-    MachineError for one that is nowhere."""
+    """Returns the folders of cuBLAS and cuDNN, from PyTorch's packages or the installed CUDA.
+    Raises MachineError if a library is not found."""
     packages = dict.fromkeys([sysconfig.get_paths()["purelib"], *site.getsitepackages()])
     candidates = [
         folder for place in packages for folder in sorted(glob.glob(f"{place}/nvidia/*/lib"))
@@ -78,7 +78,7 @@ def library_folders():
         if not found:
             raise MachineError(f"{library} was not found, looked in: {', '.join(candidates)}")
         folders.append(found[0])
-    # The first ones are PyTorch's, whose libraries load one another.
+    # The first ones are PyTorch's, whose libraries load each other.
     if folders[0] in candidates[:-2]:
         folders += candidates[:-2]
     return list(dict.fromkeys(folders))

@@ -1,4 +1,4 @@
-"""What is measured on a GPU, and against what. Programs to compare take turns, round by round."""
+"""The measurements on a GPU. Programs that are compared take turns, round by round."""
 
 import collections
 import contextlib
@@ -12,24 +12,24 @@ import time
 from tools.gpu.processes import ProgramError, Responder, run
 from tools.gpu.results import Figure
 
-_PRECISIONS = {"tf32": "TF32", "bf16": "BFLOAT16"}  # as PyTorch's programs and the config say
+_PRECISIONS = {"tf32": "TF32", "bf16": "BFLOAT16"}  # names in PyTorch and in the config
 _VARIANTS = [(precision, batch) for batch in (64, 32) for precision in _PRECISIONS]
-# The slowest to prepare comes last: it is what may not fit the time.
+# The slowest to prepare comes last, because it may not fit into the time.
 _MODES = ("eager", "channels_last", "compile")
 _ROUNDS = 5
 _LEAST_ROUNDS = 3
-_ROUNDS_SECONDS = 60  # about what the least rounds take
+_ROUNDS_SECONDS = 60  # about the time of the least number of rounds
 _EXCHANGE_ROUNDS = 3
 _EXCHANGE_BATCH = 64
-# Of a run with exchange: the first iterations are slower, and the last one waits twice, for its own
-# parameters and for those after.
+# In a run with exchange the first iterations are slower, and the last one waits for two exchanges.
+# None of these count.
 _WARMUP_ITERATIONS = 3
 _ITERATIONS = {1: 40, 4: 12}  # by workers
 _TWO_SHARDS = 'shard=[{address: "unix:0.sock"}, {address: "unix:1.sock"}]'
-# Workers that time engines on one GPU at once disturb one another.
+# Workers that time engines on one GPU at the same time disturb each other.
 _FOUR_WORKERS = ("workers=4", _TWO_SHARDS, "compute.cuda.timed_engines=1")
 _LAYER_BASED = "partition.scheme=LAYER_BASED"
-# Measurements with exchange, and beside it.
+# The names of the measurements with exchange, and of those that they are compared with.
 _BESIDE = "compute, tf32, batch 64, beside the exchange"
 _ONE_WORKER = "1 worker, 1 shard"
 _MEMORY = "4 workers, 2 shards, memory-based"
@@ -47,7 +47,7 @@ def _pytorch_name(mode, precision, batch):
 
 
 def _figures():
-    """All that are asked for, measured or not."""
+    """Yields every figure that is asked for, whether it can be measured or not."""
     for precision, batch in _VARIANTS:
         yield Figure(
             f"VGG-16 without exchange, {precision}, batch {batch}, over PyTorch's best", 1.0,
@@ -79,12 +79,12 @@ def _json_answer(line):
     try:
         answer = json.loads(line)
     except json.JSONDecodeError:
-        return None  # something else that a library prints
+        return None  # a library printed something else
     return answer if isinstance(answer, dict) else None
 
 
 def exchange_rate(summary, workers, batch):
-    """Images per second of all workers, of worker 0's summary."""
+    """Returns the images per second of all workers together, from worker 0's summary."""
     seconds = summary["iteration_seconds"][_WARMUP_ITERATIONS:-1]
     if not seconds:
         raise ProgramError("the run had too few iterations to measure")
@@ -92,8 +92,8 @@ def exchange_rate(summary, workers, batch):
 
 
 def longest_waits(events, count=3):
-    """What a traced worker's training thread waited for longest, as text: the mean time of each
-    wait, longest first; none below 0.05 ms."""
+    """Describes what a traced worker's training thread waited for longest: the mean time of each
+    wait, longest first, except those below 0.05 ms."""
     waits = collections.defaultdict(list)
     for event in events:
         name = event.get("name", "")
@@ -105,7 +105,7 @@ def longest_waits(events, count=3):
 
 
 class Measurer:
-    """Starts the programs of `place` with the environment `options`; fills `results`."""
+    """Runs the programs of `place` with the process options `options` and fills `results`."""
 
     def __init__(self, place, results, budget, log, options):
         self._place = place
@@ -118,14 +118,14 @@ class Measurer:
             results.add_figure(figure)
 
     def without_exchange(self, reserve):
-        """One worker against PyTorch, until so many seconds are left as `reserve`."""
+        """Measures one worker against PyTorch, until only `reserve` seconds are left."""
 
         def left():
             return self._budget.left() - reserve
 
         problems = []
         with contextlib.ExitStack() as stack:
-            # One process a mode, so that a compiler's trouble is that of its own mode.
+            # Each mode has its own process, so that a failure affects only that mode.
             pytorch = {
                 mode: stack.enter_context(self._pytorch("bench/pytorch_vgg16.py"))
                 for mode in _MODES
@@ -136,7 +136,7 @@ class Measurer:
                 with _gathered(problems, name):
                     askers[name] = self._compute(stack, precision, batch, max(1, left()))
             for mode in _MODES:
-                longest = 0.0  # to prepare one: a variant that is cut short spoils the others'
+                longest = 0.0  # the longest preparation; interrupting one would spoil the others'
                 for precision, batch in _VARIANTS:
                     name = _pytorch_name(mode, precision, batch)
                     with _gathered(problems, name):
@@ -161,10 +161,10 @@ class Measurer:
                     rate = ask()
                 self._results.add_round(name, rate)
                 if rate is None:
-                    del askers[name]  # it answers no more, or wrongly
+                    del askers[name]  # it no longer answers, or answers wrongly
 
     def with_exchange(self, seconds):
-        """1 worker and 1 shard against the same without exchange, in turns."""
+        """Measures 1 worker and 1 shard against the same without exchange, in turns."""
         problems = []
         with contextlib.ExitStack() as stack:
             ask = self._compute(stack, "tf32", _EXCHANGE_BATCH, seconds)
@@ -174,7 +174,7 @@ class Measurer:
         return _say(problems)
 
     def several_workers(self, seconds):
-        """4 workers and 2 shards, memory-based and layer-based, against PyTorch over gloo."""
+        """Measures 4 workers and 2 shards in both placements against PyTorch over gloo."""
         problems = []
         flags = ["--ranks=4", f"--batch={_EXCHANGE_BATCH}", "--precision=tf32"]
         with self._pytorch("bench/pytorch_ddp_gloo.py", *flags) as torch:
@@ -192,7 +192,7 @@ class Measurer:
         return _say(problems)
 
     def trace(self, name, workers, *overrides):
-        """A run that writes trace_NAME.json, and what worker 0 waits for into the notes."""
+        """Does a run that writes trace_NAME.json, and notes what worker 0 waits for."""
         path = os.path.join(self._place.out, f"trace_{name}.json")
         summary = self._launch(workers, *overrides, "training.iterations=10", trace=path)
         with open(path, encoding="utf-8") as file:
@@ -203,7 +203,7 @@ class Measurer:
         return note
 
     def trace_of_several(self, seconds):
-        del seconds  # a launch takes what is left
+        del seconds  # a launch may take all the time that is left
         return self.trace("4x2", 4, *_FOUR_WORKERS)
 
     def trace_of_one(self, seconds):
@@ -211,7 +211,7 @@ class Measurer:
         return self.trace("1x1", 1)
 
     def _compute(self, stack, precision, batch, seconds):
-        """Starts a bench/compute; returns what asks it for a round."""
+        """Starts bench/compute and returns a function that asks it for a round."""
         compute = stack.enter_context(
             Responder(
                 [
@@ -230,14 +230,14 @@ class Measurer:
         return lambda: compute.ask("", _compute_rate, max(1, self._budget.left()))
 
     def _pytorch(self, script, *flags):
-        # With its own libraries.
+        # PyTorch uses its own libraries.
         seconds = max(1, int(self._budget.left()))
         return Responder(
             [sys.executable, self._place.program(script), f"--seconds={seconds}", *flags], self._log
         )
 
     def _pytorch_asker(self, torch, name, request, seconds):
-        """Has a variant prepared; returns what asks for a round of it."""
+        """Prepares a variant and returns a function that asks for a round of it."""
 
         def ask(seconds):
             answer = torch.ask(request, _json_answer, max(1, seconds))
@@ -261,7 +261,7 @@ class Measurer:
         self._results.add_round(measurement, rate)
 
     def _launch(self, workers, *overrides, trace=None):
-        """A run of the cluster; returns worker 0's summary. Raises ProgramError."""
+        """Runs a cluster and returns worker 0's summary. Raises ProgramError."""
         path = os.path.join(self._place.scratch, "summary.json")
         command = [
             self._place.program("tools/launch/launch"),
@@ -272,7 +272,7 @@ class Measurer:
         ]
         if trace is not None:
             command.append(f"--trace={trace}")
-        options = {**self._options, "cwd": self._place.scratch}  # the sockets'
+        options = {**self._options, "cwd": self._place.scratch}  # for the sockets
         problem = run(command, min(90, self._budget.left()), self._log, **options).problem()
         if problem:
             raise ProgramError(f"{workers} workers: {problem}")
@@ -288,7 +288,7 @@ def _rate_of(answer):
 
 @contextlib.contextmanager
 def _gathered(problems, name):
-    """Keeps a problem of one program from the others."""
+    """Collects the error of one program, so that the others go on."""
     try:
         yield
     except ProgramError as error:
@@ -296,7 +296,7 @@ def _gathered(problems, name):
 
 
 def _say(problems):
-    """The end of a step: what went wrong in it makes it fail as a whole."""
+    """Ends a step, which fails if any problem was collected."""
     if problems:
         raise ProgramError("; ".join(dict.fromkeys(problems)))
     return ""

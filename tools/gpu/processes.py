@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-_GRACE_SECONDS = 8  # between the polite and the other signal
+_GRACE_SECONDS = 8  # between SIGTERM and SIGKILL
 
 
 class ProgramError(Exception):
@@ -18,13 +18,13 @@ class Outcome:
     """How a program ended."""
 
     def __init__(self, code, output, seconds, timed_out):
-        self.code = code  # negative: of a signal
+        self.code = code  # negative: the number of a signal
         self.output = output
         self.seconds = seconds
         self.timed_out = timed_out
 
     def problem(self):
-        """What went wrong, or None."""
+        """Returns what went wrong, or None."""
         if self.timed_out:
             return f"did not end within {self.seconds:.0f} s"
         if self.code != 0:
@@ -34,7 +34,7 @@ class Outcome:
 
 
 def _end(process):
-    """Ends a program and all that it started."""
+    """Ends a program and all its children."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -47,8 +47,8 @@ def _end(process):
 
 @contextlib.contextmanager
 def _running(command, **options):
-    """A program in a session of its own, so that its children can be ended with it, as it is in the
-    end. Signals that end this process wait until it is sure that they will end the program."""
+    """Runs a program in a session of its own, so that its children are ended with it. Signals that
+    end this process are blocked until the program is sure to be ended too."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
     def restore_mask():
@@ -69,9 +69,9 @@ def _running(command, **options):
 
 
 def run(command, seconds, log, env=None, cwd=None):
-    """Runs a program for at most `seconds` (and a grace, to end); its output goes to `log`, a
-    binary file open for appending, which others append to, and reading. Raises ProgramError where
-    it cannot be started."""
+    """Runs a program for at most `seconds`, and a grace to end. Its output goes to `log`, a binary
+    file open for appending and reading, to which others append too. Raises ProgramError if the
+    program cannot be started."""
     log.write(f"\n$ {' '.join(command)}\n".encode())
     log.flush()
     begin = os.fstat(log.fileno()).st_size
@@ -90,7 +90,7 @@ def run(command, seconds, log, env=None, cwd=None):
 
 
 class Responder:
-    """A program that answers lines with lines, beside others. Use in a `with`."""
+    """A program that answers requests among other lines that it prints. Use it in a `with`."""
 
     def __init__(self, command, log, env=None, cwd=None):
         self._command = command
@@ -98,7 +98,7 @@ class Responder:
         self._log = log
         self._name = os.path.basename(command[0] if "python" not in command[0] else command[1])
         self._unread = b""
-        self._failure = None  # after which lines and requests no longer belong together
+        self._failure = None  # after it, answers no longer belong to requests
         self._program = contextlib.ExitStack()
         self._process = None
 
@@ -120,8 +120,9 @@ class Responder:
         self._process.stdout.close()
 
     def ask(self, request, parse, seconds):
-        """The first line after `request` of which `parse` makes something; a `request` of None is
-        none, but waits. Raises ProgramError where there is none in time, and from then on."""
+        """Sends `request`, calls `parse` for each line, and returns its first result that is not
+        None. If `request` is None, nothing is sent. Raises ProgramError if there is no answer in
+        time, and then in every later call."""
         if self._failure is not None:
             raise self._failure
         if request is not None:
@@ -129,7 +130,7 @@ class Responder:
                 self._process.stdin.write(request.encode() + b"\n")
                 self._process.stdin.flush()
             except OSError:
-                pass  # it has ended; what it said last comes first
+                pass  # it has ended; its last lines are read first
         deadline = time.monotonic() + seconds
         try:
             while (answer := parse(self._line(deadline, seconds))) is None:

@@ -1,6 +1,6 @@
-"""The programs that a check runs: built here, and carried to another machine in one archive.
+"""The programs that a check runs. One archive carries them to another machine.
 
-A folder of programs has the layout of bazel-bin, and what the programs read beside them:
+A folder of programs has the layout of bazel-bin, with the files that the programs read:
 
     server/ps  worker/worker  tools/...  bench/...  tests/...   as Bazel names them
     lib/            shared libraries that a bare machine lacks
@@ -33,7 +33,7 @@ _FILES = (
     "tools/gpu_check",
 )
 _FOLDERS = ("configs", "data/digits", "tools/gpu")
-# Every machine with a GPU has these, of its own version: the C and C++ libraries, the driver, CUDA.
+# Every machine with a GPU has its own versions of these: the C and C++ libraries, the driver, CUDA.
 _OF_THE_MACHINE = re.compile(
     r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|cu[bdr].*|nv.*))\.so.*"
 )
@@ -58,7 +58,7 @@ def _path(label):
 
 
 def _shared_libraries(program, cwd):
-    """The paths of those that a bare machine lacks."""
+    """Returns the paths of the shared libraries that a bare machine lacks."""
     libraries = []
     for line in _output_of(["ldd", program], cwd).splitlines():
         name, _, place = line.strip().partition(" => ")
@@ -70,7 +70,7 @@ def _shared_libraries(program, cwd):
 
 
 def build(root, folder, bazel_options=()):
-    """Builds the programs of the checkout `root` and copies them to `folder`, stripped."""
+    """Builds the programs of the checkout `root` and copies them, stripped, to `folder`."""
     query = ["bazel", "query", r'attr(tags, "\bgpu\b", tests(//...))', "--noshow_progress"]
     tests = sorted(_output_of(query, root).split())
     if not tests:
@@ -101,8 +101,8 @@ def build(root, folder, bazel_options=()):
 
 
 def pack(folder, where):
-    """Writes a folder of programs as one archive into the folder `where`; returns its path and
-    size. Raises ProgramsError where it is too large to be carried."""
+    """Writes a folder of programs as one archive into the folder `where`. Returns its path and
+    size. Raises ProgramsError if it is too large."""
     os.makedirs(where, exist_ok=True)
     path = os.path.join(where, _ARCHIVE)
     part = path + ".part"
@@ -119,7 +119,7 @@ def pack(folder, where):
 
 
 def unpack(where, folder):
-    """The opposite of pack."""
+    """Unpacks the archive in the folder `where` into `folder`. Raises ProgramsError."""
     path = os.path.join(where, _ARCHIVE)
     try:
         with tarfile.open(path) as archive:

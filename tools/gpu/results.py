@@ -1,19 +1,19 @@
-"""What a check found: steps, measurements and figures, as JSON and as a table."""
+"""The results of a check: steps, measurements and figures, as JSON and as tables."""
 
 import json
 import os
 import statistics
 
-# Of a step. Only the first is good.
+# The outcomes of a step. Only the first is good.
 PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "failed", "skipped", "not run"
 
 
 class Figure:
-    """A ratio of two measurements, round by round, and what it should be at least."""
+    """A ratio of two measurements, round by round, and its target."""
 
     def __init__(self, what, target, over, *under):
-        """`over` and `under` name measurements; of several, it is under the best. A `target` of
-        None asks for nothing."""
+        """`over` and `under` name measurements. The ratio is to the best of `under`. A `target` of
+        None means that no value is asked for."""
         self.what = what
         self.target = target
         self.over = over
@@ -21,7 +21,7 @@ class Figure:
 
 
 class Results:
-    """Grows while the check runs; written whole each time, so that nothing is lost."""
+    """The results so far. They are written again after each step, so that nothing is lost."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -39,7 +39,7 @@ class Results:
         self.write()
 
     def add_round(self, measurement, rate):
-        """A round in which a measurement has no `rate` is None, so that rounds stay together."""
+        """Adds a round. `rate` is None if it failed, so that equal rounds can be compared."""
         self._rounds.setdefault(measurement, []).append(rate)
 
     def add_figure(self, figure):
@@ -52,7 +52,7 @@ class Results:
         return [rate for rate in self._rounds.get(measurement, []) if rate is not None]
 
     def good(self):
-        """Whether everything ran and passed; figures may be missed, but not unmeasured."""
+        """Returns whether everything ran and passed. A measured figure may miss its target."""
         return (
             bool(self._steps)
             and all(step["outcome"] == PASSED for step in self._steps)
@@ -60,7 +60,7 @@ class Results:
         )
 
     def _best(self, measurements):
-        """The one with the highest median, or None where none was measured."""
+        """Returns the one with the highest median, or None if none was measured."""
         measured = [name for name in measurements if self._measured(name)]
         return max(measured, key=lambda name: statistics.median(self._measured(name)), default=None)
 

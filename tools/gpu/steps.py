@@ -1,4 +1,4 @@
-"""The steps of a check, one after the other within one time budget."""
+"""The steps of a check, which share one time budget."""
 
 import time
 
@@ -7,7 +7,7 @@ from tools.gpu.results import FAILED, NOT_RUN, PASSED, SKIPPED
 
 
 class Skipped(Exception):
-    """A step cannot be done on this machine; says why."""
+    """A step cannot be done on this machine. The text says why."""
 
 
 class Budget:
@@ -27,9 +27,10 @@ class Steps:
         self._budget = budget
 
     def run(self, name, least, most, work):
-        """Calls `work` with the seconds that it may take: at most `most`, and those that are left.
-        It is not called where fewer than `least` are. It returns what to say of it, or raises
-        ProgramError or Skipped; either is a step's outcome, never the end of the check."""
+        """Calls `work` with the seconds that it may take, which are `most` or all that are left.
+        If fewer than `least` are left, `work` is not called. It returns a detail to report, or
+        raises ProgramError or Skipped, which decides the step's outcome and does not end the
+        check."""
         left = self._budget.left()
         if left < least:
             detail = f"{left:.0f} s are left, it needs {least}"

@@ -1,4 +1,4 @@
-"""What must be right on a GPU: the tests, a training run, and the memory checks."""
+"""The checks that must pass on a GPU: the tests, a training run, and the memory checks."""
 
 import json
 import os
@@ -15,8 +15,8 @@ _SANITIZED_CASES = "Every layer gives what the CPU backend gives*"
 
 
 def run_test(program, seconds, log, **options):
-    """Runs a Catch2 program; returns its summary. Raises ProgramError where it fails, Skipped
-    where it found no device."""
+    """Runs a Catch2 program and returns its summary. Raises ProgramError if it fails, Skipped if
+    it finds no device."""
     outcome = run([program], seconds, log, **options)
     problem = outcome.problem()
     if problem:
@@ -29,7 +29,7 @@ def run_test(program, seconds, log, **options):
 
 
 def train_digits(place, seconds, log, **options):
-    """Trains to 95 %; returns the accuracy. Raises ProgramError where it is lower."""
+    """Trains to 95 % and returns the accuracy. Raises ProgramError if it is lower."""
     summary = os.path.join(place.scratch, "digits.json")
     command = [
         place.program("tools/launch/launch"),
@@ -46,12 +46,12 @@ def train_digits(place, seconds, log, **options):
 
 
 def sanitize(place, seconds, log, **options):
-    """One test under compute-sanitizer. Raises Skipped where there is none."""
+    """Runs one test under compute-sanitizer. Raises Skipped if that is not installed."""
     sanitizer = machine.compute_sanitizer()
     if sanitizer is None:
         raise Skipped("this machine has no compute-sanitizer")
     command = [
-        # Libraries try calls that may fail.
+        # Libraries make calls that may fail.
         sanitizer, "--tool=memcheck", "--leak-check=full", "--report-api-errors=no",
         "--error-exitcode=9",
         place.program(_SANITIZED), _SANITIZED_CASES, "-w", "NoTests",

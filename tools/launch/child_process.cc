@@ -16,7 +16,7 @@
 namespace ps {
 namespace {
 
-// In the child: becomes the program, or sends errno to `error_fd`.
+// Turns the child into the program, or sends errno to `error_fd`.
 [[noreturn]] void Become(char* const* argv, pid_t parent, int output_fd, int error_fd) {
   setpgid(0, 0);
   sigset_t none;
@@ -25,7 +25,7 @@ namespace {
   const int input_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input_fd >= 0 && dup2(input_fd, STDIN_FILENO) >= 0 && dup2(output_fd, STDOUT_FILENO) >= 0 &&
       dup2(output_fd, STDERR_FILENO) >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0) {
-    // A parent that ended before prctl() sends nothing any more.
+    // If the parent ended before prctl(), the kernel sends no signal.
     if (getppid() != parent) _exit(1);
     execv(argv[0], argv);
   }
@@ -34,7 +34,7 @@ namespace {
   _exit(1);
 }
 
-// What a child writes to ([1]) and its parent reads from ([0]).
+// Opens a pair of descriptors: the child writes to fds[1], and the parent reads from fds[0].
 bool OpenOutput(int terminal_columns, int fds[2]) {
   if (terminal_columns == 0) return pipe2(fds, O_CLOEXEC) == 0;
   termios raw = {};
@@ -72,7 +72,7 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
   int problem = pid < 0 ? errno : 0;
   close(output[1]);
   close(error[1]);
-  // A successful execv() closes the pipe without a word.
+  // A successful execv() closes the pipe, so the parent reads nothing.
   if (pid > 0 && read(error[0], &problem, sizeof(problem)) > 0) waitpid(pid, nullptr, 0);
   close(error[0]);
   if (problem != 0) {

@@ -12,20 +12,19 @@ namespace ps {
 
 // A started child process.
 struct ChildProcess {
-  pid_t pid = -1;   // and its process group
-  int output = -1;  // to read its standard output and error from; does not block
+  pid_t pid = -1;   // also the number of its process group
+  int output = -1;  // a non-blocking descriptor for its standard output and error
 };
 
-// Starts command[0] with the arguments that follow, with no standard input, no blocked
-// signals, and as the leader of a process group of its own. The kernel kills it when the
-// calling process ends, however that ends. To be called from the thread that lives as
-// long as the process.
+// Starts the program command[0] with the arguments that follow. It reads no standard input, blocks
+// no signals, and leads a process group of its own. The kernel kills it when the calling thread
+// ends, for whatever reason.
 //
-// Its output goes through a pipe or, where `terminal_columns` is above 0, through a
-// pseudo-terminal of that width, on which the program may draw; reading from that ends
-// with the error EIO.
+// Its output goes through a pipe. If `terminal_columns` is above 0, it goes through a
+// pseudo-terminal of that width, on which the program may draw; reading from it ends with the error
+// EIO.
 //
-// Errors: what execv() says of the program; no more file descriptors or processes.
+// Errors: those of execv(), pipe(), openpty() and fork().
 absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
                                         int terminal_columns = 0);
 

@@ -19,7 +19,7 @@
 namespace ps {
 namespace {
 
-// A socket bound to a port of `host`; to any free one where `port` is "0".
+// Returns a socket that is bound to a port of `host`. If `port` is "0", any free port is taken.
 absl::StatusOr<int> BindPort(absl::string_view host, const std::string& port) {
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   addrinfo hints = {};
@@ -30,7 +30,7 @@ absl::StatusOr<int> BindPort(absl::string_view host, const std::string& port) {
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int reuse = 1;  // a port that only waits for its last connection's end is free
+  const int reuse = 1;  // a port in TIME_WAIT counts as free
   if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) != 0 ||
       bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
     const char* problem = strerror(errno);
@@ -40,7 +40,7 @@ absl::StatusOr<int> BindPort(absl::string_view host, const std::string& port) {
   return fd;
 }
 
-// A socket file that nobody listens on may stay from an earlier run.
+// Accepts a socket file that nobody listens on, because an earlier run may have left it.
 absl::Status CheckNobodyListens(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -66,7 +66,7 @@ int Port(int fd) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config) {
-  std::vector<int> sockets;  // kept to the end, so that all ports differ
+  std::vector<int> sockets;  // stay open until the end, so that all ports differ
   const absl::Cleanup close_sockets = [&] {
     for (const int fd : sockets) close(fd);
   };

@@ -9,12 +9,13 @@
 
 namespace ps {
 
-// Checks that the shards' addresses are free ones of this machine, so that workers do not
-// find other shards there, and returns overrides ("shard[1].address=host:4711") that give
-// each shard whose address has the port 0 a free port, so that other processes can find
-// it. Another process can take a port before the shard listens on it, which then says so.
+// Checks that each shard's address belongs to this machine and is free; otherwise workers could
+// reach the shards of another run. Returns an override ("shard[1].address=host:4711") with a free
+// port for each shard whose address has the port 0, so that all processes agree on it. Another
+// process can still take the port before the shard listens on it; the shard then fails with the
+// reason.
 //
-// Errors: INVALID_ARGUMENT naming the shard.
+// Errors: INVALID_ARGUMENT, which names the shard.
 absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config);
 
 }  // namespace ps

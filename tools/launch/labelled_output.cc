@@ -8,13 +8,13 @@
 namespace ps {
 namespace {
 
-// A source that never ends its line must not fill the memory.
+// A longer line is cut, so that an endless line does not fill the memory.
 constexpr size_t kLongestLine = 64 * 1024;
 
 constexpr std::array<int, 5> kColours = {36, 32, 33, 35, 34};
 
 constexpr char kEraseLine[] = "\r\033[K";
-// A live line wider than the terminal could not be erased: it is cut off at the margin.
+// A live line wider than the terminal could not be erased, so the terminal cuts it at the margin.
 constexpr char kWrapOff[] = "\033[?7l";
 constexpr char kWrapOn[] = "\033[?7h";
 
@@ -59,7 +59,7 @@ void LabelledOutput::Close(int index) {
   if (!source.line.empty() || !source.live.empty()) EndLine(index);
 }
 
-// Makes the source's line, or else its live line, final.
+// Prints the source's line as final, or its live line if the line is empty.
 void LabelledOutput::EndLine(int index) {
   Source& source = sources_[index];
   std::string line = std::exchange(source.line, "");

@@ -9,32 +9,31 @@
 
 namespace ps {
 
-// Merges the output of several processes into one stream of whole lines, each behind
-// the label of its source: "[worker 3] joined". Not thread-safe.
+// Merges the output of several processes into one stream of whole lines. Each line begins with the
+// label of its source: "[worker 3] joined". Not thread-safe.
 //
-// A text that ends, or begins, with a carriage return instead of a line break is a live
-// line, as of a progress bar, to be replaced by the next one. On a terminal the latest
-// live line stays below the other lines; elsewhere live lines are left out, except the
-// last one where a line break makes it final.
+// A text that ends or begins with a carriage return instead of a line break is a live line, such as
+// a progress bar, which the next live line replaces. On a terminal the latest live line stays below
+// the other lines. Elsewhere live lines are left out, unless a line break makes one final.
 class LabelledOutput {
  public:
-  // `write` gets the text to print. On a terminal, labels have colours.
+  // `write` prints a text. On a terminal, labels are coloured.
   LabelledOutput(bool terminal, std::function<void(absl::string_view)> write);
 
-  // The number of a new source.
+  // Adds a source and returns its number.
   int AddSource(const std::string& label);
 
-  // What a source has written, cut anywhere.
+  // Passes on what a source has written. The bytes may end anywhere in a line.
   void Feed(int source, absl::string_view bytes);
 
-  // The source writes no more: prints its line without an end, if any.
+  // Ends a source and prints its unfinished line, if there is one.
   void Close(int source);
 
  private:
   struct Source {
     std::string prefix;
     std::string line;       // since the last line break or carriage return
-    bool returned = false;  // a carriage return was the last of the two
+    bool returned = false;  // whether a carriage return came after the last line break
     std::string live;       // the latest live line
   };
 

@@ -1,10 +1,10 @@
-// launch: a whole run on this machine.
-//   1. Check the config, its data, and that the results can be written, each to a file of its own.
-//   2. Give shards with port 0 a free port.
-//   3. Start the shards and the workers and see them through (supervisor.h).
-//   4. With the workers done, one failed, or all ended by a signal: psctl stats, psctl save, as
-//      asked for.
-//   5. End the shards.
+// launch runs a whole cluster on this machine:
+//   1. It checks the config and its data, and that each result can be written to a file of its own.
+//   2. It gives shards with port 0 a free port.
+//   3. It starts the shards and the workers and supervises them (supervisor.h).
+//   4. When the workers have succeeded, one has failed, or a signal has ended them, it runs psctl
+//      stats and psctl save if they are asked for.
+//   5. It ends the shards and says how the run ended.
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -37,21 +37,21 @@ constexpr char kUsage[] =
     "bazel-bin/tools/launch/launch --config=FILE [--set field=value ...] [--save=FILE] "
     "[--stats=FILE]\n"
     "                       [--summary=FILE] [--trace=FILE]\n\n"
-    "Starts all shards and workers of a config on this machine and waits for the workers; then\n"
-    "ends the shards. All output, behind the name of the process, goes to standard output.\n"
-    "When a process fails, the others are ended; none outlives this one. --save and --stats get\n"
-    "what the shards have also where a worker failed or the accuracy was too low, and, within\n"
-    "limits.shutdown_seconds, where SIGINT, SIGTERM or SIGHUP ends the run; a second signal ends\n"
-    "it at once. A shard whose address has port 0 gets a free one; until it listens, another\n"
-    "program may take it.\n\n"
-    "Exit code: 0 all went well; 2 wrong usage or config; otherwise that of the process that\n"
-    "failed first, 128 + n if signal n killed it; 128 + n after signal n to launch itself; 1\n"
-    "where there is no other.";
+    "Starts all shards and workers of a config on this machine, waits for the workers and then\n"
+    "ends the shards. All output goes to standard output, each line behind the name of its\n"
+    "process; the last line says whether the run succeeded. If a process fails, the others are\n"
+    "ended. No process outlives launch.\n\n"
+    "--save and --stats write what the shards have even if a worker fails or the accuracy is too\n"
+    "low. After SIGINT, SIGTERM or SIGHUP they do so within limits.shutdown_seconds; a second\n"
+    "signal ends everything at once. A shard whose address has port 0 gets a free port.\n\n"
+    "Exit code: 0 the run succeeded; 2 wrong usage or config; otherwise that of the process that\n"
+    "failed first, 128 + n if signal n killed it; 128 + n after signal n to launch itself; 1 for\n"
+    "any other failure.";
 
 constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
 
-// Beyond limits.shutdown_seconds, in which a process ends by itself.
+// Added to limits.shutdown_seconds, within which a process ends by itself.
 constexpr absl::Duration kGraceMargin = absl::Seconds(2);
 
 struct Options {
@@ -67,16 +67,17 @@ struct Options {
   std::string psctl;
 };
 
-// The width of the terminal that standard output is; 0 where it is none.
+// Returns the width of the terminal on standard output, or 0 if it is not a terminal.
 int TerminalColumns() {
   winsize size = {};
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
   return size.ws_col;
 }
 
-// Where what is written to `path` ends up: without links, also where nothing is there yet.
+// Returns where a file written to `path` ends up, with all links followed. Nothing need exist
+// there.
 std::filesystem::path Destination(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as the kernel has it
+  constexpr int kMostLinks = 40;  // the kernel's own limit
   std::error_code error;
   std::filesystem::path place = std::filesystem::absolute(path, error);
   for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(place, error); ++i) {
@@ -86,7 +87,7 @@ std::filesystem::path Destination(const std::string& path) {
   return error ? place : canonical;
 }
 
-// One result would replace the other.
+// Refuses two results with one destination, because one would replace the other.
 absl::Status CheckDistinct(const Options& options) {
   std::map<std::filesystem::path, std::string> users;  // by destination: "--save=a"
   for (const auto& [flag, path] :
@@ -140,7 +141,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
     workers.processes.push_back(
         {absl::StrCat("worker ", rank), command(options.worker, arguments)});
   }
-  // One live line is enough. Rank 0 finds a terminal where launch has one, less the label.
+  // Only rank 0 draws a live line: it gets a terminal if launch has one, narrower by the label.
   workers.processes[0].terminal_columns =
       std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
   run.stages.push_back(std::move(workers));
@@ -205,17 +206,22 @@ int main(int argc, char** argv) {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
        &options.overrides},
-      {"save", "FILE", "writes the trained model there, in the safetensors layout", &options.save},
+      {"save", "FILE", "writes the trained model to this file in the safetensors layout",
+       &options.save},
       {"stats", "FILE",
-       "writes the shards' statistics at the end there, as psctl stats --format=json does",
+       "writes the shards' final statistics to this file, as psctl stats --format=json does",
        &options.stats},
-      {"summary", "FILE", "has worker 0 write its summary of the run there, as JSON",
+      {"summary", "FILE", "has worker 0 write its summary of the run to this file as JSON",
        &options.summary},
-      {"trace", "FILE", "has worker 0 write there what it does when, for Perfetto", &options.trace},
+      {"trace", "FILE", "has worker 0 write a trace of its work to this file, for Perfetto",
+       &options.trace},
       ps::LogLevelFlag(&options.log_level),
-      {"ps", "FILE", "the program of a shard; default: as built beside launch", &options.ps},
-      {"worker", "FILE", "the program of a worker; likewise", &options.worker},
-      {"psctl", "FILE", "the program that --stats and --save run; likewise", &options.psctl},
+      {"ps", "FILE", "the program of a shard; default: the one built with launch", &options.ps},
+      {"worker", "FILE", "the program of a worker; default: the one built with launch",
+       &options.worker},
+      {"psctl", "FILE",
+       "the program that --stats and --save run; default: the one built with launch",
+       &options.psctl},
   };
   if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   ps::SetUpLog("launch", options.log_level);

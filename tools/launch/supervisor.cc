@@ -4,14 +4,14 @@
 //   2. Wait() polls that descriptor and the children's output, up to the deadline of
 //      step 6.
 //   3. ReadOutput() passes on what the children wrote, line by line.
-//   4. Reap() takes note of each child that has ended. A failure begins the end, a moment
-//      later, in which its cause may still come to light: see kSettling.
-//   5. When a stage is done, the next one starts; after the last, the end begins. After a failure
-//      in a stage, or a signal, EndStage() ends the rest of it first, and stages that are not
-//      `after_failure` are passed over.
-//   6. BeginEnd() signals all that still run and sets a deadline, after which those that
-//      are left get SIGKILL.
-//   7. The last child reaped, Supervise() returns the exit code.
+//   4. Reap() notes each child that has ended. After a failure, Settle() waits a moment for its
+//      cause to come to light (see kSettling) before it ends the other processes.
+//   5. When a stage is done, the next one starts. After the last stage the end begins. After a
+//      failure in a stage, or a signal, EndStage() ends the rest of the stage first, and only
+//      stages with `after_failure` follow.
+//   6. BeginEnd() signals all processes that still run and sets a deadline, after which the
+//      remaining ones get SIGKILL.
+//   7. When the last child is reaped, Supervise() says how the run ended and returns the exit code.
 #include "tools/launch/supervisor.h"
 
 #include <poll.h>
@@ -33,8 +33,8 @@ namespace {
 
 constexpr int kSignalExit = 128;
 
-// A process that was killed drops its connections before its end can be seen here: its peers may
-// fail and end first. For so long after such a failure one that a signal has killed is the cause.
+// A killed process drops its connections before the supervisor sees its end, so its peers may fail
+// and end first. If a signal killed a process within this time after a failure, it is the cause.
 constexpr absl::Duration kSettling = absl::Milliseconds(300);
 
 class Supervisor {
@@ -53,7 +53,7 @@ class Supervisor {
     std::string result;
     ChildProcess process;
     int source;           // in output_
-    bool running = true;  // not reaped
+    bool running = true;  // until it is reaped
   };
 
   void Start(const ProcessSpec& spec, Kind kind);
@@ -67,6 +67,7 @@ class Supervisor {
   bool ReadOutput(Child* child);
   void Reap(Child* child);
   void Ended(const Child& child, const siginfo_t& info);
+  void Fail(int exit_code, const std::string& outcome);
   void Settle();
   void EndStage(int signal);
   void BeginEnd(int signal);
@@ -81,11 +82,12 @@ class Supervisor {
   std::vector<Child> children_;
   size_t next_stage_ = 0;
   int exit_code_ = 0;
-  bool failed_ = false;  // or interrupted: exit_code_ is final
-  int interrupt_ = 0;    // the signal; 0: none has come
-  // After a signal: of all stages that are still to come.
+  bool failed_ = false;  // a process failed or a signal came, so exit_code_ is final
+  std::string outcome_ = "the run succeeded";
+  int interrupt_ = 0;  // the signal to this process; 0: none has come
+  // The deadline of all remaining stages after a signal.
   absl::Time stages_deadline_ = absl::InfiniteFuture();
-  std::string failure_;  // while it settles: what is to be said of it
+  std::string failure_;  // the first failure, which is reported when it has settled
   bool services_failed_ = false;
   absl::Time settled_ = absl::InfiniteFuture();
   bool ending_ = false;
@@ -94,7 +96,7 @@ class Supervisor {
 
 Supervisor::Supervisor(const SupervisedRun& run, LabelledOutput* output)
     : run_(run), output_(output), own_source_(output->AddSource("launch")) {
-  // Where a parent left SIGCHLD ignored, children would vanish unreaped.
+  // If the parent left SIGCHLD ignored, the kernel would reap the children.
   signal(SIGCHLD, SIG_DFL);
   sigset_t signals;
   sigemptyset(&signals);
@@ -107,7 +109,10 @@ int Supervisor::Run() {
   for (const ProcessSpec& spec : run_.services) Start(spec, Kind::kService);
   while (true) {
     while (!Settling() && !ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
-    if (!AnyRunning(/*services_too=*/true)) return exit_code_;
+    if (!AnyRunning(/*services_too=*/true)) {
+      Say(outcome_);
+      return exit_code_;
+    }
     Wait();
     ReadSignals();
     for (Child& child : children_) {
@@ -127,9 +132,9 @@ void Supervisor::Start(const ProcessSpec& spec, Kind kind) {
     children_.push_back({spec.label, kind, spec.result, *process, output_->AddSource(spec.label)});
     return;
   }
-  Say(absl::StrCat(spec.label, ": ", process.status().message()));
-  if (!failed_) exit_code_ = 1;
-  failed_ = true;
+  const std::string failure = absl::StrCat(spec.label, ": ", process.status().message());
+  Say(failure);
+  Fail(1, absl::StrCat("the run failed: ", failure));
   BeginEnd(SIGTERM);
 }
 
@@ -137,6 +142,14 @@ bool Supervisor::AnyRunning(bool services_too) const {
   return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
     return child.running && (services_too || child.kind != Kind::kService);
   });
+}
+
+// Only the first failure or signal decides the exit code and the outcome.
+void Supervisor::Fail(int exit_code, const std::string& outcome) {
+  if (failed_) return;
+  failed_ = true;
+  exit_code_ = exit_code;
+  outcome_ = outcome;
 }
 
 void Supervisor::StartNextStage() {
@@ -149,7 +162,7 @@ void Supervisor::StartNextStage() {
   if (interrupt_ != 0 && stages_deadline_ == absl::InfiniteFuture()) {
     stages_deadline_ = clock_.Now() + run_.grace;
   }
-  deadline_ = stages_deadline_;  // no longer that of what was left of the stage before
+  deadline_ = stages_deadline_;  // replaces the deadline of the stage before
   for (const ProcessSpec& spec : stage.processes) {
     if (clock_.Now() < deadline_) {
       Start(spec, stage.after_failure ? Kind::kAfterFailure : Kind::kStage);
@@ -174,7 +187,7 @@ void Supervisor::Wait() {
     const absl::Duration left = absl::Ceil(next - clock_.Now(), absl::Milliseconds(1));
     timeout = std::max<int>(0, absl::ToInt64Milliseconds(left));
   }
-  // An interruption or error here only means an early look around.
+  // After an interruption or error, the caller checks everything early, which does no harm.
   poll(fds.data(), fds.size(), timeout);
 }
 
@@ -182,21 +195,21 @@ void Supervisor::ReadSignals() {
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGCHLD) continue;  // Reap() looks at every child anyway
+    if (signal == SIGCHLD) continue;  // Reap() checks every child anyway
     if (interrupt_ != 0 || (failed_ && ending_)) {
       BeginEnd(signal);
       KillRest();
       continue;
     }
     if (Settling()) Settle();
-    Say(absl::StrCat("ending the run on SIG", sigabbrev_np(signal)));
-    if (!failed_) exit_code_ = kSignalExit + signal;
-    failed_ = true;
+    const std::string name = absl::StrCat("SIG", sigabbrev_np(signal));
+    Say(absl::StrCat("ending the run on ", name));
+    Fail(kSignalExit + signal, absl::StrCat("the run was ended by ", name));
     Interrupt(signal == SIGHUP ? SIGTERM : signal);
   }
 }
 
-// Without anything to do after a failure all end at once; otherwise the services are needed for it.
+// Ends all processes at once, unless a stage that runs after a failure still needs the services.
 void Supervisor::Interrupt(int signal) {
   interrupt_ = signal;
   const bool in_after_failure = std::any_of(
@@ -211,14 +224,14 @@ void Supervisor::Interrupt(int signal) {
   }
 }
 
-// Returns whether there may be more.
+// Returns whether there may be more output.
 bool Supervisor::ReadOutput(Child* child) {
   char buffer[64 * 1024];
   const ssize_t size = read(child->process.output, buffer, sizeof(buffer));
   if (size > 0) output_->Feed(child->source, absl::string_view(buffer, size));
   if (size == 0 || (size < 0 && errno == EIO)) {
     close(child->process.output);
-    child->process.output = -1;  // which poll() passes over
+    child->process.output = -1;  // poll() ignores it
   }
   return size > 0;
 }
@@ -226,8 +239,8 @@ bool Supervisor::ReadOutput(Child* child) {
 void Supervisor::Reap(Child* child) {
   const pid_t pid = child->process.pid;
   siginfo_t info = {};
-  // While the child is a zombie its number is its own: the moment to end what it leaves
-  // in its process group.
+  // While the child is a zombie, its process group cannot be another's, so what is left in the
+  // group can be killed safely.
   if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid) return;
   kill(-pid, SIGKILL);
   waitid(P_PID, pid, &info, WEXITED);
@@ -245,8 +258,7 @@ void Supervisor::Ended(const Child& child, const siginfo_t& info) {
   const bool too_early = child.kind == Kind::kService && !ending_;
   if (too_early) services_failed_ = true;
   if (exited && info.si_status == 0 && !too_early) {
-    // Whoever ended the run wants to know what is left of it.
-    if (failed_ && child.kind == Kind::kAfterFailure) Say(child.result);
+    if (child.kind == Kind::kAfterFailure) Say(child.result);
     return;
   }
   std::string failure = absl::StrCat(child.label, " ended before the workers were done");
@@ -262,8 +274,10 @@ void Supervisor::Ended(const Child& child, const siginfo_t& info) {
     if (child.kind == Kind::kAfterFailure) Say(failure);
     return;
   }
+  // A killed process replaces the failure that it caused.
   failed_ = true;
   exit_code_ = exit_code;
+  outcome_ = absl::StrCat("the run failed: ", failure);
   failure_ = failure;
   settled_ = exited ? clock_.Now() + kSettling : absl::InfinitePast();
 }

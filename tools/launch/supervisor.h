@@ -12,43 +12,46 @@ namespace ps {
 struct ProcessSpec {
   std::string label;                 // "worker 3"
   std::vector<std::string> command;  // the program and its arguments
-  int terminal_columns = 0;          // above 0: it writes to a terminal of that width
-  // In a stage after a failure: what is said when it has succeeded, as "the model is in FILE".
+  int terminal_columns = 0;  // the width of the terminal it writes to; 0: it writes to a pipe
+  // The message that is printed when the process has succeeded, as "the model is in FILE". Only for
+  // stages that run after a failure.
   std::string result = {};
 };
 
-// Processes that run at once; over when all have ended with exit code 0.
+// Processes that run at the same time. A stage is done when all have ended with exit code 0.
 struct Stage {
   std::vector<ProcessSpec> processes;
-  bool after_failure = false;  // run it also where a process of an earlier stage failed, or a
-                               // signal ended the run
+  // Whether the stage also runs if an earlier stage failed or a signal ended the run.
+  bool after_failure = false;
 };
 
-// What to run: the stages one after the other. A service runs until all stages are done and then
-// ends on SIGTERM.
+// The stages run one after another. The services run until all stages are done and are then ended
+// by SIGTERM.
 struct SupervisedRun {
   std::vector<ProcessSpec> services;
   std::vector<Stage> stages;
-  // From SIGTERM, or the forwarded signal, to SIGKILL; and what all stages have together that
-  // follow a signal to this process.
+  // The time from SIGTERM, or the forwarded signal, to SIGKILL. It is also the time for all stages
+  // together that follow a signal to this process.
   absl::Duration grace;
 };
 
-// Runs it to the end, with all output and its own messages on `output`. When a process of a
-// stage fails, the others of the stage are ended, and only stages `after_failure` follow; when a
-// service ends before its time, all are ended. SIGINT, SIGTERM and
-// SIGHUP of this process are passed on and end the run: at once where no stage `after_failure` is
-// left, otherwise first the stage under way, then, after those, the services. A second one ends it
-// with SIGKILL. When it returns, every process has ended and is reaped; when this process is
-// killed, the kernel kills them.
+// Runs all services and stages to the end. Their output and the supervisor's own messages go to
+// `output`. The last message says whether the run succeeded, or why not.
 //
-// Returns 0 when all went well; otherwise the exit code of the process that failed
-// first (128 + n where signal n killed it, 1 for a service that ended too early without
-// an error or a program that cannot be started), or 128 + n after signal n to this
-// process. Of failures close together one that was killed counts as the first.
+// If a process of a stage fails, the others of the stage are ended, and only stages with
+// `after_failure` follow. If a service ends early, everything is ended. SIGINT, SIGTERM and SIGHUP
+// to this process are forwarded and end the run: all processes at once if no stage with
+// `after_failure` is left; otherwise the current stage first, and the services after the remaining
+// stages. A second signal ends the run with SIGKILL. When Supervise returns, every process has
+// ended and is reaped. If this process is killed, the kernel kills its children.
 //
-// Once in a process, and from its only thread: it takes over the signals named above and
-// SIGCHLD for good.
+// Returns 0 if all processes succeeded. Otherwise returns the exit code of the process that failed
+// first: 128 + n if signal n killed it, 1 if it is a service that ended early without an error or a
+// program that cannot be started. Returns 128 + n after signal n to this process. If several
+// processes fail at almost the same time, one that a signal killed counts as the first.
+//
+// REQUIRES: called once in a process, from its only thread. It takes over the signals named above
+// and SIGCHLD permanently.
 int Supervise(const SupervisedRun& run, LabelledOutput* output);
 
 }  // namespace ps

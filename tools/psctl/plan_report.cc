@@ -42,7 +42,7 @@ std::string SliceName(const Tensor& tensor, const Slice& slice) {
                       FormatCount(slice.begin + slice.size), ")");
 }
 
-// ShardLoad::holds.
+// Returns ShardLoad::holds.
 std::vector<std::string> Holds(const Model& model, const Plan& plan, int shard) {
   std::vector<std::string> holds;
   std::vector<std::string> run;  // whole layers in a row
@@ -77,7 +77,7 @@ std::vector<std::string> Holds(const Model& model, const Plan& plan, int shard) 
   return holds;
 }
 
-// The layer with the most parameters on the shard, and how many.
+// Returns the layer with the most parameters on the shard, and how many it has there.
 std::pair<std::string, int64_t> LargestLayer(const Model& model, const Plan& plan, int shard) {
   std::vector<int64_t> owned(model.tensors().size());
   for (const Slice& slice : plan.slices()) {
@@ -138,7 +138,7 @@ PlanReport MakePlanReport(const Config& config) {
   report.worker_bytes = report.busiest_link_bytes = std::max(
       GradientBytes(config, model.element_count()), ParameterBytes(config, model.element_count()));
   const std::vector<double> rates = ShardRates(config.proto());
-  // Seconds, up to a factor, that the shard is busy.
+  // Returns the time for which the shard is busy, in any unit.
   const auto load_for_rate = [&](int shard) {
     return plan.shard_parameters(shard) / (rates.empty() ? 1 : rates[shard]);
   };
@@ -279,7 +279,8 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                      {"least_seconds_per_iteration", LeastSeconds(report, gbps)},
                      {"shards", std::move(shards)}});
   }
-  // Names come from the config: bytes that are not UTF-8 are replaced, not thrown at.
+  // Names come from the config. Bytes that are not UTF-8 are replaced; otherwise dump() would
+  // throw.
   return Json{{"plans", std::move(plans)}}.dump(2, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }

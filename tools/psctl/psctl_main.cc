@@ -1,4 +1,4 @@
-// psctl: what an operator asks of a config and of a running cluster.
+// psctl is the operator's tool for a config and its running cluster.
 
 #include <cerrno>
 #include <cstring>
@@ -16,23 +16,24 @@ struct Verb {
 };
 
 constexpr Verb kVerbs[] = {
-    {"plan", ps::PlanVerb, "what each shard holds and what that costs, before anything runs"},
-    {"stats", ps::StatsVerb, "the statistics of the running shards"},
+    {"plan", ps::PlanVerb, "predicts what each shard holds and moves, before anything runs"},
+    {"stats", ps::StatsVerb, "prints the statistics of the running shards"},
     {"save", ps::SaveVerb, "writes the running shards' parameters to a file"},
     {"shutdown", ps::ShutdownVerb, "ends the running shards"},
 };
 
 void PrintUsage(std::ostream& out) {
   out << "Evenshard's psctl: asks about a config and a running cluster.\n\n"
-         "bazel-bin/tools/psctl/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help says "
-         "more):\n";
+         "bazel-bin/tools/psctl/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help "
+         "describes its flags):\n";
   for (const Verb& verb : kVerbs) {
     out << "  " << verb.name << std::string(10 - verb.name.size(), ' ') << verb.help << "\n";
   }
   out << "\nExit code: 0 all went well, 1 something failed, 2 wrong usage or config.\n";
 }
 
-// A result that did not get out, as to a full disk, is a failure, whatever the verb's own `code`.
+// Returns the verb's own `code`, or a failure if its output could not be written, as on a full
+// disk.
 int FlushResult(int code) {
   if (std::cout.flush()) return code;
   std::cerr << "psctl: cannot write to standard output: " << std::strerror(errno) << "\n";

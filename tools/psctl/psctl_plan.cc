@@ -7,15 +7,16 @@
 #include "common/config/config.h"
 #include "tools/psctl/plan_report.h"
 #include "tools/psctl/psctl.h"
+#include "tools/psctl/psctl_flags.h"
 
 namespace ps {
 namespace {
 
 constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
-    "Prints what each shard holds and moves in an iteration, before anything runs; the plans\n"
-    "of several configs side by side.\n\n"
-    "in and out: the bytes of gradients and parameters, of all workers together. 1 MB is\n"
+    "Prints what each shard holds and moves in an iteration, before anything runs. The plans of\n"
+    "several configs are printed side by side.\n\n"
+    "`in` and `out` are the bytes of gradients and parameters for all workers together. 1 MB is\n"
     "1,000,000 bytes.";
 
 }  // namespace
@@ -28,12 +29,14 @@ int PlanVerb(int argc, const char* const* argv) {
   const Flag flags[] = {
       {"config", "FILE", "the run's config; may be repeated", &names, true},
       {"set", "FIELD=VALUE", "overrides a field of every config; may be repeated", &overrides},
-      {"format", "table|json", "of the output; default: table", &format},
-      {"gbps", "RATE", "rate of a link in Gb/s, to predict the least time; default: 10", &gbps},
+      {"format", "table|json", "format of the output; default: table", &format},
+      {"gbps", "RATE", "rate of a link in Gb/s, for the predicted time; default: 10", &gbps},
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  if ((format != "table" && format != "json") || !(*gbps > 0)) {
-    std::cerr << "psctl plan: --format must be table or json, and --gbps above 0\n";
+  absl::Status flags_status = CheckFormat(format);
+  flags_status.Update(CheckAboveZero("gbps", *gbps));
+  if (!flags_status.ok()) {
+    std::cerr << "psctl plan: " << flags_status.message() << "\n";
     return kPsctlUsage;
   }
 

@@ -14,9 +14,9 @@ namespace {
 
 constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
-    "Writes the parameters of all running shards to one file in the safetensors layout. The\n"
-    "file appears whole or not at all. In a run that goes on meanwhile, different chunks may\n"
-    "be of different iterations.";
+    "Writes the parameters of all running shards to one file in the safetensors layout. The file\n"
+    "appears whole or not at all. If the run goes on meanwhile, different chunks may be from\n"
+    "different iterations.";
 
 }  // namespace
 
@@ -27,7 +27,7 @@ int SaveVerb(int argc, const char* const* argv) {
   std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
-      {"out", "FILE", "the file to write, as a rule *.safetensors", &out, true},
+      {"out", "FILE", "the file to write, usually *.safetensors", &out, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
       LogLevelFlag(&log_level),
   };

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/config/config.h"
 #include "tools/psctl/psctl.h"
+#include "tools/psctl/psctl_flags.h"
 #include "tools/psctl/shard_calls.h"
 
 namespace ps {
@@ -15,7 +16,7 @@ namespace {
 
 constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl shutdown --config=FILE [--set field=value ...]\n\n"
-    "Ends every shard, as SIGTERM does. Exit code 1 when a shard does not answer.";
+    "Ends every shard as SIGTERM does. The exit code is 1 if a shard does not answer.";
 
 }  // namespace
 
@@ -32,8 +33,8 @@ int ShutdownVerb(int argc, const char* const* argv) {
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  if (!(*timeout > 0)) {
-    std::cerr << "psctl shutdown: --timeout must be above 0\n";
+  if (const absl::Status checked = CheckAboveZero("timeout", *timeout); !checked.ok()) {
+    std::cerr << "psctl shutdown: " << checked.message() << "\n";
     return kPsctlUsage;
   }
   const absl::StatusOr<Config> config = Config::Load(path, overrides);

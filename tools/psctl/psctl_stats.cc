@@ -12,8 +12,10 @@
 #include "common/base/clock.h"
 #include "common/base/command_line.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "common/config/config.h"
 #include "tools/psctl/psctl.h"
+#include "tools/psctl/psctl_flags.h"
 #include "tools/psctl/shard_calls.h"
 #include "tools/psctl/stats_report.h"
 
@@ -24,14 +26,17 @@ constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl stats --config=FILE [--set field=value ...] "
     "[--format=table|json]\n"
     "                            [--out=FILE] [--watch[=SECONDS]]\n\n"
-    "Asks every shard for its statistics. Exit code 1 when a shard does not answer.\n\n"
-    "in and out are seen from the shards: gradients in, parameters out. Times are sums over\n"
-    "a shard's threads. Workers report every two seconds or so what they use: `resident` and\n"
-    "`device memory` are a worker's own, `used by all` and `busy` the whole GPU's, from NVML;\n"
-    "workers on one host with the same PCI bus id share a GPU. `-`: not reported.\n"
-    "`iteration` is how many a worker has come to push, as its progress line counts them.\n"
-    "JSON is protobuf's mapping of proto/admin.proto: 64-bit integers are strings. 1 MB is\n"
-    "1,000,000 bytes.";
+    "Asks every shard for its statistics. The exit code is 1 if a shard does not answer.\n\n"
+    "`in` and `out` are seen from the shards: gradients in, parameters out. Times are sums over a\n"
+    "shard's threads. `repeated` and `skipped` pushes are not among `pushes`; a worker's appear\n"
+    "once there are any. `iteration` counts the iterations that a worker has pushed, as its\n"
+    "progress line does. If an update waits for workers, a line names its iteration, which is\n"
+    "numbered from 0 as in the logs, and the workers that have not pushed yet.\n\n"
+    "Workers report their usage about every two seconds. `resident` and `device memory` are a\n"
+    "worker's own; `used by all` and `busy` are the whole GPU's, from NVML. Workers on one host\n"
+    "with the same PCI bus id share a GPU. `-` means not reported.\n\n"
+    "JSON is protobuf's mapping of proto/admin.proto, in which 64-bit integers are strings. 1 MB\n"
+    "is 1,000,000 bytes.";
 
 constexpr char kClearTerminal[] = "\033[H\033[2J";
 
@@ -45,10 +50,11 @@ ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clo
   return report;
 }
 
-// Prints a report every `period` until SIGINT or SIGTERM; each text from the second on
-// has rates, each JSON object is a line.
+// Prints a report every `period` until SIGINT or SIGTERM. Tables have rates from the second report
+// on; JSON is one line for each report.
 int Watch(const Config& config, absl::Duration timeout, absl::Duration period, bool json) {
-  // Blocked, and so in the threads started from here on too: sigtimedwait() takes them.
+  // The signals are blocked here and in all threads started later, so that sigtimedwait() gets
+  // them.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -57,7 +63,7 @@ int Watch(const Config& config, absl::Duration timeout, absl::Duration period, b
 
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   const timespec wait = absl::ToTimespec(period);
-  const RealClock clock;  // the same for all reports: rates come from the time between two
+  const RealClock clock;  // one clock for all reports, since rates need the time between two
   std::optional<ClusterReport> earlier;
   while (true) {
     ClusterReport report = Ask(config, timeout, clock);
@@ -77,10 +83,9 @@ int Watch(const Config& config, absl::Duration timeout, absl::Duration period, b
 }
 
 absl::Status Write(const std::string& path, const std::string& text) {
-  absl::StatusOr<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, text.size());
-  if (!file.ok()) return file.status();
-  const absl::Status status = (*file)->WriteAt(0, text);
-  return status.ok() ? (*file)->Commit() : status;
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, text.size()));
+  RETURN_IF_ERROR(file->WriteAt(0, text));
+  return file->Commit();
 }
 
 }  // namespace
@@ -96,19 +101,24 @@ int StatsVerb(int argc, const char* const* argv) {
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
-      {"format", "table|json", "of the output; default: table", &format},
-      {"out", "FILE", "writes there instead of to standard output", &out},
+      {"format", "table|json", "format of the output; default: table", &format},
+      {"out", "FILE", "writes to this file instead of to standard output", &out},
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
-      {"watch", "SECONDS", "asks again and again, by default every 2 s, until Ctrl-C; adds rates",
-       &watch, false, "2"},
+      {"watch", "SECONDS", "repeats until Ctrl-C, by default every 2 s, and adds rates", &watch,
+       false, "2"},
       LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  if ((format != "table" && format != "json") || !(*timeout > 0) || (watch && !(*watch > 0)) ||
-      (watch && !out.empty())) {
-    std::cerr << "psctl stats: --format must be table or json, --timeout and --watch above 0, "
-                 "--out without --watch\n";
+  absl::Status flags_status = CheckFormat(format);
+  flags_status.Update(CheckAboveZero("timeout", *timeout));
+  if (watch) flags_status.Update(CheckAboveZero("watch", *watch));
+  if (watch && !out.empty()) {
+    flags_status.Update(
+        absl::InvalidArgumentError("--out: is given with --watch, allowed: one of the two"));
+  }
+  if (!flags_status.ok()) {
+    std::cerr << "psctl stats: " << flags_status.message() << "\n";
     return kPsctlUsage;
   }
   const absl::StatusOr<Config> config = Config::Load(path, overrides);

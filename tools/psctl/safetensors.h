@@ -9,12 +9,12 @@
 
 namespace ps {
 
-// Where things lie in a safetensors file (github.com/huggingface/safetensors): the
-// length of a JSON header as 8 bytes, little-endian; the header, filled up with spaces
-// to a multiple of 8; the tensors, float32, little-endian, in model order without gaps.
+// The layout of a safetensors file (github.com/huggingface/safetensors). The file begins with the
+// length of a JSON header, as 8 bytes, little-endian. The header follows, padded with spaces to a
+// multiple of 8 bytes, and then the tensors, as little-endian float32, in model order without gaps.
 struct SafetensorsLayout {
-  std::string header;                   // with its length in front
-  std::vector<int64_t> tensor_offsets;  // of each tensor in the file
+  std::string header;                   // including its length in front
+  std::vector<int64_t> tensor_offsets;  // of each tensor from the start of the file
   int64_t file_size = 0;
 };
 

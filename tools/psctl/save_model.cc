@@ -4,6 +4,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/atomic_file.h"
+#include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -13,28 +14,27 @@ namespace ps {
 
 absl::Status SaveModel(const Config& config, const std::string& path) {
   const SafetensorsLayout layout = MakeSafetensorsLayout(config.model());
-  absl::StatusOr<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(path, layout.file_size);
-  if (!file.ok()) return file.status();
-  absl::Status status = (*file)->WriteAt(0, layout.header);
-  for (int shard = 0; status.ok() && shard < config.shards(); ++shard) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+                   AtomicFile::Create(path, layout.file_size));
+  RETURN_IF_ERROR(file->WriteAt(0, layout.header));
+  for (int shard = 0; shard < config.shards(); ++shard) {
     const auto stub =
         ParameterServer::NewStub(CreateChannel(config.address(shard), config.proto().limits()));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(
         absl::Now() + absl::Seconds(config.proto().limits().exchange_seconds())));
-    status = PullShard(stub.get(), &context, config.plan(), shard,
-                       [&](const Chunk& chunk, const ParameterChunk& message) {
-                         const int64_t begin = chunk.begin * static_cast<int64_t>(sizeof(float));
-                         return (*file)->WriteAt(layout.tensor_offsets[chunk.tensor] + begin,
-                                                 message.data());
-                       });
-    if (!status.ok()) {
-      status = absl::Status(
-          status.code(),
-          absl::StrCat("shard ", shard, " (", config.address(shard), "): ", status.message()));
+    const absl::Status pulled = PullShard(
+        stub.get(), &context, config.plan(), shard,
+        [&](const Chunk& chunk, const ParameterChunk& message) {
+          const int64_t begin = chunk.begin * static_cast<int64_t>(sizeof(float));
+          return file->WriteAt(layout.tensor_offsets[chunk.tensor] + begin, message.data());
+        });
+    if (!pulled.ok()) {
+      return absl::Status(pulled.code(), absl::StrCat("shard ", shard, " (", config.address(shard),
+                                                      "): ", pulled.message()));
     }
   }
-  return status.ok() ? (*file)->Commit() : status;
+  return file->Commit();
 }
 
 }  // namespace ps

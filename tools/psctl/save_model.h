@@ -8,15 +8,14 @@
 
 namespace ps {
 
-// Pulls the parameters of all shards, one after the other, straight into a safetensors
-// file at `path`, which then holds the whole model or, after an error, is as before.
-// Holds one chunk in memory. In a run that goes on meanwhile, each chunk is of one
-// iteration, but different chunks may be of different ones.
+// Pulls the parameters of all shards, one shard after another, into a safetensors file at `path`.
+// After an error the file is as before. One chunk is in memory at a time. If the run goes on
+// meanwhile, each chunk is from one iteration, but different chunks may be from different ones.
 //
-// Errors: those of AtomicFile for the path, before anything is pulled; a shard's own
-// (UNAVAILABLE, FAILED_PRECONDITION for another plan), DEADLINE_EXCEEDED after
-// limits.exchange_seconds, naming the shard; DATA_LOSS for a chunk that is not the
-// shard's, comes twice or not at all, or has a wrong size.
+// Errors: those of AtomicFile for the path, before anything is pulled. All others name the shard:
+// its own (UNAVAILABLE, FAILED_PRECONDITION for another plan); DEADLINE_EXCEEDED after
+// limits.exchange_seconds; DATA_LOSS if a chunk is not the shard's, comes twice or not at all, or
+// has a wrong size.
 absl::Status SaveModel(const Config& config, const std::string& path);
 
 }  // namespace ps

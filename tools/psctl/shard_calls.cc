@@ -11,7 +11,7 @@
 namespace ps {
 namespace {
 
-// Makes the call `start` to every shard and waits for all answers.
+// Calls `start` for every shard and waits for all answers.
 template <typename Request, typename Response>
 std::vector<absl::StatusOr<Response>> CallAll(const Config& config, absl::Duration timeout,
                                               void (Admin::StubInterface::async_interface::*start)(

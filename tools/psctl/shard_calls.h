@@ -11,8 +11,8 @@
 
 namespace ps {
 
-// What operators ask of all shards of a config, at the same time. Block for `timeout`
-// at most. The result has an entry for each shard; its error is that of the call.
+// These functions call all shards of a config at the same time and block for at most `timeout`. The
+// result has an entry for each shard, which is an error if the call failed.
 std::vector<absl::StatusOr<ShardStats>> GetStats(const Config& config, absl::Duration timeout);
 std::vector<absl::Status> ShutDownShards(const Config& config, absl::Duration timeout);
 

@@ -4,7 +4,9 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -17,7 +19,7 @@
 namespace ps {
 namespace {
 
-// Of a text in a table that comes from a shard, and perhaps from a worker before.
+// The longest text in a table that comes from a shard, or from a worker by way of a shard.
 constexpr size_t kCellBytes = 100;
 
 std::string ShardState(const ShardReport& shard) {
@@ -55,7 +57,7 @@ std::string ShardTable(const ClusterReport& report) {
   return text;
 }
 
-// The shard's answer in `report`, if it is of the same start of the shard as `stats`.
+// Returns the shard's answer in `report`, or null if the shard has been restarted since.
 const ShardStats* Before(const ClusterReport* report, size_t shard, const ShardStats& stats) {
   if (report == nullptr || !report->shards[shard].stats.ok() ||
       report->shards[shard].stats->incarnation() != stats.incarnation()) {
@@ -128,23 +130,44 @@ std::string TimeTable(const ClusterReport& report) {
   return table.ToString();
 }
 
+// A line for each shard on which an update waits for workers.
+std::string Waits(const ClusterReport& report) {
+  constexpr int kListed = 10;
+  std::string text;
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok() || !report.shards[i].stats->has_wait()) continue;
+    const ShardStats::Wait& wait = report.shards[i].stats->wait();
+    const int listed = std::min(wait.worker_size(), kListed);
+    absl::StrAppend(&text, "shard ", i, ": iteration ", wait.iteration(), " has waited ",
+                    FormatSeconds(wait.seconds()), " for worker ",
+                    absl::StrJoin(wait.worker().begin(), wait.worker().begin() + listed, ", "),
+                    wait.worker_size() > listed
+                        ? absl::StrCat(" and ", wait.worker_size() - listed, " more")
+                        : "",
+                    "\n");
+  }
+  return text;
+}
+
 std::string StateName(WorkerStats::State state) {
   return absl::StrReplaceAll(absl::AsciiStrToLower(WorkerStats::State_Name(state)), {{"_", " "}});
 }
 
-// What all shards know of one worker.
+// What all shards together know about one worker.
 struct WorkerSummary {
   std::set<std::string> states;
-  std::string address;  // as the first shard that knows it sees it
-  int shards = 0;       // that it has joined
-  int sharing = 0;      // of them, those that read and write in its memory
+  std::string address;  // as seen by the first shard that knows it
+  int shards = 0;       // the number of shards that it has joined
+  int sharing = 0;      // how many of them share its memory
   uint64_t first_iteration = std::numeric_limits<uint64_t>::max();
   uint64_t last_iteration = 0;
   double last_seen_seconds_ago = std::numeric_limits<double>::infinity();
   uint64_t pushes = 0;
+  uint64_t repeated_pushes = 0;
+  uint64_t skipped_pushes = 0;
   uint64_t bytes_in = 0;
   uint64_t bytes_out = 0;
-  const WorkerStats* usage = nullptr;  // with the latest report; null: there is none
+  const WorkerStats* usage = nullptr;  // the one with the latest report; null: there is none
 };
 
 std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
@@ -164,6 +187,8 @@ std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
             std::min(worker.last_seen_seconds_ago, stats.last_seen_seconds_ago());
       }
       worker.pushes += stats.pushes();
+      worker.repeated_pushes += stats.repeated_pushes();
+      worker.skipped_pushes += stats.skipped_pushes();
       worker.bytes_in += stats.bytes_in();
       worker.bytes_out += stats.bytes_out();
       if (stats.has_usage() && (worker.usage == nullptr ||
@@ -175,7 +200,7 @@ std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
   return workers;
 }
 
-// How gradients and parameters come and go.
+// Says how the worker's gradients and parameters travel.
 std::string DataPath(const WorkerSummary& worker) {
   if (worker.shards == 0) return "";
   if (worker.sharing == 0) return "sent";
@@ -184,19 +209,35 @@ std::string DataPath(const WorkerSummary& worker) {
 }
 
 std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
-  // From the side of the shards, as above: a worker's pushes are their "in".
-  Table table({">worker", "state", "address", "data", ">iteration", ">last seen", ">pushes", ">in",
-               ">out"});
+  const bool any_repeated =
+      absl::c_any_of(workers, [](const auto& worker) { return worker.second.repeated_pushes > 0; });
+  const bool any_skipped =
+      absl::c_any_of(workers, [](const auto& worker) { return worker.second.skipped_pushes > 0; });
+  // "in" and "out" are seen from the shards, as above: gradients are "in".
+  std::vector<std::string> headings = {">worker",    "state",      "address", "data",
+                                       ">iteration", ">last seen", ">pushes"};
+  if (any_repeated) headings.push_back(">repeated");
+  if (any_skipped) headings.push_back(">skipped");
+  headings.insert(headings.end(), {">in", ">out"});
+  Table table(headings);
   for (const auto& [rank, worker] : workers) {
     std::string iteration = absl::StrCat(worker.first_iteration);
     if (worker.last_iteration != worker.first_iteration) {
       absl::StrAppend(&iteration, "-", worker.last_iteration);
     }
     const bool seen = worker.last_seen_seconds_ago < std::numeric_limits<double>::infinity();
-    table.AddRow(
-        {absl::StrCat(rank), absl::StrJoin(worker.states, ", "), worker.address, DataPath(worker),
-         iteration, seen ? absl::StrCat(FormatSeconds(worker.last_seen_seconds_ago), " ago") : "",
-         FormatCount(worker.pushes), FormatBytes(worker.bytes_in), FormatBytes(worker.bytes_out)});
+    std::vector<std::string> row = {
+        absl::StrCat(rank),
+        absl::StrJoin(worker.states, ", "),
+        worker.address,
+        DataPath(worker),
+        iteration,
+        seen ? absl::StrCat(FormatSeconds(worker.last_seen_seconds_ago), " ago") : "",
+        FormatCount(worker.pushes)};
+    if (any_repeated) row.push_back(FormatCount(worker.repeated_pushes));
+    if (any_skipped) row.push_back(FormatCount(worker.skipped_pushes));
+    row.insert(row.end(), {FormatBytes(worker.bytes_in), FormatBytes(worker.bytes_out)});
+    table.AddRow(std::move(row));
   }
   return table.ToString();
 }
@@ -240,7 +281,8 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier)
   if (!any) return ShardTable(report);
   const std::map<uint32_t, WorkerSummary> workers = Workers(report);
   return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
-                      TimeTable(report), "\n", WorkerTable(workers), "\n", UsageTable(workers));
+                      TimeTable(report), Waits(report), "\n", WorkerTable(workers), "\n",
+                      UsageTable(workers));
 }
 
 std::string StatsJson(const ClusterReport& report, bool one_line) {

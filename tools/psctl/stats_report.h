@@ -12,13 +12,13 @@
 
 namespace ps {
 
-// What one shard answered, or why it did not.
+// The answer of one shard, or the reason why there is none.
 struct ShardReport {
   std::string address;
   absl::StatusOr<ShardStats> stats;
 };
 
-// All shards' answers, by shard, at one time.
+// The answers of all shards at one time.
 struct ClusterReport {
   absl::Time time;
   std::vector<ShardReport> shards;
@@ -26,12 +26,15 @@ struct ClusterReport {
   bool complete() const;  // whether every shard answered
 };
 
-// Tables per shard and per worker in human units. With an earlier report of the same
-// cluster, rates over the time between the two as well.
+// Formats the report as tables by shard and by worker, in human units. With an earlier report of
+// the same cluster, the tables also have rates over the time between the two.
 std::string StatsText(const ClusterReport& report, const ClusterReport* earlier = nullptr);
 
-// {"time", "shards": [{"shard", "address", "stats": {...}} or {"shard", "address", "error"}]};
-// "stats" is ShardStats in protobuf's JSON mapping, 64-bit integers as strings.
+// Formats the report as JSON:
+//
+//   {"time", "shards": [{"shard", "address", "stats": {...}} or {"shard", "address", "error"}]}
+//
+// "stats" is ShardStats in protobuf's JSON mapping, which has 64-bit integers as strings.
 std::string StatsJson(const ClusterReport& report, bool one_line = false);
 
 }  // namespace ps

@@ -47,7 +47,7 @@ class Network {
   Fabric fabric_;
 };
 
-TEST_CASE("A chunk passes both links at once, and as fast as the slower one") {
+TEST_CASE("a chunk passes both links at once, and as fast as the slower one") {
   Network fast({1}, {4});
   fast.fabric().Send(0, 0, 0);
   CHECK(fast.Run() == std::vector<Arrived>{{1, 0, 0, 0}});
@@ -56,7 +56,7 @@ TEST_CASE("A chunk passes both links at once, and as fast as the slower one") {
   CHECK(slow.Run() == std::vector<Arrived>{{1, 0, 0, 0}});
 }
 
-TEST_CASE("Chunks leave in the order of their sending, or by number") {
+TEST_CASE("chunks leave in the order of the calls or by number") {
   for (const bool by_priority : {false, true}) {
     CAPTURE(by_priority);
     Network network({1}, {1}, by_priority);
@@ -69,7 +69,7 @@ TEST_CASE("Chunks leave in the order of their sending, or by number") {
   }
 }
 
-TEST_CASE("Sources share the link of a destination, and it is never idle") {
+TEST_CASE("sources share the link of a destination, and it is never idle") {
   Network network({1, 1, 1}, {1});
   for (int source = 0; source < 3; ++source) {
     network.fabric().Send(source, 0, 0);
@@ -83,7 +83,7 @@ TEST_CASE("Sources share the link of a destination, and it is never idle") {
                     [](const Arrived& a) { return a.chunk == 0; }));
 }
 
-TEST_CASE("A source serves its destinations in turn, and equal sources begin at different ones") {
+TEST_CASE("a source serves its destinations in turn, and equal sources begin at different ones") {
   Network network({1, 1}, {1, 1});
   for (int source = 0; source < 2; ++source) {
     for (int destination = 0; destination < 2; ++destination) {
@@ -97,7 +97,7 @@ TEST_CASE("A source serves its destinations in turn, and equal sources begin at 
   CHECK(arrived[0].destination != arrived[1].destination);
 }
 
-TEST_CASE("A slow destination holds up nobody else") {
+TEST_CASE("a slow destination does not delay the others") {
   Network network({1}, {0.01, 1});
   for (const uint32_t chunk : {0, 1, 2}) {
     network.fabric().Send(0, 0, chunk);
@@ -113,7 +113,7 @@ TEST_CASE("A slow destination holds up nobody else") {
   CHECK(arrived.back().time == Approx(300).margin(1));
 }
 
-TEST_CASE("Every byte that is sent is counted at both of its links") {
+TEST_CASE("every byte is counted at both links that it passes") {
   Network network({1, 2}, {3, 4, 5});
   for (const auto& [source, destination, chunk] :
        std::vector<std::tuple<int, int, uint32_t>>{{0, 0, 0}, {0, 2, 3}, {1, 2, 1}, {1, 2, 3}}) {
@@ -124,7 +124,7 @@ TEST_CASE("Every byte that is sent is counted at both of its links") {
   CHECK(network.fabric().destination_bytes() == std::vector<double>{1, 0, 5});
 }
 
-TEST_CASE("More than 64 destinations are served, each once a round") {
+TEST_CASE("more than 64 destinations are served, each once a round") {
   constexpr int kDestinations = 150;
   Network network({1}, std::vector<double>(kDestinations, 1));
   for (const uint32_t chunk : {0, 1}) {

@@ -24,7 +24,7 @@ double BoundSeconds(const Config& config, const ClusterRates& rates) {
   return BoundOf(config, rates, EqualTimes(config, 0, 0)).iteration_seconds;
 }
 
-TEST_CASE("FULL takes the bound of equal links for many workers and shards") {
+TEST_CASE("under FULL many workers and shards with equal links reach the bound") {
   for (const char* partition : {kMemoryBased, kGreedy}) {
     for (const int workers : {1, 2, 3, 8, 32}) {
       for (const int shards : {1, 2, 3, 16}) {
@@ -42,7 +42,7 @@ TEST_CASE("FULL takes the bound of equal links for many workers and shards") {
   }
 }
 
-TEST_CASE("SEQUENTIAL takes twice as long as the exchange in one direction") {
+TEST_CASE("under SEQUENTIAL an exchange takes twice as long as one direction") {
   for (const char* partition : {kMemoryBased, kGreedy}) {
     for (const int workers : {1, 2, 8}) {
       for (const int shards : {1, 3}) {
@@ -59,7 +59,7 @@ TEST_CASE("SEQUENTIAL takes twice as long as the exchange in one direction") {
   }
 }
 
-TEST_CASE("One worker and one shard take the time of their link") {
+TEST_CASE("one worker and one shard take the time of their link") {
   const Config sequential = ClusterConfigOf(1, 1, kMemoryBased, "SEQUENTIAL");
   for (const double seconds : Exchange(sequential).iteration_seconds) {
     CHECK(seconds == Approx(2 * kModelBytes / kRate));
@@ -72,7 +72,7 @@ TEST_CASE("One worker and one shard take the time of their link") {
   }
 }
 
-TEST_CASE("Where devices are slow, an iteration takes their time and what nothing can hide") {
+TEST_CASE("with slow devices an iteration takes their time plus what cannot overlap") {
   const auto seconds = [](const char* schedule) {
     const Config config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
     // 3 layers; the exchange of the whole model takes 3.44 s each way.
@@ -88,7 +88,7 @@ TEST_CASE("Where devices are slow, an iteration takes their time and what nothin
   CHECK(seconds("SEQUENTIAL") == Approx(90 + 2 * exchange).epsilon(0.01));
 }
 
-TEST_CASE("A slow worker makes all wait under SYNC, and nobody else under ASYNC") {
+TEST_CASE("a slow worker delays all workers under SYNC, and only itself under ASYNC") {
   for (const bool sync : {true, false}) {
     CAPTURE(sync);
     const Config config = ClusterConfigOf(3, 1, kMemoryBased, "FULL",
@@ -107,7 +107,7 @@ TEST_CASE("A slow worker makes all wait under SYNC, and nobody else under ASYNC"
   }
 }
 
-TEST_CASE("The slowest link decides, be it a worker's or a shard's") {
+TEST_CASE("the slowest link of a worker or a shard determines the time") {
   const Config config = ClusterConfigOf(4, 4, kMemoryBased, "FULL", {"limits.chunk_bytes=512"});
   ClusterRates rates = EqualRates(config, 10 * kRate);
   rates.worker_link[2] = kRate;
@@ -138,7 +138,7 @@ TEST_CASE("AUTO is as fast as MEMORY_BASED on even links and faster with a slow 
   CHECK(seconds(kAuto, 2) == Approx(4 * kModelBytes / (22 * kRate)).epsilon(0.05));
 }
 
-TEST_CASE("Every byte of a plan passes once each way, whatever the schedule and the policy") {
+TEST_CASE("under every schedule and policy each byte of a plan passes once in each direction") {
   for (const char* partition : {kMemoryBased, kGreedy}) {
     for (const char* schedule : {"SEQUENTIAL", "BACKWARD", "FULL"}) {
       for (const char* policy : {"SYNC", "ASYNC"}) {
@@ -172,7 +172,7 @@ TEST_CASE("Every byte of a plan passes once each way, whatever the schedule and 
   }
 }
 
-TEST_CASE("No link passes more than its rate allows") {
+TEST_CASE("no link passes more than its rate allows") {
   for (const char* policy : {"SYNC", "ASYNC"}) {
     const Config config =
         ClusterConfigOf(7, 3, kGreedy, "FULL", {absl::StrCat("update.policy=", policy)});
@@ -193,7 +193,7 @@ TEST_CASE("No link passes more than its rate allows") {
   }
 }
 
-TEST_CASE("Equal runs are equal") {
+TEST_CASE("equal arguments give equal simulations") {
   for (const char* policy : {"SYNC", "ASYNC"}) {
     const Config config =
         ClusterConfigOf(9, 2, kMemoryBased, "FULL", {absl::StrCat("update.policy=", policy)});
@@ -210,7 +210,7 @@ TEST_CASE("Equal runs are equal") {
   }
 }
 
-TEST_CASE("The steady time leaves the first iteration out") {
+TEST_CASE("the steady time leaves the first iteration out") {
   Simulation simulation;
   simulation.iteration_seconds = {5};
   CHECK(simulation.steady_seconds() == 5);

@@ -19,7 +19,7 @@ struct Output {
   int worker;
 };
 
-TEST_CASE("Lines that arrive in interleaved parts come out whole, each behind its label") {
+TEST_CASE("lines that arrive in interleaved parts are printed whole, each with its label") {
   Output output(/*terminal=*/false);
   output.labelled.Feed(output.shard, "listen");
   output.labelled.Feed(output.worker, "joi");
@@ -30,7 +30,7 @@ TEST_CASE("Lines that arrive in interleaved parts come out whole, each behind it
   CHECK(output.text == "[ps 0] listening\n[worker 3] joined\n[worker 3] \n[ps 0] second line\n");
 }
 
-TEST_CASE("A last line without a line break is printed when its source closes") {
+TEST_CASE("a last line without a line break is printed when its source closes") {
   Output output(/*terminal=*/false);
   output.labelled.Feed(output.shard, "abort");
   output.labelled.Close(output.shard);
@@ -38,13 +38,13 @@ TEST_CASE("A last line without a line break is printed when its source closes") 
   CHECK(output.text == "[ps 0] abort\n");
 }
 
-TEST_CASE("A line without end is cut rather than kept in memory for ever") {
+TEST_CASE("an endless line is cut so that it does not fill the memory") {
   Output output(/*terminal=*/false);
   output.labelled.Feed(output.shard, std::string(100000, 'x'));
   CHECK(output.text.size() > 50000);
 }
 
-TEST_CASE("Without a terminal only the final one of several live lines is printed") {
+TEST_CASE("without a terminal only the last of several live lines is printed") {
   Output output(/*terminal=*/false);
   SECTION("with the carriage return in front") {
     output.labelled.Feed(output.worker, "\r10 %");
@@ -59,7 +59,7 @@ TEST_CASE("Without a terminal only the final one of several live lines is printe
   CHECK(output.text == "[worker 3] 100 %\n[worker 3] done\n");
 }
 
-TEST_CASE("On a terminal a live line is replaced by the next and stays below other lines") {
+TEST_CASE("on a terminal a live line is replaced by the next and stays below other lines") {
   const std::string erase = "\r\033[K";
   const std::string shard = "\033[36m[ps 0] \033[0m";
   const auto live = [&](const std::string& text) {
@@ -76,7 +76,7 @@ TEST_CASE("On a terminal a live line is replaced by the next and stays below oth
   CHECK(output.text == erase + shard + "joined\n" + live("20 %"));
 }
 
-TEST_CASE("A live line that becomes final is printed once and not drawn again") {
+TEST_CASE("a live line that becomes final is printed once and not drawn again") {
   Output output(/*terminal=*/true);
   output.labelled.Feed(output.worker, "\r99 %");
   output.text.clear();

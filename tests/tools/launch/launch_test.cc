@@ -149,27 +149,29 @@ bool Ends(pid_t pid) {
   return ended == 1;
 }
 
-TEST_CASE("When all workers succeed the shards are ended and the exit code is 0") {
+TEST_CASE("when all workers have succeeded, the shards are ended and the exit code is 0") {
   Run run;
   Program& launch = run.Start();
   CHECK(launch.Wait() == 0);
   INFO(launch.output());
   CHECK(run.Pids().size() == 5);
   CHECK(run.AllGone());
-  CHECK_FALSE(Contains(launch, "[launch]"));
+  CHECK(absl::EndsWith(launch.output(), "\n[launch] the run succeeded\n"));
 }
 
-TEST_CASE("When a worker fails all others are ended and its exit code is returned") {
+TEST_CASE("when a worker fails, all others are ended and its exit code is returned") {
   Run run;
   run.worker = "[[ $index == 1 ]] || await_signal; exit 3";
   Program& launch = run.Start();
   CHECK(launch.Wait() == 3);
   INFO(launch.output());
   CHECK(Contains(launch, "[launch] worker 1 failed with exit code 3; ending the others\n"));
+  CHECK(absl::EndsWith(launch.output(),
+                       "[launch] the run failed: worker 1 failed with exit code 3\n"));
   CHECK(run.AllGone());
 }
 
-TEST_CASE("A process that dies by a signal gives 128 and the signal's number") {
+TEST_CASE("a process killed by signal n gives the exit code 128 + n") {
   Run run;
   run.worker = "[[ $index == 2 ]] || await_signal; kill -SEGV $$";
   Program& launch = run.Start();
@@ -179,7 +181,7 @@ TEST_CASE("A process that dies by a signal gives 128 and the signal's number") {
   CHECK(run.AllGone());
 }
 
-TEST_CASE("A shard that ends before the workers fails the run, whatever its exit code") {
+TEST_CASE("a shard that ends before the workers fails the run, whatever its exit code") {
   Run run;
   run.ps = "[[ $index == 1 ]] || await_signal; exit 0";
   run.worker = "await_signal";
@@ -190,15 +192,18 @@ TEST_CASE("A shard that ends before the workers fails the run, whatever its exit
   CHECK(run.AllGone());
 }
 
-TEST_CASE("A shard that fails in the end fails the run") {
+TEST_CASE("a shard that fails while it is shut down fails the run") {
   Run run;
   run.ps = "trap 'exit 7' TERM; ready; sleep_on";
   Program& launch = run.Start();
   CHECK(launch.Wait() == 7);
+  INFO(launch.output());
+  CHECK(absl::EndsWith(launch.output(), " failed with exit code 7\n"));
+  CHECK(Contains(launch, "[launch] the run failed: ps "));
   CHECK(run.AllGone());
 }
 
-TEST_CASE("What does not end on SIGTERM is killed, with what it has started itself") {
+TEST_CASE("a process that does not end on SIGTERM is killed, with its children") {
   Run run;
   run.config = "limits { shutdown_seconds: 0.01 }";
   run.ps = "trap '' TERM; sleep infinity & echo \"pid $!\"; ready; wait";
@@ -227,7 +232,7 @@ TEST_CASE("SIGTERM and SIGINT are passed on to every process and end the run") {
   CHECK(run.AllGone());
 }
 
-TEST_CASE("When a signal ends the run, the workers end, results are saved, and the shards end") {
+TEST_CASE("when a signal ends the run, the workers end, results are saved, and the shards end") {
   const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
                                        std::pair<int, std::string>(SIGINT, "INT"));
   Run run;
@@ -247,7 +252,8 @@ TEST_CASE("When a signal ends the run, the workers end, results are saved, and t
       absl::StrCat("[launch] the statistics are in ", run.folder.Path("stats"), "\n"),
       "[save] asked for save\n",
       absl::StrCat("[launch] the model is in ", run.folder.Path("model"), "\n"),
-      absl::StrCat("[ps 1] got ", name, "\n")};
+      absl::StrCat("[ps 1] got ", name, "\n"),
+      absl::StrCat("[launch] the run was ended by SIG", name, "\n")};
   size_t place = 0;
   for (const std::string& step : steps) {
     CAPTURE(step);
@@ -258,7 +264,7 @@ TEST_CASE("When a signal ends the run, the workers end, results are saved, and t
   CHECK(run.AllGone());
 }
 
-TEST_CASE("What cannot be saved after a signal is said, and the exit code is the signal's") {
+TEST_CASE("after a signal, launch says what it could not save, and the exit code is the signal's") {
   Run run;
   run.worker = "await_signal";
   run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
@@ -285,7 +291,7 @@ TEST_CASE("What cannot be saved after a signal is said, and the exit code is the
   CHECK(run.AllGone());
 }
 
-TEST_CASE("A signal while results are saved lets them be saved") {
+TEST_CASE("a signal that arrives while results are saved does not stop the saving") {
   Run run;
   run.psctl = "echo saving; until [[ -e go ]]; do sleep 0.01; done";
   run.flags = {"--save=" + run.folder.Path("model")};
@@ -300,7 +306,7 @@ TEST_CASE("A signal while results are saved lets them be saved") {
   CHECK(run.AllGone());
 }
 
-TEST_CASE("A second signal saves nothing more") {
+TEST_CASE("after a second signal nothing more is saved") {
   Run run;
   run.worker = "await_signal";
   run.psctl = "echo \"asked for $1\"; sleep_on";
@@ -316,7 +322,7 @@ TEST_CASE("A second signal saves nothing more") {
   CHECK(run.AllGone());
 }
 
-TEST_CASE("Two results that would be one file are refused, however it is spelled") {
+TEST_CASE("two results with the same destination are refused, however the path is spelled") {
   Run run;
   const std::string file = run.folder.Path("file");
   const std::string link = run.folder.Path("link");
@@ -339,7 +345,7 @@ TEST_CASE("Two results that would be one file are refused, however it is spelled
   CHECK(run.Pids().empty());
 }
 
-TEST_CASE("A second signal does not wait for anyone") {
+TEST_CASE("a second signal kills every process at once") {
   Run run;
   run.worker = "trap '' TERM; ready; sleep_on";
   Program& launch = run.Start();
@@ -351,7 +357,7 @@ TEST_CASE("A second signal does not wait for anyone") {
   CHECK(run.AllGone());
 }
 
-TEST_CASE("When launch itself is killed none of its processes lives on") {
+TEST_CASE("when launch itself is killed, none of its processes survives") {
   Run run;
   run.worker = "await_signal";
   Program& launch = run.Start();
@@ -362,7 +368,7 @@ TEST_CASE("When launch itself is killed none of its processes lives on") {
   for (const pid_t pid : pids) CHECK(Ends(pid));
 }
 
-TEST_CASE("Each process gets the config, its number, the overrides and one port per shard") {
+TEST_CASE("each process gets the config, its number, the overrides and the shards' ports") {
   Run run;
   run.ps = "echo \"$@\"; await_signal";
   run.worker = "echo \"$@\"; await_shards";
@@ -385,7 +391,8 @@ TEST_CASE("Each process gets the config, its number, the overrides and one port 
   CHECK(Contains(launch, "[worker 2] --rank=2 " + all));
 }
 
-TEST_CASE("Statistics and model are asked for when the workers are done, the shards not") {
+TEST_CASE(
+    "statistics and the model are saved after the workers have ended and before the shards end") {
   Run run;
   run.psctl = "echo \"$1\" \"$2\" \"$3\"; kill -0 $(cat ps0.ready ps1.ready) || exit 9";
   run.worker = "await_shards; echo finished";
@@ -400,6 +407,7 @@ TEST_CASE("Statistics and model are asked for when the workers are done, the sha
     const size_t save = output.find("[save] save --out=" + run.folder.Path("model"));
     REQUIRE(stats != std::string::npos);
     REQUIRE(save != std::string::npos);
+    CHECK(Contains(launch, "[launch] the model is in " + run.folder.Path("model") + "\n"));
     CHECK(output.rfind("] finished") < stats);
     CHECK(stats < save);
     CHECK(run.AllGone());
@@ -413,17 +421,19 @@ TEST_CASE("Statistics and model are asked for when the workers are done, the sha
   }
 }
 
-TEST_CASE("A program that cannot be started ends what has been started") {
+TEST_CASE("if a program cannot be started, those already started are ended") {
   Run run;
   run.worker_flag = "--worker=/nowhere/worker";
   Program& launch = run.Start();
   CHECK(launch.Wait() == 1);
   INFO(launch.output());
   CHECK(Contains(launch, "[launch] worker 0: cannot start /nowhere/worker: No such file"));
+  CHECK(Contains(launch, "[launch] the run failed: worker 0: cannot start /nowhere/worker"));
   CHECK(run.AllGone());
 }
 
-TEST_CASE("Nothing starts with a wrong config, missing data, or results that have no place") {
+TEST_CASE(
+    "launch starts nothing if the config is wrong, data is missing or a result cannot be written") {
   Run run;
   int code = 2;
   std::string message;
@@ -470,7 +480,7 @@ TEST_CASE("Nothing starts with a wrong config, missing data, or results that hav
   CHECK(run.Pids().empty());
 }
 
-TEST_CASE("Where launch has a terminal worker 0 gets one too, and the others do not") {
+TEST_CASE("if launch runs on a terminal, worker 0 gets one too, and the others do not") {
   Run run;
   run.worker =
       "[[ -t 1 ]] && echo \"draws on $(stty size <&2)\" || echo prints lines; await_shards";

@@ -11,7 +11,7 @@ namespace ps {
 
 // Linked with a time of day that leaps. Supervise can be called once in a process; launch_test has
 // the rest of it.
-TEST_CASE("The time that processes have to end does not follow the time of day") {
+TEST_CASE("the time limit for processes to end does not follow the time of day") {
   const ScratchFolder folder;
   std::string text;
   LabelledOutput output(/*terminal=*/false,

@@ -45,7 +45,7 @@ Config SmallConfig(const std::string& partition, const std::vector<std::string>&
   return *std::move(config);
 }
 
-TEST_CASE("A layer-based report has the load of each shard and the bottleneck") {
+TEST_CASE("a layer-based report has the load of each shard and the bottleneck") {
   const PlanReport report = MakePlanReport(SmallConfig("scheme: LAYER_BASED"));
   CHECK(report.scheme == "layer-based, round_robin");
   REQUIRE(report.shards.size() == 2);
@@ -63,7 +63,7 @@ TEST_CASE("A layer-based report has the load of each shard and the bottleneck") 
   CHECK(report.busiest_link_bytes == 3 * 352);
 }
 
-TEST_CASE("A memory-based report names element ranges, and rows of whole layers once") {
+TEST_CASE("a memory-based report lists element ranges, and joins consecutive whole layers") {
   const PlanReport report = MakePlanReport(SmallConfig("scheme: MEMORY_BASED"));
   CHECK(report.scheme == "memory-based");
   REQUIRE(report.shards.size() == 2);
@@ -74,7 +74,7 @@ TEST_CASE("A memory-based report names element ranges, and rows of whole layers 
   CHECK(report.ratio_to_balanced < 88.0 / 59);
 }
 
-TEST_CASE("With rates, the bottleneck is the shard that is busy longest, and auto has none") {
+TEST_CASE("with rates, the bottleneck is the shard that is busy longest, and AUTO balances all") {
   const std::vector<std::string> rates = {"shard[0].link_gbps=30", "shard[1].link_gbps=100",
                                           "shard[1].server_gbps=10"};
   const PlanReport memory = MakePlanReport(SmallConfig("scheme: MEMORY_BASED", rates));
@@ -100,14 +100,14 @@ TEST_CASE("With rates, the bottleneck is the shard that is busy longest, and aut
   CHECK(absl::StrContains(text, "\nauto exchanges at most 1.37 times as fast as memory-based.\n"));
 }
 
-TEST_CASE("A worker's own link is the busiest when there are more shards than workers") {
+TEST_CASE("a worker's own link is the busiest when there are more shards than workers") {
   Config config = SmallConfig("scheme: MEMORY_BASED");
   auto alone = Config::Parse(config.proto().DebugString(), "alone", {"workers=1"});
   REQUIRE(alone.ok());
   CHECK(MakePlanReport(*alone).busiest_link_bytes == 118 * 4);
 }
 
-TEST_CASE("What a plan moves is counted in the encoding of each direction") {
+TEST_CASE("a plan counts bytes in the encoding of each direction") {
   Config config = SmallConfig("scheme: LAYER_BASED");
   auto mixed =
       Config::Parse(config.proto().DebugString(), "mixed", {"exchange.gradient_encoding=FLOAT16"});
@@ -122,7 +122,7 @@ TEST_CASE("What a plan moves is counted in the encoding of each direction") {
   CHECK(MakePlanReport(*half).busiest_link_bytes == 3 * 176);
 }
 
-TEST_CASE("Layers that are split between shards are listed tensor by tensor") {
+TEST_CASE("layers that are split between shards are listed tensor by tensor") {
   const PlanReport report =
       MakePlanReport(SmallConfig("scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN"));
   CHECK(report.shards[0].holds ==
@@ -130,7 +130,7 @@ TEST_CASE("Layers that are split between shards are listed tensor by tensor") {
   CHECK(report.shards[1].holds == std::vector<std::string>{"a/bias", "b/bias", "c/bias", "d/bias"});
 }
 
-TEST_CASE("The table of one plan shows its numbers and what they predict") {
+TEST_CASE("the table of one plan shows its numbers and what they predict") {
   const std::string text = PlanText("small", SmallConfig("scheme: LAYER_BASED"), 10);
   CHECK(text ==
         R"(small: layer-based, round_robin
@@ -149,7 +149,7 @@ at 10 Gb/s     1us per iteration or more
 )");
 }
 
-TEST_CASE("Plans are compared side by side, with the most that the better one can gain") {
+TEST_CASE("plans are compared side by side, with the largest possible gain of the better one") {
   const std::vector<Config> configs = {SmallConfig("scheme: LAYER_BASED"),
                                        SmallConfig("scheme: LAYER_BASED placement: GREEDY")};
   const std::string text = PlanComparison({"one", "two"}, configs, 10);
@@ -161,7 +161,7 @@ TEST_CASE("Plans are compared side by side, with the most that the better one ca
                           "layer-based, round_robin.\n"));
 }
 
-TEST_CASE("The JSON of a plan has every slice and sums up to the model") {
+TEST_CASE("the slices in a plan's JSON add up to the model") {
   const std::vector<Config> configs = {SmallConfig("scheme: MEMORY_BASED")};
   const auto json = nlohmann::json::parse(PlanJson({"small"}, configs, 10), nullptr, false);
   REQUIRE_FALSE(json.is_discarded());

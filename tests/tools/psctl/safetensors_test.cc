@@ -7,7 +7,7 @@
 namespace ps {
 namespace {
 
-TEST_CASE("The layout is, byte for byte, that of a file made by hand") {
+TEST_CASE("the layout equals that of a hand-made file byte for byte") {
   ModelSpec spec;
   REQUIRE(google::protobuf::TextFormat::ParseFromString(R"pb(
                                                           input { channels: 1 height: 1 width: 3 }
@@ -30,7 +30,7 @@ TEST_CASE("The layout is, byte for byte, that of a file made by hand") {
   CHECK(layout.file_size == 216);
 }
 
-TEST_CASE("Names from a config cannot break the header") {
+TEST_CASE("names from a config cannot break the header") {
   ModelSpec spec;
   REQUIRE(google::protobuf::TextFormat::ParseFromString(R"pb(
                                                           input { channels: 1 height: 1 width: 1 }

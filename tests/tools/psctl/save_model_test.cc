@@ -71,7 +71,7 @@ class Cluster {
   std::vector<int64_t> tensor_first_;
 };
 
-TEST_CASE("A saved model, read back as the layout says, has every parameter in its place") {
+TEST_CASE("every parameter of a saved model is read back from its place") {
   Cluster cluster;
   const ScratchFolder folder;
   const absl::Status status = SaveModel(cluster.config(), folder.Path("model"));
@@ -104,7 +104,7 @@ TEST_CASE("A saved model, read back as the layout says, has every parameter in i
   CHECK(data.size() == expected * sizeof(float));
 }
 
-TEST_CASE("Chunks may come in any order") {
+TEST_CASE("chunks may come in any order") {
   Cluster cluster;
   const ScratchFolder folder;
   REQUIRE(SaveModel(cluster.config(), folder.Path("ordered")).ok());
@@ -114,7 +114,7 @@ TEST_CASE("Chunks may come in any order") {
   CHECK(folder.Read("reversed") == folder.Read("ordered"));
 }
 
-TEST_CASE("Whatever goes wrong with a shard is told by name and leaves no file") {
+TEST_CASE("an error of a shard names the shard and leaves no file") {
   Cluster cluster;
   const ScratchFolder folder;
   auto& chunks = cluster.shard(1).chunks;
@@ -154,7 +154,7 @@ TEST_CASE("Whatever goes wrong with a shard is told by name and leaves no file")
   CHECK(folder.Files().empty());
 }
 
-TEST_CASE("A path that cannot be written is refused before anything is pulled") {
+TEST_CASE("a path that cannot be written is refused before anything is pulled") {
   Cluster cluster;
   const ScratchFolder folder;
   const absl::Status status = SaveModel(cluster.config(), folder.Path("none/model"));

@@ -68,7 +68,7 @@ ClusterReport HalfReport() {
            {"127.0.0.1:7002", absl::UnavailableError("connection refused")}}};
 }
 
-TEST_CASE("The report shows every figure of a shard and of its workers") {
+TEST_CASE("the report shows every figure of a shard and of its workers") {
   CHECK(
       StatsText(HalfReport()) ==
       R"(shard  address         state        parameters    bytes  chunks  resident  uptime  incarnation       plan
@@ -92,7 +92,7 @@ worker  reported  resident  device       PCI bus id    device memory          us
 )");
 }
 
-TEST_CASE("What a worker does not report is a dash") {
+TEST_CASE("a figure that a worker does not report is shown as a dash") {
   ClusterReport report = HalfReport();
   WorkerStats& worker = *report.shards[0].stats->mutable_worker(0);
   const auto last_lines = [&] {
@@ -116,7 +116,7 @@ worker  reported  resident  device  PCI bus id  device memory  used by all  busy
   }
 }
 
-TEST_CASE("Of several shards' reports of a worker the latest is shown") {
+TEST_CASE("the latest of several shards' reports of a worker is shown") {
   ClusterReport report = HalfReport();
   report.shards[1].stats = Stats(R"pb(
     worker {
@@ -130,14 +130,14 @@ TEST_CASE("Of several shards' reports of a worker the latest is shown") {
   CHECK(absl::StrContains(text, "0  250ms ago   7.00 MB  -"));
 }
 
-TEST_CASE("A report is complete only when every shard has answered") {
+TEST_CASE("a report is complete only if every shard has answered") {
   ClusterReport report = HalfReport();
   CHECK_FALSE(report.complete());
   report.shards.pop_back();
   CHECK(report.complete());
 }
 
-TEST_CASE("A worker's counts are summed over the shards") {
+TEST_CASE("a worker's counts are summed over the shards") {
   ClusterReport report = HalfReport();
   report.shards[1].stats = Stats(R"pb(
     worker { worker: 0 state: LEFT address: "x" iteration: 101 pushes: 300 bytes_in: 200000 }
@@ -149,7 +149,44 @@ TEST_CASE("A worker's counts are summed over the shards") {
   CHECK(absl::StrContains(text, "1,500  5.00 MB"));
 }
 
-TEST_CASE("Workers whose memory the shards share are shown as such") {
+TEST_CASE("workers' repeated and skipped pushes have columns only if there are any") {
+  ClusterReport report = HalfReport();
+  const auto worker_lines = [&] {
+    const std::string text = StatsText(report);
+    const size_t begin = text.find("\nworker  state");
+    return text.substr(begin, text.find("\n\n", begin) - begin);
+  };
+  SECTION("skipped, on two shards") {
+    report.shards[0].stats->mutable_worker(0)->set_skipped_pushes(1000);
+    report.shards[1].stats = Stats("worker { worker: 0 state: JOINED skipped_pushes: 34 }");
+    CHECK(absl::StrContains(worker_lines(), "  pushes  skipped       in      out\n"));
+    CHECK(absl::StrContains(worker_lines(), "   1,200    1,034  4.80 MB  5.20 MB\n"));
+    CHECK(absl::StrContains(worker_lines(), "       0        0      0 B      0 B"));
+  }
+  SECTION("both") {
+    report.shards[0].stats->mutable_worker(0)->set_repeated_pushes(7);
+    report.shards[0].stats->mutable_worker(1)->set_skipped_pushes(3);
+    CHECK(absl::StrContains(worker_lines(), "  pushes  repeated  skipped       in      out\n"));
+    CHECK(absl::StrContains(worker_lines(), "   1,200         7        0  4.80 MB  5.20 MB\n"));
+    CHECK(absl::StrContains(worker_lines(), "       0         0        3      0 B      0 B"));
+  }
+}
+
+TEST_CASE("a shard on which an update waits names its iteration and the workers") {
+  ClusterReport report = HalfReport();
+  CHECK_FALSE(absl::StrContains(StatsText(report), "has waited"));
+  ShardStats::Wait& wait = *report.shards[0].stats->mutable_wait();
+  wait.set_iteration(41);
+  wait.set_seconds(12.5);
+  wait.add_worker(1);
+  wait.add_worker(3);
+  CHECK(absl::StrContains(StatsText(report),
+                          "\nshard 0: iteration 41 has waited 12.5s for worker 1, 3\n"));
+  for (int rank = 4; rank < 20; ++rank) wait.add_worker(rank);
+  CHECK(absl::StrContains(StatsText(report), "worker 1, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 8 more\n"));
+}
+
+TEST_CASE("the table shows which workers share memory with how many shards") {
   ClusterReport report = HalfReport();
   report.shards[0].stats->mutable_worker(0)->set_shared_memory(true);
   CHECK(absl::StrContains(StatsText(report), "ipv4:127.0.0.1:40000  shared memory  "));
@@ -157,7 +194,7 @@ TEST_CASE("Workers whose memory the shards share are shown as such") {
   CHECK(absl::StrContains(StatsText(report), "  shared memory with 1 of 2  "));
 }
 
-TEST_CASE("With an earlier report there are rates, except across a restart of the shard") {
+TEST_CASE("an earlier report gives rates, except across a restart of the shard") {
   const ClusterReport earlier = HalfReport();
   ClusterReport report = HalfReport();
   report.time += absl::Seconds(2);
@@ -175,7 +212,7 @@ TEST_CASE("With an earlier report there are rates, except across a restart of th
   }
 }
 
-TEST_CASE("A shard that has given the run up is shown as failed, with the reason") {
+TEST_CASE("a shard that has given the run up is shown as failed, with the reason") {
   ClusterReport report = HalfReport();
   report.shards[0].stats->set_failure("worker 1 is lost");
   const std::string text = StatsText(report);
@@ -183,7 +220,7 @@ TEST_CASE("A shard that has given the run up is shown as failed, with the reason
   CHECK(absl::StrContains(text, "shard 0 has given the run up: worker 1 is lost\n"));
 }
 
-TEST_CASE("What shards and workers say of themselves cannot forge lines or steer the terminal") {
+TEST_CASE("texts from shards and workers cannot forge lines or control the terminal") {
   const std::string evil = "x\n\x1b[2J\xc2\x9b";
   ClusterReport report = HalfReport();
   WorkerStats* const worker = report.shards[0].stats->mutable_worker(0);
@@ -204,13 +241,13 @@ TEST_CASE("What shards and workers say of themselves cannot forge lines or steer
   CHECK(absl::StrContains(text, ") is unreachable: " + escaped + "\n"));
 }
 
-TEST_CASE("When no shard answers there is only the table that says so") {
+TEST_CASE("if no shard answers, only the table that says so is printed") {
   ClusterReport report = HalfReport();
   report.shards.erase(report.shards.begin());
   CHECK_FALSE(absl::StrContains(StatsText(report), "pushes"));
 }
 
-TEST_CASE("The JSON of a report has all statistics, or the error of a shard") {
+TEST_CASE("a report's JSON has each shard's statistics or its error") {
   const auto json = nlohmann::json::parse(StatsJson(HalfReport()), nullptr, false);
   REQUIRE_FALSE(json.is_discarded());
   const auto& shards = json["shards"];
