@@ -168,7 +168,7 @@ void Trainer::Stop(const absl::Status& reason) {
 
 void Trainer::Abandon(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  if (exchange_ != nullptr) exchange_->TellLeft(stop_reason_, timeout).IgnoreError();
+  if (exchange_ != nullptr) exchange_->SendLeave(stop_reason_, timeout).IgnoreError();
 }
 
 absl::Status Trainer::StopReason() {
@@ -217,9 +217,9 @@ absl::Status Trainer::JoinAndTrain() {
        .addresses = options_.addresses,
        .buffers = &buffers_,
        .trace = options_.trace,
-       .written = [this](int64_t begin,
-                         int64_t count) { backend_->ParametersWritten(begin, count); },
-       .stalled = [this](const Stall& stall) { ShowStall(stall); },
+       .on_parameters_written =
+           [this](int64_t begin, int64_t count) { backend_->ParametersWritten(begin, count); },
+       .on_stall = [this](const Stall& stall) { ShowStall(stall); },
        .stop = stop_.get_token()});
   absl::Status outcome = exchange.status();
   if (exchange.ok()) {

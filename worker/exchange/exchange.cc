@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
     exchange->Leave(joined).IgnoreError();  // of those that took us; the first error counts
     return joined;
   }
-  exchange->started_ = true;
+  exchange->joined_all_ = true;
   return exchange;
 }
 
@@ -150,8 +150,8 @@ Exchange::Exchange(const Options& options)
       rank_(options.rank),
       clock_(ClockOf(options)),
       stop_(options.stop),
-      written_(options.written),
-      stalled_(options.stalled),
+      on_parameters_written_(options.on_parameters_written),
+      on_stall_(options.on_stall),
       shared_buffers_(IfShared(options.buffers)),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
@@ -177,28 +177,28 @@ Exchange::Exchange(const Options& options)
 
 void Exchange::ChooseLastChunks() {
   const Plan& plan = config_.plan();
-  last_on_.assign(plan.chunks().size(), -1);
+  last_stream_of_chunk_.assign(plan.chunks().size(), -1);
   for (int shard = 0; IsSequential() && shard < config_.shards(); ++shard) {
     const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(shard);
     const size_t streams = config_.proto().limits().connections();
     for (size_t i = 0; i < std::min(streams, chunks.size()); ++i) {
-      last_on_[chunks[chunks.size() - 1 - i]] = i;
+      last_stream_of_chunk_[chunks[chunks.size() - 1 - i]] = i;
     }
   }
   for (const Chunk& chunk : plan.chunks()) {
-    (last_on_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
+    (last_stream_of_chunk_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
   }
 }
 
 Exchange::~Exchange() {
   watcher_ = {};  // it names the links
-  if (!left_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
+  if (!leave_called_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
 }
 
 void Exchange::Watch(const std::stop_token& stop) {
   while (clock_.SleepUntil(clock_.Now() + round_.watch_period(), stop)) {
     if (const std::optional<Stall> stall = round_.CheckProgress(clock_.Now()); stall.has_value()) {
-      stalled_(*stall);
+      on_stall_(*stall);
     }
   }
 }
@@ -259,7 +259,7 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
       std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
                   message.data().size());
       versions_[chunk.id] = message.version();
-      written_(chunk.model_offset, chunk.size);
+      on_parameters_written_(chunk.model_offset, chunk.size);
       return absl::OkStatus();
     });
   });
@@ -307,8 +307,8 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
   for (const uint32_t id : chunks) {
     const Chunk& chunk = config_.plan().chunks()[id];
     PushQueue& queue = links_[chunk.shard]->queue;
-    if (last_on_[id] >= 0) {
-      queue.PushLast(last_on_[id], id);
+    if (last_stream_of_chunk_[id] >= 0) {
+      queue.PushLast(last_stream_of_chunk_[id], id);
     } else {
       queue.Push(id);
     }
@@ -349,7 +349,7 @@ grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
                         .base_version = versions_[chunk_id],
                         .skip = gradients_.empty(),
                         .encoding = encoding,
-                        .hold = IsSequential() && last_on_[chunk_id] < 0};
+                        .hold = IsSequential() && last_stream_of_chunk_[chunk_id] < 0};
   const bool is_sent = !header.skip && !links_[chunk.shard]->shares_buffers;
   const EncodedHeader encoded =
       EncodeHeader(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
@@ -399,7 +399,7 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
   if (absl::Status wrong = CheckParameters(chunk, *decoded); !wrong.ok()) return wrong;
   Decode(config_.proto().exchange().parameter_encoding(), decoded->data,
          parameters_.data() + chunk.model_offset);
-  written_(chunk.model_offset, chunk.size);
+  on_parameters_written_(chunk.model_offset, chunk.size);
   versions_[chunk.id] = header.version;
   round_.Answered(chunk.id);
   return absl::OkStatus();
@@ -416,15 +416,15 @@ absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& s
   return links_[0]->control.Report(usage, stop);
 }
 
-absl::Status Exchange::TellLeft(const absl::Status& outcome, absl::Duration timeout) {
+absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {
   return ForEachShard(config_.shards(), [&](int shard) {
-    return links_[shard]->control.Leave(outcome, /*before_start=*/!started_, timeout);
+    return links_[shard]->control.Leave(outcome, /*before_start=*/!joined_all_, timeout);
   });
 }
 
 absl::Status Exchange::Leave(const absl::Status& outcome) {
-  left_ = true;
-  const absl::Status told = TellLeft(outcome, ShardControl::kTimeout);
+  leave_called_ = true;
+  const absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
   for (const auto& link : links_) {
     if (outcome.ok() && link->control.has_left()) {
       for (const auto& stream : link->streams) stream->Close();

@@ -52,10 +52,11 @@ class Exchange final : private ShardStream::Handler {
     Trace* trace = nullptr;  // null: none is kept. See ExchangeRound
     // Hears which floats of the parameters Pull, or the exchange, has just written. From several
     // threads; before whoever waits for them goes on.
-    std::function<void(int64_t begin, int64_t count)> written = [](int64_t, int64_t) {};
+    std::function<void(int64_t begin, int64_t count)> on_parameters_written = [](int64_t, int64_t) {
+    };
     // Hears of waits for the shards in which nothing moves (see ExchangeRound::CheckProgress). From
     // a thread of the exchange's own; must not call it.
-    std::function<void(const Stall&)> stalled = LogStall;
+    std::function<void(const Stall&)> on_stall = LogStall;
     // Makes whatever blocks, and what is called later, return CANCELLED soon.
     std::stop_token stop = {};
   };
@@ -119,7 +120,7 @@ class Exchange final : private ShardStream::Handler {
   absl::Status Leave(const absl::Status& outcome);
 
   // Only the message of Leave, for a process that must end at once. From any thread.
-  absl::Status TellLeft(const absl::Status& outcome, absl::Duration timeout);
+  absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout);
 
   const Traffic& traffic() const { return traffic_; }
 
@@ -155,17 +156,18 @@ class Exchange final : private ShardStream::Handler {
   const int rank_;
   const Clock& clock_;
   const std::stop_token stop_;
-  const std::function<void(int64_t begin, int64_t count)> written_;
-  const std::function<void(const Stall&)> stalled_;
+  const std::function<void(int64_t begin, int64_t count)> on_parameters_written_;
+  const std::function<void(const Stall&)> on_stall_;
   const Buffers* const shared_buffers_;  // null where they are not shared
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;
-  std::atomic<bool> started_{false};  // every shard has taken us
+  std::atomic<bool> joined_all_{false};  // every shard has taken us
   // SEQUENTIAL: one for each stream, whose pushes let the replies go. Otherwise empty.
   std::vector<uint32_t> last_chunks_;
   std::vector<uint32_t> other_chunks_;
-  std::vector<int> last_on_;  // by chunk: the stream that one of last_chunks_ is for, or -1
+  std::vector<int>
+      last_stream_of_chunk_;  // by chunk: the stream that one of last_chunks_ is for, or -1
 
   // The push-pull under way: set by Begin while no stream uses it.
   uint64_t iteration_ = 0;
@@ -173,7 +175,7 @@ class Exchange final : private ShardStream::Handler {
   absl::Span<float> parameters_;
   std::vector<uint64_t> versions_;  // by chunk; each used by its one pending push
   Traffic traffic_;
-  bool left_ = false;
+  bool leave_called_ = false;
 
   // Synchronised by themselves.
   LentMemory lent_;  // the gradients that gRPC sends

@@ -123,7 +123,7 @@ absl::Status ExchangeRound::AwaitAll() { return Await({}); }
 
 absl::Status ExchangeRound::AwaitSent() { return Await({.is_for_sent = true}); }
 
-size_t ExchangeRound::Left(const Wait& wait) const {
+size_t ExchangeRound::Remaining(const Wait& wait) const {
   if (wait.is_for_sent) return unsent_;
   return wait.layer.has_value() ? layer_unanswered_[*wait.layer] : unanswered_;
 }
@@ -134,7 +134,7 @@ absl::Status ExchangeRound::Await(const Wait& wait) {
   wait_ = wait;
   ++moves_;
   const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return Left(wait) == 0 || !failure_.ok();
+    return Remaining(wait) == 0 || !failure_.ok();
   };
   mutex_.Await(absl::Condition(&over));
   wait_.reset();
@@ -150,10 +150,9 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
   watch_.checked = now;
   if (!failure_.ok()) return std::nullopt;
 
-  if (!wait_.has_value() || Left(*wait_) == 0 || moves_ != watch_.moves) {
-    const Stall over = {.iteration = watch_.iteration,
-                        .lasted = watch_.lasted,
-                        .is_news = watch_.was_news};
+  if (!wait_.has_value() || Remaining(*wait_) == 0 || moves_ != watch_.moves) {
+    const Stall over = {
+        .iteration = watch_.iteration, .lasted = watch_.lasted, .is_news = watch_.was_news};
     if (iteration_ != watch_.iteration) {
       watch_.news_after = std::max(kNewsAfter, 2 * watch_.longest);
       watch_.longest = absl::ZeroDuration();

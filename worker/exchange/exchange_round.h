@@ -78,7 +78,7 @@ class ExchangeRound {
   void CountSent(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Wait {
-    bool is_for_sent = false;  // otherwise for answers:
+    bool is_for_sent = false;       // otherwise for answers:
     std::optional<int> layer = {};  // of this layer, or of all
   };
 
@@ -94,7 +94,7 @@ class ExchangeRound {
   };
 
   // The chunks that a wait waits for.
-  size_t Left(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  size_t Remaining(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status Await(const Wait& wait);
   // Which shards have not done what, as in Stall.
   std::string Missing(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -118,7 +118,7 @@ class ExchangeRound {
   std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);
   std::vector<size_t> shard_unsent_ ABSL_GUARDED_BY(mutex_);
   size_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;  // pushed, and neither sent nor answered
+  size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;         // pushed, and neither sent nor answered
   std::optional<Wait> wait_ ABSL_GUARDED_BY(mutex_);  // under way
   uint64_t moves_ ABSL_GUARDED_BY(mutex_) = 0;        // grows with whatever ends or begins a wait
   Watch watch_ ABSL_GUARDED_BY(mutex_);

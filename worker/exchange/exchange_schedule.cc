@@ -17,7 +17,7 @@ absl::Status ExchangeSchedule::Timed(Wait wait) {
 
 void ExchangeSchedule::Start(int64_t iteration) {
   iteration_ = iteration;
-  begun_ = false;
+  has_begun_ = false;
   waited_ = absl::ZeroDuration();
 }
 
@@ -28,7 +28,7 @@ absl::Status ExchangeSchedule::AwaitParameters(int layer) {
 
 absl::Status ExchangeSchedule::GradientReady(int layer) {
   if (schedule_ == ExchangeConfig::SEQUENTIAL) return absl::OkStatus();
-  if (!std::exchange(begun_, true)) {
+  if (!std::exchange(has_begun_, true)) {
     absl::Status begun =
         options_.exchange->Begin(iteration_, options_.gradients, options_.parameters);
     if (!begun.ok()) return begun;

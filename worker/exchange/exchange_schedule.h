@@ -55,7 +55,7 @@ class ExchangeSchedule final : public LayerHooks {
   const Options options_;
   const ExchangeConfig::Schedule schedule_;
   int64_t iteration_ = 0;
-  bool begun_ = false;  // this iteration's exchange
+  bool has_begun_ = false;  // this iteration's exchange
   absl::Duration waited_;
 };
 

@@ -51,7 +51,7 @@ absl::Status ShardControl::Named(const absl::Status& status) const {
 absl::Status ShardControl::AwaitUp(absl::Time deadline) {
   const Clock& clock = *options_.clock;
   const absl::Time quiet = clock.Now() + kQuietWait;
-  bool told = false;
+  bool logged = false;
   while (!channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopPeriod))) {
     if (options_.stop.stop_requested()) return Named(absl::CancelledError("told to stop"));
     if (clock.Now() >= deadline) {
@@ -59,9 +59,9 @@ absl::Status ShardControl::AwaitUp(absl::Time deadline) {
           name(), " was not up within ", options_.config->proto().limits().startup_seconds(),
           " s (limits.startup_seconds)"));
     }
-    if (told || clock.Now() < quiet) continue;
+    if (logged || clock.Now() < quiet) continue;
     spdlog::info("waiting for {}", name());
-    told = true;
+    logged = true;
   }
   return absl::OkStatus();
 }

@@ -30,7 +30,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
   running_.Add();
-  StartRead(&read_);
+  StartRead(&read_message_);
   AddHold();  // writes start from outside of reactions: Wake
   StartCall();
 }
@@ -38,7 +38,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
 ShardStream::~ShardStream() {
   {
     absl::MutexLock lock(&mutex_);
-    if (!stopped_) context_.TryCancel();
+    if (!writing_stopped_) context_.TryCancel();
     StopWriting();
   }
   if (running_.AwaitZeroFor(kCloseTimeout)) return;
@@ -59,7 +59,7 @@ absl::Status ShardStream::AwaitOpen(absl::Duration timeout, const std::stop_toke
 }
 
 void ShardStream::SetOpen(const absl::Status& status) {
-  std::call_once(open_set_, [&] { open_.set_value(status); });
+  std::call_once(open_once_, [&] { open_.set_value(status); });
 }
 
 void ShardStream::OnReadInitialMetadataDone(bool ok) {
@@ -68,24 +68,24 @@ void ShardStream::OnReadInitialMetadataDone(bool ok) {
 
 void ShardStream::Wake() {
   absl::MutexLock lock(&mutex_);
-  if (!writing_) WriteNext();
+  if (!is_writing_) WriteNext();
 }
 
 void ShardStream::WriteNext() {
   const absl::optional<uint32_t> chunk =
-      stopped_ ? absl::nullopt : options_.queue->Pop(options_.index);
-  writing_ = chunk.has_value();
-  if (!writing_) return;
-  written_ = *chunk;
-  write_ = handler_->GradientMessage(written_);
-  StartWrite(&write_);
+      writing_stopped_ ? absl::nullopt : options_.queue->Pop(options_.index);
+  is_writing_ = chunk.has_value();
+  if (!is_writing_) return;
+  writing_chunk_ = *chunk;
+  write_message_ = handler_->GradientMessage(writing_chunk_);
+  StartWrite(&write_message_);
 }
 
 void ShardStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
-  write_.Clear();
+  write_message_.Clear();
   if (ok) {
-    handler_->GradientSent(written_);
+    handler_->GradientSent(writing_chunk_);
   } else {
     StopWriting();
   }
@@ -95,29 +95,29 @@ void ShardStream::OnWriteDone(bool ok) {
 void ShardStream::OnReadDone(bool ok) {
   absl::Status taken;
   if (ok) {
-    const ReceivedMessage message(&read_);
+    const ReceivedMessage message(&read_message_);
     taken = handler_->TakeParameters(options_.shard, message.segments());
     if (taken.ok()) {
-      StartRead(&read_);
+      StartRead(&read_message_);
       return;
     }
     context_.TryCancel();
   }
   absl::MutexLock lock(&mutex_);
-  rejected_ = taken;
+  parameters_error_ = taken;
   StopWriting();
 }
 
 void ShardStream::Close() {
   absl::MutexLock lock(&mutex_);
-  if (stopped_) return;
+  if (writing_stopped_) return;
   StartWritesDone();
   StopWriting();
 }
 
 void ShardStream::StopWriting() {
-  if (stopped_) return;
-  stopped_ = true;
+  if (writing_stopped_) return;
+  writing_stopped_ = true;
   RemoveHold();
 }
 
@@ -125,7 +125,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
   absl::Status outcome = FromGrpc(status);
   {
     absl::MutexLock lock(&mutex_);
-    if (!rejected_.ok()) outcome = rejected_;
+    if (!parameters_error_.ok()) outcome = parameters_error_;
   }
   SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
   handler_->StreamEnded(options_.shard, outcome);

@@ -80,18 +80,18 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
   const Options options_;
   Handler* const handler_;
-  std::once_flag open_set_;
+  std::once_flag open_once_;
   std::promise<absl::Status> open_;
   grpc::ClientContext context_;
-  grpc::ByteBuffer read_;
-  grpc::ByteBuffer write_;
+  grpc::ByteBuffer read_message_;
+  grpc::ByteBuffer write_message_;
 
   absl::Mutex mutex_;
-  uint32_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // the chunk of the last write
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status rejected_ ABSL_GUARDED_BY(mutex_);  // of TakeParameters
-  PendingCount running_;                           // the RPC, from its start to OnDone
+  uint32_t writing_chunk_ ABSL_GUARDED_BY(mutex_) = 0;  // the chunk of the last write
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status parameters_error_ ABSL_GUARDED_BY(mutex_);  // of TakeParameters
+  PendingCount running_;                                   // the RPC, from its start to OnDone
 };
 
 }  // namespace ps

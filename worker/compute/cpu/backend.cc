@@ -8,14 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "oneapi/dnnl/dnnl_debug.h"
-#include "worker/compute/cpu/activation.h"
-#include "worker/compute/cpu/batch_norm.h"
-#include "worker/compute/cpu/convolution.h"
-#include "worker/compute/cpu/dropout.h"
-#include "worker/compute/cpu/linear.h"
-#include "worker/compute/cpu/pooling.h"
+#include "worker/compute/cpu/buffer_reuse.h"
+#include "worker/compute/cpu/layers.h"
 #include "worker/compute/cpu/residual.h"
-#include "worker/compute/cpu/shared_memory.h"
 #include "worker/compute/cpu/softmax_cross_entropy.h"
 #include "worker/compute/cpu/thread_count.h"
 #include "worker/compute/layer_graph.h"
@@ -122,7 +117,7 @@ absl::Status CpuBackend::MakeLayers() {
     for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
       backward.push_back(node->operation->gradients());
     }
-    gradient_memory_ = ShareMemory(device_, backward);
+    gradient_memory_ = AllocateWithReuse(device_, backward);
   });
 }
 

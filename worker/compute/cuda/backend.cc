@@ -8,12 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
-#include "worker/compute/cuda/activation.h"
-#include "worker/compute/cuda/batch_norm.h"
-#include "worker/compute/cuda/convolution.h"
 #include "worker/compute/cuda/error.h"
-#include "worker/compute/cuda/linear.h"
-#include "worker/compute/cuda/pooling.h"
+#include "worker/compute/cuda/layers.h"
 #include "worker/compute/cuda/residual.h"
 #include "worker/compute/pass_input.h"
 
