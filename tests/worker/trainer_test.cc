@@ -174,7 +174,7 @@ TEST_CASE("rank 0 evaluates, and its summary tells of the run") {
         iterations * cluster.config().model().parameter_count() * sizeof(float));
   CHECK(summary.images_per_second > 0);
   CHECK(summary.compute_seconds + summary.exchange_wait_seconds <= summary.seconds);
-  CHECK_THAT(summary.ToJson(), Contains("\"iterations\": 352") && Contains("\"final_accuracy\": "));
+  CHECK_THAT(summary.ToJson(), Contains("\"iterations\":352") && Contains("\"final_accuracy\":"));
   CHECK_THAT(results[1]->ToJson(), !Contains("final_accuracy"));
 }
 
@@ -324,7 +324,7 @@ TEST_CASE("the times of a run add up under every schedule") {
     // What is left is for loading the data.
     CHECK(result->compute_seconds + result->exchange_wait_seconds <= result->seconds);
     const std::string json = result->ToJson();
-    const size_t list = json.find("\"iteration_seconds\": [");
+    const size_t list = json.find("\"iteration_seconds\":[");
     REQUIRE(list != std::string::npos);
     CHECK(std::count(json.begin() + list, json.end(), ',') == 9);
     CHECK_THAT(json, Catch::EndsWith("]}\n"));

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/incarnation.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/same_host.h"
@@ -101,16 +102,15 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
   Buffers buffers;
   for (FloatBuffer* buffer : {&buffers.gradients, &buffers.parameters}) {
     const int64_t floats = config.model().buffer_size();
-    absl::StatusOr<FloatBuffer> made = absl::CancelledError();
     if (may_share) {
-      made = FloatBuffer::AllocateShared(floats);
-      if (!made.ok()) {
-        spdlog::warn("no shared memory: {}", std::string(made.status().message()));
+      absl::StatusOr<FloatBuffer> shared = FloatBuffer::AllocateShared(floats);
+      if (shared.ok()) {
+        *buffer = *std::move(shared);
+        continue;
       }
+      spdlog::warn("no shared memory: {}", std::string(shared.status().message()));
     }
-    if (!made.ok()) made = FloatBuffer::Allocate(floats);
-    if (!made.ok()) return made.status();
-    *buffer = *std::move(made);
+    ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(floats));
   }
   return buffers;
 }
@@ -205,10 +205,9 @@ void Exchange::Watch(const std::stop_token& stop) {
 
 absl::Status Exchange::JoinAll() {
   // The first shard decides between workers that want the same rank at the same time.
-  if (absl::Status first = Join(0); !first.ok()) return first;
-  absl::Status others = ForEachShard(
-      config_.shards(), [this](int shard) { return shard == 0 ? absl::OkStatus() : Join(shard); });
-  if (!others.ok()) return others;
+  RETURN_IF_ERROR(Join(0));
+  RETURN_IF_ERROR(ForEachShard(
+      config_.shards(), [this](int shard) { return shard == 0 ? absl::OkStatus() : Join(shard); }));
   const auto [least, most] = std::minmax_element(
       links_.begin(), links_.end(),
       [](const auto& a, const auto& b) { return a->start_iteration < b->start_iteration; });
@@ -228,11 +227,10 @@ absl::Status Exchange::Join(int shard) {
   ShardLink& link = *links_[shard];
   const absl::Time deadline =
       clock_.Now() + absl::Seconds(config_.proto().limits().startup_seconds());
-  if (absl::Status up = link.control.AwaitUp(deadline); !up.ok()) return up;
+  RETURN_IF_ERROR(link.control.AwaitUp(deadline));
   // First the streams, so that the shard notices our end from the moment at which we hold the rank.
   OpenStreams(shard);
-  absl::Status open = link.streams[0]->AwaitOpen(deadline - clock_.Now(), stop_);
-  if (!open.ok()) return link.control.Named(open);
+  RETURN_IF_ERROR(link.control.Named(link.streams[0]->AwaitOpen(deadline - clock_.Now(), stop_)));
 
   SharedBuffers offered;
   const bool offers = shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
@@ -241,15 +239,14 @@ absl::Status Exchange::Join(int shard) {
     *offered.mutable_gradients() = shared_buffers_->gradients.place();
     *offered.mutable_parameters() = shared_buffers_->parameters.place();
   }
-  const absl::StatusOr<JoinResponse> joined =
-      link.control.Join(offers ? &offered : nullptr, deadline);
-  if (!joined.ok()) return joined.status();
-  if (!joined->shared_buffers_refusal().empty()) {
+  ASSIGN_OR_RETURN(const JoinResponse joined,
+                   link.control.Join(offers ? &offered : nullptr, deadline));
+  if (!joined.shared_buffers_refusal().empty()) {
     spdlog::info("{}: exchanging by messages: {}", link.control.name(),
-                 Printable(joined->shared_buffers_refusal()));
+                 Printable(joined.shared_buffers_refusal()));
   }
-  link.start_iteration = joined->start_iteration();
-  link.shares_buffers = joined->shared_buffers();
+  link.start_iteration = joined.start_iteration();
+  link.shares_buffers = joined.shared_buffers();
   return absl::OkStatus();
 }
 
@@ -267,10 +264,10 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
 
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
                                 absl::Span<float> parameters) {
-  if (absl::Status begun = Begin(iteration, gradients, parameters); !begun.ok()) return begun;
+  RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
   PushChunks(other_chunks_);
   if (!last_chunks_.empty()) {
-    if (absl::Status sent = round_.AwaitSent(); !sent.ok()) return sent;
+    RETURN_IF_ERROR(round_.AwaitSent());
     PushChunks(last_chunks_);
   }
   return AwaitAll();
@@ -284,7 +281,7 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
     return absl::InvalidArgumentError(
         "the exchange was given other buffers than those that it shares with shards");
   }
-  if (absl::Status begun = round_.Begin(iteration); !begun.ok()) return begun;
+  RETURN_IF_ERROR(round_.Begin(iteration));
   iteration_ = iteration;
   gradients_ = gradients;
   parameters_ = parameters;
@@ -324,13 +321,13 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
 }
 
 absl::Status Exchange::AwaitLayer(int layer) {
-  absl::Status answered = round_.AwaitLayer(layer);
-  return answered.ok() && round_.AllAnswered() ? AwaitLent() : answered;
+  RETURN_IF_ERROR(round_.AwaitLayer(layer));
+  return round_.AllAnswered() ? AwaitLent() : absl::OkStatus();
 }
 
 absl::Status Exchange::AwaitAll() {
-  absl::Status answered = round_.AwaitAll();
-  return answered.ok() ? AwaitLent() : answered;
+  RETURN_IF_ERROR(round_.AwaitAll());
+  return AwaitLent();
 }
 
 absl::Status Exchange::AwaitLent() {
@@ -386,9 +383,8 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
 }
 
 absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
-  absl::StatusOr<Decoded<ParameterHeader>> decoded = DecodeParameterChunk(message);
-  if (!decoded.ok()) return decoded.status();
-  const ParameterHeader& header = decoded->header;
+  ASSIGN_OR_RETURN(const Decoded<ParameterHeader> decoded, DecodeParameterChunk(message));
+  const ParameterHeader& header = decoded.header;
   const std::vector<Chunk>& chunks = config_.plan().chunks();
   if (header.chunk >= chunks.size() || chunks[header.chunk].shard != shard ||
       !round_.Awaits(header.chunk, header.iteration)) {
@@ -396,8 +392,8 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
                                             header.iteration, ", which was not asked for"));
   }
   const Chunk& chunk = chunks[header.chunk];
-  if (absl::Status wrong = CheckParameters(chunk, *decoded); !wrong.ok()) return wrong;
-  Decode(config_.proto().exchange().parameter_encoding(), decoded->data,
+  RETURN_IF_ERROR(CheckParameters(chunk, decoded));
+  Decode(config_.proto().exchange().parameter_encoding(), decoded.data,
          parameters_.data() + chunk.model_offset);
   on_parameters_written_(chunk.model_offset, chunk.size);
   versions_[chunk.id] = header.version;

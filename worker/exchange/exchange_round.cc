@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -44,7 +45,7 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
 
 absl::Status ExchangeRound::Begin(uint64_t iteration) {
   absl::MutexLock lock(&mutex_);
-  if (!failure_.ok()) return failure_;
+  RETURN_IF_ERROR(failure_);
   iteration_ = iteration;
   states_.assign(states_.size(), State::kBegun);
   layer_unpushed_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;

@@ -2,12 +2,12 @@
 #define PS_WORKER_EXCHANGE_PUSH_QUEUE_H_
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/optional.h"
 #include "common/wire/chunk_queue.h"
 
 namespace ps {
@@ -31,16 +31,16 @@ class PushQueue {
   }
 
   // Removes and returns what the stream is to send next, if there is anything.
-  absl::optional<uint32_t> Pop(int stream) {
+  std::optional<uint32_t> Pop(int stream) {
     absl::MutexLock lock(&mutex_);
-    if (chunks_.empty()) return std::exchange(last_[stream], absl::nullopt);
+    if (chunks_.empty()) return std::exchange(last_[stream], std::nullopt);
     return chunks_.Pop();
   }
 
  private:
   absl::Mutex mutex_;
   ChunkQueue<uint32_t> chunks_ ABSL_GUARDED_BY(mutex_);
-  std::vector<absl::optional<uint32_t>> last_ ABSL_GUARDED_BY(mutex_);  // by stream
+  std::vector<std::optional<uint32_t>> last_ ABSL_GUARDED_BY(mutex_);  // by stream
 };
 
 }  // namespace ps

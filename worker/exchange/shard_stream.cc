@@ -1,6 +1,7 @@
 #include "worker/exchange/shard_stream.h"
 
 #include <chrono>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/net/status_conversion.h"
@@ -72,8 +73,8 @@ void ShardStream::Wake() {
 }
 
 void ShardStream::WriteNext() {
-  const absl::optional<uint32_t> chunk =
-      writing_stopped_ ? absl::nullopt : options_.queue->Pop(options_.index);
+  const std::optional<uint32_t> chunk =
+      writing_stopped_ ? std::nullopt : options_.queue->Pop(options_.index);
   is_writing_ = chunk.has_value();
   if (!is_writing_) return;
   writing_chunk_ = *chunk;

@@ -6,9 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
+
+// Events are formatted by hand rather than by the JSON library. There are several for each layer
+// and iteration, on the threads that train and exchange, and all they hold are numbers, constants
+// and the layers' names, which the constructor has the library escape.
 
 // Formats microseconds as integers, because a double has too few digits for the time since 1970.
 std::string Micros(absl::Duration time) {
@@ -24,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path, in
                                                      const Model* model, const Clock* clock) {
   std::unique_ptr<Trace> trace(new Trace(path, rank, model, clock));
   absl::MutexLock lock(&trace->mutex_);
-  if (!trace->written_.ok()) return trace->written_;
+  RETURN_IF_ERROR(trace->written_);
   return trace;
 }
 
