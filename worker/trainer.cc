@@ -1,13 +1,13 @@
 // One iteration, step by step:
-//   1. load this worker's batch, which data.threads have read ahead;
-//   2. forward and backward pass: the gradient of the batch's mean loss. Under the schedules
-//      BACKWARD and FULL each layer's gradient leaves as soon as it exists; under FULL a layer's
-//      forward pass waits for its parameters from the iteration before (ExchangeSchedule);
-//   3. clip, and look for values that are not finite, where the config asks for it;
-//   4. SEQUENTIAL: push the gradient (worker/exchange/exchange.cc). All but FULL: receive the
-//   updated
-//      parameters;
-//   5. rank 0, at the end of some epochs: evaluate, with all parameters back.
+//   1. Load this worker's batch, which the data.threads have read ahead.
+//   2. Run the forward and backward pass, which computes the gradient of the batch's mean loss.
+//      Under the schedules BACKWARD and FULL, each layer's gradient is pushed as soon as it exists.
+//      Under FULL, a layer's forward pass waits for the parameters of the previous iteration
+//      (ExchangeSchedule).
+//   3. Clip the gradient and check that it is finite, if the config asks for it.
+//   4. Push the gradient under SEQUENTIAL (worker/exchange/exchange.cc). Receive the updated
+//      parameters under SEQUENTIAL and BACKWARD.
+//   5. On rank 0, at the end of some epochs: receive all parameters and evaluate.
 
 #include "worker/trainer.h"
 
@@ -41,7 +41,7 @@ double Median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-// The schedule's, and the next batch while a device computes.
+// Forwards to the schedule's hooks, and loads the next batch while a device computes.
 class IterationHooks final : public LayerHooks {
  public:
   IterationHooks(LayerHooks* schedule, absl::FunctionRef<void()> pass_queued)
@@ -56,7 +56,8 @@ class IterationHooks final : public LayerHooks {
   const absl::FunctionRef<void()> pass_queued_;
 };
 
-// The processors have nothing else to do where a device computes.
+// Returns the number of threads that load data. If a device computes, the processors are free for
+// it.
 int LoaderThreads(const Config& config) {
   const int threads = config.proto().data().threads();
   if (threads > 0 || config.proto().compute().backend() != Compute::CUDA) return threads;
@@ -113,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
 absl::Status Trainer::MakeLoaders() {
   const Training& training = config_.proto().training();
   if (data_.train == nullptr) {
-    // Without data there are no epochs: all is one.
+    // Without data there are no epochs: all iterations count as one.
     total_iterations_ = iterations_per_epoch_ = training.iterations();
     return absl::OkStatus();
   }
@@ -222,7 +223,7 @@ absl::Status Trainer::JoinAndTrain() {
     SetExchange(nullptr);
   }
   if (!outcome.ok()) {
-    // What the exchange says of being stopped is not the reason.
+    // After Stop the exchange's error is only a consequence.
     const absl::Status stopped = StopReason();
     if (!stopped.ok()) outcome = stopped;
   }
@@ -353,7 +354,7 @@ bool Trainer::PrepareGradient() {
     const double norm = GlobalNorm(buffers_.gradients.span().subspan(tensor.offset, tensor.size));
     (tensor.role == TensorRole::kParameter ? parameters : statistics) += norm * norm;
   }
-  // Otherwise the shard refuses it, and says why.
+  // If the gradient may not be skipped, the shard refuses it with the reason.
   if (!std::isfinite(parameters + statistics)) return !may_skip;
   if (const double norm = std::sqrt(parameters); limit > 0 && norm > limit) {
     for (const Tensor& tensor : config_.model().tensors()) {
@@ -362,7 +363,7 @@ bool Trainer::PrepareGradient() {
             buffers_.gradients.span().subspan(tensor.offset, tensor.size));
     }
   }
-  // What the encoding makes an infinity of is left out as an infinity is.
+  // A value that overflows in the encoding counts as not finite.
   return !may_skip ||
          FitsEncoding(config_.proto().exchange().gradient_encoding(), buffers_.gradients.span());
 }

@@ -1,13 +1,13 @@
 // A push-pull, step by step:
-//   1. Begin marks every chunk as to be exchanged; PushChunks queues it for its shard's
-//      streams: all at once (PushPull) or as the layers' gradients come (Push).
-//   2. A ShardStream takes the next one when the one before has passed flow control;
-//      GradientMessage lends it the gradient's own memory (LentMemory), or encodes it.
-//   3. The shard answers (server/exchange_stream.cc); TakeParameters copies or decodes the
-//      received pieces to their final place and marks the chunk answered.
-//      A shard of this host reads and writes in the shared buffers; then 2 and 3 are of headers.
-//   4. AwaitLayer returns when a layer's chunks are answered; with the last of them, and in
-//      AwaitAll, gRPC has also given all memory back.
+//   1. Begin marks every chunk as not yet exchanged. PushChunks queues chunks for the streams of
+//      their shards: all at once (PushPull), or layer by layer as the gradients are ready (Push).
+//   2. A ShardStream takes the next chunk when the one before has passed flow control.
+//      GradientMessage lends the gradient's own memory to gRPC (LentMemory), or encodes it.
+//   3. The shard answers (server/exchange_stream.cc). TakeParameters copies or decodes the received
+//      pieces to their final place and marks the chunk as answered. If the shard shares the
+//      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
+//   4. AwaitLayer returns when the layer's chunks are answered. When all chunks are answered,
+//      AwaitLayer and AwaitAll also wait until gRPC has given all memory back.
 
 #include "worker/exchange/exchange.h"
 
@@ -32,7 +32,8 @@
 namespace ps {
 namespace {
 
-// Runs `call(shard)` for every shard at once; the errors in one line.
+// Runs `call(shard)` for every shard at the same time. Returns all errors in one message, with the
+// code of the first.
 absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {
   std::vector<absl::Status> results(shards, absl::UnknownError("the call did not run"));
   std::vector<std::thread> threads;
@@ -50,7 +51,7 @@ absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& ca
   return first.ok() ? first : absl::Status(first.code(), absl::StrJoin(messages, "; "));
 }
 
-// Of the shards: the config's where none are given.
+// Returns the shards' addresses: those `given`, or the config's if none are given.
 std::vector<std::string> AddressesOf(const Config& config, const std::vector<std::string>& given) {
   if (!given.empty()) return given;
   std::vector<std::string> addresses;
@@ -63,7 +64,7 @@ const Clock& ClockOf(const Exchange::Options& options) {
   return options.clock == nullptr ? system : *options.clock;
 }
 
-// Null where they are not.
+// Returns `buffers`, or null if they cannot be shared.
 const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
   const bool shared = buffers != nullptr && !buffers->gradients.place().name().empty() &&
                       !buffers->parameters.place().name().empty();
@@ -82,7 +83,7 @@ void LogStall(const Stall& stall) {
   }
 }
 
-// What connects the worker with one shard.
+// The connections of the worker with one shard.
 struct Exchange::ShardLink {
   ShardLink(const ShardControl::Options& options, ChunkOrder order, int streams)
       : control(options), queue(order, streams) {}
@@ -91,7 +92,7 @@ struct Exchange::ShardLink {
   PushQueue queue;
   std::vector<std::unique_ptr<ShardStream>> streams;
   uint64_t start_iteration = 0;
-  bool shares_buffers = false;  // it reads and writes where the worker has them
+  bool shares_buffers = false;  // the shard reads and writes in the worker's buffers
 };
 
 absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
@@ -118,7 +119,7 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
 absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
   std::unique_ptr<Exchange> exchange(new Exchange(options));
   if (absl::Status joined = exchange->JoinAll(); !joined.ok()) {
-    exchange->Leave(joined).IgnoreError();  // of those that took us; the first error counts
+    exchange->Leave(joined).IgnoreError();  // the reason for leaving matters more
     return joined;
   }
   exchange->joined_all_ = true;
@@ -191,7 +192,7 @@ void Exchange::ChooseLastChunks() {
 }
 
 Exchange::~Exchange() {
-  watcher_ = {};  // it names the links
+  watcher_ = {};  // joined first, since it reads the links' names
   if (!leave_called_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
 }
 
@@ -228,7 +229,8 @@ absl::Status Exchange::Join(int shard) {
   const absl::Time deadline =
       clock_.Now() + absl::Seconds(config_.proto().limits().startup_seconds());
   RETURN_IF_ERROR(link.control.AwaitUp(deadline));
-  // First the streams, so that the shard notices our end from the moment at which we hold the rank.
+  // Open the streams first, so that the shard notices if this worker dies from the moment at which
+  // it holds the rank.
   OpenStreams(shard);
   RETURN_IF_ERROR(link.control.Named(link.streams[0]->AwaitOpen(deadline - clock_.Now(), stop_)));
 
@@ -373,7 +375,8 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
                                             " bytes instead of ", expected));
   }
   if (encoding == FLOAT32) return absl::OkStatus();
-  // The shard encodes what it has; a parameter that does not fit must not go unnoticed.
+  // The shard encodes any value, so a parameter that the encoding cannot represent shows up here as
+  // one that is not finite.
   const int64_t bad = FindNonFinite(encoding, answer.data);
   if (bad < 0) return absl::OkStatus();
   return absl::OutOfRangeError(
@@ -402,7 +405,7 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
 }
 
 void Exchange::StreamEnded(int shard, const absl::Status& status) {
-  // Before Leave a stream ends without an error of its own only where the shard goes away.
+  // Before Leave, a stream ends without an error only if the shard goes away.
   const bool silent = status.ok() || absl::IsCancelled(status);
   round_.Fail(links_[shard]->control.Named(
       silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
@@ -425,7 +428,7 @@ absl::Status Exchange::Leave(const absl::Status& outcome) {
     if (outcome.ok() && link->control.has_left()) {
       for (const auto& stream : link->streams) stream->Close();
     }
-    link->streams.clear();  // and their connections, with what gRPC still holds
+    link->streams.clear();  // closes the connections, so that gRPC gives its memory back
   }
   if (!lent_.AwaitAll(ShardControl::kTimeout)) {
     spdlog::error("gRPC still holds gradient memory {} after its connections were closed",

@@ -10,7 +10,7 @@
 namespace ps {
 namespace {
 
-// A wait in which nothing moves for longer than this is worth a line in the log.
+// A stall is worth a line in the log after this time.
 constexpr absl::Duration kNewsAfter = absl::Seconds(3);
 constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
 constexpr size_t kMostNamed = 3;  // shards in a line
@@ -129,7 +129,8 @@ size_t ExchangeRound::Remaining(const Wait& wait) const {
   return wait.layer.has_value() ? layer_unanswered_[*wait.layer] : unanswered_;
 }
 
-// Without a timeout, because Abseil's follow the time of day, which may be set while it waits.
+// Abseil's timeouts follow the time of day, which may be changed during the wait. CheckProgress
+// therefore ends the wait instead.
 absl::Status ExchangeRound::Await(const Wait& wait) {
   absl::MutexLock lock(&mutex_);
   wait_ = wait;
@@ -144,8 +145,8 @@ absl::Status ExchangeRound::Await(const Wait& wait) {
 
 std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
   absl::MutexLock lock(&mutex_);
-  // Time in which nobody could look, as on a machine that was suspended, counts little: the shards
-  // have had none either, or their answers are yet to be read.
+  // If the calls were far apart, as on a machine that was suspended, only two periods count. The
+  // shards did not run in that time either, or their answers are yet to be read.
   const absl::Duration step =
       std::clamp(now - watch_.checked, absl::ZeroDuration(), 2 * watch_period_);
   watch_.checked = now;

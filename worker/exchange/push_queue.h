@@ -12,9 +12,9 @@
 
 namespace ps {
 
-// The chunks that wait to be pushed to one shard. Its streams share them, so that all workers
-// push the same chunks at about the same time, also where one stream is faster than another.
-// Thread-safe.
+// The chunks that wait to be pushed to one shard. The streams to the shard share one queue, so that
+// all workers push the same chunks at about the same time even if one stream is faster than
+// another. Thread-safe.
 class PushQueue {
  public:
   PushQueue(ChunkOrder order, int streams) : chunks_(order), last_(streams) {}
@@ -24,13 +24,13 @@ class PushQueue {
     chunks_.Push(chunk, chunk);
   }
 
-  // For that stream alone, after all others.
+  // Adds the last chunk of a stream: only that stream takes it, after all other chunks.
   void PushLast(int stream, uint32_t chunk) {
     absl::MutexLock lock(&mutex_);
     last_[stream] = chunk;
   }
 
-  // Removes and returns what the stream is to send next, if there is anything.
+  // Removes and returns the next chunk for the stream to send, if any.
   std::optional<uint32_t> Pop(int stream) {
     absl::MutexLock lock(&mutex_);
     if (chunks_.empty()) return std::exchange(last_[stream], std::nullopt);

@@ -15,9 +15,9 @@ namespace {
 
 // A wait for a shard that takes longer than this is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
-// How often a wait for a shard to be up looks whether it is to stop.
+// How often a wait for a shard to be up checks whether a stop is requested.
 constexpr absl::Duration kStopPeriod = absl::Milliseconds(100);
-// Between two tries to join a shard whose refusal passes.
+// The pause before another attempt to join a shard whose refusal is temporary.
 constexpr absl::Duration kJoinPause = absl::Seconds(1);
 
 // The context of a blocking call, which ends after `timeout` and once `stop` is requested. gRPC
@@ -85,7 +85,7 @@ absl::StatusOr<JoinResponse> ShardControl::Join(const SharedBuffers* buffers, ab
     call.context.set_wait_for_ready(true);
     const grpc::Status status = stub_->Join(&call.context, request, &response);
     if (status.ok()) break;
-    // UNAVAILABLE is a refusal that passes: see Membership::Join.
+    // UNAVAILABLE is a temporary refusal: see Membership::Join.
     const bool again =
         status.error_code() == grpc::StatusCode::UNAVAILABLE && clock.Now() + kJoinPause < deadline;
     const absl::Status refused = Named(FromGrpc(status));

@@ -14,7 +14,7 @@ namespace ps {
 namespace {
 
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
-// How often a wait looks whether it is to stop.
+// How often a wait checks whether a stop is requested.
 constexpr std::chrono::milliseconds kStopPeriod(50);
 
 }  // namespace
@@ -22,17 +22,17 @@ constexpr std::chrono::milliseconds kStopPeriod(50);
 ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
                          Handler* handler)
     : options_(options), handler_(handler) {
-  // Not wait_for_ready: a shard that has gone since Join must be an error, not a wait. While the
-  // connection is being made the call waits for it all the same.
+  // The call does not set wait_for_ready, so that it fails if the shard is gone. It still waits
+  // while the connection is being made.
   context_.AddMetadata(kWorkerMetadata, absl::StrCat(options.worker));
   context_.AddMetadata(kIncarnationMetadata, absl::StrCat(options.incarnation));
   context_.AddMetadata(kJoinFollowsMetadata, "1");
-  // Generic, because the messages are encoded and decoded by chunk_codec.h.
+  // The stub is generic because chunk_codec.h encodes and decodes the messages.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
   running_.Add();
   StartRead(&read_message_);
-  AddHold();  // writes start from outside of reactions: Wake
+  AddHold();  // because Wake starts writes outside of gRPC's callbacks
   StartCall();
 }
 
@@ -43,7 +43,7 @@ ShardStream::~ShardStream() {
     StopWriting();
   }
   if (running_.AwaitZeroFor(kCloseTimeout)) return;
-  context_.TryCancel();  // the shard does not end a closed stream
+  context_.TryCancel();  // the shard has not ended the closed stream in time
   running_.AwaitZero();
 }
 
