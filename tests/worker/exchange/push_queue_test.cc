@@ -5,7 +5,7 @@
 namespace ps {
 namespace {
 
-TEST_CASE("Streams share a shard's chunks, by priority") {
+TEST_CASE("streams share a shard's chunks, by priority") {
   PushQueue queue(ChunkOrder::kPriority, 2);
   for (const uint32_t chunk : {7, 3, 5}) queue.Push(chunk);
   CHECK(queue.Pop(1) == 3u);
@@ -14,7 +14,7 @@ TEST_CASE("Streams share a shard's chunks, by priority") {
   CHECK(queue.Pop(1) == absl::nullopt);
 }
 
-TEST_CASE("A stream's last chunk goes to it alone, after all others") {
+TEST_CASE("a stream's last chunk goes to it alone, after all others") {
   PushQueue queue(ChunkOrder::kArrival, 2);
   queue.PushLast(1, 9);
   queue.Push(4);
