@@ -1,6 +1,7 @@
 #include "worker/exchange/push_queue.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 
 namespace ps {
 namespace {
@@ -11,7 +12,7 @@ TEST_CASE("streams share a shard's chunks, by priority") {
   CHECK(queue.Pop(1) == 3u);
   CHECK(queue.Pop(0) == 5u);
   CHECK(queue.Pop(1) == 7u);
-  CHECK(queue.Pop(1) == absl::nullopt);
+  CHECK(queue.Pop(1) == std::nullopt);
 }
 
 TEST_CASE("a stream's last chunk goes to it alone, after all others") {
@@ -19,9 +20,9 @@ TEST_CASE("a stream's last chunk goes to it alone, after all others") {
   queue.PushLast(1, 9);
   queue.Push(4);
   CHECK(queue.Pop(1) == 4u);
-  CHECK(queue.Pop(0) == absl::nullopt);
+  CHECK(queue.Pop(0) == std::nullopt);
   CHECK(queue.Pop(1) == 9u);
-  CHECK(queue.Pop(1) == absl::nullopt);
+  CHECK(queue.Pop(1) == std::nullopt);
 }
 
 }  // namespace
