@@ -26,6 +26,7 @@ inline double GlobalNorm(absl::Span<const float> gradient) {
   return std::sqrt(sum);
 }
 
+// Multiplies every element by `factor`.
 inline void Scale(float factor, absl::Span<float> gradient) {
   for (float& element : gradient) element *= factor;
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 constexpr absl::Duration kPlainInterval = absl::Seconds(5);
-// After this time, a report counts 1/e of a new one.
+// A report that is this old counts 1/e of a new one.
 constexpr double kMemorySeconds = 10;
 constexpr int kDefaultColumns = 80;
 constexpr int kMinBar = 5;
@@ -124,9 +124,9 @@ std::string ProgressReporter::PlainLine() const {
       figures.compute_percent, figures.wait_percent, figures.time_left);
 }
 
-// As wide as the terminal less one column, in which a full line would wrap; spaces
-// cover what a longer line left behind. Short enough for a bar in 80 columns, which
-// takes what the numbers leave.
+// The line fills the terminal except for the last column, where it would wrap. Spaces cover the end
+// of a longer line before it. The bar takes the columns that the numbers leave, and the numbers are
+// short enough for a bar in 80 columns.
 std::string ProgressReporter::TerminalLine() const {
   const Figures figures = Summary();
   std::string line = absl::StrFormat("epoch %s %s ", figures.epoch, figures.iteration);

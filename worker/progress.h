@@ -14,57 +14,58 @@
 
 namespace ps {
 
-// What one iteration of the training loop gave.
+// The figures of one iteration of the training loop.
 struct IterationProgress {
-  int64_t iteration = 0;  // finished so far, this one included
+  int64_t iteration = 0;  // the number of iterations that have finished, including this one
   double loss = 0;
   int64_t images = 0;
   double compute_seconds = 0;
   double exchange_wait_seconds = 0;  // waiting for the shards with nothing to compute
 };
 
-// Shows how training goes: on a terminal one line with a bar, redrawn at most ten times
-// a second; otherwise, when the output is piped or a file, a plain line every five
-// seconds. The latest iteration is always shown in the end.
+// Shows the progress of training. On a terminal this is one line with a bar, redrawn at most ten
+// times a second. If the output is a pipe or a file, it is a plain line every five seconds. Flush
+// shows the latest iteration in any case.
 //
-// Rates, shares of the time and the time left come from the last ten seconds or so:
-// older iterations count less and less. What is neither computing nor waiting, reading
-// images above all, is the rest to 100 %. While an iteration waits and nothing moves, the line says
-// for whom instead. Thread-safe.
+// Rates, shares of the time and the time left are averages over the last ten seconds or so, in
+// which older iterations count less. Time that is spent neither computing nor waiting, most of it
+// on reading images, is the rest to 100 %. While the exchange is stalled, the line says which
+// shards are waited for. Thread-safe.
 class ProgressReporter {
  public:
   struct Options {
     std::FILE* output = stdout;
     bool terminal = false;
-    std::function<int()> columns = {};  // of the terminal, asked at each redraw
+    std::function<int()> columns = {};  // returns the terminal's width; called at each redraw
     int64_t total_iterations = 0;
     int64_t iterations_per_epoch = 1;
   };
 
-  // `output` being stdout or stderr: whether it is a terminal, and how wide.
+  // Returns options for `output`, stdout or stderr, with the properties of its terminal if it is
+  // one.
   static Options ForOutput(std::FILE* output);
 
-  // `clock` and options.output must outlive the reporter. Starts the time.
+  // Starts to measure time. `clock` and options.output must outlive the reporter.
   ProgressReporter(const Options& options, const Clock* clock);
   ~ProgressReporter() { Flush(); }
 
   ProgressReporter(const ProgressReporter&) = delete;
   ProgressReporter& operator=(const ProgressReporter&) = delete;
 
-  // After each iteration, in order.
+  // Must be called after each iteration, in order.
   void Report(const IterationProgress& progress);
 
-  // While the iteration after `finished` ones waits: for how long by now, and for what.
+  // Shows that the iteration after `finished` ones has waited for `waited` so far, and for what.
   void ReportWait(int64_t finished, absl::Duration waited, absl::string_view what);
 
-  // Shows the latest iteration if it is not shown yet and ends the line. Call it before
+  // Shows the latest iteration if it is not shown yet, and ends the line. Must be called before
   // anything else is written to the same terminal.
   void Flush();
 
  private:
   absl::Duration ShowInterval() const;
   void Show(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The numbers of a line, as text; "-" where there are none yet.
+  // The numbers of a line as text, or "-" if they are not known yet.
   struct Figures {
     std::string epoch;      // "1/3"
     std::string iteration;  // "20/300"
@@ -82,12 +83,12 @@ class ProgressReporter {
 
   absl::Mutex mutex_;
   IterationProgress latest_ ABSL_GUARDED_BY(mutex_);
-  std::string wait_ ABSL_GUARDED_BY(mutex_);        // since then, as text; empty: none
-  absl::Time reported_ ABSL_GUARDED_BY(mutex_);     // when the latest report came
-  absl::Time shown_ ABSL_GUARDED_BY(mutex_);        // when a line was last written
-  bool pending_ ABSL_GUARDED_BY(mutex_) = false;    // the latest report is not shown yet
+  std::string wait_ ABSL_GUARDED_BY(mutex_);      // the wait since the latest report; empty if none
+  absl::Time reported_ ABSL_GUARDED_BY(mutex_);   // when the latest report came
+  absl::Time shown_ ABSL_GUARDED_BY(mutex_);      // when a line was last written
+  bool pending_ ABSL_GUARDED_BY(mutex_) = false;  // the latest report is not shown yet
   bool line_open_ ABSL_GUARDED_BY(mutex_) = false;  // the terminal's cursor is behind a line
-  // Sums in which what is older counts less.
+  // Sums in which older iterations count less.
   double seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   double iterations_ ABSL_GUARDED_BY(mutex_) = 0;
   double images_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -95,7 +96,7 @@ class ProgressReporter {
   double exchange_wait_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// "8s", "1m 05s", "2h 07m", "3d 04h": the two largest units.
+// Returns the two largest units of a duration: "8s", "1m 05s", "2h 07m", "3d 04h".
 std::string ShortDuration(absl::Duration duration);
 
 }  // namespace ps

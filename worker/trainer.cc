@@ -1,13 +1,13 @@
 // One iteration, step by step:
-//   1. load this worker's batch, which data.threads have read ahead;
-//   2. forward and backward pass: the gradient of the batch's mean loss. Under the schedules
-//      BACKWARD and FULL each layer's gradient leaves as soon as it exists; under FULL a layer's
-//      forward pass waits for its parameters from the iteration before (ExchangeSchedule);
-//   3. clip, and look for values that are not finite, where the config asks for it;
-//   4. SEQUENTIAL: push the gradient (worker/exchange/exchange.cc). All but FULL: receive the
-//   updated
-//      parameters;
-//   5. rank 0, at the end of some epochs: evaluate, with all parameters back.
+//   1. Load this worker's batch, which the data.threads have read ahead.
+//   2. Run the forward and backward pass, which computes the gradient of the batch's mean loss.
+//      Under the schedules BACKWARD and FULL, each layer's gradient is pushed as soon as it exists.
+//      Under FULL, a layer's forward pass waits for the parameters of the previous iteration
+//      (ExchangeSchedule).
+//   3. Clip the gradient and check that it is finite, if the config asks for it.
+//   4. Push the gradient under SEQUENTIAL (worker/exchange/exchange.cc). Receive the updated
+//      parameters under SEQUENTIAL and BACKWARD.
+//   5. On rank 0, at the end of some epochs: receive all parameters and evaluate.
 
 #include "worker/trainer.h"
 
@@ -15,13 +15,14 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 #include "spdlog/spdlog.h"
 #include "worker/data/batch_order.h"
@@ -40,7 +41,7 @@ double Median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-// The schedule's, and the next batch while a device computes.
+// Forwards to the schedule's hooks, and loads the next batch while a device computes.
 class IterationHooks final : public LayerHooks {
  public:
   IterationHooks(LayerHooks* schedule, absl::FunctionRef<void()> pass_queued)
@@ -55,7 +56,8 @@ class IterationHooks final : public LayerHooks {
   const absl::FunctionRef<void()> pass_queued_;
 };
 
-// The processors have nothing else to do where a device computes.
+// Returns the number of threads that load data. If a device computes, the processors are free for
+// it.
 int LoaderThreads(const Config& config) {
   const int threads = config.proto().data().threads();
   if (threads > 0 || config.proto().compute().backend() != Compute::CUDA) return threads;
@@ -65,24 +67,20 @@ int LoaderThreads(const Config& config) {
 }  // namespace
 
 std::string TrainingSummary::ToJson() const {
-  std::string json = absl::StrFormat(
-      "{\"iterations\": %d, \"skipped_iterations\": %d, \"median_iteration_seconds\": %.9g, "
-      "\"seconds\": %.9g, \"images_per_second\": %.9g, \"compute_seconds\": %.9g, "
-      "\"exchange_wait_seconds\": %.9g, \"final_loss\": %s, \"pushes\": %d, "
-      "\"bytes_out\": %d, \"bytes_in\": %d",
-      iterations, skipped_iterations, median_iteration_seconds, seconds, images_per_second,
-      compute_seconds, exchange_wait_seconds,
-      // JSON has no NaN.
-      std::isfinite(final_loss) ? absl::StrFormat("%.9g", final_loss) : "null", traffic.pushes,
-      traffic.bytes_out, traffic.bytes_in);
-  if (final_accuracy.has_value()) {
-    absl::StrAppendFormat(&json, ", \"final_accuracy\": %.9g", *final_accuracy);
-  }
-  const auto format = [](std::string* out, double seconds) {
-    absl::StrAppendFormat(out, "%.9g", seconds);
-  };
-  return absl::StrCat(json, ", \"iteration_seconds\": [",
-                      absl::StrJoin(iteration_seconds, ", ", format), "]}\n");
+  nlohmann::ordered_json json = {{"iterations", iterations},
+                                 {"skipped_iterations", skipped_iterations},
+                                 {"median_iteration_seconds", median_iteration_seconds},
+                                 {"seconds", seconds},
+                                 {"images_per_second", images_per_second},
+                                 {"compute_seconds", compute_seconds},
+                                 {"exchange_wait_seconds", exchange_wait_seconds},
+                                 {"final_loss", final_loss},  // null if it is not finite
+                                 {"pushes", traffic.pushes},
+                                 {"bytes_out", traffic.bytes_out},
+                                 {"bytes_in", traffic.bytes_in}};
+  if (final_accuracy.has_value()) json["final_accuracy"] = *final_accuracy;
+  json["iteration_seconds"] = iteration_seconds;
+  return json.dump() + "\n";
 }
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options) {
@@ -94,37 +92,29 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
   }
   std::unique_ptr<Trainer> trainer(new Trainer(options));
   if (config.proto().data().source_case() != Data::SOURCE_NOT_SET) {
-    absl::StatusOr<Datasets> data = OpenDatasets(config);
-    if (!data.ok()) return data.status();
-    trainer->data_ = *std::move(data);
+    ASSIGN_OR_RETURN(trainer->data_, OpenDatasets(config));
   }
-  if (absl::Status made = trainer->MakeLoaders(); !made.ok()) return made;
-
-  absl::StatusOr<std::unique_ptr<ComputeBackend>> backend =
-      options.create_backend(config, {.rank = options.rank,
-                                      .clock = options.clock,
-                                      .trace = options.trace,
-                                      .stop = trainer->stop_.get_token()});
-  if (!backend.ok()) return backend.status();
-  trainer->backend_ = *std::move(backend);
-  absl::StatusOr<Exchange::Buffers> allocated =
-      Exchange::AllocateBuffers(config, options.addresses);
-  if (!allocated.ok()) return allocated.status();
-  trainer->buffers_ = *std::move(allocated);
+  RETURN_IF_ERROR(trainer->MakeLoaders());
+  const BackendOptions backend_options = {.rank = options.rank,
+                                          .clock = options.clock,
+                                          .trace = options.trace,
+                                          .stop = trainer->stop_.get_token()};
+  ASSIGN_OR_RETURN(trainer->backend_, options.create_backend(config, backend_options));
+  ASSIGN_OR_RETURN(trainer->buffers_, Exchange::AllocateBuffers(config, options.addresses));
   HostBuffers buffers = {.parameters = trainer->buffers_.parameters.span(),
                          .gradients = trainer->buffers_.gradients.span()};
   for (const auto& loader : {std::cref(trainer->loader_), std::cref(trainer->test_loader_)}) {
     if (loader.get() == nullptr) continue;
     for (const absl::Span<float> images : loader.get()->buffers()) buffers.images.push_back(images);
   }
-  if (absl::Status used = trainer->backend_->UseBuffers(buffers); !used.ok()) return used;
+  RETURN_IF_ERROR(trainer->backend_->UseBuffers(buffers));
   return trainer;
 }
 
 absl::Status Trainer::MakeLoaders() {
   const Training& training = config_.proto().training();
   if (data_.train == nullptr) {
-    // Without data there are no epochs: all is one.
+    // Without data there are no epochs: all iterations count as one.
     total_iterations_ = iterations_per_epoch_ = training.iterations();
     return absl::OkStatus();
   }
@@ -144,17 +134,13 @@ absl::Status Trainer::MakeLoaders() {
                                   .batch_size = training.batch_size(),
                                   .end = total_iterations_,
                                   .threads = LoaderThreads(config_)};
-  absl::StatusOr<std::unique_ptr<BatchLoader>> loader = BatchLoader::Create(options);
-  if (!loader.ok()) return loader.status();
-  loader_ = *std::move(loader);
+  ASSIGN_OR_RETURN(loader_, BatchLoader::Create(options));
   if (options_.rank != 0 || data_.test == nullptr) return absl::OkStatus();
 
   options.dataset = data_.test.get();
   options.order = SequentialOrder(data_.test->size(), training.batch_size());
   options.end = (data_.test->size() + training.batch_size() - 1) / training.batch_size();
-  loader = BatchLoader::Create(options);
-  if (!loader.ok()) return loader.status();
-  test_loader_ = *std::move(loader);
+  ASSIGN_OR_RETURN(test_loader_, BatchLoader::Create(options));
   return absl::OkStatus();
 }
 
@@ -168,7 +154,7 @@ void Trainer::Stop(const absl::Status& reason) {
 
 void Trainer::Abandon(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  if (exchange_ != nullptr) exchange_->TellLeft(stop_reason_, timeout).IgnoreError();
+  if (exchange_ != nullptr) exchange_->SendLeave(stop_reason_, timeout).IgnoreError();
 }
 
 absl::Status Trainer::StopReason() {
@@ -201,8 +187,7 @@ TrainingTotals Trainer::Totals() {
 }
 
 absl::StatusOr<TrainingSummary> Trainer::Run() {
-  const absl::Status trained = JoinAndTrain();
-  if (!trained.ok()) return trained;
+  RETURN_IF_ERROR(JoinAndTrain());
   summary_.median_iteration_seconds = Median(summary_.iteration_seconds);
   const int64_t images = summary_.iterations * config_.proto().training().batch_size();
   summary_.images_per_second = summary_.seconds > 0 ? images / summary_.seconds : 0;
@@ -217,9 +202,9 @@ absl::Status Trainer::JoinAndTrain() {
        .addresses = options_.addresses,
        .buffers = &buffers_,
        .trace = options_.trace,
-       .written = [this](int64_t begin,
-                         int64_t count) { backend_->ParametersWritten(begin, count); },
-       .stalled = [this](const Stall& stall) { ShowStall(stall); },
+       .on_parameters_written =
+           [this](int64_t begin, int64_t count) { backend_->ParametersWritten(begin, count); },
+       .on_stall = [this](const Stall& stall) { ShowStall(stall); },
        .stop = stop_.get_token()});
   absl::Status outcome = exchange.status();
   if (exchange.ok()) {
@@ -238,7 +223,7 @@ absl::Status Trainer::JoinAndTrain() {
     SetExchange(nullptr);
   }
   if (!outcome.ok()) {
-    // What the exchange says of being stopped is not the reason.
+    // After Stop the exchange's error is only a consequence.
     const absl::Status stopped = StopReason();
     if (!stopped.ok()) outcome = stopped;
   }
@@ -249,7 +234,7 @@ absl::Status Trainer::JoinAndTrain() {
 }
 
 absl::Status Trainer::Train(Exchange& exchange) {
-  if (absl::Status pulled = exchange.Pull(buffers_.parameters.span()); !pulled.ok()) return pulled;
+  RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   ProgressReporter::Options progress_options = options_.progress;
   progress_options.total_iterations = total_iterations_;
   progress_options.iterations_per_epoch = iterations_per_epoch_;
@@ -270,18 +255,17 @@ absl::Status Trainer::Train(Exchange& exchange) {
     const int64_t done = i + 1;
     const bool last = done == total_iterations_;
     const bool evaluates_now = evaluates && every > 0 && done % every == 0 && !last;
-    absl::Status iterated = Iterate(schedule, i, /*settles=*/last || evaluates_now, progress);
-    if (!iterated.ok()) return iterated;
+    RETURN_IF_ERROR(Iterate(schedule, i, /*settles=*/last || evaluates_now, progress));
     if (evaluates_now) {
       progress.Flush();
-      if (absl::Status status = Evaluate(exchange, done); !status.ok()) return status;
+      RETURN_IF_ERROR(Evaluate(exchange, done));
     }
   }
   progress.Flush();
   if (evaluates) {
-    if (absl::Status status = Evaluate(exchange, total_iterations_); !status.ok()) return status;
+    RETURN_IF_ERROR(Evaluate(exchange, total_iterations_));
   }
-  if (absl::Status diverged = CheckSkipped(); !diverged.ok()) return diverged;
+  RETURN_IF_ERROR(CheckSkipped());
   if (!evaluates) return absl::OkStatus();
   const double required = config_.proto().training().required_accuracy();
   if (*summary_.final_accuracy < required) {
@@ -295,22 +279,18 @@ absl::Status Trainer::Train(Exchange& exchange) {
 absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, bool settles,
                               ProgressReporter& progress) {
   const absl::Time start = options_.clock->Now();
-  absl::StatusOr<Batch> batch = LoadBatch(iteration);
-  if (!batch.ok()) return batch.status();
+  ASSIGN_OR_RETURN(const Batch batch, LoadBatch(iteration));
 
   const absl::Time loaded = options_.clock->Now();
   schedule.Start(iteration);
   const auto prefetch = [&] { PrefetchBatch(iteration + 1); };
   IterationHooks hooks(&schedule, prefetch);
-  absl::StatusOr<BatchResult> result = Compute(hooks, *batch, iteration);
-  if (!result.ok()) return result.status();
+  ASSIGN_OR_RETURN(const BatchResult result, Compute(hooks, batch, iteration));
   const bool contributes = PrepareGradient();
-  NoteDivergence(iteration, result->loss, contributes, progress);
+  NoteDivergence(iteration, result.loss, contributes, progress);
 
   const absl::Time computed = options_.clock->Now();
-  if (absl::Status finished = schedule.Finish(contributes, settles); !finished.ok()) {
-    return finished;
-  }
+  RETURN_IF_ERROR(schedule.Finish(contributes, settles));
   if (options_.trace != nullptr) {
     options_.trace->Span(Trace::Row::kThread, "load the batch", Trace::kWhole, iteration, start,
                          loaded);
@@ -325,7 +305,7 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
   summary_.seconds += summary_.iteration_seconds.back();
   summary_.compute_seconds += compute_seconds;
   summary_.exchange_wait_seconds += wait_seconds;
-  summary_.final_loss = result->loss;
+  summary_.final_loss = result.loss;
   {
     absl::MutexLock lock(&mutex_);
     totals_ = {.images = summary_.iterations * config_.proto().training().batch_size(),
@@ -333,7 +313,7 @@ absl::Status Trainer::Iterate(ExchangeSchedule& schedule, int64_t iteration, boo
                .exchange_wait_seconds = summary_.exchange_wait_seconds};
   }
   progress.Report({.iteration = iteration + 1,
-                   .loss = result->loss,
+                   .loss = result.loss,
                    .images = config_.proto().training().batch_size(),
                    .compute_seconds = compute_seconds,
                    .exchange_wait_seconds = wait_seconds});
@@ -374,7 +354,7 @@ bool Trainer::PrepareGradient() {
     const double norm = GlobalNorm(buffers_.gradients.span().subspan(tensor.offset, tensor.size));
     (tensor.role == TensorRole::kParameter ? parameters : statistics) += norm * norm;
   }
-  // Otherwise the shard refuses it, and says why.
+  // If the gradient may not be skipped, the shard refuses it with the reason.
   if (!std::isfinite(parameters + statistics)) return !may_skip;
   if (const double norm = std::sqrt(parameters); limit > 0 && norm > limit) {
     for (const Tensor& tensor : config_.model().tensors()) {
@@ -383,7 +363,7 @@ bool Trainer::PrepareGradient() {
             buffers_.gradients.span().subspan(tensor.offset, tensor.size));
     }
   }
-  // What the encoding makes an infinity of is left out as an infinity is.
+  // A value that overflows in the encoding counts as not finite.
   return !may_skip ||
          FitsEncoding(config_.proto().exchange().gradient_encoding(), buffers_.gradients.span());
 }
@@ -419,21 +399,19 @@ absl::Status Trainer::CheckSkipped() const {
 absl::Status Trainer::Evaluate(Exchange& exchange, int64_t iteration) {
   // Under ASYNC others have updated the parameters since this worker's last reply.
   if (config_.proto().update().policy() == Update::ASYNC) {
-    if (absl::Status pulled = exchange.Pull(buffers_.parameters.span()); !pulled.ok())
-      return pulled;
+    RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   }
   const int64_t images = data_.test->size();
   const int64_t batch_size = config_.proto().training().batch_size();
   double loss = 0;
   int64_t correct = 0;
   for (int64_t i = 0; i * batch_size < images; ++i) {
-    if (absl::Status stopped = StopReason(); !stopped.ok()) return stopped;
-    absl::StatusOr<Batch> batch = test_loader_->Load(i);
-    if (!batch.ok()) return batch.status();
-    absl::StatusOr<BatchResult> result = backend_->Evaluate(*batch, buffers_.parameters.span());
-    if (!result.ok()) return result.status();
-    loss += result->loss * batch->size;
-    correct += result->correct;
+    RETURN_IF_ERROR(StopReason());
+    ASSIGN_OR_RETURN(const Batch batch, test_loader_->Load(i));
+    ASSIGN_OR_RETURN(const BatchResult result,
+                     backend_->Evaluate(batch, buffers_.parameters.span()));
+    loss += result.loss * batch.size;
+    correct += result.correct;
   }
   summary_.final_accuracy = static_cast<double>(correct) / images;
   spdlog::info("iteration {}: accuracy {:.2f} % ({} of {} {} images), loss {:.4f}", iteration,

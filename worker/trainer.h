@@ -26,26 +26,27 @@
 
 namespace ps {
 
-// What a finished run was like, for one worker.
+// The figures of one worker's finished run.
 struct TrainingSummary {
-  int64_t iterations = 0;          // trained by this process
-  int64_t skipped_iterations = 0;  // whose gradient was not finite and was left out
+  int64_t iterations = 0;          // the number that this process has trained
+  int64_t skipped_iterations = 0;  // the number whose gradient was not finite and was left out
   double median_iteration_seconds = 0;
   std::vector<double> iteration_seconds;
-  double seconds = 0;  // of all iterations, evaluation not included
+  double seconds = 0;  // the time of all iterations, without evaluation
   double images_per_second = 0;
-  double compute_seconds = 0;  // the backend's, without its waits for parameters
+  double compute_seconds = 0;  // the backend's time, without its waits for parameters
   double exchange_wait_seconds = 0;
-  double final_loss = 0;                 // of the last batch
-  std::optional<double> final_accuracy;  // rank 0 with test data: of the last evaluation
+  double final_loss = 0;                 // the loss of the last batch
+  std::optional<double> final_accuracy;  // of the last evaluation; absent if there was none
   Exchange::Traffic traffic;
 
+  // Returns the summary as one line of JSON. A loss that is not finite is null.
   std::string ToJson() const;
 };
 
-// A worker's run: joins, pulls, trains, pushes and pulls, evaluates, leaves; beside that it reports
-// what it uses (UsageReporter). What of an iteration is exchanged while the backend computes: see
-// ExchangeSchedule.
+// Runs one worker: joins the shards, pulls the parameters, trains, evaluates and leaves. Meanwhile
+// a UsageReporter reports what the worker uses. ExchangeSchedule says which parts of an iteration
+// are exchanged while the backend computes.
 class Trainer {
  public:
   struct Options {
@@ -53,34 +54,34 @@ class Trainer {
     int rank = 0;
     const Clock* clock = nullptr;             // must outlive the trainer
     std::vector<std::string> addresses = {};  // see Exchange::Options
-    ProgressReporter::Options progress = {};  // its iteration counts are filled in here
-    Trace* trace = nullptr;                   // null: none is kept; must outlive the trainer
-    // Tests make others than the config's.
+    ProgressReporter::Options progress = {};  // the trainer sets the iteration counts
+    Trace* trace = nullptr;                   // must outlive the trainer; null for no trace
+    // Creates the backend. Tests set it to create one that the config does not name.
     std::function<absl::StatusOr<std::unique_ptr<ComputeBackend>>(const Config& config,
                                                                   const BackendOptions& options)>
         create_backend = CreateComputeBackend;
   };
 
-  // Opens the data and makes the backend. Errors: those of OpenDatasets and
-  // CreateComputeBackend; OUT_OF_RANGE for the rank; RESOURCE_EXHAUSTED.
+  // Opens the data and creates the backend. Errors: those of OpenDatasets and CreateComputeBackend;
+  // OUT_OF_RANGE if the config has no such rank; RESOURCE_EXHAUSTED if memory does not suffice.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const Options& options);
 
-  // Runs to the end. Once only. Errors: those of Exchange; of reading data; FAILED_PRECONDITION
-  // where the accuracy stays below training.required_accuracy, or where more than half of the
-  // gradients were left out; what was given to Stop. The shards are told of any error before it is
-  // returned.
+  // Trains to the end. May be called only once. Errors: those of Exchange and of reading data;
+  // FAILED_PRECONDITION if the accuracy is below training.required_accuracy, or if more than half
+  // of the gradients were left out; the reason given to Stop. Reports any error to the shards
+  // before it returns it.
   absl::StatusOr<TrainingSummary> Run();
 
-  // Makes Run end soon, with `reason` as its error. From any thread.
+  // Makes Run end soon, with `reason` as its error. May be called from any thread.
   void Stop(const absl::Status& reason);
-  // After Stop, where Run has not ended in time: tells the shards the reason, for a process
-  // that ends now. From any thread.
+  // Sends the shards the reason given to Stop, if Run has not ended in time and the process must
+  // end now. May be called from any thread.
   void Abandon(absl::Duration timeout);
 
  private:
   explicit Trainer(const Options& options) : options_(options), config_(*options.config) {}
 
-  // Fills in what reads data_, and how many iterations that makes.
+  // Creates the loaders of data_ and computes the number of iterations.
   absl::Status MakeLoaders();
   // Joins, trains and leaves.
   absl::Status JoinAndTrain();
@@ -88,24 +89,24 @@ class Trainer {
   absl::Status StopReason();
   void SetExchange(Exchange* exchange);
   void SetProgress(ProgressReporter* progress);
-  TrainingTotals Totals();             // from any thread
-  void ShowStall(const Stall& stall);  // from a thread of the exchange
-  // `settles`: all parameters are back afterwards.
+  TrainingTotals Totals();             // called from the usage reporter's thread
+  void ShowStall(const Stall& stall);  // called from a thread of the exchange
+  // If `settles` is true, all parameters have been received when it returns.
   absl::Status Iterate(ExchangeSchedule& schedule, int64_t iteration, bool settles,
                        ProgressReporter& progress);
-  // The forward and backward pass, traced where there is a trace.
+  // Runs the forward and backward pass, and traces it if there is a trace.
   absl::StatusOr<BatchResult> Compute(LayerHooks& hooks, const Batch& batch, int64_t iteration);
-  // Loads the batch of an iteration; an empty one where the backend needs no data.
+  // Loads the batch of an iteration. It is empty if the backend needs no data.
   absl::StatusOr<Batch> LoadBatch(int64_t iteration);
-  // The same ahead, for a device that computes meanwhile; LoadBatch then has it.
+  // Loads the batch of an iteration early, while a device computes. LoadBatch then returns it.
   void PrefetchBatch(int64_t iteration);
-  // Whether the gradient may be pushed: clips it, and says no to one that is not
-  // finite where the config says SKIP.
+  // Clips the gradient if the config asks for it. Returns whether to push it: false if it is not
+  // finite and the config says SKIP.
   bool PrepareGradient();
   // Counts an iteration whose loss is not finite, or whose gradient is left out, and warns of the
   // first one and whenever their number has doubled.
   void NoteDivergence(int64_t iteration, double loss, bool contributes, ProgressReporter& progress);
-  // The error of a run that left out more than half of its gradients.
+  // Returns an error if more than half of the gradients were left out.
   absl::Status CheckSkipped() const;
   absl::Status Evaluate(Exchange& exchange, int64_t iteration);
 
@@ -114,12 +115,12 @@ class Trainer {
   int64_t iterations_per_epoch_ = 1;
   int64_t total_iterations_ = 0;
   Datasets data_;
-  std::unique_ptr<BatchLoader> loader_;       // null where the backend needs no data
-  std::unique_ptr<BatchLoader> test_loader_;  // null where this worker does not evaluate
-  int64_t next_iteration_ = -1;               // of next_batch_; -1: there is none
+  std::unique_ptr<BatchLoader> loader_;       // null if the backend needs no data
+  std::unique_ptr<BatchLoader> test_loader_;  // null if this worker does not evaluate
+  int64_t next_iteration_ = -1;  // the iteration of next_batch_, or -1 if there is none
   absl::StatusOr<Batch> next_batch_ = absl::CancelledError();
   Exchange::Buffers buffers_;
-  std::unique_ptr<ComputeBackend> backend_;  // may hold on to the memory before it
+  std::unique_ptr<ComputeBackend> backend_;  // destroyed before buffers_, which it may use
 
   TrainingSummary summary_;
   int64_t non_finite_losses_ = 0;
@@ -127,8 +128,8 @@ class Trainer {
   std::stop_source stop_;
   absl::Mutex mutex_;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mutex_);
-  Exchange* exchange_ ABSL_GUARDED_BY(mutex_) = nullptr;          // while there is one
-  ProgressReporter* progress_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while there is one
+  Exchange* exchange_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null before and after the exchange
+  ProgressReporter* progress_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null before and after training
   TrainingTotals totals_ ABSL_GUARDED_BY(mutex_);
 };
 

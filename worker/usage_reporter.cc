@@ -9,11 +9,11 @@ UsageReporter::UsageReporter(const Options& options)
     : options_(options), thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
 void UsageReporter::Run(const std::stop_token& stop) {
-  bool failure_told = false;
+  bool failure_logged = false;
   do {
     const absl::Status sent = options_.send(Usage(), stop);
-    if (!sent.ok() && !stop.stop_requested() && !failure_told) {
-      failure_told = true;
+    if (!sent.ok() && !stop.stop_requested() && !failure_logged) {
+      failure_logged = true;
       spdlog::info("the statistics may lack what this worker uses: {}",
                    std::string(sent.message()));
     }

@@ -1,5 +1,5 @@
-// worker: one replica of the model, training on its share of the data. SIGTERM and SIGINT
-// make it leave the cluster and end.
+// The program "worker" trains one replica of the model on its share of the data. On SIGTERM or
+// SIGINT it leaves the cluster and ends.
 
 #include <unistd.h>
 
@@ -35,8 +35,8 @@ namespace {
 constexpr char kUsage[] =
     "Evenshard's worker: trains one replica of the model.\n\n"
     "bazel-bin/worker/worker --config=FILE --rank=I\n\n"
-    "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
-    "well, 1 after a failure, 2 for a wrong command line or config.";
+    "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 if the run\n"
+    "succeeded, 1 if it failed, 2 if the command line or the config is wrong.";
 
 struct CommandLine {
   std::string config;
@@ -47,15 +47,15 @@ struct CommandLine {
   std::string log_level;
 };
 
-// Turns SIGTERM and SIGINT into Trainer::Stop, and ends the process where that takes too
-// long. Must be made before any other thread, so that all of them leave the signals to it.
+// Calls Trainer::Stop on SIGTERM or SIGINT, and ends the process if the trainer takes too long.
+// Must be created before any other thread, so that every thread inherits the blocked signals.
 class SignalWatch {
  public:
   SignalWatch() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGUSR1);  // from the destructor
+    sigaddset(&signals_, SIGUSR1);  // sent by the destructor
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     thread_ = std::thread([this] { Watch(); });
   }
@@ -66,7 +66,8 @@ class SignalWatch {
     thread_.join();
   }
 
-  // From now on a signal stops `trainer`; null: it ends the process, which holds nothing.
+  // From now on a signal stops `trainer`. If it is null, a signal ends the process at once, since
+  // there is no rank to give up.
   void Guard(ps::Trainer* trainer, absl::Duration limit) {
     absl::MutexLock lock(&mutex_);
     trainer_ = trainer;
@@ -74,7 +75,7 @@ class SignalWatch {
   }
 
  private:
-  // Waits until `deadline` for a signal; 0 where none came, or the program ends.
+  // Waits for a signal until `deadline`. Returns 0 if none came or the program ends.
   int Await(absl::Time deadline) {
     while (!ending_) {
       const absl::Duration left = deadline - clock_.Now();
@@ -101,8 +102,8 @@ class SignalWatch {
       trainer_->Stop(absl::CancelledError(absl::StrCat("stopped by ", name)));
       limit = limit_;
     }
-    // A second signal ends the waiting, but for those that come with the first: a shell and
-    // a supervisor may both pass it on.
+    // A second signal ends the wait, unless it comes together with the first: a shell and a
+    // supervisor may both pass the same signal on.
     constexpr absl::Duration kTelling = absl::Seconds(1);
     constexpr absl::Duration kTogether = absl::Seconds(1);
     while (Await(start + limit - kTelling) != 0 && clock_.Now() - start < kTogether) {
@@ -126,7 +127,7 @@ class SignalWatch {
 int Run(const CommandLine& command) {
   SignalWatch signals;
   ps::SetUpProcess();
-  // Found out now, not after hours of training.
+  // Check this now rather than after hours of training.
   if (!command.summary.empty() && !std::ofstream(command.summary, std::ios::app)) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
     return 2;
@@ -158,7 +159,7 @@ int Run(const CommandLine& command) {
   });
   if (!trainer.ok()) {
     spdlog::error("{}", std::string(trainer.status().message()));
-    // The rank, or a file or device that the config names, is not there.
+    // These errors say that the rank or the config is wrong.
     const bool is_usage =
         absl::IsOutOfRange(trainer.status()) || absl::IsInvalidArgument(trainer.status());
     return is_usage ? 2 : 1;
@@ -206,12 +207,12 @@ int main(int argc, char** argv) {
   const std::vector<ps::Flag> flags = {
       {.name = "config",
        .value = "FILE",
-       .help = "the run's ClusterConfig, protobuf text format",
+       .help = "the run's ClusterConfig in protobuf text format",
        .target = &command.config,
        .required = true},
       {.name = "rank",
        .value = "I",
-       .help = "which worker this process is, from 0",
+       .help = "the worker's rank, from 0",
        .target = &command.rank,
        .required = true},
       {.name = "set",
@@ -220,11 +221,11 @@ int main(int argc, char** argv) {
        .target = &command.overrides},
       {.name = "summary",
        .value = "FILE",
-       .help = "writes the figures of the run there, as JSON",
+       .help = "writes the figures of the run to FILE, as JSON",
        .target = &command.summary},
       {.name = "trace",
        .value = "FILE",
-       .help = "writes there what the worker does when, for Perfetto or about:tracing",
+       .help = "writes a timeline of the worker to FILE, for Perfetto or about:tracing",
        .target = &command.trace},
       ps::LogLevelFlag(&command.log_level),
   };

@@ -37,21 +37,21 @@ TEST_CASE("NVML is shut down in the end") {
   dlclose(fake);
 }
 
-TEST_CASE("without NVML everything is absent") {
+TEST_CASE("without NVML a GPU has no values") {
   CHECK(AllAbsent(Nvml("/nowhere/libnvidia-ml.so.1").Read(kGpu)));
   // A function is missing; initialising fails.
   CHECK(AllAbsent(Nvml("tests/worker/libfake_nvml_old.so").Read(kGpu)));
   CHECK(AllAbsent(Nvml("tests/worker/libfake_nvml_no_driver.so").Read(kGpu)));
 }
 
-TEST_CASE("of a GPU that NVML does not know everything is absent") {
+TEST_CASE("a GPU that NVML does not know has no values") {
   const Nvml nvml(kFake);
   CHECK(AllAbsent(nvml.Read("0000:66:00.0")));
   CHECK(AllAbsent(nvml.Read("")));
   CHECK_FALSE(AllAbsent(nvml.Read(kGpu)));
 }
 
-TEST_CASE("what a GPU does not tell is absent, the rest is there") {
+TEST_CASE("a value that a GPU does not report is absent, the others are present") {
   const GpuUsage usage = Nvml("tests/worker/libfake_nvml_no_utilization.so").Read(kGpu);
   CHECK_FALSE(usage.utilization_percent.has_value());
   CHECK(usage.memory_used_bytes == 21'000'000'000u);

@@ -158,7 +158,7 @@ TEST_CASE("SYNC with 4 workers trains as one process on the 4 batches together")
   CHECK(start != actual);
 }
 
-TEST_CASE("rank 0 evaluates, and its summary tells of the run") {
+TEST_CASE("rank 0 evaluates, and its summary holds the run's figures") {
   TestCluster cluster(MustParse(kDigits, {"workers=2", "training={epochs: 8 batch_size: 16}",
                                           "optimizer={kind: MOMENTUM learning_rate: 0.05}"}));
   const std::vector<Result> results = RunAll(cluster);
@@ -174,7 +174,7 @@ TEST_CASE("rank 0 evaluates, and its summary tells of the run") {
         iterations * cluster.config().model().parameter_count() * sizeof(float));
   CHECK(summary.images_per_second > 0);
   CHECK(summary.compute_seconds + summary.exchange_wait_seconds <= summary.seconds);
-  CHECK_THAT(summary.ToJson(), Contains("\"iterations\": 352") && Contains("\"final_accuracy\": "));
+  CHECK_THAT(summary.ToJson(), Contains("\"iterations\":352") && Contains("\"final_accuracy\":"));
   CHECK_THAT(results[1]->ToJson(), !Contains("final_accuracy"));
 }
 
@@ -324,14 +324,14 @@ TEST_CASE("the times of a run add up under every schedule") {
     // What is left is for loading the data.
     CHECK(result->compute_seconds + result->exchange_wait_seconds <= result->seconds);
     const std::string json = result->ToJson();
-    const size_t list = json.find("\"iteration_seconds\": [");
+    const size_t list = json.find("\"iteration_seconds\":[");
     REQUIRE(list != std::string::npos);
     CHECK(std::count(json.begin() + list, json.end(), ',') == 9);
     CHECK_THAT(json, Catch::EndsWith("]}\n"));
   }
 }
 
-TEST_CASE("a trace tells each layer's computing, waiting, push and pull, under every schedule") {
+TEST_CASE("a trace shows each layer's computation, wait, push and pull under every schedule") {
   const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD", "FULL");
   CAPTURE(schedule);
   const ScratchFolder folder;
@@ -488,7 +488,7 @@ TEST_CASE("a rank that the config does not have is refused") {
   CHECK(absl::IsOutOfRange(trainer.status()));
 }
 
-TEST_CASE("the global norm is finite exactly where every element is") {
+TEST_CASE("the global norm is finite if and only if every element is") {
   std::vector<float> values(1001, 3e38f);
   CHECK(GlobalNorm(values) == Approx(3e38 * std::sqrt(1001.0)));
   for (const size_t place : {0u, 500u, 1000u}) {

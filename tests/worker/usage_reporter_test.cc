@@ -105,7 +105,7 @@ TEST_CASE("on a CPU a worker reports its host memory alone, until it has trained
   CHECK_FALSE(usage.has_exchange_wait_fraction());
 }
 
-TEST_CASE("a worker reports its device, and what NVML tells of it") {
+TEST_CASE("a worker reports its device and NVML's values for it") {
   Receiver receiver(1);
   const WorkerUsage usage = Reports(receiver, kDevice, "tests/worker/libfake_nvml.so")[0];
   CHECK(usage.device() == "NVIDIA H200");
@@ -124,7 +124,7 @@ TEST_CASE("without NVML a worker reports its device all the same") {
   CHECK_FALSE(usage.has_device_memory_used_bytes());
 }
 
-TEST_CASE("rates are of the time since the report before, or the last known ones") {
+TEST_CASE("rates cover the time since the previous report, or are the last known ones") {
   Receiver receiver(4);
   // Nothing yet; an iteration; none since; two more.
   const std::vector<TrainingTotals> totals = {

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status_macros.h"
 #include "common/model/device_profile.h"
 #include "worker/compute/cpu/backend.h"
 #include "worker/compute/create_cuda_backend.h"
@@ -16,12 +17,12 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
   const ClusterConfig& proto = config.proto();
   if (proto.compute().backend() == Compute::CUDA) return CreateCudaBackend(config, options);
   if (proto.compute().backend() == Compute::EMULATED) {
-    absl::StatusOr<std::vector<LayerTime>> times =
-        LayerTimes(config.model(), proto.compute().emulated(), proto.training().batch_size());
-    if (!times.ok()) return times.status();
+    ASSIGN_OR_RETURN(
+        std::vector<LayerTime> times,
+        LayerTimes(config.model(), proto.compute().emulated(), proto.training().batch_size()));
     return std::make_unique<EmulatedBackend>(config.model(),
                                              EmulatedBackend::Options{.rank = options.rank,
-                                                                      .times = *std::move(times),
+                                                                      .times = std::move(times),
                                                                       .clock = options.clock,
                                                                       .stop = options.stop});
   }
@@ -31,9 +32,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
   if (cpu.threads == 0) cpu.threads = ProcessorShare(config.workers());
   cpu.seed = proto.training().seed();
   cpu.rank = options.rank;
-  absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create(config.model(), cpu);
-  if (!backend.ok()) return backend.status();
-  return *std::move(backend);
+  return CpuBackend::Create(config.model(), cpu);
 }
 
 }  // namespace ps

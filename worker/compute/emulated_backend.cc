@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 
@@ -27,9 +28,8 @@ absl::StatusOr<BatchResult> EmulatedBackend::ForwardBackward(const Batch& batch,
   if (gradients.data() != filled_) Fill(gradients);
   filled_ = gradients.data();
   device_free_ = options_.clock->Now();
-  absl::Status status = RunForward(hooks);
-  if (status.ok()) status = RunBackward(hooks);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(RunForward(hooks));
+  RETURN_IF_ERROR(RunBackward(hooks));
   return BatchResult();
 }
 
@@ -46,9 +46,9 @@ void EmulatedBackend::Fill(absl::Span<float> gradients) const {
 absl::Status EmulatedBackend::RunForward(LayerHooks& hooks) {
   for (size_t i = 0; i < model_.layers().size(); ++i) {
     if (model_.layers()[i].tensor_count > 0) {
-      if (absl::Status status = AwaitDevice(); !status.ok()) return status;
+      RETURN_IF_ERROR(AwaitDevice());
       const absl::Time before = options_.clock->Now();
-      if (absl::Status status = hooks.AwaitParameters(i); !status.ok()) return status;
+      RETURN_IF_ERROR(hooks.AwaitParameters(i));
       // Assigning Now() instead would add this thread's late wake-ups to the device's time.
       device_free_ += options_.clock->Now() - before;
     }
@@ -61,8 +61,8 @@ absl::Status EmulatedBackend::RunBackward(LayerHooks& hooks) {
   for (size_t i = model_.layers().size(); i-- > 0;) {
     device_free_ += absl::Seconds(options_.times[i].backward_seconds);
     if (model_.layers()[i].tensor_count == 0) continue;
-    if (absl::Status status = AwaitDevice(); !status.ok()) return status;
-    if (absl::Status status = hooks.GradientReady(i); !status.ok()) return status;
+    RETURN_IF_ERROR(AwaitDevice());
+    RETURN_IF_ERROR(hooks.GradientReady(i));
   }
   return AwaitDevice();
 }

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/status_macros.h"
+
 namespace ps {
 
 Augmentation DrawAugmentation(const CounterRandom& random, bool flip, int64_t free_rows,
@@ -19,8 +21,7 @@ absl::Status AugmentedDataset::Read(int64_t index, const CounterRandom* augment,
                                     absl::Span<float> image, int32_t* label) const {
   if (augment == nullptr) return base_->Read(index, nullptr, image, label);
   std::vector<float> plain(image.size());
-  const absl::Status read = base_->Read(index, augment, absl::MakeSpan(plain), label);
-  if (!read.ok()) return read;
+  RETURN_IF_ERROR(base_->Read(index, augment, absl::MakeSpan(plain), label));
 
   const Augmentation choice = DrawAugmentation(*augment, flip_, 2 * padding_, 2 * padding_);
   const Shape3 shape = base_->shape();

@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
@@ -19,10 +20,9 @@ absl::StatusOr<std::unique_ptr<BatchLoader>> BatchLoader::Create(Options options
   const int threads = loader->options_.threads;
   const int batches = threads == 0 ? 1 : 1 + kBatchesAhead;
   for (int i = 0; i < batches; ++i) {
-    absl::StatusOr<FloatBuffer> images = FloatBuffer::Allocate(floats);
-    if (!images.ok()) return images.status();
+    ASSIGN_OR_RETURN(FloatBuffer images, FloatBuffer::Allocate(floats));
     loader->memory_.push_back(
-        {*std::move(images), std::vector<int32_t>(loader->options_.batch_size)});
+        {std::move(images), std::vector<int32_t>(loader->options_.batch_size)});
   }
   {
     absl::MutexLock lock(&loader->mutex_);
@@ -74,7 +74,7 @@ absl::StatusOr<Batch> BatchLoader::Load(int64_t batch) {
     return progress.read == progress.images.size();
   };
   mutex_.Await(absl::Condition(&is_read));
-  if (!progress.failure.ok()) return progress.failure;
+  RETURN_IF_ERROR(progress.failure);
   const Memory& memory = memory_[Slot(batch)];
   const size_t size = progress.images.size();
   return Batch{.size = static_cast<int64_t>(size),

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "worker/data/read_file.h"
 
 namespace ps {
@@ -18,24 +19,23 @@ absl::StatusOr<ByteImages> ReadCifar10(const std::string& folder,
   const size_t record = 1 + images.shape.size();
   for (const absl::string_view name : files) {
     const std::string path = absl::StrCat(folder, "/", name);
-    absl::StatusOr<std::string> content = ReadFile(path);
-    if (!content.ok()) return content.status();
-    if (content->empty() || content->size() % record != 0) {
+    ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+    if (content.empty() || content.size() % record != 0) {
       return absl::DataLossError(absl::StrFormat(
           "%s: %d bytes are not a whole number of records of %d bytes (1 label, 3x32x32 pixels); "
           "the file is truncated or not of the CIFAR-10 binary version",
-          path, content->size(), record));
+          path, content.size(), record));
     }
-    for (size_t at = 0; at < content->size(); at += record) {
-      const uint8_t label = (*content)[at];
+    for (size_t at = 0; at < content.size(); at += record) {
+      const uint8_t label = content[at];
       if (label >= kCifar10Classes) {
         return absl::InvalidArgumentError(
             absl::StrFormat("%s: label %d of record %d is outside the 10 classes (0 to 9)", path,
                             label, at / record));
       }
       images.labels.push_back(label);
-      images.pixels.insert(images.pixels.end(), content->begin() + at + 1,
-                           content->begin() + at + record);
+      images.pixels.insert(images.pixels.end(), content.begin() + at + 1,
+                           content.begin() + at + record);
     }
   }
   return images;

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "worker/data/augment.h"
 #include "worker/data/jpeg.h"
 #include "worker/data/read_file.h"
@@ -50,33 +51,32 @@ ImageFolder::ImageFolder(std::string path, const Options& options)
 absl::StatusOr<std::unique_ptr<ImageFolder>> ImageFolder::Open(const std::string& path,
                                                                const Options& options) {
   auto folder = absl::WrapUnique(new ImageFolder(path, options));
-  const absl::Status listed = folder->List();
-  if (!listed.ok()) return listed;
+  RETURN_IF_ERROR(folder->List());
   return folder;
 }
 
 absl::Status ImageFolder::List() {
   using Entry = std::filesystem::directory_entry;
-  absl::StatusOr<std::vector<std::string>> classes = ListNames(path_, [](const Entry& entry) {
+  const auto is_class = [](const Entry& entry) {
     std::error_code ignored;  // a broken link is not a folder
     return entry.path().filename().string()[0] != '.' && entry.is_directory(ignored);
-  });
-  if (!classes.ok()) return classes.status();
-  if (classes->empty()) {
+  };
+  ASSIGN_OR_RETURN(class_names_, ListNames(path_, is_class));
+  if (class_names_.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ": has no folders; one folder of JPEG images per class is expected"));
   }
-  class_names_ = *std::move(classes);
+  const auto is_image = [](const Entry& entry) {
+    return IsJpegName(entry.path().filename().string());
+  };
   for (size_t label = 0; label < class_names_.size(); ++label) {
     const std::string folder = absl::StrCat(path_, "/", class_names_[label]);
-    absl::StatusOr<std::vector<std::string>> names = ListNames(
-        folder, [](const Entry& entry) { return IsJpegName(entry.path().filename().string()); });
-    if (!names.ok()) return names.status();
-    if (names->empty()) {
+    ASSIGN_OR_RETURN(std::vector<std::string> names, ListNames(folder, is_image));
+    if (names.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           folder, ": has no JPEG image (*.jpg or *.jpeg), every class needs at least one"));
     }
-    for (std::string& name : *names) {
+    for (std::string& name : names) {
       files_.push_back({static_cast<int32_t>(label), std::move(name)});
     }
   }
@@ -87,14 +87,13 @@ absl::Status ImageFolder::Read(int64_t index, const CounterRandom* augment, absl
                                int32_t* label) const {
   const File& file = files_[index];
   const std::string path = absl::StrCat(path_, "/", class_names_[file.label], "/", file.name);
-  absl::StatusOr<std::string> data = ReadFile(path);
-  if (!data.ok()) return data.status();
+  ASSIGN_OR_RETURN(const std::string data, ReadFile(path));
 
   const ImageSize& size = options_.crop;
   const int64_t shorter = std::min(size.height, size.width);
   const ImageSize box = {size.height * options_.resize / shorter,
                          size.width * options_.resize / shorter};
-  absl::StatusOr<RgbImage> decoded = DecodeJpeg(*data, box);
+  absl::StatusOr<RgbImage> decoded = DecodeJpeg(data, box);
   if (!decoded.ok()) {
     return absl::DataLossError(
         absl::StrCat("cannot decode ", path, ": ", decoded.status().message()));

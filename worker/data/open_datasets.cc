@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "worker/data/augment.h"
 #include "worker/data/cifar10.h"
 #include "worker/data/dataset.h"
@@ -73,16 +74,14 @@ absl::StatusOr<ByteImages> OpenIdxPair(const Config& config, absl::string_view p
 
 absl::StatusOr<Datasets> OpenIdx(const Config& config) {
   const Data::Idx& idx = config.proto().data().idx();
-  absl::StatusOr<ByteImages> train = OpenIdxPair(config, "data.idx.", idx.images(), idx.labels());
-  if (!train.ok()) return train.status();
+  ASSIGN_OR_RETURN(ByteImages train, OpenIdxPair(config, "data.idx.", idx.images(), idx.labels()));
   std::unique_ptr<ByteImages> test;
   if (idx.has_test_images()) {
-    absl::StatusOr<ByteImages> opened =
-        OpenIdxPair(config, "data.idx.test_", idx.test_images(), idx.test_labels());
-    if (!opened.ok()) return opened.status();
-    test = std::make_unique<ByteImages>(*std::move(opened));
+    ASSIGN_OR_RETURN(ByteImages opened,
+                     OpenIdxPair(config, "data.idx.test_", idx.test_images(), idx.test_labels()));
+    test = std::make_unique<ByteImages>(std::move(opened));
   }
-  return InMemory(config, *std::move(train), std::move(test), config.model().classes());
+  return InMemory(config, std::move(train), std::move(test), config.model().classes());
 }
 
 absl::StatusOr<Datasets> OpenCifar10(const Config& config) {
@@ -119,23 +118,19 @@ absl::StatusOr<Datasets> OpenImageFolder(const Config& config) {
                                         .resize = source.resize(),
                                         .flip = data.augment().flip(),
                                         .random_crop = data.augment().crop_padding() > 0};
-  absl::StatusOr<std::unique_ptr<ImageFolder>> train =
-      OpenOneFolder(config, "data.image_folder.path", source.path(), options);
-  if (!train.ok()) return train.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<ImageFolder> train,
+                   OpenOneFolder(config, "data.image_folder.path", source.path(), options));
   std::unique_ptr<ImageFolder> test;
   if (source.has_test_path()) {
     constexpr absl::string_view kField = "data.image_folder.test_path";
-    absl::StatusOr<std::unique_ptr<ImageFolder>> opened =
-        OpenOneFolder(config, kField, source.test_path(), options);
-    if (!opened.ok()) return opened.status();
-    if ((*opened)->class_names() != (*train)->class_names()) {
+    ASSIGN_OR_RETURN(test, OpenOneFolder(config, kField, source.test_path(), options));
+    if (test->class_names() != train->class_names()) {
       return config.FieldError(kField, absl::StrFormat("%s: its class folders are not those of %s",
                                                        source.test_path(), source.path()));
     }
-    test = *std::move(opened);
   }
-  const int64_t size = (*train)->size();
-  Datasets result = Divide(*std::move(train), SplitOf(config, size));
+  const int64_t size = train->size();
+  Datasets result = Divide(std::move(train), SplitOf(config, size));
   if (test != nullptr) result.test = std::move(test);
   return result;
 }
@@ -170,10 +165,9 @@ absl::StatusOr<Datasets> OpenSource(const Config& config) {
 
 absl::StatusOr<Datasets> OpenDatasets(const Config& config) {
   const Data& data = config.proto().data();
-  absl::StatusOr<Datasets> datasets = OpenSource(config);
-  if (!datasets.ok()) return datasets;
+  ASSIGN_OR_RETURN(Datasets datasets, OpenSource(config));
 
-  const int64_t given = datasets->train->size();
+  const int64_t given = datasets.train->size();
   const int64_t batch_size = config.proto().training().batch_size();
   const int64_t needed = config.workers() * batch_size;
   if (given < needed) {
@@ -186,8 +180,8 @@ absl::StatusOr<Datasets> OpenDatasets(const Config& config) {
   const Data::Augment& augment = data.augment();
   const bool augmented = augment.flip() || augment.crop_padding() > 0;
   if (augmented && !data.has_image_folder()) {  // which augments while it resizes
-    datasets->train = std::make_unique<AugmentedDataset>(std::move(datasets->train), augment.flip(),
-                                                         augment.crop_padding());
+    datasets.train = std::make_unique<AugmentedDataset>(std::move(datasets.train), augment.flip(),
+                                                        augment.crop_padding());
   }
   return datasets;
 }

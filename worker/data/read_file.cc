@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 
@@ -38,7 +39,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (gzclose_r(file) == Z_BUF_ERROR && error.ok()) {
     error = absl::DataLossError(absl::StrCat("cannot unpack ", path, ": it ends early"));
   }
-  if (!error.ok()) return error;
+  RETURN_IF_ERROR(error);
   return content;
 }
 

@@ -1,13 +1,13 @@
 // A push-pull, step by step:
-//   1. Begin marks every chunk as to be exchanged; PushChunks queues it for its shard's
-//      streams: all at once (PushPull) or as the layers' gradients come (Push).
-//   2. A ShardStream takes the next one when the one before has passed flow control;
-//      GradientMessage lends it the gradient's own memory (LentMemory), or encodes it.
-//   3. The shard answers (server/exchange_stream.cc); TakeParameters copies or decodes the
-//      received pieces to their final place and marks the chunk answered.
-//      A shard of this host reads and writes in the shared buffers; then 2 and 3 are of headers.
-//   4. AwaitLayer returns when a layer's chunks are answered; with the last of them, and in
-//      AwaitAll, gRPC has also given all memory back.
+//   1. Begin marks every chunk as not yet exchanged. PushChunks queues chunks for the streams of
+//      their shards: all at once (PushPull), or layer by layer as the gradients are ready (Push).
+//   2. A ShardStream takes the next chunk when the one before has passed flow control.
+//      GradientMessage lends the gradient's own memory to gRPC (LentMemory), or encodes it.
+//   3. The shard answers (server/exchange_stream.cc). TakeParameters copies or decodes the received
+//      pieces to their final place and marks the chunk as answered. If the shard shares the
+//      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
+//   4. AwaitLayer returns when the layer's chunks are answered. When all chunks are answered,
+//      AwaitLayer and AwaitAll also wait until gRPC has given all memory back.
 
 #include "worker/exchange/exchange.h"
 
@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/incarnation.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/same_host.h"
@@ -31,7 +32,8 @@
 namespace ps {
 namespace {
 
-// Runs `call(shard)` for every shard at once; the errors in one line.
+// Runs `call(shard)` for every shard at the same time. Returns all errors in one message, with the
+// code of the first.
 absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {
   std::vector<absl::Status> results(shards, absl::UnknownError("the call did not run"));
   std::vector<std::thread> threads;
@@ -49,7 +51,7 @@ absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& ca
   return first.ok() ? first : absl::Status(first.code(), absl::StrJoin(messages, "; "));
 }
 
-// Of the shards: the config's where none are given.
+// Returns the shards' addresses: those `given`, or the config's if none are given.
 std::vector<std::string> AddressesOf(const Config& config, const std::vector<std::string>& given) {
   if (!given.empty()) return given;
   std::vector<std::string> addresses;
@@ -62,7 +64,7 @@ const Clock& ClockOf(const Exchange::Options& options) {
   return options.clock == nullptr ? system : *options.clock;
 }
 
-// Null where they are not.
+// Returns `buffers`, or null if they cannot be shared.
 const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
   const bool shared = buffers != nullptr && !buffers->gradients.place().name().empty() &&
                       !buffers->parameters.place().name().empty();
@@ -81,7 +83,7 @@ void LogStall(const Stall& stall) {
   }
 }
 
-// What connects the worker with one shard.
+// The connections of the worker with one shard.
 struct Exchange::ShardLink {
   ShardLink(const ShardControl::Options& options, ChunkOrder order, int streams)
       : control(options), queue(order, streams) {}
@@ -90,7 +92,7 @@ struct Exchange::ShardLink {
   PushQueue queue;
   std::vector<std::unique_ptr<ShardStream>> streams;
   uint64_t start_iteration = 0;
-  bool shares_buffers = false;  // it reads and writes where the worker has them
+  bool shares_buffers = false;  // the shard reads and writes in the worker's buffers
 };
 
 absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
@@ -101,16 +103,15 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
   Buffers buffers;
   for (FloatBuffer* buffer : {&buffers.gradients, &buffers.parameters}) {
     const int64_t floats = config.model().buffer_size();
-    absl::StatusOr<FloatBuffer> made = absl::CancelledError();
     if (may_share) {
-      made = FloatBuffer::AllocateShared(floats);
-      if (!made.ok()) {
-        spdlog::warn("no shared memory: {}", std::string(made.status().message()));
+      absl::StatusOr<FloatBuffer> shared = FloatBuffer::AllocateShared(floats);
+      if (shared.ok()) {
+        *buffer = *std::move(shared);
+        continue;
       }
+      spdlog::warn("no shared memory: {}", std::string(shared.status().message()));
     }
-    if (!made.ok()) made = FloatBuffer::Allocate(floats);
-    if (!made.ok()) return made.status();
-    *buffer = *std::move(made);
+    ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(floats));
   }
   return buffers;
 }
@@ -118,10 +119,10 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
 absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
   std::unique_ptr<Exchange> exchange(new Exchange(options));
   if (absl::Status joined = exchange->JoinAll(); !joined.ok()) {
-    exchange->Leave(joined).IgnoreError();  // of those that took us; the first error counts
+    exchange->Leave(joined).IgnoreError();  // the reason for leaving matters more
     return joined;
   }
-  exchange->started_ = true;
+  exchange->joined_all_ = true;
   return exchange;
 }
 
@@ -150,8 +151,8 @@ Exchange::Exchange(const Options& options)
       rank_(options.rank),
       clock_(ClockOf(options)),
       stop_(options.stop),
-      written_(options.written),
-      stalled_(options.stalled),
+      on_parameters_written_(options.on_parameters_written),
+      on_stall_(options.on_stall),
       shared_buffers_(IfShared(options.buffers)),
       incarnation_(NewIncarnation()),
       versions_(config_.plan().chunks().size()),
@@ -177,38 +178,37 @@ Exchange::Exchange(const Options& options)
 
 void Exchange::ChooseLastChunks() {
   const Plan& plan = config_.plan();
-  last_on_.assign(plan.chunks().size(), -1);
+  last_stream_of_chunk_.assign(plan.chunks().size(), -1);
   for (int shard = 0; IsSequential() && shard < config_.shards(); ++shard) {
     const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(shard);
     const size_t streams = config_.proto().limits().connections();
     for (size_t i = 0; i < std::min(streams, chunks.size()); ++i) {
-      last_on_[chunks[chunks.size() - 1 - i]] = i;
+      last_stream_of_chunk_[chunks[chunks.size() - 1 - i]] = i;
     }
   }
   for (const Chunk& chunk : plan.chunks()) {
-    (last_on_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
+    (last_stream_of_chunk_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
   }
 }
 
 Exchange::~Exchange() {
-  watcher_ = {};  // it names the links
-  if (!left_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
+  watcher_ = {};  // joined first, since it reads the links' names
+  if (!leave_called_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
 }
 
 void Exchange::Watch(const std::stop_token& stop) {
   while (clock_.SleepUntil(clock_.Now() + round_.watch_period(), stop)) {
     if (const std::optional<Stall> stall = round_.CheckProgress(clock_.Now()); stall.has_value()) {
-      stalled_(*stall);
+      on_stall_(*stall);
     }
   }
 }
 
 absl::Status Exchange::JoinAll() {
   // The first shard decides between workers that want the same rank at the same time.
-  if (absl::Status first = Join(0); !first.ok()) return first;
-  absl::Status others = ForEachShard(
-      config_.shards(), [this](int shard) { return shard == 0 ? absl::OkStatus() : Join(shard); });
-  if (!others.ok()) return others;
+  RETURN_IF_ERROR(Join(0));
+  RETURN_IF_ERROR(ForEachShard(
+      config_.shards(), [this](int shard) { return shard == 0 ? absl::OkStatus() : Join(shard); }));
   const auto [least, most] = std::minmax_element(
       links_.begin(), links_.end(),
       [](const auto& a, const auto& b) { return a->start_iteration < b->start_iteration; });
@@ -228,11 +228,11 @@ absl::Status Exchange::Join(int shard) {
   ShardLink& link = *links_[shard];
   const absl::Time deadline =
       clock_.Now() + absl::Seconds(config_.proto().limits().startup_seconds());
-  if (absl::Status up = link.control.AwaitUp(deadline); !up.ok()) return up;
-  // First the streams, so that the shard notices our end from the moment at which we hold the rank.
+  RETURN_IF_ERROR(link.control.AwaitUp(deadline));
+  // Open the streams first, so that the shard notices if this worker dies from the moment at which
+  // it holds the rank.
   OpenStreams(shard);
-  absl::Status open = link.streams[0]->AwaitOpen(deadline - clock_.Now(), stop_);
-  if (!open.ok()) return link.control.Named(open);
+  RETURN_IF_ERROR(link.control.Named(link.streams[0]->AwaitOpen(deadline - clock_.Now(), stop_)));
 
   SharedBuffers offered;
   const bool offers = shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
@@ -241,15 +241,14 @@ absl::Status Exchange::Join(int shard) {
     *offered.mutable_gradients() = shared_buffers_->gradients.place();
     *offered.mutable_parameters() = shared_buffers_->parameters.place();
   }
-  const absl::StatusOr<JoinResponse> joined =
-      link.control.Join(offers ? &offered : nullptr, deadline);
-  if (!joined.ok()) return joined.status();
-  if (!joined->shared_buffers_refusal().empty()) {
+  ASSIGN_OR_RETURN(const JoinResponse joined,
+                   link.control.Join(offers ? &offered : nullptr, deadline));
+  if (!joined.shared_buffers_refusal().empty()) {
     spdlog::info("{}: exchanging by messages: {}", link.control.name(),
-                 Printable(joined->shared_buffers_refusal()));
+                 Printable(joined.shared_buffers_refusal()));
   }
-  link.start_iteration = joined->start_iteration();
-  link.shares_buffers = joined->shared_buffers();
+  link.start_iteration = joined.start_iteration();
+  link.shares_buffers = joined.shared_buffers();
   return absl::OkStatus();
 }
 
@@ -259,7 +258,7 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
       std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
                   message.data().size());
       versions_[chunk.id] = message.version();
-      written_(chunk.model_offset, chunk.size);
+      on_parameters_written_(chunk.model_offset, chunk.size);
       return absl::OkStatus();
     });
   });
@@ -267,10 +266,10 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
 
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
                                 absl::Span<float> parameters) {
-  if (absl::Status begun = Begin(iteration, gradients, parameters); !begun.ok()) return begun;
+  RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
   PushChunks(other_chunks_);
   if (!last_chunks_.empty()) {
-    if (absl::Status sent = round_.AwaitSent(); !sent.ok()) return sent;
+    RETURN_IF_ERROR(round_.AwaitSent());
     PushChunks(last_chunks_);
   }
   return AwaitAll();
@@ -284,7 +283,7 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
     return absl::InvalidArgumentError(
         "the exchange was given other buffers than those that it shares with shards");
   }
-  if (absl::Status begun = round_.Begin(iteration); !begun.ok()) return begun;
+  RETURN_IF_ERROR(round_.Begin(iteration));
   iteration_ = iteration;
   gradients_ = gradients;
   parameters_ = parameters;
@@ -307,8 +306,8 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
   for (const uint32_t id : chunks) {
     const Chunk& chunk = config_.plan().chunks()[id];
     PushQueue& queue = links_[chunk.shard]->queue;
-    if (last_on_[id] >= 0) {
-      queue.PushLast(last_on_[id], id);
+    if (last_stream_of_chunk_[id] >= 0) {
+      queue.PushLast(last_stream_of_chunk_[id], id);
     } else {
       queue.Push(id);
     }
@@ -324,13 +323,13 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
 }
 
 absl::Status Exchange::AwaitLayer(int layer) {
-  absl::Status answered = round_.AwaitLayer(layer);
-  return answered.ok() && round_.AllAnswered() ? AwaitLent() : answered;
+  RETURN_IF_ERROR(round_.AwaitLayer(layer));
+  return round_.AllAnswered() ? AwaitLent() : absl::OkStatus();
 }
 
 absl::Status Exchange::AwaitAll() {
-  absl::Status answered = round_.AwaitAll();
-  return answered.ok() ? AwaitLent() : answered;
+  RETURN_IF_ERROR(round_.AwaitAll());
+  return AwaitLent();
 }
 
 absl::Status Exchange::AwaitLent() {
@@ -349,7 +348,7 @@ grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
                         .base_version = versions_[chunk_id],
                         .skip = gradients_.empty(),
                         .encoding = encoding,
-                        .hold = IsSequential() && last_on_[chunk_id] < 0};
+                        .hold = IsSequential() && last_stream_of_chunk_[chunk_id] < 0};
   const bool is_sent = !header.skip && !links_[chunk.shard]->shares_buffers;
   const EncodedHeader encoded =
       EncodeHeader(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
@@ -376,7 +375,8 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
                                             " bytes instead of ", expected));
   }
   if (encoding == FLOAT32) return absl::OkStatus();
-  // The shard encodes what it has; a parameter that does not fit must not go unnoticed.
+  // The shard encodes any value, so a parameter that the encoding cannot represent shows up here as
+  // one that is not finite.
   const int64_t bad = FindNonFinite(encoding, answer.data);
   if (bad < 0) return absl::OkStatus();
   return absl::OutOfRangeError(
@@ -386,9 +386,8 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
 }
 
 absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
-  absl::StatusOr<Decoded<ParameterHeader>> decoded = DecodeParameterChunk(message);
-  if (!decoded.ok()) return decoded.status();
-  const ParameterHeader& header = decoded->header;
+  ASSIGN_OR_RETURN(const Decoded<ParameterHeader> decoded, DecodeParameterChunk(message));
+  const ParameterHeader& header = decoded.header;
   const std::vector<Chunk>& chunks = config_.plan().chunks();
   if (header.chunk >= chunks.size() || chunks[header.chunk].shard != shard ||
       !round_.Awaits(header.chunk, header.iteration)) {
@@ -396,17 +395,17 @@ absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
                                             header.iteration, ", which was not asked for"));
   }
   const Chunk& chunk = chunks[header.chunk];
-  if (absl::Status wrong = CheckParameters(chunk, *decoded); !wrong.ok()) return wrong;
-  Decode(config_.proto().exchange().parameter_encoding(), decoded->data,
+  RETURN_IF_ERROR(CheckParameters(chunk, decoded));
+  Decode(config_.proto().exchange().parameter_encoding(), decoded.data,
          parameters_.data() + chunk.model_offset);
-  written_(chunk.model_offset, chunk.size);
+  on_parameters_written_(chunk.model_offset, chunk.size);
   versions_[chunk.id] = header.version;
   round_.Answered(chunk.id);
   return absl::OkStatus();
 }
 
 void Exchange::StreamEnded(int shard, const absl::Status& status) {
-  // Before Leave a stream ends without an error of its own only where the shard goes away.
+  // Before Leave, a stream ends without an error only if the shard goes away.
   const bool silent = status.ok() || absl::IsCancelled(status);
   round_.Fail(links_[shard]->control.Named(
       silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
@@ -416,20 +415,20 @@ absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& s
   return links_[0]->control.Report(usage, stop);
 }
 
-absl::Status Exchange::TellLeft(const absl::Status& outcome, absl::Duration timeout) {
+absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {
   return ForEachShard(config_.shards(), [&](int shard) {
-    return links_[shard]->control.Leave(outcome, /*before_start=*/!started_, timeout);
+    return links_[shard]->control.Leave(outcome, /*before_start=*/!joined_all_, timeout);
   });
 }
 
 absl::Status Exchange::Leave(const absl::Status& outcome) {
-  left_ = true;
-  const absl::Status told = TellLeft(outcome, ShardControl::kTimeout);
+  leave_called_ = true;
+  const absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
   for (const auto& link : links_) {
     if (outcome.ok() && link->control.has_left()) {
       for (const auto& stream : link->streams) stream->Close();
     }
-    link->streams.clear();  // and their connections, with what gRPC still holds
+    link->streams.clear();  // closes the connections, so that gRPC gives its memory back
   }
   if (!lent_.AwaitAll(ShardControl::kTimeout)) {
     spdlog::error("gRPC still holds gradient memory {} after its connections were closed",

@@ -24,16 +24,29 @@
 
 namespace ps {
 
-// A line in the log for a stall that is news: who is waited for, or that the wait goes on.
+// Logs a stall that is news: which shards are waited for, or that the iteration goes on.
 void LogStall(const Stall& stall);
 
-// A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers
-// are laid out as Model says. Used by one thread but for what says otherwise.
-// worker/exchange/exchange_schedule.h decides when what is pushed.
+// A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers have the
+// layout that Model defines. ExchangeSchedule decides when each layer is pushed.
+//
+//   absl::Status Train(const Config& config, int rank, int64_t iterations) {
+//     ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, /*addresses=*/{}));
+//     ASSIGN_OR_RETURN(const std::unique_ptr<Exchange> exchange,
+//                      Exchange::Connect({.config = &config, .rank = rank, .buffers = &buffers}));
+//     RETURN_IF_ERROR(exchange->Pull(buffers.parameters.span()));
+//     for (int64_t i = exchange->start_iteration(); i < iterations; ++i) {
+//       ComputeGradients(buffers.parameters.span(), buffers.gradients.span());
+//       RETURN_IF_ERROR(exchange->PushPull(i, buffers.gradients.span(), buffers.parameters.span()));
+//     }
+//     return exchange->Leave(absl::OkStatus());
+//   }
+//
+// Not thread-safe, except for the methods that say otherwise.
 class Exchange final : private ShardStream::Handler {
  public:
-  // The memory for gradients, and for parameters, of the whole model: in pages that can be shared
-  // where the config lets a shard of this host exchange through them, and the system can make them.
+  // Memory for the gradients and the parameters of the whole model. It can be shared with the
+  // shards of this host if the config allows that and the system provides such memory.
   struct Buffers {
     FloatBuffer gradients;
     FloatBuffer parameters;
@@ -42,84 +55,88 @@ class Exchange final : private ShardStream::Handler {
   struct Options {
     const Config* config = nullptr;  // must outlive the exchange
     int rank = 0;
-    const Clock* clock = nullptr;  // null: the system's; must outlive the exchange
-    // Of the shards, where they are not the config's (tests: ports of 0).
+    const Clock* clock = nullptr;  // must outlive the exchange; null for the system's clock
+    // The shards' addresses, or none to use the config's. Tests whose ports are 0 set them.
     std::vector<std::string> addresses = {};
-    // The only ones that PushPull, or Begin, will be given, where the caller knows them. Where they
-    // are shared, shards of this host read and write there. After an error they may still do so:
-    // another exchange needs others then.
+    // The only buffers that PushPull and Begin will be given; null if the caller does not know
+    // them. Shards of this host read and write in them if they can be shared, and may still do so
+    // after an error. Another exchange then needs other buffers.
     const Buffers* buffers = nullptr;
-    Trace* trace = nullptr;  // null: none is kept. See ExchangeRound
-    // Hears which floats of the parameters Pull, or the exchange, has just written. From several
-    // threads; before whoever waits for them goes on.
-    std::function<void(int64_t begin, int64_t count)> written = [](int64_t, int64_t) {};
-    // Hears of waits for the shards in which nothing moves (see ExchangeRound::CheckProgress). From
-    // a thread of the exchange's own; must not call it.
-    std::function<void(const Stall&)> stalled = LogStall;
-    // Makes whatever blocks, and what is called later, return CANCELLED soon.
+    Trace* trace = nullptr;  // records pushes and pulls (see ExchangeRound); null for no trace
+    // Called when Pull or a push-pull has written a range of the parameters, before any wait for
+    // that range ends. Must be thread-safe.
+    std::function<void(int64_t begin, int64_t count)> on_parameters_written = [](int64_t, int64_t) {
+    };
+    // Called by a thread of the exchange while a wait for the shards makes no progress (see
+    // ExchangeRound::CheckProgress). Must not call the exchange.
+    std::function<void(const Stall&)> on_stall = LogStall;
+    // Makes blocked calls, and later ones, return CANCELLED soon.
     std::stop_token stop = {};
   };
 
-  // What this worker has sent and received, of tensor data as encoded.
+  // The encoded tensor data that this worker has sent and received.
   struct Traffic {
-    uint64_t pushes = 0;  // chunks
+    uint64_t pushes = 0;  // number of chunks
     uint64_t bytes_out = 0;
     uint64_t bytes_in = 0;
   };
 
-  // Makes them, for shards at `addresses` (as Options'). Errors: RESOURCE_EXHAUSTED.
+  // Allocates buffers for an exchange with shards at `addresses` (see Options). Errors:
+  // RESOURCE_EXHAUSTED.
   static absl::StatusOr<Buffers> AllocateBuffers(const Config& config,
                                                  const std::vector<std::string>& addresses);
 
-  // Waits for every shard to be up, takes the rank at each and opens the streams.
-  // Errors: DEADLINE_EXCEEDED naming the shards that were not up within
-  // limits.startup_seconds; a shard's refusal (see Shard::Join), naming it.
+  // Waits until every shard is up, opens the streams and takes the rank at each shard. Errors:
+  // DEADLINE_EXCEEDED with the names of the shards that were not up within limits.startup_seconds;
+  // a shard's refusal (see Shard::Join) with its name.
   static absl::StatusOr<std::unique_ptr<Exchange>> Connect(const Options& options);
 
-  // Calls Leave with an error if nobody has.
+  // Calls Leave with an error if the caller has not called it.
   ~Exchange() override;
 
-  // The first iteration to push: 0, or where a restarted worker goes on.
+  // The first iteration to push. It is 0 unless the worker was restarted.
   int64_t start_iteration() const { return start_iteration_; }
 
-  // Fetches all parameters. Blocks. Errors: naming the shard that failed.
+  // Fetches all parameters. Blocks. Errors name the shard that failed.
   absl::Status Pull(absl::Span<float> parameters);
 
-  // Pushes every chunk of `gradients`, front layers first, and receives the updated
-  // chunks into `parameters`, as the shards let them go; under the schedule SEQUENTIAL that is
-  // when all but the last chunk of each stream have been sent. Empty `gradients` take part
-  // without contributing (`skip`). Blocks; afterwards both buffers are the caller's again (after
-  // an error, once Leave has returned).
+  // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
+  // `parameters`. Under the schedule SEQUENTIAL a shard begins to answer when all but the last
+  // chunk of each stream have been sent. If `gradients` is empty, the worker takes part without
+  // contributing (`skip`). Blocks. The buffers are in use until it returns or, after an error,
+  // until Leave returns.
   //
-  // Errors, all final for this exchange: naming the shard whose stream ended, with its
-  // reason; DEADLINE_EXCEEDED naming those that have not answered for longer than
-  // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding
-  // does not hold.
+  // Errors end this exchange. They are: the reason and name of a shard whose stream has ended;
+  // DEADLINE_EXCEEDED with the names of the shards that have not answered for longer than
+  // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding cannot
+  // represent.
   absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
                         absl::Span<float> parameters);
 
-  // The same layer by layer, under the other schedules: after Begin, Push of each layer with
-  // tensors once, then AwaitLayer of each or AwaitAll. From its Push on a layer's gradients must
-  // not change until everything is back, and its parameters may change until they are back.
-  // Begin and Push do not block. Errors as above.
-  // REQUIRES of Begin: everything pushed before is back.
+  // These methods do the same layer by layer, under the other schedules. Call Begin, then Push once
+  // for each layer with tensors, then AwaitLayer for each of them or AwaitAll. After its Push a
+  // layer's parameters may change until they have been received. Its gradients must not change
+  // until all layers have been received. Begin and Push do not block. The errors are those of
+  // PushPull. Begin REQUIRES: everything pushed before has been received.
   absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                      absl::Span<float> parameters);
   void Push(int layer);
   absl::Status AwaitLayer(int layer);
   absl::Status AwaitAll();
 
-  // Tells shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
-  // ends soon with CANCELLED once `stop` is requested. From any thread, until Leave. Errors: the
-  // shard's refusal (see Shard::Report), or why it could not be told; the exchange goes on.
+  // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
+  // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
+  // Errors, which do not end the exchange: the shard's refusal (see Shard::Report), or why the call
+  // failed.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
 
-  // Ends the streams and gives up the rank at every shard, as finished or, with an
-  // error, as failed. Errors: naming a shard that could not be told.
+  // Gives up the rank at every shard and ends the streams. The worker has finished if `outcome` is
+  // OK, and failed if it is an error. Errors name the shards that could not be reached.
   absl::Status Leave(const absl::Status& outcome);
 
-  // Only the message of Leave, for a process that must end at once. From any thread.
-  absl::Status TellLeft(const absl::Status& outcome, absl::Duration timeout);
+  // Only sends the message of Leave, for a process that must end at once. May be called from any
+  // thread.
+  absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout);
 
   const Traffic& traffic() const { return traffic_; }
 
@@ -133,21 +150,22 @@ class Exchange final : private ShardStream::Handler {
   absl::Status Join(int shard);
   void OpenStreams(int shard);
   void ChooseLastChunks();
-  // Watches over the waits until `stop`.
+  // Calls CheckProgress once per period until `stop` is requested.
   void Watch(const std::stop_token& stop);
   void PushChunks(absl::Span<const uint32_t> chunks);
   bool IsSequential() const;
-  // Waits for the return of the lent gradients. REQUIRES: every push has been answered.
+  // Waits until gRPC has given the lent gradients back. REQUIRES: every push has been answered.
   absl::Status AwaitLent();
 
-  // ShardStream::Handler, from gRPC's threads.
+  // Implement ShardStream::Handler. Called from gRPC's threads.
   grpc::ByteBuffer GradientMessage(uint32_t chunk) override;
   void GradientSent(uint32_t chunk) override { round_.Sent(chunk); }
   absl::Status TakeParameters(int shard, const Segments& message) override;
   void StreamEnded(int shard, const absl::Status& status) override;
 
-  // Whether an answer to a push of `chunk` has the encoding and length of the run, and, in
-  // 16 bits, only finite values. It has no data where the shard has written it to the parameters.
+  // Checks that an answer to a push of `chunk` has the run's encoding, the expected length and, in
+  // a 16-bit encoding, only finite values. The answer is empty if the shard wrote the parameters to
+  // shared buffers.
   absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
 
   // Constant after Connect.
@@ -155,32 +173,31 @@ class Exchange final : private ShardStream::Handler {
   const int rank_;
   const Clock& clock_;
   const std::stop_token stop_;
-  const std::function<void(int64_t begin, int64_t count)> written_;
-  const std::function<void(const Stall&)> stalled_;
-  const Buffers* const shared_buffers_;  // null where they are not shared
+  const std::function<void(int64_t begin, int64_t count)> on_parameters_written_;
+  const std::function<void(const Stall&)> on_stall_;
+  const Buffers* const shared_buffers_;  // null if they cannot be shared
   const uint64_t incarnation_;
   std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
   int64_t start_iteration_ = 0;
-  std::atomic<bool> started_{false};  // every shard has taken us
-  // SEQUENTIAL: one for each stream, whose pushes let the replies go. Otherwise empty.
+  std::atomic<bool> joined_all_{false};  // every shard has accepted this worker
+  // Under SEQUENTIAL the last chunk of each stream, whose push lets the shard answer all of the
+  // stream's chunks. Empty under other schedules.
   std::vector<uint32_t> last_chunks_;
   std::vector<uint32_t> other_chunks_;
-  std::vector<int> last_on_;  // by chunk: the stream that one of last_chunks_ is for, or -1
-
-  // The push-pull under way: set by Begin while no stream uses it.
+  std::vector<int> last_stream_of_chunk_;  // by chunk: the stream that sends it last, or -1
   uint64_t iteration_ = 0;
   absl::Span<const float> gradients_;
   absl::Span<float> parameters_;
-  std::vector<uint64_t> versions_;  // by chunk; each used by its one pending push
+  std::vector<uint64_t> versions_;  // by chunk; used only by the chunk's one pending push
   Traffic traffic_;
-  bool left_ = false;
+  bool leave_called_ = false;
 
-  // Synchronised by themselves.
+  // Thread-safe.
   LentMemory lent_;  // the gradients that gRPC sends
   ExchangeRound round_;
 
-  // Last: they must go before what they use.
-  const std::stop_callback<std::function<void()>> on_stop_;  // ends a PushPull
+  // Destroyed first, since they use the other members.
+  const std::stop_callback<std::function<void()>> on_stop_;  // fails the round
   std::jthread watcher_;
 };
 

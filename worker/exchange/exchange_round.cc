@@ -5,11 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
 
-// A wait in which nothing moves for longer than this is worth a line in the log.
+// A stall is worth a line in the log after this time.
 constexpr absl::Duration kNewsAfter = absl::Seconds(3);
 constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
 constexpr size_t kMostNamed = 3;  // shards in a line
@@ -44,7 +45,7 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
 
 absl::Status ExchangeRound::Begin(uint64_t iteration) {
   absl::MutexLock lock(&mutex_);
-  if (!failure_.ok()) return failure_;
+  RETURN_IF_ERROR(failure_);
   iteration_ = iteration;
   states_.assign(states_.size(), State::kBegun);
   layer_unpushed_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
@@ -123,18 +124,19 @@ absl::Status ExchangeRound::AwaitAll() { return Await({}); }
 
 absl::Status ExchangeRound::AwaitSent() { return Await({.is_for_sent = true}); }
 
-size_t ExchangeRound::Left(const Wait& wait) const {
+size_t ExchangeRound::Remaining(const Wait& wait) const {
   if (wait.is_for_sent) return unsent_;
   return wait.layer.has_value() ? layer_unanswered_[*wait.layer] : unanswered_;
 }
 
-// Without a timeout, because Abseil's follow the time of day, which may be set while it waits.
+// Abseil's timeouts follow the time of day, which may be changed during the wait. CheckProgress
+// therefore ends the wait instead.
 absl::Status ExchangeRound::Await(const Wait& wait) {
   absl::MutexLock lock(&mutex_);
   wait_ = wait;
   ++moves_;
   const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return Left(wait) == 0 || !failure_.ok();
+    return Remaining(wait) == 0 || !failure_.ok();
   };
   mutex_.Await(absl::Condition(&over));
   wait_.reset();
@@ -143,17 +145,16 @@ absl::Status ExchangeRound::Await(const Wait& wait) {
 
 std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
   absl::MutexLock lock(&mutex_);
-  // Time in which nobody could look, as on a machine that was suspended, counts little: the shards
-  // have had none either, or their answers are yet to be read.
+  // If the calls were far apart, as on a machine that was suspended, only two periods count. The
+  // shards did not run in that time either, or their answers are yet to be read.
   const absl::Duration step =
       std::clamp(now - watch_.checked, absl::ZeroDuration(), 2 * watch_period_);
   watch_.checked = now;
   if (!failure_.ok()) return std::nullopt;
 
-  if (!wait_.has_value() || Left(*wait_) == 0 || moves_ != watch_.moves) {
-    const Stall over = {.iteration = watch_.iteration,
-                        .lasted = watch_.lasted,
-                        .is_news = watch_.was_news};
+  if (!wait_.has_value() || Remaining(*wait_) == 0 || moves_ != watch_.moves) {
+    const Stall over = {
+        .iteration = watch_.iteration, .lasted = watch_.lasted, .is_news = watch_.was_news};
     if (iteration_ != watch_.iteration) {
       watch_.news_after = std::max(kNewsAfter, 2 * watch_.longest);
       watch_.longest = absl::ZeroDuration();

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/status_macros.h"
+
 namespace ps {
 
 ExchangeSchedule::ExchangeSchedule(const Options& options)
@@ -17,7 +19,7 @@ absl::Status ExchangeSchedule::Timed(Wait wait) {
 
 void ExchangeSchedule::Start(int64_t iteration) {
   iteration_ = iteration;
-  begun_ = false;
+  has_begun_ = false;
   waited_ = absl::ZeroDuration();
 }
 
@@ -28,10 +30,8 @@ absl::Status ExchangeSchedule::AwaitParameters(int layer) {
 
 absl::Status ExchangeSchedule::GradientReady(int layer) {
   if (schedule_ == ExchangeConfig::SEQUENTIAL) return absl::OkStatus();
-  if (!std::exchange(begun_, true)) {
-    absl::Status begun =
-        options_.exchange->Begin(iteration_, options_.gradients, options_.parameters);
-    if (!begun.ok()) return begun;
+  if (!std::exchange(has_begun_, true)) {
+    RETURN_IF_ERROR(options_.exchange->Begin(iteration_, options_.gradients, options_.parameters));
   }
   options_.exchange->Push(layer);
   return absl::OkStatus();

@@ -13,8 +13,8 @@
 
 namespace ps {
 
-// When a worker's gradients leave and when it waits for parameters: the config's
-// exchange.schedule. To be given to the backend as hooks in every iteration:
+// Implements the config's exchange.schedule: it pushes a worker's gradients and waits for its
+// parameters at the right times. The backend gets it as hooks in every iteration:
 //
 //   SEQUENTIAL  nothing while the backend computes; Finish pushes all and waits for all.
 //   BACKWARD    GradientReady pushes the layer; Finish waits for all.
@@ -32,30 +32,31 @@ class ExchangeSchedule final : public LayerHooks {
     absl::Span<float> parameters = {};
   };
 
-  // All that `options` point to must outlive the schedule.
+  // Everything that `options` refers to must outlive the schedule.
   explicit ExchangeSchedule(const Options& options);
 
-  // Before the backend computes.
+  // Must be called before the backend computes.
   void Start(int64_t iteration);
-  // After it. `contributes`: false leaves the gradient out (SEQUENTIAL only). `everything`: all
-  // parameters are back afterwards, under FULL too. Errors: those of Exchange.
+  // Must be called after the backend has computed. If `contributes` is false, the gradient is left
+  // out (SEQUENTIAL only). If `everything` is true, all parameters have been received when it
+  // returns, even under FULL. Errors: those of Exchange.
   absl::Status Finish(bool contributes, bool everything);
 
   absl::Status AwaitParameters(int layer) override;
   absl::Status GradientReady(int layer) override;
 
-  // Waiting for shards since Start.
+  // Returns the time spent waiting for shards since Start.
   absl::Duration waited() const { return waited_; }
 
  private:
-  // Adds the time that `wait` takes.
+  // Runs `wait` and adds the time it takes to waited_.
   template <typename Wait>
   absl::Status Timed(Wait wait);
 
   const Options options_;
   const ExchangeConfig::Schedule schedule_;
   int64_t iteration_ = 0;
-  bool begun_ = false;  // this iteration's exchange
+  bool has_begun_ = false;  // the iteration's exchange has begun
   absl::Duration waited_;
 };
 

@@ -2,19 +2,19 @@
 #define PS_WORKER_EXCHANGE_PUSH_QUEUE_H_
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/optional.h"
 #include "common/wire/chunk_queue.h"
 
 namespace ps {
 
-// The chunks that wait to be pushed to one shard. Its streams share them, so that all workers
-// push the same chunks at about the same time, also where one stream is faster than another.
-// Thread-safe.
+// The chunks that wait to be pushed to one shard. The streams to the shard share one queue, so that
+// all workers push the same chunks at about the same time even if one stream is faster than
+// another. Thread-safe.
 class PushQueue {
  public:
   PushQueue(ChunkOrder order, int streams) : chunks_(order), last_(streams) {}
@@ -24,23 +24,23 @@ class PushQueue {
     chunks_.Push(chunk, chunk);
   }
 
-  // For that stream alone, after all others.
+  // Adds the last chunk of a stream: only that stream takes it, after all other chunks.
   void PushLast(int stream, uint32_t chunk) {
     absl::MutexLock lock(&mutex_);
     last_[stream] = chunk;
   }
 
-  // Removes and returns what the stream is to send next, if there is anything.
-  absl::optional<uint32_t> Pop(int stream) {
+  // Removes and returns the next chunk for the stream to send, if any.
+  std::optional<uint32_t> Pop(int stream) {
     absl::MutexLock lock(&mutex_);
-    if (chunks_.empty()) return std::exchange(last_[stream], absl::nullopt);
+    if (chunks_.empty()) return std::exchange(last_[stream], std::nullopt);
     return chunks_.Pop();
   }
 
  private:
   absl::Mutex mutex_;
   ChunkQueue<uint32_t> chunks_ ABSL_GUARDED_BY(mutex_);
-  std::vector<absl::optional<uint32_t>> last_ ABSL_GUARDED_BY(mutex_);  // by stream
+  std::vector<std::optional<uint32_t>> last_ ABSL_GUARDED_BY(mutex_);  // by stream
 };
 
 }  // namespace ps

@@ -15,9 +15,9 @@ namespace {
 
 // A wait for a shard that takes longer than this is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
-// How often a wait for a shard to be up looks whether it is to stop.
+// How often a wait for a shard to be up checks whether a stop is requested.
 constexpr absl::Duration kStopPeriod = absl::Milliseconds(100);
-// Between two tries to join a shard whose refusal passes.
+// The pause before another attempt to join a shard whose refusal is temporary.
 constexpr absl::Duration kJoinPause = absl::Seconds(1);
 
 // The context of a blocking call, which ends after `timeout` and once `stop` is requested. gRPC
@@ -51,7 +51,7 @@ absl::Status ShardControl::Named(const absl::Status& status) const {
 absl::Status ShardControl::AwaitUp(absl::Time deadline) {
   const Clock& clock = *options_.clock;
   const absl::Time quiet = clock.Now() + kQuietWait;
-  bool told = false;
+  bool logged = false;
   while (!channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopPeriod))) {
     if (options_.stop.stop_requested()) return Named(absl::CancelledError("told to stop"));
     if (clock.Now() >= deadline) {
@@ -59,9 +59,9 @@ absl::Status ShardControl::AwaitUp(absl::Time deadline) {
           name(), " was not up within ", options_.config->proto().limits().startup_seconds(),
           " s (limits.startup_seconds)"));
     }
-    if (told || clock.Now() < quiet) continue;
+    if (logged || clock.Now() < quiet) continue;
     spdlog::info("waiting for {}", name());
-    told = true;
+    logged = true;
   }
   return absl::OkStatus();
 }
@@ -85,7 +85,7 @@ absl::StatusOr<JoinResponse> ShardControl::Join(const SharedBuffers* buffers, ab
     call.context.set_wait_for_ready(true);
     const grpc::Status status = stub_->Join(&call.context, request, &response);
     if (status.ok()) break;
-    // UNAVAILABLE is a refusal that passes: see Membership::Join.
+    // UNAVAILABLE is a temporary refusal: see Membership::Join.
     const bool again =
         status.error_code() == grpc::StatusCode::UNAVAILABLE && clock.Now() + kJoinPause < deadline;
     const absl::Status refused = Named(FromGrpc(status));

@@ -48,9 +48,9 @@ class ShardControl {
   // Errors: DEADLINE_EXCEEDED at `deadline`, by the clock.
   absl::Status AwaitUp(absl::Time deadline);
 
-  // Takes the rank for this incarnation; `buffers`, if not null, are offered for sharing. While the
-  // shard's refusal is one that passes, tries again until `deadline`. Errors: the shard's refusal
-  // (see Shard::Join); FAILED_PRECONDITION if another shard answers.
+  // Takes the rank for this incarnation. Offers `buffers` for sharing if it is not null. Tries
+  // again until `deadline` while the shard's refusal is temporary. Errors: the shard's refusal (see
+  // Shard::Join); FAILED_PRECONDITION if another shard answers.
   absl::StatusOr<JoinResponse> Join(const SharedBuffers* buffers, absl::Time deadline);
 
   // Calls `take` for every chunk of the shard, in order. Errors: that of `take`, or
@@ -61,10 +61,11 @@ class ShardControl {
   // Tells the shard what this worker uses. Returns CANCELLED soon after `stop` is requested.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
 
-  // Gives the rank up, as finished or, with an error, as failed; does nothing if Join was never
-  // called. `before_start`: the worker has not joined every shard.
+  // Gives up the rank. The worker has finished if `outcome` is OK, and failed if it is an error.
+  // `before_start` says that the worker has not joined every shard. Does nothing if Join was never
+  // called.
   absl::Status Leave(const absl::Status& outcome, bool before_start, absl::Duration timeout);
-  // Whether the shard has confirmed a Leave.
+  // Returns whether the shard has confirmed a Leave.
   bool has_left() const { return has_left_; }
 
  private:

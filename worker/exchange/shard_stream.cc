@@ -1,6 +1,7 @@
 #include "worker/exchange/shard_stream.h"
 
 #include <chrono>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/net/status_conversion.h"
@@ -13,7 +14,7 @@ namespace ps {
 namespace {
 
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
-// How often a wait looks whether it is to stop.
+// How often a wait checks whether a stop is requested.
 constexpr std::chrono::milliseconds kStopPeriod(50);
 
 }  // namespace
@@ -21,28 +22,28 @@ constexpr std::chrono::milliseconds kStopPeriod(50);
 ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
                          Handler* handler)
     : options_(options), handler_(handler) {
-  // Not wait_for_ready: a shard that has gone since Join must be an error, not a wait. While the
-  // connection is being made the call waits for it all the same.
+  // The call does not set wait_for_ready, so that it fails if the shard is gone. It still waits
+  // while the connection is being made.
   context_.AddMetadata(kWorkerMetadata, absl::StrCat(options.worker));
   context_.AddMetadata(kIncarnationMetadata, absl::StrCat(options.incarnation));
   context_.AddMetadata(kJoinFollowsMetadata, "1");
-  // Generic, because the messages are encoded and decoded by chunk_codec.h.
+  // The stub is generic because chunk_codec.h encodes and decodes the messages.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
   running_.Add();
-  StartRead(&read_);
-  AddHold();  // writes start from outside of reactions: Wake
+  StartRead(&read_message_);
+  AddHold();  // because Wake starts writes outside of gRPC's callbacks
   StartCall();
 }
 
 ShardStream::~ShardStream() {
   {
     absl::MutexLock lock(&mutex_);
-    if (!stopped_) context_.TryCancel();
+    if (!writing_stopped_) context_.TryCancel();
     StopWriting();
   }
   if (running_.AwaitZeroFor(kCloseTimeout)) return;
-  context_.TryCancel();  // the shard does not end a closed stream
+  context_.TryCancel();  // the shard has not ended the closed stream in time
   running_.AwaitZero();
 }
 
@@ -59,7 +60,7 @@ absl::Status ShardStream::AwaitOpen(absl::Duration timeout, const std::stop_toke
 }
 
 void ShardStream::SetOpen(const absl::Status& status) {
-  std::call_once(open_set_, [&] { open_.set_value(status); });
+  std::call_once(open_once_, [&] { open_.set_value(status); });
 }
 
 void ShardStream::OnReadInitialMetadataDone(bool ok) {
@@ -68,24 +69,24 @@ void ShardStream::OnReadInitialMetadataDone(bool ok) {
 
 void ShardStream::Wake() {
   absl::MutexLock lock(&mutex_);
-  if (!writing_) WriteNext();
+  if (!is_writing_) WriteNext();
 }
 
 void ShardStream::WriteNext() {
-  const absl::optional<uint32_t> chunk =
-      stopped_ ? absl::nullopt : options_.queue->Pop(options_.index);
-  writing_ = chunk.has_value();
-  if (!writing_) return;
-  written_ = *chunk;
-  write_ = handler_->GradientMessage(written_);
-  StartWrite(&write_);
+  const std::optional<uint32_t> chunk =
+      writing_stopped_ ? std::nullopt : options_.queue->Pop(options_.index);
+  is_writing_ = chunk.has_value();
+  if (!is_writing_) return;
+  writing_chunk_ = *chunk;
+  write_message_ = handler_->GradientMessage(writing_chunk_);
+  StartWrite(&write_message_);
 }
 
 void ShardStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
-  write_.Clear();
+  write_message_.Clear();
   if (ok) {
-    handler_->GradientSent(written_);
+    handler_->GradientSent(writing_chunk_);
   } else {
     StopWriting();
   }
@@ -95,29 +96,29 @@ void ShardStream::OnWriteDone(bool ok) {
 void ShardStream::OnReadDone(bool ok) {
   absl::Status taken;
   if (ok) {
-    const ReceivedMessage message(&read_);
+    const ReceivedMessage message(&read_message_);
     taken = handler_->TakeParameters(options_.shard, message.segments());
     if (taken.ok()) {
-      StartRead(&read_);
+      StartRead(&read_message_);
       return;
     }
     context_.TryCancel();
   }
   absl::MutexLock lock(&mutex_);
-  rejected_ = taken;
+  parameters_error_ = taken;
   StopWriting();
 }
 
 void ShardStream::Close() {
   absl::MutexLock lock(&mutex_);
-  if (stopped_) return;
+  if (writing_stopped_) return;
   StartWritesDone();
   StopWriting();
 }
 
 void ShardStream::StopWriting() {
-  if (stopped_) return;
-  stopped_ = true;
+  if (writing_stopped_) return;
+  writing_stopped_ = true;
   RemoveHold();
 }
 
@@ -125,7 +126,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
   absl::Status outcome = FromGrpc(status);
   {
     absl::MutexLock lock(&mutex_);
-    if (!rejected_.ok()) outcome = rejected_;
+    if (!parameters_error_.ok()) outcome = parameters_error_;
   }
   SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
   handler_->StreamEnded(options_.shard, outcome);

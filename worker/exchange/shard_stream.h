@@ -22,47 +22,49 @@
 
 namespace ps {
 
-// One Exchange RPC to one shard, on a connection of its own: sends gradient chunks one
-// after another and passes on what comes back. Bytes in flight are bounded by HTTP/2 flow
-// control: a chunk is taken from the queue when the one before has passed it. Thread-safe.
+// One Exchange RPC to one shard, on a connection of its own. It sends gradient chunks one after
+// another and hands the answers to a handler. A chunk is taken from the queue when the one before
+// has passed HTTP/2 flow control, which bounds the bytes in flight. Thread-safe.
 class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // What the stream calls, from gRPC's threads. Must not block.
+  // Receives the stream's events, on gRPC's threads. Must not block.
   class Handler {
    public:
     virtual ~Handler() = default;
-    // The GradientChunk message to send for `chunk`.
+    // Returns the GradientChunk message to send for `chunk`.
     virtual grpc::ByteBuffer GradientMessage(uint32_t chunk) = 0;
-    // The message has passed flow control.
+    // Called when the chunk's message has passed flow control.
     virtual void GradientSent(uint32_t chunk) = 0;
-    // A ParameterChunk message has come. An error ends the stream with it.
+    // Called when a ParameterChunk message has been received. An error ends the stream.
     virtual absl::Status TakeParameters(int shard, const Segments& message) = 0;
-    // The RPC has ended; after Close() with OK. Called once.
+    // Called once, when the RPC has ended. `status` is OK after Close().
     virtual void StreamEnded(int shard, const absl::Status& status) = 0;
   };
 
   struct Options {
     int shard = 0;
-    int index = 0;  // among the streams to that shard
+    int index = 0;  // of the stream among those to the shard
     int worker = 0;
     uint64_t incarnation = 0;
-    PushQueue* queue = nullptr;  // of that shard; must outlive the stream
+    PushQueue* queue = nullptr;  // the shard's queue; must outlive the stream
   };
 
-  // Starts the RPC, for a worker that joins when it is open. `handler` must outlive the stream.
+  // Starts the RPC. The worker joins the shard when the stream is open. `handler` must outlive the
+  // stream.
   ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Options& options,
               Handler* handler);
-  // Cancels what is not closed, and waits for the end of the RPC.
+  // Cancels the RPC unless Close was called, and waits until it has ended.
   ~ShardStream() override;
 
-  // Waits until the shard has the stream. Errors: that with which the RPC has ended;
+  // Waits until the shard has accepted the stream. Errors: the status with which the RPC has ended;
   // DEADLINE_EXCEEDED after `timeout`; CANCELLED soon after `stop` is requested.
   absl::Status AwaitOpen(absl::Duration timeout, const std::stop_token& stop);
 
-  // Begins to send what is in the queue, unless it does already or has ended.
+  // Starts to send the chunks in the queue. Does nothing if the stream is sending or has ended.
   void Wake();
 
-  // Ends the RPC in good order. REQUIRES: every push has been answered.
+  // Tells the shard that there are no more pushes, upon which it ends the RPC. REQUIRES: every push
+  // has been answered.
   void Close();
 
  private:
@@ -72,26 +74,26 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void OnDone(const grpc::Status& status) override;
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Lets OnDone come once nothing is under way. Idempotent.
+  // Lets gRPC call OnDone when no operation is pending. Idempotent.
   void StopWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Ends AwaitOpen. Idempotent: the first one counts.
+  // Ends AwaitOpen. Calls after the first have no effect.
   void SetOpen(const absl::Status& status);
 
   const Options options_;
   Handler* const handler_;
-  std::once_flag open_set_;
+  std::once_flag open_once_;
   std::promise<absl::Status> open_;
   grpc::ClientContext context_;
-  grpc::ByteBuffer read_;
-  grpc::ByteBuffer write_;
+  grpc::ByteBuffer read_message_;
+  grpc::ByteBuffer write_message_;
 
   absl::Mutex mutex_;
-  uint32_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // the chunk of the last write
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status rejected_ ABSL_GUARDED_BY(mutex_);  // of TakeParameters
-  PendingCount running_;                           // the RPC, from its start to OnDone
+  uint32_t writing_chunk_ ABSL_GUARDED_BY(mutex_) = 0;  // the chunk of the last write
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status parameters_error_ ABSL_GUARDED_BY(mutex_);  // returned by TakeParameters
+  PendingCount running_;                                   // 1 from the start of the RPC to OnDone
 };
 
 }  // namespace ps

@@ -6,9 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 
 namespace ps {
 namespace {
+
+// Events are formatted by hand rather than by the JSON library. There are several for each layer
+// and iteration, on the threads that train and exchange, and all they hold are numbers, constants
+// and the layers' names, which the constructor has the library escape.
 
 // Formats microseconds as integers, because a double has too few digits for the time since 1970.
 std::string Micros(absl::Duration time) {
@@ -24,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Trace>> Trace::Create(const std::string& path, in
                                                      const Model* model, const Clock* clock) {
   std::unique_ptr<Trace> trace(new Trace(path, rank, model, clock));
   absl::MutexLock lock(&trace->mutex_);
-  if (!trace->written_.ok()) return trace->written_;
+  RETURN_IF_ERROR(trace->write_status_);
   return trace;
 }
 
@@ -37,7 +42,7 @@ Trace::Trace(const std::string& path, int rank, const Model* model, const Clock*
   }
   absl::MutexLock lock(&mutex_);
   file_ = std::fopen(path.c_str(), "we");
-  NoteWritten(file_ != nullptr);
+  NoteResult(file_ != nullptr);
   Write(absl::StrFormat(R"([{"name":"process_name","ph":"M","pid":%d,"args":{"name":"worker %d"}})",
                         rank_, rank_));
   constexpr absl::string_view kRows[] = {"training", "device", "to the device", "from the device"};
@@ -85,18 +90,18 @@ void Trace::Add(Row row, absl::string_view what, int layer, int64_t iteration,
 absl::Status Trace::Close() {
   absl::MutexLock lock(&mutex_);
   Write("]\n");
-  if (file_ != nullptr) NoteWritten(std::fclose(std::exchange(file_, nullptr)) == 0);
-  return written_;
+  if (file_ != nullptr) NoteResult(std::fclose(std::exchange(file_, nullptr)) == 0);
+  return write_status_;
 }
 
 void Trace::Write(absl::string_view text) {
-  if (!written_.ok() || file_ == nullptr) return;
-  NoteWritten(std::fwrite(text.data(), 1, text.size(), file_) == text.size());
+  if (!write_status_.ok() || file_ == nullptr) return;
+  NoteResult(std::fwrite(text.data(), 1, text.size(), file_) == text.size());
 }
 
-void Trace::NoteWritten(bool ok) {
+void Trace::NoteResult(bool ok) {
   if (ok) return;
-  written_.Update(absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_)));
+  write_status_.Update(absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_)));
 }
 
 }  // namespace ps

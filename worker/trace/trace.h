@@ -50,8 +50,8 @@ class Trace {
   // Records what `row` did from `begin` to `end`. Two spans of one row must be disjoint or nested.
   void Span(Row row, absl::string_view what, int layer, int64_t iteration, absl::Time begin,
             absl::Time end);
-  // Record the begin and the end, now, of something that goes on beside the rows, such as the push
-  // of a layer. The events of different layers may overlap.
+  // Record that something begins or ends now which is not part of a row, such as the push of a
+  // layer. The events of different layers may overlap.
   void Begin(absl::string_view what, int layer, int64_t iteration);
   void End(absl::string_view what, int layer, int64_t iteration);
 
@@ -65,8 +65,8 @@ class Trace {
   void AddBeside(absl::string_view phase, absl::string_view what, int layer, int64_t iteration);
   void Add(Row row, absl::string_view what, int layer, int64_t iteration, const std::string& rest);
   void Write(absl::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Keeps errno in `written_` where a call on the file was not `ok`.
-  void NoteWritten(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Keeps the error in errno as `write_status_` if a call on the file was not `ok`.
+  void NoteResult(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string path_;
   const int rank_;
@@ -75,7 +75,7 @@ class Trace {
 
   absl::Mutex mutex_;
   std::FILE* file_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: not open, or closed
-  absl::Status written_ ABSL_GUARDED_BY(mutex_);       // the first error
+  absl::Status write_status_ ABSL_GUARDED_BY(mutex_);  // the first error
 };
 
 }  // namespace ps

@@ -57,7 +57,7 @@ Outcome RunStep(const Config& config, int rank) {
   return outcome;
 }
 
-TEST_CASE("The CPU backend is made for the config's batch size") {
+TEST_CASE("the CPU backend is made for the config's batch size") {
   const Config config = MakeConfig(kDropoutModel, {});
   const RealClock clock;
   auto backend = CreateComputeBackend(config, {.clock = &clock});
@@ -69,7 +69,7 @@ TEST_CASE("The CPU backend is made for the config's batch size") {
   CHECK_THAT(std::string(result.status().message()), Contains("made for 1 to 2"));
 }
 
-TEST_CASE("Dropout follows the config's seed and the worker's rank") {
+TEST_CASE("dropout follows the config's seed and the worker's rank") {
   const auto gradients = [](const std::string& seed, int rank) {
     return RunStep(MakeConfig(kDropoutModel, {"training.seed=" + seed}), rank).gradients;
   };
@@ -78,19 +78,19 @@ TEST_CASE("Dropout follows the config's seed and the worker's rank") {
   CHECK(gradients("1", 0) != gradients("1", 1));
 }
 
-TEST_CASE("A worker has at least one thread, however many workers share the processors") {
+TEST_CASE("a worker has at least one thread, however many workers share the processors") {
   const Config config = MakeConfig(kDropoutModel, {"compute.threads=0", "workers=500"});
   CHECK(RunStep(config, 499).result.loss > 0);
 }
 
-TEST_CASE("The emulated backend takes a shrunk model, which the CPU backend refuses") {
+TEST_CASE("the emulated backend takes a shrunk model, which the CPU backend refuses") {
   const std::string model = "model { builtin: \"resnet152\" shrink: 16 }";
   const Outcome outcome = RunStep(MakeConfig(model, {"compute.backend=EMULATED"}), 0);
   CHECK(outcome.result.loss == 0);
   CHECK(outcome.gradients.front() != 0);
 }
 
-TEST_CASE("The emulated backend takes the time of the config's device, batch and dilation") {
+TEST_CASE("the emulated backend takes the time of the config's device, batch and dilation") {
   const Config config =
       MakeConfig("model { builtin: \"vgg16\" shrink: 64 }",
                  {"compute={backend: EMULATED emulated {device: 'rtx_2080_ti' time_dilation: 10}}",

@@ -69,7 +69,7 @@ using Events = std::vector<TimedHooks::Event>;
 
 }  // namespace
 
-TEST_CASE("The first call fills the tensors with small values and the gaps with 0") {
+TEST_CASE("the first call fills the tensors with small values and the gaps with 0") {
   const TestNet net(kNet, 1);
   const FakeClock clock;
   EmulatedBackend backend(net.model, {.rank = 1, .clock = &clock});
@@ -97,7 +97,7 @@ TEST_CASE("The first call fills the tensors with small values and the gaps with 
   CHECK(RunStep(other, net, net.All()).gradients != gradients);
 }
 
-TEST_CASE("Later calls leave the buffer as it is, a new buffer is filled") {
+TEST_CASE("later calls leave the buffer as it is, a new buffer is filled") {
   Fixture fixture;
   const Step first = RunStep(fixture.backend, fixture.net, fixture.net.All());
   LayerHooks hooks;
@@ -108,21 +108,21 @@ TEST_CASE("Later calls leave the buffer as it is, a new buffer is filled") {
   CHECK(fixture.gradients[0] == 7);
 }
 
-TEST_CASE("A gradient buffer of the wrong size is refused") {
+TEST_CASE("a gradient buffer of the wrong size is refused") {
   Fixture fixture;
   fixture.gradients.pop_back();
   LayerHooks hooks;
   CHECK(fixture.Run(hooks).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("Evaluation is as empty as training") {
+TEST_CASE("evaluation is as empty as training") {
   Fixture fixture;
   const auto result = fixture.backend.Evaluate(fixture.net.All(), fixture.net.parameters);
   REQUIRE(result.ok());
   CHECK(result->loss == 0);
 }
 
-TEST_CASE("Layers come in the order and at the time of the device") {
+TEST_CASE("layers come in the order and at the time of the device") {
   Fixture fixture;
   TimedHooks hooks(&fixture.clock);
   REQUIRE(fixture.Run(hooks).ok());
@@ -131,7 +131,7 @@ TEST_CASE("Layers come in the order and at the time of the device") {
   CHECK(hooks.Seconds() == 77);
 }
 
-TEST_CASE("A device that waits for parameters goes on when they are there") {
+TEST_CASE("a device that waits for parameters goes on when they are there") {
   Fixture fixture;
   TimedHooks hooks(&fixture.clock);
   hooks.on_await = [&](int layer) {
@@ -142,7 +142,7 @@ TEST_CASE("A device that waits for parameters goes on when they are there") {
         Events{{"forward 0", 0}, {"forward 2", 3}, {"backward 2", 147}, {"backward 0", 177}});
 }
 
-TEST_CASE("A gradient that takes time to hand over does not delay the device") {
+TEST_CASE("a gradient that takes time to hand over does not delay the device") {
   Fixture fixture;
   TimedHooks hooks(&fixture.clock);
   hooks.on_ready = [&](int layer) {
@@ -155,7 +155,7 @@ TEST_CASE("A gradient that takes time to hand over does not delay the device") {
   CHECK(hooks.Seconds() == 82);
 }
 
-TEST_CASE("An error of a hook ends the pass") {
+TEST_CASE("an error of a hook ends the pass") {
   for (const std::string failing : {"forward 0", "forward 2", "backward 2", "backward 0"}) {
     Fixture fixture;
     RecordedHooks hooks(failing);
@@ -164,7 +164,7 @@ TEST_CASE("An error of a hook ends the pass") {
   }
 }
 
-TEST_CASE("A stop ends the device's work") {
+TEST_CASE("a stop ends the device's work") {
   Fixture fixture;
   TimedHooks hooks(&fixture.clock);
   hooks.on_await = [&](int) { fixture.stop.request_stop(); };
@@ -172,7 +172,7 @@ TEST_CASE("A stop ends the device's work") {
   CHECK(hooks.events == Events{{"forward 0", 0}});
 }
 
-TEST_CASE("Without a device no time passes") {
+TEST_CASE("without a device no time passes") {
   Fixture fixture;
   fixture.stop.request_stop();  // a sleep would fail
   EmulatedBackend backend(fixture.net.model,

@@ -29,7 +29,7 @@ std::vector<std::string> Describe(const Model& model, const std::vector<GraphSte
   return texts;
 }
 
-TEST_CASE("A chain of layers has a step for each, in their order") {
+TEST_CASE("a chain of layers has a step for each, in their order") {
   const Model model = ParseModel(R"(input { channels: 1 height: 2 width: 2 }
                                     layer { name: "a" linear { out_features: 3 } }
                                     layer { name: "r" relu {} }
@@ -37,7 +37,7 @@ TEST_CASE("A chain of layers has a step for each, in their order") {
   CHECK(Describe(model, StepsOf(model)) == std::vector<std::string>{"a(images)", "r(0)", "b(1)"});
 }
 
-TEST_CASE("What several layers read goes through a fork, a branch for each") {
+TEST_CASE("several layers that read one activation each get a branch of a fork") {
   const Model model = ParseModel(R"(
       input { channels: 2 height: 4 width: 4 }
       layer { name: "a" conv { out_channels: 2 kernel: 3 padding: 1 } }
@@ -54,7 +54,7 @@ TEST_CASE("What several layers read goes through a fork, a branch for each") {
   CHECK(steps[1].overwritten == std::vector<bool>{true, false});
 }
 
-TEST_CASE("A block that begins with the images forks them") {
+TEST_CASE("a block that begins with the images forks them") {
   const Model model = ParseModel(R"(
       input { channels: 2 height: 2 width: 2 }
       layer { name: "block" residual {

@@ -184,7 +184,7 @@ TEST_CASE("an image that cannot be read fails its batch only") {
   }
 }
 
-TEST_CASE("of several images that cannot be read the first of the batch is the error") {
+TEST_CASE("if several images cannot be read, the error names the first of the batch") {
   absl::Notification last_is_read;
   bool waited = true;
   WatchedDataset dataset(12, [&](int64_t index) {

@@ -273,7 +273,7 @@ TEST_CASE("bad data is refused with the config's line and field") {
   }
 }
 
-TEST_CASE("data that no source is given for cannot be opened") {
+TEST_CASE("data without a source cannot be opened") {
   const absl::StatusOr<Config> config = Config::Parse(
       "model { builtin: 'mnist_mlp' } partition { scheme: MEMORY_BASED }\n"
       "shard { address: 'localhost:0' } update { policy: SYNC }\n"

@@ -185,7 +185,7 @@ TEST_CASE("only what was pushed in this iteration is awaited") {
   CHECK_FALSE(fixture.round.Awaits(chunk, 7));
 }
 
-TEST_CASE("a wait goes on when another thread tells of the last answer, and of the last sent") {
+TEST_CASE("a wait ends when another thread reports the last answer, or the last send") {
   Fixture fixture;
   REQUIRE(fixture.round.Begin(0).ok());
   fixture.Push(0);
@@ -198,7 +198,7 @@ TEST_CASE("a wait goes on when another thread tells of the last answer, and of t
   other.join();
 }
 
-TEST_CASE("the news that a chunk was sent may come after its answer, in the next iteration") {
+TEST_CASE("the report that a chunk was sent may come after its answer, in the next iteration") {
   Fixture fixture;
   REQUIRE(fixture.round.Begin(0).ok());
   fixture.Push(0);
@@ -279,7 +279,7 @@ TEST_CASE("the first failure ends every wait, and every later round") {
   CHECK(fixture.round.Begin(1) == gone);
 }
 
-TEST_CASE("where nothing moves for the limit, the error names the shards and the iteration") {
+TEST_CASE("if nothing moves for the limit, the error names the shards and the iteration") {
   Fixture fixture({"limits.exchange_seconds=10"});
   fixture.PushAll(3);
   for (const uint32_t chunk : fixture.config.plan().chunks_of_shard(0)) {
@@ -292,7 +292,7 @@ TEST_CASE("where nothing moves for the limit, the error names the shards and the
   CHECK(fixture.round.Begin(4) == status);
 }
 
-TEST_CASE("whatever is answered begins the limit anew") {
+TEST_CASE("every answer begins the limit anew") {
   Fixture fixture({"limits.exchange_seconds=10"});
   fixture.PushAll(0);
   WatchedWait wait(&fixture);

@@ -1,7 +1,7 @@
-#include "worker/compute/cpu/activation.h"
-
 #include <optional>
 #include <utility>
+
+#include "worker/compute/cpu/layers.h"
 
 namespace ps {
 namespace {

@@ -7,15 +7,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status_macros.h"
 #include "oneapi/dnnl/dnnl_debug.h"
-#include "worker/compute/cpu/activation.h"
-#include "worker/compute/cpu/batch_norm.h"
-#include "worker/compute/cpu/convolution.h"
-#include "worker/compute/cpu/dropout.h"
-#include "worker/compute/cpu/linear.h"
-#include "worker/compute/cpu/pooling.h"
+#include "worker/compute/cpu/buffer_reuse.h"
+#include "worker/compute/cpu/layers.h"
 #include "worker/compute/cpu/residual.h"
-#include "worker/compute/cpu/shared_memory.h"
 #include "worker/compute/cpu/softmax_cross_entropy.h"
 #include "worker/compute/cpu/thread_count.h"
 #include "worker/compute/layer_graph.h"
@@ -77,15 +73,13 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const Model& mode
                                                    " and threads ", options.threads,
                                                    " must both be at least 1"));
   }
-  absl::Status status = CheckBatchSize(model, options.batch_size);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("batch_size ", status.message()));
+  if (absl::Status small = CheckBatchSize(model, options.batch_size); !small.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("batch_size ", small.message()));
   }
   const ThreadCountScope threads(options.threads);
   std::unique_ptr<CpuBackend> backend;
-  status = RunGuarded("images", [&] { backend.reset(new CpuBackend(model, options)); });
-  if (status.ok()) status = backend->MakeLayers();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(RunGuarded("images", [&] { backend.reset(new CpuBackend(model, options)); }));
+  RETURN_IF_ERROR(backend->MakeLayers());
   return backend;
 }
 
@@ -105,7 +99,7 @@ absl::Status CpuBackend::MakeLayers() {
   };
   for (const GraphStep& step : steps) {
     Node& node = nodes_.emplace_back(Node{step.layer, step.is_fork(), nullptr});
-    absl::Status status = RunNode(node, [&] {
+    RETURN_IF_ERROR(RunNode(node, [&] {
       std::vector<Activation> inputs;
       for (const GraphEdge& edge : step.inputs) inputs.push_back(activation(edge));
       if (step.is_fork()) {
@@ -113,8 +107,7 @@ absl::Status CpuBackend::MakeLayers() {
       } else {
         node.operation = MakeLayer(&device_, model_, model_.layers()[step.layer], options_, inputs);
       }
-    });
-    if (!status.ok()) return status;
+    }));
   }
   return RunGuarded("loss", [&] {
     MakeLoss();
@@ -122,7 +115,7 @@ absl::Status CpuBackend::MakeLayers() {
     for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
       backward.push_back(node->operation->gradients());
     }
-    gradient_memory_ = ShareMemory(device_, backward);
+    gradient_memory_ = AllocateWithReuse(device_, backward);
   });
 }
 
@@ -149,10 +142,10 @@ absl::Status CpuBackend::RunForward(const Batch& batch, const ForwardPass& pass,
   std::fill(images + batch.images.size(), images + options_.batch_size * model_.input().size(),
             0.0f);
   for (const Node& node : nodes_) {
-    absl::Status status;
-    if (HasTensors(node)) status = hooks.AwaitParameters(node.layer);
-    if (status.ok()) status = RunNode(node, [&] { node.operation->Forward(pass); });
-    if (!status.ok()) return status;
+    if (HasTensors(node)) {
+      RETURN_IF_ERROR(hooks.AwaitParameters(node.layer));
+    }
+    RETURN_IF_ERROR(RunNode(node, [&] { node.operation->Forward(pass); }));
   }
   return absl::OkStatus();
 }
@@ -161,7 +154,7 @@ absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const Forwar
   const Activation& output = nodes_.back().operation->output();
   const size_t used = batch.size * model_.classes();
   BatchResult result;
-  absl::Status status = RunGuarded("loss", [&] {
+  RETURN_IF_ERROR(RunGuarded("loss", [&] {
     const memory scores = scores_->Get(output.value);
     device_.stream().wait();
     absl::Span<float> gradients;
@@ -174,8 +167,7 @@ absl::StatusOr<BatchResult> CpuBackend::RunLoss(const Batch& batch, const Forwar
     }
     result = SoftmaxCrossEntropy({Floats(scores), used}, batch.labels, model_.classes(), gradients);
     if (pass.training) score_gradients_->Finish(output.gradient);
-  });
-  if (!status.ok()) return status;
+  }));
   return result;
 }
 
@@ -183,12 +175,13 @@ absl::Status CpuBackend::RunBackward(absl::Span<const float> parameters,
                                      absl::Span<float> gradients, LayerHooks& hooks) {
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     if (!node->operation->output().gradient) continue;  // no layer up to here has tensors
-    absl::Status status = RunNode(*node, [&] {
+    RETURN_IF_ERROR(RunNode(*node, [&] {
       node->operation->Backward(parameters, gradients);
       device_.stream().wait();
-    });
-    if (status.ok() && HasTensors(*node)) status = hooks.GradientReady(node->layer);
-    if (!status.ok()) return status;
+    }));
+    if (HasTensors(*node)) {
+      RETURN_IF_ERROR(hooks.GradientReady(node->layer));
+    }
   }
   return absl::OkStatus();
 }
@@ -198,28 +191,23 @@ absl::StatusOr<BatchResult> CpuBackend::ForwardBackward(const Batch& batch,
                                                         int64_t iteration,
                                                         absl::Span<float> gradients,
                                                         LayerHooks& hooks) {
-  absl::Status status =
-      CheckTraining(model_, options_.batch_size, batch, parameters.size(), gradients.size());
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(
+      CheckTraining(model_, options_.batch_size, batch, parameters.size(), gradients.size()));
   const ThreadCountScope threads(options_.threads);
   const ForwardPass pass = {.parameters = parameters, .training = true, .iteration = iteration};
-  status = RunForward(batch, pass, hooks);
-  if (!status.ok()) return status;
-  absl::StatusOr<BatchResult> result = RunLoss(batch, pass);
-  if (result.ok()) status = RunBackward(parameters, gradients, hooks);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(RunForward(batch, pass, hooks));
+  ASSIGN_OR_RETURN(BatchResult result, RunLoss(batch, pass));
+  RETURN_IF_ERROR(RunBackward(parameters, gradients, hooks));
   return result;
 }
 
 absl::StatusOr<BatchResult> CpuBackend::Evaluate(const Batch& batch,
                                                  absl::Span<const float> parameters) {
-  absl::Status status = CheckEvaluation(model_, options_.batch_size, batch, parameters.size());
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckEvaluation(model_, options_.batch_size, batch, parameters.size()));
   const ThreadCountScope threads(options_.threads);
   const ForwardPass pass = {.parameters = parameters};
   LayerHooks nothing;
-  status = RunForward(batch, pass, nothing);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(RunForward(batch, pass, nothing));
   return RunLoss(batch, pass);
 }
 

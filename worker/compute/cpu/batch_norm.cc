@@ -1,8 +1,7 @@
-#include "worker/compute/cpu/batch_norm.h"
-
 #include <optional>
 #include <utility>
 
+#include "worker/compute/cpu/layers.h"
 #include "worker/compute/cpu/tensor.h"
 
 namespace ps {

@@ -1,9 +1,8 @@
-#include "worker/compute/cpu/dropout.h"
-
 #include <string>
 #include <utility>
 
 #include "common/base/random.h"
+#include "worker/compute/cpu/layers.h"
 #include "worker/compute/dropout_stream.h"
 
 namespace ps {

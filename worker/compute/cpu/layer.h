@@ -16,7 +16,8 @@ namespace ps {
 struct Activation {
   dnnl::memory value;
   // Empty if no tensor precedes this activation, since its gradient is then never needed. While the
-  // layers are being made, the gradient has a format but no memory; ShareMemory assigns the memory.
+  // layers are being made, the gradient has a format but no memory; AllocateWithReuse assigns the
+  // memory.
   dnnl::memory gradient;
 };
 

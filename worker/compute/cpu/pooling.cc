@@ -1,7 +1,7 @@
-#include "worker/compute/cpu/pooling.h"
-
 #include <optional>
 #include <utility>
+
+#include "worker/compute/cpu/layers.h"
 
 namespace ps {
 namespace {
@@ -30,6 +30,7 @@ Windows WindowsOf(const Layer& layer) {
           .padding = {pool.padding(), pool.padding()}};
 }
 
+// Note that oneDNN's max pooling ignores NaN, where the CUDA backend's passes it on.
 class CpuPooling : public CpuLayer {
  public:
   CpuPooling(CpuDevice* device, const Layer& layer, Activation input) : CpuLayer(std::move(input)) {

@@ -1,9 +1,8 @@
-#include "worker/compute/cuda/activation.h"
-
 #include <string>
 #include <utility>
 
 #include "worker/compute/cuda/kernels.h"
+#include "worker/compute/cuda/layers.h"
 #include "worker/compute/dropout_stream.h"
 
 namespace ps {

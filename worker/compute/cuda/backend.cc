@@ -7,13 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
-#include "worker/compute/cuda/activation.h"
-#include "worker/compute/cuda/batch_norm.h"
-#include "worker/compute/cuda/convolution.h"
 #include "worker/compute/cuda/error.h"
-#include "worker/compute/cuda/linear.h"
-#include "worker/compute/cuda/pooling.h"
+#include "worker/compute/cuda/layers.h"
 #include "worker/compute/cuda/residual.h"
 #include "worker/compute/pass_input.h"
 
@@ -77,12 +74,11 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const Model& mo
   } catch (const CudaError& error) {
     return StatusOf("the CUDA backend", error);
   }
-  absl::Status made = backend->Run([&] {
+  RETURN_IF_ERROR(backend->Run([&] {
     backend->MakeSteps();
     backend->Prepare();
     return absl::OkStatus();
-  });
-  if (!made.ok()) return made;
+  }));
   return backend;
 }
 
@@ -284,8 +280,7 @@ absl::Status CudaBackend::QueueForward(const CudaPass& pass, LayerHooks& hooks) 
   for (const Step& step : steps_) {
     where_ = step.name;
     if (HasTensors(step)) {
-      absl::Status arrived = hooks.AwaitParameters(step.graph.layer);
-      if (!arrived.ok()) return arrived;
+      RETURN_IF_ERROR(hooks.AwaitParameters(step.graph.layer));
       transfer_.AwaitOnDevice(step.graph.layer);
     }
     timeline_.Begin(Trace::Row::kCompute, "forward", step.graph.layer, device_.compute());
@@ -327,8 +322,7 @@ absl::Status CudaBackend::TellGradients(LayerHooks& hooks) {
     if (!HasTensors(*step)) continue;
     where_ = step->name;
     transfer_.AwaitOnHost(step->graph.layer);
-    absl::Status told = hooks.GradientReady(step->graph.layer);
-    if (!told.ok()) return told;
+    RETURN_IF_ERROR(hooks.GradientReady(step->graph.layer));
   }
   return absl::OkStatus();
 }
@@ -352,55 +346,47 @@ absl::StatusOr<BatchResult> CudaBackend::ForwardBackward(const Batch& batch,
                                                          int64_t iteration,
                                                          absl::Span<float> gradients,
                                                          LayerHooks& hooks) {
-  absl::Status status =
-      CheckTraining(model_, options_.batch_size, batch, parameters.size(),
-                    transfer_.fetches() ? gradients.size() : model_.buffer_size());
-  if (status.ok()) status = CheckBuffers(parameters);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckTraining(model_, options_.batch_size, batch, parameters.size(),
+                                transfer_.fetches() ? gradients.size() : model_.buffer_size()));
+  RETURN_IF_ERROR(CheckBuffers(parameters));
   const CudaPass pass = {.training = true,
                          .iteration = iteration,
                          .parameters = transfer_.parameters(),
                          .gradients = transfer_.gradients()};
   BatchResult result;
-  status = Run([&]() -> absl::Status {
+  RETURN_IF_ERROR(Run([&]() -> absl::Status {
     timeline_.StartPass(device_.compute());
-    if (!prefetch_failure_.ok()) return prefetch_failure_;
+    RETURN_IF_ERROR(prefetch_failure_);
     const size_t place = QueueImages(batch);
-    absl::Status status = QueueForward(pass, hooks);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(QueueForward(pass, hooks));
     QueueLoss(batch, place, /*training=*/true);
     QueueBackward(pass);
     where_ = "images";
     batches_[place].arrived.Await();  // so that the batch's memory may be reused
     prefetched_place_ = place;
     hooks.PassQueued();
-    status = TellGradients(hooks);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(TellGradients(hooks));
     result = Collect(batch);
     timeline_.FinishPass(iteration);
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   return result;
 }
 
 absl::StatusOr<BatchResult> CudaBackend::Evaluate(const Batch& batch,
                                                   absl::Span<const float> parameters) {
-  absl::Status status = CheckEvaluation(model_, options_.batch_size, batch, parameters.size());
-  if (status.ok()) status = CheckBuffers(parameters);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckEvaluation(model_, options_.batch_size, batch, parameters.size()));
+  RETURN_IF_ERROR(CheckBuffers(parameters));
   const CudaPass pass = {.parameters = transfer_.parameters()};
   LayerHooks nothing;
   BatchResult result;
-  status = Run([&]() -> absl::Status {
+  RETURN_IF_ERROR(Run([&]() -> absl::Status {
     const size_t place = QueueImages(batch);
-    absl::Status queued = QueueForward(pass, nothing);
-    if (!queued.ok()) return queued;
+    RETURN_IF_ERROR(QueueForward(pass, nothing));
     QueueLoss(batch, place, /*training=*/false);
     result = Collect(batch);
     return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
+  }));
   return result;
 }
 

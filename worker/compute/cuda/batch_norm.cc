@@ -1,8 +1,7 @@
-#include "worker/compute/cuda/batch_norm.h"
-
 #include <utility>
 
 #include "worker/compute/cuda/kernels.h"
+#include "worker/compute/cuda/layers.h"
 
 namespace ps {
 namespace {

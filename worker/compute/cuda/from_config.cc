@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
       return absl::FailedPreconditionError(error.what());
     }
   }
-  absl::StatusOr<std::unique_ptr<CudaBackend>> backend = CudaBackend::Create(
+  return CudaBackend::Create(
       config.model(), {.batch_size = proto.training().batch_size(),
                        .device = {.number = number,
                                   .precision = PrecisionOf(cuda.precision()),
@@ -47,8 +47,6 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
                        .seed = proto.training().seed(),
                        .rank = options.rank,
                        .trace = options.trace});
-  if (!backend.ok()) return backend.status();
-  return *std::move(backend);
 }
 
 }  // namespace ps

@@ -1,11 +1,10 @@
-#include "worker/compute/cuda/linear.h"
-
 #include <optional>
 #include <utility>
 
 #include "worker/compute/cuda/bias.h"
 #include "worker/compute/cuda/error.h"
 #include "worker/compute/cuda/kernels.h"
+#include "worker/compute/cuda/layers.h"
 
 namespace ps {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/compute/buffer_reuse.h"
 #include "worker/compute/cuda/error.h"
-#include "worker/compute/shared_memory.h"
 
 namespace ps {
 namespace {
@@ -39,7 +39,7 @@ CudaArrayPtr CudaMemory::DeclareShared(size_t bytes) {
 void CudaMemory::Allocate(const std::vector<std::vector<CudaArrayPtr>>& steps,
                           const std::string& what) {
   std::vector<CudaArrayPtr> shared;  // in the order of their first steps
-  std::vector<MemoryUse> uses;
+  std::vector<BufferUse> uses;
   for (size_t step = 0; step < steps.size(); ++step) {
     for (const CudaArrayPtr& array : steps[step]) {
       const size_t known = std::find(shared.begin(), shared.end(), array) - shared.begin();
@@ -50,10 +50,10 @@ void CudaMemory::Allocate(const std::vector<std::vector<CudaArrayPtr>>& steps,
       uses[known].last = step;
     }
   }
-  const MemoryPieces pieces = ShareMemory(uses);
+  const ReusedBuffers buffers = AssignBuffers(uses);
 
   for (const CudaArrayPtr& array : arrays_) bytes_ += Aligned(array->bytes);
-  for (const size_t bytes : pieces.bytes) bytes_ += Aligned(bytes);
+  for (const size_t bytes : buffers.bytes) bytes_ += Aligned(bytes);
   size_t free = 0;
   size_t total = 0;
   Check(cudaMemGetInfo(&free, &total), "asking for the free memory");
@@ -74,8 +74,8 @@ void CudaMemory::Allocate(const std::vector<std::vector<CudaArrayPtr>>& steps,
   };
   for (const CudaArrayPtr& array : arrays_) array->data = take(array->bytes);
   std::vector<void*> places;
-  for (const size_t bytes : pieces.bytes) places.push_back(take(bytes));
-  for (size_t i = 0; i < shared.size(); ++i) shared[i]->data = places[pieces.piece_of_use[i]];
+  for (const size_t bytes : buffers.bytes) places.push_back(take(bytes));
+  for (size_t i = 0; i < shared.size(); ++i) shared[i]->data = places[buffers.buffer_of_use[i]];
 }
 
 PinnedMemory PinnedMemory::Allocate(size_t bytes) {

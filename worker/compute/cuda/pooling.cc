@@ -1,10 +1,9 @@
-#include "worker/compute/cuda/pooling.h"
-
 #include <string>
 #include <utility>
 
 #include "worker/compute/cuda/error.h"
 #include "worker/compute/cuda/kernels.h"
+#include "worker/compute/cuda/layers.h"
 
 namespace ps {
 namespace {

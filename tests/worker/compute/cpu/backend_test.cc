@@ -36,7 +36,7 @@ constexpr char kNormNet[] = R"(
     layer { name: "norm" batch_norm {} }
     layer { name: "fc" linear { out_features: 3 } })";
 
-TEST_CASE("Batch normalisation of one value per channel is refused with the layer's name") {
+TEST_CASE("batch normalisation of one value per channel is refused with the layer's name") {
   const auto created = CpuBackend::Create(ParseModel(kNormNet), {.batch_size = 1});
   CHECK(created.status() ==
         absl::InvalidArgumentError(
@@ -44,7 +44,7 @@ TEST_CASE("Batch normalisation of one value per channel is refused with the laye
             "4x1x1, needs several values per channel, allowed: at least 2"));
 }
 
-TEST_CASE("A model with batch normalisation is trained on whole batches and evaluated on any") {
+TEST_CASE("a model with batch normalisation is trained on whole batches and evaluated on any") {
   const TestNet net(kNormNet, 4);
   const auto backend = MakeBackend(net.model, {.batch_size = 4});
   std::vector<float> gradients(net.model.buffer_size(), 5.0f);
@@ -70,7 +70,7 @@ TEST_CASE("A model with batch normalisation is trained on whole batches and eval
   CHECK(all->loss == Approx(sum / 4).epsilon(1e-6));
 }
 
-TEST_CASE("Where memory does not suffice the error names the layer") {
+TEST_CASE("if memory does not suffice, the error names the layer") {
   const auto created = CpuBackend::Create(ParseModel(R"(
       input { channels: 1 height: 1 width: 1 }
       layer { name: "wide" linear { out_features: 1000000000 } })"),
@@ -79,7 +79,7 @@ TEST_CASE("Where memory does not suffice the error names the layer") {
   CHECK_THAT(Message(created.status()), Contains("wide: ") && Contains("oneDNN"));
 }
 
-TEST_CASE("Bad input is refused with what was given and what is allowed") {
+TEST_CASE("bad input is refused with what was given and what is allowed") {
   TestNet net(kMixedNet, 3);
   const auto backend = MakeBackend(net.model, {.batch_size = 2});
   std::vector<float> gradients(net.model.buffer_size(), 5.0f);
@@ -118,7 +118,7 @@ TEST_CASE("Bad input is refused with what was given and what is allowed") {
   check(good, net.parameters, absl::MakeSpan(gradients).subspan(1), "the gradient buffer has");
 }
 
-TEST_CASE("A batch smaller than the backend's gives what a backend of its size gives") {
+TEST_CASE("a batch smaller than the backend's gives what a backend of its size gives") {
   const TestNet net(kMixedNet, 7);
   const auto large = MakeBackend(net.model, {.batch_size = 7});
   const int64_t size = GENERATE(1, 3, 6);
@@ -139,7 +139,7 @@ TEST_CASE("A batch smaller than the backend's gives what a backend of its size g
   CHECK(evaluated->correct == expected_evaluated->correct);
 }
 
-TEST_CASE("Gradients are written whole, and the gaps between tensors are left alone") {
+TEST_CASE("gradients are written whole, and the gaps between tensors are left alone") {
   const TestNet net(kMixedNet, 2);
   const auto backend = MakeBackend(net.model, {.batch_size = 2});
   const Step step = RunStep(*backend, net, net.All());
@@ -162,7 +162,7 @@ TEST_CASE("Gradients are written whole, and the gaps between tensors are left al
   }
 }
 
-TEST_CASE("Hooks hear of the layers with tensors, forward and then backward") {
+TEST_CASE("hooks hear of the layers with tensors, forward and then backward") {
   const TestNet net(kMixedNet, 2);
   const auto backend = MakeBackend(net.model, {.batch_size = 2});
   std::vector<std::string> expected;
@@ -190,7 +190,7 @@ TEST_CASE("Hooks hear of the layers with tensors, forward and then backward") {
   }
 }
 
-TEST_CASE("A layer's gradient is whole, and its parameters are read no more, once hooks hear it") {
+TEST_CASE("when hooks hear of a layer, its gradient is whole and its parameters are read no more") {
   // Takes the gradients away and overwrites the parameters, as the exchange may do.
   class Exchanging : public LayerHooks {
    public:
@@ -226,7 +226,7 @@ TEST_CASE("A layer's gradient is whole, and its parameters are read no more, onc
   CHECK(hooks.taken() == expected.gradients);
 }
 
-TEST_CASE("A backend may be made in one thread and used in another") {
+TEST_CASE("a backend may be made in one thread and used in another") {
   const TestNet net(kMixedNet, 2);
   const auto here = MakeBackend(net.model, {.batch_size = 2, .threads = 2});
   const Step expected = RunStep(*here, net, net.All());
@@ -242,7 +242,7 @@ TEST_CASE("A backend may be made in one thread and used in another") {
   CHECK(gradients == expected.gradients);
 }
 
-TEST_CASE("The number of threads changes gradients by rounding only") {
+TEST_CASE("the number of threads changes gradients by rounding only") {
   const TestNet net(kMixedNet, 4);
   const auto one = MakeBackend(net.model, {.batch_size = 4, .threads = 1});
   const auto three = MakeBackend(net.model, {.batch_size = 4, .threads = 3});
@@ -250,7 +250,7 @@ TEST_CASE("The number of threads changes gradients by rounding only") {
   CHECK(RelativeError(RunStep(*three, net, net.All()).gradients, expected.gradients) < 1e-5);
 }
 
-TEST_CASE("Plain gradient descent fits a small batch") {
+TEST_CASE("plain gradient descent fits a small batch") {
   TestNet net(kMixedNet, 6);
   const auto backend = MakeBackend(net.model, {.batch_size = 6});
   const double before = backend->Evaluate(net.All(), net.parameters)->loss;

@@ -9,7 +9,7 @@
 namespace ps {
 namespace {
 
-TEST_CASE("The built-in models give a finite loss and a gradient for every tensor") {
+TEST_CASE("the built-in models give a finite loss and a gradient for every tensor") {
   const std::string name = GENERATE("mnist_mlp", "alexnet", "vgg16", "resnet18", "resnet152");
   CAPTURE(name);
   const int64_t images = name.find("resnet") == 0 ? 2 : 1;

@@ -35,7 +35,7 @@ std::vector<float> Dropped(const TestNet& net, const CpuBackend::Options& option
   return values;
 }
 
-TEST_CASE("Dropout drops the fraction p and scales the rest by 1/(1-p)") {
+TEST_CASE("dropout drops the fraction p and scales the rest by 1/(1-p)") {
   const auto [text, p] = GENERATE(table<std::string, double>({{"0.1", 0.1}, {"0.5", 0.5}}));
   CAPTURE(p);
   int dropped = 0;
@@ -50,11 +50,11 @@ TEST_CASE("Dropout drops the fraction p and scales the rest by 1/(1-p)") {
   CHECK(std::abs(dropped - 10000 * p) < 5 * std::sqrt(10000 * p * (1 - p)));
 }
 
-TEST_CASE("P = 0 drops nothing") {
+TEST_CASE("dropout with p = 0 drops nothing") {
   CHECK(Dropped(DropoutNet("0"), {}, 0) == std::vector<float>(10000, 1.0f));
 }
 
-TEST_CASE("The mask follows from seed, rank and iteration") {
+TEST_CASE("the mask follows from seed, rank and iteration") {
   const TestNet net = DropoutNet("0.5");
   const std::vector<float> mask = Dropped(net, {.seed = 3, .rank = 1}, 7);
   CHECK(Dropped(net, {.seed = 3, .rank = 1}, 7) == mask);
@@ -71,7 +71,7 @@ TEST_CASE("The mask follows from seed, rank and iteration") {
   CHECK(agreement(Dropped(net, {.seed = 3, .rank = 1}, 8)) == Approx(5000).margin(250));
 }
 
-TEST_CASE("Images of a batch, and layers of a model, have masks of their own") {
+TEST_CASE("images of a batch, and layers of a model, have masks of their own") {
   TestNet net(R"(input { channels: 1 height: 1 width: 1 }
                  layer { name: "a" linear { out_features: 500 bias: false } }
                  layer { dropout { p: 0.5 } } layer { dropout { p: 0.5 } }
@@ -98,7 +98,7 @@ TEST_CASE("Images of a batch, and layers of a model, have masks of their own") {
   CHECK(one == Approx(500 * 6 / 16.0).margin(50));
 }
 
-TEST_CASE("Evaluation drops nothing") {
+TEST_CASE("evaluation drops nothing") {
   TestNet net = DropoutNet("0.5");
   net.Set("fc/weight", [](int64_t i) { return i < 10000 ? 0.0f : 0x1p-13f; });
   const auto backend = MakeBackend(net.model, {});

@@ -14,7 +14,7 @@ namespace {
 // this.
 constexpr double kTolerance = 1e-5;
 
-TEST_CASE("Loss and gradients equal PyTorch's") {
+TEST_CASE("loss and gradients equal PyTorch's") {
   const std::string name =
       GENERATE("mlp", "convolution", "pooling", "vector_channels", "large_kernel",
                "fully_convolutional", "batch_norm", "residual", "branches");

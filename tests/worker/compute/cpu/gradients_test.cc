@@ -45,7 +45,7 @@ void CheckGradients(TestNet net) {
   }
 }
 
-TEST_CASE("The gradient of linear layers equals finite differences") {
+TEST_CASE("the gradient of linear layers equals finite differences") {
   CheckGradients(TestNet(R"(input { channels: 2 height: 2 width: 1 }
                             layer { name: "a" linear { out_features: 5 } }
                             layer { name: "b" linear { out_features: 4 bias: false } }
@@ -53,7 +53,7 @@ TEST_CASE("The gradient of linear layers equals finite differences") {
                          3));
 }
 
-TEST_CASE("The gradient of convolutions equals finite differences") {
+TEST_CASE("the gradient of convolutions equals finite differences") {
   CheckGradients(TestNet(R"(input { channels: 2 height: 7 width: 6 }
                             layer { name: "a" conv { out_channels: 3 kernel: 3 padding: 1 } }
                             layer { name: "b" conv { out_channels: 2 kernel: 3 stride: 2
@@ -63,7 +63,7 @@ TEST_CASE("The gradient of convolutions equals finite differences") {
                          2));
 }
 
-TEST_CASE("The gradient of a convolution of whole vectors of channels equals differences") {
+TEST_CASE("the gradient of a convolution of whole vectors of channels equals differences") {
   CheckGradients(TestNet(R"(input { channels: 1 height: 4 width: 4 }
                             layer { name: "a" conv { out_channels: 16 kernel: 2 } }
                             layer { name: "b" conv { out_channels: 17 kernel: 2 } }
@@ -73,7 +73,7 @@ TEST_CASE("The gradient of a convolution of whole vectors of channels equals dif
 
 // Half of the units are always on and half always off: their weights contribute little compared
 // with their biases.
-TEST_CASE("The gradient of ReLU equals finite differences and is 0 where it is off") {
+TEST_CASE("the gradient of ReLU equals finite differences, and is 0 for inputs below 0") {
   TestNet net(R"(input { channels: 2 height: 4 width: 4 }
                  layer { name: "a" conv { out_channels: 4 kernel: 3 } }
                  layer { relu {} }
@@ -100,7 +100,7 @@ TEST_CASE("The gradient of ReLU equals finite differences and is 0 where it is o
 
 // The images hold distinct numbers, and the convolution only scales and shifts them, so a step
 // never changes which number is the largest.
-TEST_CASE("The gradient of max pooling equals finite differences") {
+TEST_CASE("the gradient of max pooling equals finite differences") {
   const std::string pool = GENERATE("kernel: 2", "kernel: 3 stride: 2", "kernel: 3 stride: 1",
                                     "kernel: 3 stride: 2 padding: 1", "kernel: 4 stride: 3");
   CAPTURE(pool);
@@ -121,7 +121,7 @@ TEST_CASE("The gradient of max pooling equals finite differences") {
 }
 
 // All steps of the comparison use the same iteration, and thus the same mask.
-TEST_CASE("The gradient of dropout equals finite differences") {
+TEST_CASE("the gradient of dropout equals finite differences") {
   CheckGradients(TestNet(R"(input { channels: 2 height: 4 width: 4 }
                             layer { name: "a" conv { out_channels: 18 kernel: 3 } }
                             layer { dropout { p: 0.25 } }
@@ -132,7 +132,7 @@ TEST_CASE("The gradient of dropout equals finite differences") {
 }
 
 // ReLU and dropout both work in place, in the same memory.
-TEST_CASE("The gradient of ReLU followed by dropout equals finite differences") {
+TEST_CASE("the gradient of ReLU followed by dropout equals finite differences") {
   TestNet net(R"(input { channels: 4 height: 1 width: 1 }
                  layer { name: "a" linear { out_features: 12 } }
                  layer { relu {} }
@@ -145,7 +145,7 @@ TEST_CASE("The gradient of ReLU followed by dropout equals finite differences") 
   CheckGradients(net);
 }
 
-TEST_CASE("The gradients of batch normalisation and average pooling equal finite differences") {
+TEST_CASE("the gradients of batch normalisation and average pooling equal finite differences") {
   const std::string channels = GENERATE("3", "16", "18");
   CAPTURE(channels);
   TestNet net(
@@ -165,7 +165,7 @@ TEST_CASE("The gradients of batch normalisation and average pooling equal finite
 }
 
 // The bias of each block's body keeps all sums at the block's end well above or well below 0.
-TEST_CASE("The gradient of residual blocks equals finite differences") {
+TEST_CASE("the gradient of residual blocks equals finite differences") {
   TestNet net(R"(input { channels: 2 height: 5 width: 4 }
                  layer { name: "a" conv { out_channels: 4 kernel: 2 } }
                  layer { residual {

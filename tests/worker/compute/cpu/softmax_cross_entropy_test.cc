@@ -11,7 +11,7 @@
 namespace ps {
 namespace {
 
-TEST_CASE("The loss and its gradient by the scores equal PyTorch's") {
+TEST_CASE("the loss and its gradient with respect to the scores equal PyTorch's") {
   const std::string name = GENERATE("mlp", "vector_channels");
   const GoldenFile golden = ReadGoldenFile(name);
   const std::vector<float>& scores = golden.tensors.at("scores");
@@ -27,7 +27,7 @@ TEST_CASE("The loss and its gradient by the scores equal PyTorch's") {
   }
 }
 
-TEST_CASE("The gradient of the loss equals its finite differences") {
+TEST_CASE("the gradient of the loss equals its finite differences") {
   const std::vector<int32_t> labels = {2, 0};
   std::vector<float> scores = {0.5f, -1.25f, 2.0f, 0.0f, -0.75f, 0.25f};
   std::vector<float> gradient(scores.size());
@@ -44,7 +44,7 @@ TEST_CASE("The gradient of the loss equals its finite differences") {
   }
 }
 
-TEST_CASE("Huge scores do not overflow") {
+TEST_CASE("huge scores do not overflow") {
   const std::vector<float> scores = {3e38f, 0.0f, -3e38f};
   std::vector<float> gradient(3);
   CHECK(SoftmaxCrossEntropy(scores, {0}, 3, absl::MakeSpan(gradient)).loss == 0);
@@ -54,7 +54,7 @@ TEST_CASE("Huge scores do not overflow") {
   CHECK(gradient == std::vector<float>{1, -1, 0});
 }
 
-TEST_CASE("An image is correct only where its label alone has the largest score") {
+TEST_CASE("an image is correct only if its label alone has the largest score") {
   const std::vector<float> scores = {1,  2,  0,  //
                                      3,  2,  3,  //
                                      0,  0,  0,  //
@@ -66,7 +66,7 @@ TEST_CASE("An image is correct only where its label alone has the largest score"
   CHECK(correct({0, 1, 1, 0}) == 0);
 }
 
-TEST_CASE("A NaN score makes the loss NaN and no image correct") {
+TEST_CASE("a NaN score makes the loss NaN and no image correct") {
   const int nan_at = GENERATE(0, 1, 2);
   std::vector<float> scores = {0, 0, 0};
   scores[nan_at] = NAN;

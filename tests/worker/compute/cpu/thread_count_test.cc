@@ -5,7 +5,7 @@
 namespace ps {
 namespace {
 
-TEST_CASE("The number of OpenMP threads holds for a scope and then is what it was") {
+TEST_CASE("the number of OpenMP threads holds for a scope and then is what it was") {
   const int before = omp_get_max_threads();
   {
     const ThreadCountScope outer(3);

@@ -16,7 +16,7 @@ struct Case {
 
 constexpr float kLearningRate = 0.001f;
 
-TEST_CASE("Built-in models train on CUDA as on the CPU") {
+TEST_CASE("built-in models train on CUDA as on the CPU") {
   if (!HasDevice()) return;
   const Case tested = GENERATE(Case{"vgg16", 1}, Case{"resnet18", 2});
   CAPTURE(tested.model);

@@ -32,7 +32,7 @@ absl::Status CreationError(const CudaBackend::Options& options) {
   return CudaBackend::Create(ParseModel(kSpec), options).status();
 }
 
-TEST_CASE("A machine without a device, or with another number, is named") {
+TEST_CASE("a machine without a device, or with another number, is named") {
   Reset({.devices = 0});
   CHECK(absl::IsFailedPrecondition(CreationError(Options())));
   CHECK_THAT(std::string(CreationError(Options()).message()),
@@ -46,7 +46,7 @@ TEST_CASE("A machine without a device, or with another number, is named") {
   CHECK(GetLive() == Live{});
 }
 
-TEST_CASE("A driver or cuDNN that is too old, or no driver, is named with what is needed") {
+TEST_CASE("a driver or cuDNN that is too old, or no driver, is named with what is needed") {
   Reset({.driver_too_old = true, .driver_version = 12040});
   CHECK(absl::IsFailedPrecondition(CreationError(Options())));
   CHECK_THAT(std::string(CreationError(Options()).message()),
@@ -60,7 +60,7 @@ TEST_CASE("A driver or cuDNN that is too old, or no driver, is named with what i
   CHECK(GetLive() == Live{});
 }
 
-TEST_CASE("A device that is too old, at all or for bfloat16, is named with what is needed") {
+TEST_CASE("a device that is too old, at all or for bfloat16, is named with what is needed") {
   Reset({.compute_major = 7, .compute_minor = 0});
   CHECK(absl::IsFailedPrecondition(CreationError(Options())));
   CHECK_THAT(std::string(CreationError(Options()).message()),
@@ -77,7 +77,7 @@ TEST_CASE("A device that is too old, at all or for bfloat16, is named with what 
   CHECK(GetLive() == Live{});
 }
 
-TEST_CASE("A batch that does not fit is refused with what it needs and what is free") {
+TEST_CASE("a batch that does not fit is refused with what it needs and what is free") {
   Reset({.memory_bytes = int64_t{64} << 20});
   const absl::Status error = CreationError(Options(/*batch_size=*/100000));
   CHECK(absl::IsResourceExhausted(error));
@@ -92,12 +92,12 @@ TEST_CASE("A batch that does not fit is refused with what it needs and what is f
   CHECK(GetLive() == Live{});
 }
 
-TEST_CASE("Batch sizes that no backend takes are refused") {
+TEST_CASE("batch sizes that no backend takes are refused") {
   Reset();
   CHECK(absl::IsInvalidArgument(CreationError(Options(0))));
 }
 
-TEST_CASE("Batches, labels and buffers that do not fit the backend are refused") {
+TEST_CASE("batches, labels and buffers that do not fit the backend are refused") {
   Reset();
   const TestNet net(kSpec, 4);
   CudaNet cuda(net, Options());
@@ -116,7 +116,7 @@ TEST_CASE("Batches, labels and buffers that do not fit the backend are refused")
   CHECK(absl::IsInvalidArgument(train(wrong, cuda.parameters())));
 }
 
-TEST_CASE("A layer whose parameters were not written whole is named") {
+TEST_CASE("a layer whose parameters were not written whole is named") {
   Reset();
   const TestNet net(kSpec, 4);
   const auto backend = MakeCudaBackend(net.model, Options());
@@ -132,7 +132,7 @@ TEST_CASE("A layer whose parameters were not written whole is named") {
   CHECK(evaluate().ok());
 }
 
-TEST_CASE("The error of hooks ends a pass, and the next one is right") {
+TEST_CASE("the error of hooks ends a pass, and the next one is right") {
   Reset();
   const TestNet net(kSpec, 4);
   CudaNet cuda(net, Options());
@@ -147,7 +147,7 @@ TEST_CASE("The error of hooks ends a pass, and the next one is right") {
   }
 }
 
-TEST_CASE("A device that is lost in the middle of anything gives an error and leaves nothing") {
+TEST_CASE("a device that is lost in the middle of anything gives an error and leaves nothing") {
   const TestNet net(kSpec, 4);
   const auto train_once = [&]() -> absl::Status {
     std::vector<float> parameters(net.model.buffer_size()), gradients(parameters.size());
@@ -177,7 +177,7 @@ TEST_CASE("A device that is lost in the middle of anything gives an error and le
   }
 }
 
-TEST_CASE("A worker that loses its device says so to the shards, which keep what they have") {
+TEST_CASE("a worker that loses its device says so to the shards, which keep what they have") {
   Reset();
   const Config config =
       MustParse(kSmallConfig, {"compute.backend=CUDA", "workers=1", "training.iterations=50",
@@ -204,7 +204,7 @@ TEST_CASE("A worker that loses its device says so to the shards, which keep what
   for (const float parameter : trained) REQUIRE(std::isfinite(parameter));
 }
 
-TEST_CASE("Workers take the config's devices in turn") {
+TEST_CASE("workers take the config's devices in turn") {
   Reset({.devices = 3});
   const auto device_of = [](int rank, const std::string& cuda) {
     const Config config =

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "tests/worker/compute/cuda/cuda_net.h"
 #include "tests/worker/compute/reference_net.h"
@@ -141,7 +142,7 @@ constexpr double kFloat32Error = 2e-5;
 // row is an error.
 constexpr int kAttempts = 2;
 
-TEST_CASE("Every layer gives the loss and gradients of float64") {
+TEST_CASE("every layer gives the loss and gradients of float64") {
   if (!HasDevice()) return;
   const Case& tested = GENERATE(from_range(std::begin(kCases), std::end(kCases)));
   CAPTURE(tested.name);
@@ -178,7 +179,7 @@ struct Likeness {
 
 // With coarser products, a few maxima and a few sides of a ReLU come out differently. Single
 // elements of the gradient then differ much, but its direction does not.
-TEST_CASE("Every layer gives float64's gradients in direction where products are coarser") {
+TEST_CASE("every layer's gradients keep the direction of float64's when products are coarser") {
   if (!HasDevice()) return;
   constexpr int kNets = 3;
   const Case& tested = GENERATE(from_range(std::begin(kCases), std::end(kCases)));
@@ -205,7 +206,7 @@ TEST_CASE("Every layer gives float64's gradients in direction where products are
   CHECK(bfloat16.squares == Approx(bfloat16.expected_squares).epsilon(0.2));
 }
 
-TEST_CASE("Every layer gives what the CPU backend gives, running statistics included") {
+TEST_CASE("every layer gives what the CPU backend gives, running statistics included") {
   if (!HasDevice()) return;
   const Case& tested = GENERATE(from_range(std::begin(kCases), std::end(kCases)));
   CAPTURE(tested.name);
@@ -226,6 +227,27 @@ TEST_CASE("Every layer gives what the CPU backend gives, running statistics incl
   CHECK(error < kFloat32Error);
 }
 
+// A NaN that disappears in a pooling layer would leave the loss finite.
+TEST_CASE("max pooling passes a NaN on, wherever in the window it is") {
+  if (!HasDevice()) return;
+  // The second net's channels fill packs.
+  const int channels = GENERATE(1, 8);
+  const Precision precision = GENERATE(Precision::kFloat32, Precision::kBfloat16);
+  CAPTURE(channels, precision);
+  TestNet net("input { channels: " + std::to_string(channels) + R"( height: 3 width: 3 }
+                 layer { max_pool { kernel: 3 } }
+                 layer { name: "a" linear { out_features: 3 } })",
+              1);
+  CudaNet cuda(net, OptionsFor(net, precision));
+  CHECK(std::isfinite(cuda.Evaluate(net.All()).loss));
+  for (float& pixel : net.images) {
+    CAPTURE(&pixel - net.images.data());
+    const float number = std::exchange(pixel, std::nanf(""));
+    CHECK(std::isnan(cuda.Evaluate(net.All()).loss));
+    pixel = number;
+  }
+}
+
 // Prefetches the next batch in each pass.
 class PrefetchingHooks : public LayerHooks {
  public:
@@ -237,7 +259,7 @@ class PrefetchingHooks : public LayerHooks {
   const Batch next_;
 };
 
-TEST_CASE("Batches fetched ahead are those that are computed, with an evaluation in between") {
+TEST_CASE("batches fetched ahead are those that are computed, with an evaluation in between") {
   if (!HasDevice()) return;
   const TestNet net(kCases[2].spec, 3), other(kCases[2].spec, 3, /*seed=*/2);
   CudaNet cuda(net, OptionsFor(net, Precision::kFloat32));

@@ -85,7 +85,7 @@ Outcome Run(const Config& config, Trace* trace_of_worker_0 = nullptr) {
   return outcome;
 }
 
-TEST_CASE("Schedules and partitions give bit-equal parameters on CUDA") {
+TEST_CASE("schedules and partitions give bit-equal parameters on CUDA") {
   if (!HasDevice()) return;
   const auto trained = [](const std::string& schedule, const std::string& scheme) {
     const Outcome outcome =
@@ -99,7 +99,7 @@ TEST_CASE("Schedules and partitions give bit-equal parameters on CUDA") {
   CHECK(trained("FULL", "LAYER_BASED") == sequential);
 }
 
-TEST_CASE("Training on CUDA is training on the CPU") {
+TEST_CASE("training on CUDA is training on the CPU") {
   if (!HasDevice()) return;
   const Outcome cuda = Run(MustParse(kConfig));
   RequireAllOk(cuda.workers);
@@ -115,7 +115,7 @@ TEST_CASE("Training on CUDA is training on the CPU") {
   }
 }
 
-TEST_CASE("Asynchronous workers train on CUDA") {
+TEST_CASE("asynchronous workers train on CUDA") {
   if (!HasDevice()) return;
   const Outcome outcome =
       Run(MustParse(kConfig, {"update.policy=ASYNC", "update.deterministic=false"}));
@@ -123,7 +123,7 @@ TEST_CASE("Asynchronous workers train on CUDA") {
   for (const float parameter : outcome.parameters) REQUIRE(std::isfinite(parameter));
 }
 
-TEST_CASE("A trace shows what the device and its copies do, layer by layer") {
+TEST_CASE("a trace shows what the device and its copies do, layer by layer") {
   if (!HasDevice()) return;
   const ScratchFolder folder;
   const std::string path = folder.Path("trace.json");

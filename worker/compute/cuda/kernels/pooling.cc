@@ -60,8 +60,8 @@ struct MaxPoolBody {
         float value[N];
         Load(input, static_cast<size_t>(input_pixel) * packs + at.pack, value, T{});
         for (int k = 0; k < N; ++k) {
-          // A NaN is taken over, but so is the value after it.
-          if (!first && value[k] <= largest[k]) continue;
+          // The first NaN of a window counts as the largest. A comparison with NaN is false.
+          if (!first && (value[k] <= largest[k] || isnan(largest[k]))) continue;
           largest[k] = value[k];
           place[k] = static_cast<uint16_t>(y * sizes.kernel + x);
         }

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_SHARED_MEMORY_H_
-#define PS_WORKER_COMPUTE_CPU_SHARED_MEMORY_H_
+#ifndef PS_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_
+#define PS_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_
 
 #include <vector>
 
@@ -13,9 +13,9 @@ namespace ps {
 // CpuDevice::Unallocated or is empty. A handle is needed from the first to the last step that lists
 // it, and handles that are never needed at the same time may share memory. Returns the allocated
 // memory, which the caller must keep as long as the handles are used. Throws dnnl::error.
-std::vector<dnnl::memory> ShareMemory(const CpuDevice& device,
-                                      const std::vector<std::vector<dnnl::memory>>& steps);
+std::vector<dnnl::memory> AllocateWithReuse(const CpuDevice& device,
+                                            const std::vector<std::vector<dnnl::memory>>& steps);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_SHARED_MEMORY_H_
+#endif  // PS_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_

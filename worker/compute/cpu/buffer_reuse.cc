@@ -1,18 +1,18 @@
-#include "worker/compute/cpu/shared_memory.h"
+#include "worker/compute/cpu/buffer_reuse.h"
 
 #include <algorithm>
 #include <cstddef>
 
-#include "worker/compute/shared_memory.h"
+#include "worker/compute/buffer_reuse.h"
 
 namespace ps {
 
 using dnnl::memory;
 
-std::vector<memory> ShareMemory(const CpuDevice& device,
-                                const std::vector<std::vector<memory>>& steps) {
+std::vector<memory> AllocateWithReuse(const CpuDevice& device,
+                                      const std::vector<std::vector<memory>>& steps) {
   std::vector<memory> handles;  // in the order of their first steps
-  std::vector<MemoryUse> uses;
+  std::vector<BufferUse> uses;
   for (size_t step = 0; step < steps.size(); ++step) {
     for (const memory& handle : steps[step]) {
       if (!handle) continue;
@@ -24,11 +24,11 @@ std::vector<memory> ShareMemory(const CpuDevice& device,
       uses[known].last = step;
     }
   }
-  const MemoryPieces pieces = ShareMemory(uses);
+  const ReusedBuffers buffers = AssignBuffers(uses);
   std::vector<memory> owned;
-  for (const size_t bytes : pieces.bytes) owned.push_back(device.Allocate(Bytes(bytes)));
+  for (const size_t bytes : buffers.bytes) owned.push_back(device.Allocate(Bytes(bytes)));
   for (size_t i = 0; i < handles.size(); ++i) {
-    handles[i].set_data_handle(owned[pieces.piece_of_use[i]].get_data_handle());
+    handles[i].set_data_handle(owned[buffers.buffer_of_use[i]].get_data_handle());
   }
   return owned;
 }
