@@ -18,8 +18,8 @@ typedef uint16_t UnalignedHalf __attribute__((aligned(1), may_alias));  // any 1
 // Compiles a function once for each instruction set; the best one for the processor is chosen when
 // the program starts. Targets that use this macro are built without contraction to fused
 // multiply-adds, so that all versions give the same bits. Clang 14 cannot clone templates, so it
-// builds the default version only. So does g++ with ThreadSanitizer, which would be called to choose
-// a version before it is loaded.
+// builds the default version only. So does g++ with ThreadSanitizer, which would be called to
+// choose a version before it has been loaded.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define PS_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

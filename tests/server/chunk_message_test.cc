@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/wire/received_message.h"
+#include "common/wire/message_slices.h"
 #include "tests/server/shard_fixture.h"
 
 namespace ps {

@@ -31,13 +31,15 @@ void LogStall(const Stall& stall);
 // layout that Model defines. ExchangeSchedule decides when each layer is pushed.
 //
 //   absl::Status Train(const Config& config, int rank, int64_t iterations) {
-//     ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, /*addresses=*/{}));
+//     ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
 //     ASSIGN_OR_RETURN(const std::unique_ptr<Exchange> exchange,
 //                      Exchange::Connect({.config = &config, .rank = rank, .buffers = &buffers}));
-//     RETURN_IF_ERROR(exchange->Pull(buffers.parameters.span()));
+//     const absl::Span<float> parameters = buffers.parameters.span();
+//     const absl::Span<float> gradients = buffers.gradients.span();
+//     RETURN_IF_ERROR(exchange->Pull(parameters));
 //     for (int64_t i = exchange->start_iteration(); i < iterations; ++i) {
-//       ComputeGradients(buffers.parameters.span(), buffers.gradients.span());
-//       RETURN_IF_ERROR(exchange->PushPull(i, buffers.gradients.span(), buffers.parameters.span()));
+//       ComputeGradients(parameters, gradients);
+//       RETURN_IF_ERROR(exchange->PushPull(i, gradients, parameters));
 //     }
 //     return exchange->Leave(absl::OkStatus());
 //   }
