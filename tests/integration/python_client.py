@@ -184,7 +184,7 @@ def in_order(message):
 def in_odd_order(message):
     """The same message with `data` first, a field twice and two fields that nobody knows."""
     data = parameter_server_pb2.GradientChunk(data=message.data)
-    # Of two values the last one counts; the right one is not 0, which would not be sent.
+    # The last of two values counts; the right one is not 0, which would not be sent.
     wrong_iteration = parameter_server_pb2.GradientChunk(iteration=message.iteration + 7)
     rest = parameter_server_pb2.GradientChunk()
     rest.CopyFrom(message)
