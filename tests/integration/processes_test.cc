@@ -106,7 +106,7 @@ TEST_CASE("launch trains the digits to 95 % with SYNC, with ASYNC and with a res
     CHECK(exit_code == 0);
     std::smatch match;
     const std::string summary = folder.Read("summary");
-    REQUIRE(std::regex_search(summary, match, std::regex("\"final_accuracy\": ([0-9.]+)")));
+    REQUIRE(std::regex_search(summary, match, std::regex("\"final_accuracy\":([0-9.]+)")));
     CHECK(std::stod(match[1]) >= 0.95);
     CHECK_THAT(folder.Read("model"), Contains("conv1/weight"));
     CHECK_THAT(folder.Read("stats"), Contains("\"updates\""));
