@@ -42,10 +42,12 @@ constexpr char kConfig[] = R"(
 )";
 constexpr int kMostPulls = 2 + 8;  // OpenPulls: one for each worker, and 8
 
-// With a connection, and so a window, of its own.
+// With a connection of its own. Its window does not grow by gRPC's estimate (BDP probing), so that
+// far less than a shard's parameters are on their way to a client that does not read.
 std::shared_ptr<grpc::Channel> ConnectTo(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -164,6 +166,8 @@ TEST_CASE("a compressed message is refused before it is inflated") {
   CHECK(growth < 10'000'000);  // 50 MiB and more if it were inflated once
 }
 
+// A sanitizer's allocator keeps what was freed, so that it says nothing about the shard's.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("Pulls that nobody reads cost a shard little, and it gives the memory back") {
   const ShardProcess shard;
   const Config config = MustParse(kConfig);
@@ -182,11 +186,11 @@ TEST_CASE("Pulls that nobody reads cost a shard little, and it gives the memory 
   }
   AwaitTrue([&] { return shard.Memory("VmRSS") < before + 10'000'000; });
 }
+#endif
 
 TEST_CASE("a Pull beyond the bound is refused, naming it, until another has ended") {
   TestCluster cluster(MustParse(kConfig));
-  const auto channel =
-      grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials());
+  const auto channel = ConnectTo(cluster.addresses()[0]);
   std::vector<std::unique_ptr<UnreadPull>> pulls;
   for (int i = 0; i < kMostPulls; ++i) {
     pulls.push_back(std::make_unique<UnreadPull>(channel, cluster.config()));
