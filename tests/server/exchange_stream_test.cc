@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -43,9 +45,17 @@ class ExchangeService final
                                 .join_follows = join_follows,
                                 .opened = clock_->Now(),
                                 .on_done = [this, alive = alive](ExchangeStream*) { ++done; }});
-    latest = stream;
+    {
+      absl::MutexLock lock(&mutex_);
+      latest_ = stream;
+    }
     stream->Open();
     return stream.get();
+  }
+
+  std::shared_ptr<ExchangeStream> latest() {
+    absl::MutexLock lock(&mutex_);
+    return latest_.lock();
   }
 
   std::unique_ptr<ParameterServer::Stub> Stub() const {
@@ -53,16 +63,17 @@ class ExchangeService final
                                                         grpc::InsecureChannelCredentials()));
   }
 
-  uint64_t incarnation = 0;
-  bool join_follows = false;
+  std::atomic<uint64_t> incarnation{0};
+  std::atomic<bool> join_follows{false};
   const std::shared_ptr<int> alive = std::make_shared<int>();  // every stream holds it
   std::atomic<int> done{0};
-  std::weak_ptr<ExchangeStream> latest;
 
  private:
   Shard* const shard_;
   const Clock* const clock_;
   PushThreads push_threads_{ChunkOrder::kArrival};
+  absl::Mutex mutex_;
+  std::weak_ptr<ExchangeStream> latest_ ABSL_GUARDED_BY(mutex_);
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -144,7 +155,7 @@ TEST_CASE_METHOD(Fixture, "a stream whose Join follows waits for it, and then ho
   service->join_follows = true;
   Peer peer(*service, 0);
   peer.stream->WaitForInitialMetadata();
-  const std::shared_ptr<ExchangeStream> stream = service->latest.lock();
+  const std::shared_ptr<ExchangeStream> stream = service->latest();
   REQUIRE(stream != nullptr);
 
   SECTION("and is ended if it waits for too long") {
