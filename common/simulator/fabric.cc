@@ -31,9 +31,17 @@ Fabric::Fabric(Options options, EventQueue* events)
 
 void Fabric::Send(int source, int destination, uint32_t chunk) {
   std::vector<uint64_t>& waiting = PairOf(source, destination).waiting;
-  waiting.push_back((options_.by_priority ? 0 : order_++ << 32) | chunk);
+  waiting.push_back((options_.by_priority ? 0 : ++order_ << 32) | chunk);
   std::push_heap(waiting.begin(), waiting.end(), std::greater<>());
   UpdateReady(source, destination);
+}
+
+void Fabric::Prioritise(int source) {
+  for (size_t i = 0; i < destinations_.size(); ++i) {
+    std::vector<uint64_t>& waiting = PairOf(source, i).waiting;
+    for (uint64_t& entry : waiting) entry = static_cast<uint32_t>(entry);
+    std::make_heap(waiting.begin(), waiting.end(), std::greater<>());
+  }
 }
 
 void Fabric::UpdateReady(int source, int destination) {

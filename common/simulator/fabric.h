@@ -46,6 +46,10 @@ class Fabric final : private EventQueue::Target {
 
   void Send(int source, int destination, uint32_t chunk);
 
+  // Lets the chunks of a source that are waiting leave in the order of their numbers, and before
+  // those that are sent later.
+  void Prioritise(int source);
+
   // The bytes that have passed each link; that of one machine, if there are several.
   const std::vector<double>& source_bytes() const { return source_bytes_; }
   const std::vector<double>& destination_bytes() const { return destination_bytes_; }

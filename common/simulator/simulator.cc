@@ -43,7 +43,6 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                  .destination_members = std::vector<double>(shards_.size(), 1),
                  .chunk_bytes = gradient_bytes_,
                  .window = run.config.limits().connections(),
-                 .by_priority = layers_.schedule == ExchangeConfig::FULL,
                  .delivered = [this](int worker, int shard,
                                      uint32_t chunk) { TakeIn(worker, shard, chunk); },
                  .destination_busy = Recorder(&Shard::busy_in)},
@@ -144,6 +143,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   void Push(int worker, uint32_t chunk) override {
     pushes_.Send(worker, plan_.chunks()[chunk].shard, chunk);
   }
+  void Prioritise(int worker) override { pushes_.Prioritise(worker); }
   void Reply(int worker, uint32_t chunk) override {
     pulls_.Send(plan_.chunks()[chunk].shard, worker, chunk);
   }

@@ -91,6 +91,7 @@ void WorkerModel::EndCompute() {
   if (layers_.schedule == ExchangeConfig::SEQUENTIAL) {
     for (size_t layer = 0; layer < layers_.chunks.size(); ++layer) PushLayer(layer);
   }
+  if (layers_.schedule == ExchangeConfig::FULL) network_->Prioritise(rank_);
   phase_ = layers_.schedule == ExchangeConfig::FULL ? Phase::kForward : Phase::kAwait;
   layer_ = 0;
 }

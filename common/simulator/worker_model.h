@@ -37,6 +37,9 @@ class WorkerModel final : private EventQueue::Target {
     virtual ~Network() = default;
     // Sends a chunk from a worker to its shard.
     virtual void Push(int worker, uint32_t chunk) = 0;
+    // The worker has pushed all chunks of an iteration. Those that have not left go in the order in
+    // which the next forward pass needs them. FULL only.
+    virtual void Prioritise(int worker) = 0;
     // Sends the shard's answer to a chunk to a worker.
     virtual void Reply(int worker, uint32_t chunk) = 0;
     // A worker has all parameters of the iteration back. Returns whether it does another one.

@@ -1,6 +1,10 @@
 // A push-pull, step by step:
 //   1. Begin marks every chunk as not yet exchanged. PushChunks queues chunks for the streams of
 //      their shards: all at once (PushPull), or layer by layer as the gradients are ready (Push).
+//      Under FULL, when all are queued, those that have not left are sorted in the order in which
+//      the next forward pass needs them. An earlier layer does not overtake others before that:
+//      each worker would leave other chunks behind, and a shard answers a chunk when it has it from
+//      all of them.
 //   2. A ShardStream takes the next chunk when the one before has passed flow control.
 //      GradientMessage lends the gradient's own memory to gRPC (LentMemory), or encodes it.
 //   3. The shard answers (server/exchange_stream.cc). TakeParameters copies or decodes the received
@@ -85,8 +89,7 @@ void LogStall(const Stall& stall) {
 
 // The connections of the worker with one shard.
 struct Exchange::ShardLink {
-  ShardLink(const ShardControl::Options& options, ChunkOrder order, int streams)
-      : control(options), queue(order, streams) {}
+  ShardLink(const ShardControl::Options& options, int streams) : control(options), queue(streams) {}
 
   ShardControl control;
   PushQueue queue;
@@ -169,7 +172,6 @@ Exchange::Exchange(const Options& options)
                                                                        .incarnation = incarnation_,
                                                                        .clock = &clock_,
                                                                        .stop = stop_},
-                                                 ChunkOrderOf(config_.proto().exchange()),
                                                  config_.proto().limits().connections()));
   }
   ChooseLastChunks();
@@ -285,6 +287,7 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
   }
   RETURN_IF_ERROR(round_.Begin(iteration));
   iteration_ = iteration;
+  unpushed_ = config_.plan().chunks().size();
   gradients_ = gradients;
   parameters_ = parameters;
   return absl::OkStatus();
@@ -317,7 +320,10 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
     }
   }
   traffic_.pushes += chunks.size();
+  unpushed_ -= chunks.size();
+  const bool prioritises = exchange.schedule() == ExchangeConfig::FULL && unpushed_ == 0;
   for (const auto& link : links_) {
+    if (prioritises) link->queue.Prioritise();
     for (const auto& stream : link->streams) stream->Wake();
   }
 }

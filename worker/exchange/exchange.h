@@ -188,6 +188,7 @@ class Exchange final : private ShardStream::Handler {
   std::vector<uint32_t> other_chunks_;
   std::vector<int> last_stream_of_chunk_;  // by chunk: the stream that sends it last, or -1
   uint64_t iteration_ = 0;
+  size_t unpushed_ = 0;  // this iteration's chunks that PushChunks has not queued
   absl::Span<const float> gradients_;
   absl::Span<float> parameters_;
   std::vector<uint64_t> versions_;  // by chunk; used only by the chunk's one pending push

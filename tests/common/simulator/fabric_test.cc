@@ -71,6 +71,16 @@ TEST_CASE("chunks leave in the order of the calls or by number") {
   }
 }
 
+TEST_CASE("prioritised chunks leave by number, before those that are sent later") {
+  Network network({1}, {1});
+  for (const uint32_t chunk : {2, 3, 1}) network.fabric().Send(0, 0, chunk);
+  network.fabric().Prioritise(0);
+  network.fabric().Send(0, 0, 0);
+  std::vector<uint32_t> order;
+  for (const Arrived& arrived : network.Run()) order.push_back(arrived.chunk);
+  CHECK(order == std::vector<uint32_t>{1, 2, 3, 0});
+}
+
 TEST_CASE("sources share the link of a destination, and it is never idle") {
   Network network({1, 1, 1}, {1});
   for (int source = 0; source < 3; ++source) {
