@@ -19,6 +19,7 @@
 #include "common/config/config_text.h"
 #include "common/config/config_validation.h"
 #include "common/config/shard_rates.h"
+#include "common/model/chunk_size.h"
 
 namespace ps {
 namespace {
@@ -80,10 +81,12 @@ Partition DecideAuto(Partition partition) {
 
 }  // namespace
 
-Config::Config(ClusterConfig proto, Model model, Plan plan, FieldPlaces places)
+Config::Config(ClusterConfig proto, Model model, Plan plan, std::string chunk_bytes_reason,
+               FieldPlaces places)
     : proto_(std::move(proto)),
       model_(std::move(model)),
       plan_(std::move(plan)),
+      chunk_bytes_reason_(std::move(chunk_bytes_reason)),
       places_(std::move(places)),
       // The message has no map fields, so its serialization is the same in every process.
       fingerprint_(Fnv1a64(Contract().SerializeAsString())) {}
@@ -126,9 +129,17 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
   ValidateDataAgainstModel(proto, *model, &problems);
   // A plan with arguments that were refused above would only report them once more.
   absl::StatusOr<Plan> plan = absl::UnknownError("not made");
+  std::string chunk_bytes_reason = "as limits.chunk_bytes says";
   if (!proto.shard().empty() && AreShardRates(proto) &&
       proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
-      IsChunkBytes(proto.limits().chunk_bytes())) {
+      IsChunkBytesOrAbsent(proto.limits())) {
+    if (!proto.limits().has_chunk_bytes()) {
+      ChunkSize chosen = ChooseChunkSize(*model, proto.shard_size(), PlanRates(proto),
+                                         proto.limits().connections());
+      proto.mutable_limits()->set_chunk_bytes(chosen.bytes);
+      chunk_bytes_reason = std::move(chosen.reason);
+    }
+    ValidateHeldBytes(proto.limits(), &problems);
     plan = Plan::Create(*model, DecideAuto(proto.partition()), proto.shard_size(),
                         proto.limits().chunk_bytes(), PlanRates(proto));
     if (!plan.ok()) AddPlanProblem(plan.status().message(), &problems);
@@ -137,7 +148,8 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
 
   if (proto.has_data()) ResolvePaths(name, proto.mutable_data());
   SetDependentDefaults(*model, &proto);
-  return Config(std::move(proto), *std::move(model), *std::move(plan), std::move(places));
+  return Config(std::move(proto), *std::move(model), *std::move(plan),
+                std::move(chunk_bytes_reason), std::move(places));
 }
 
 ClusterConfig Config::Contract() const { return ContractOf(proto_); }

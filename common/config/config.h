@@ -35,12 +35,15 @@ class Config {
 
   // Paths are resolved, and every default that depends on something else is filled in. The model
   // gives those of `data.synthetic.shape` and `.classes`, of `data.image_folder.resize` and of the
-  // stride of a pool; `update` gives that of `exchange.schedule`.
+  // stride of a pool; `update` gives that of `exchange.schedule`; common/model/chunk_size.h chooses
+  // `limits.chunk_bytes`.
   const ClusterConfig& proto() const { return proto_; }
   const Model& model() const { return model_; }
   const Plan& plan() const { return plan_; }
   // What a simulation takes. It refers to this config.
   PlannedRun planned_run() const { return {proto_, model_, plan_}; }
+  // Why `limits.chunk_bytes` has its value, such as "64 chunks for each of 512 shards".
+  const std::string& chunk_bytes_reason() const { return chunk_bytes_reason_; }
   int shards() const { return proto_.shard_size(); }
   int workers() const { return proto_.workers(); }
   const std::string& address(int shard) const { return proto_.shard(shard).address(); }
@@ -57,11 +60,13 @@ class Config {
   absl::Status FieldError(absl::string_view field, absl::string_view problem) const;
 
  private:
-  Config(ClusterConfig proto, Model model, Plan plan, FieldPlaces places);
+  Config(ClusterConfig proto, Model model, Plan plan, std::string chunk_bytes_reason,
+         FieldPlaces places);
 
   ClusterConfig proto_;
   Model model_;
   Plan plan_;
+  std::string chunk_bytes_reason_;
   FieldPlaces places_;
   uint64_t fingerprint_ = 0;
 };

@@ -231,13 +231,9 @@ void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* proble
 }
 
 void ValidateLimits(const Limits& limits, FieldProblems* problems) {
-  const int64_t chunk_bytes = limits.chunk_bytes();
-  problems->Require(IsChunkBytes(chunk_bytes), "limits.chunk_bytes", chunk_bytes,
+  problems->Require(IsChunkBytesOrAbsent(limits), "limits.chunk_bytes", limits.chunk_bytes(),
                     absl::StrCat("a multiple of ", kMinChunkBytes, " from ", kMinChunkBytes, " to ",
                                  kMaxChunkBytes));
-  problems->Require(limits.held_bytes() >= chunk_bytes, "limits.held_bytes", limits.held_bytes(),
-                    absl::StrCat("at least limits.chunk_bytes, ", chunk_bytes),
-                    {"limits.chunk_bytes"});
   problems->Require(limits.lead_bytes() >= 0, "limits.lead_bytes", limits.lead_bytes(),
                     "at least 0");
   problems->RequireRange("limits.connections", limits.connections(), 1, kMaxConnections);
@@ -262,8 +258,16 @@ bool AreShardRates(const ClusterConfig& config) {
          });
 }
 
-bool IsChunkBytes(int64_t bytes) {
+bool IsChunkBytesOrAbsent(const Limits& limits) {
+  const int64_t bytes = limits.chunk_bytes();
+  if (!limits.has_chunk_bytes()) return true;
   return bytes >= kMinChunkBytes && bytes <= kMaxChunkBytes && bytes % kMinChunkBytes == 0;
+}
+
+void ValidateHeldBytes(const Limits& limits, FieldProblems* problems) {
+  problems->Require(
+      limits.held_bytes() >= limits.chunk_bytes(), "limits.held_bytes", limits.held_bytes(),
+      absl::StrCat("at least limits.chunk_bytes, ", limits.chunk_bytes()), {"limits.chunk_bytes"});
 }
 
 void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {

@@ -1,8 +1,6 @@
 #ifndef PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
 #define PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
 
-#include <cstdint>
-
 #include "common/config/config_problems.h"
 #include "common/model/model.h"
 #include "proto/config.pb.h"
@@ -17,8 +15,11 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems);
 void ValidateTraining(const ClusterConfig& config, FieldProblems* problems);
 void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 
-// Returns whether limits.chunk_bytes may have this value.
-bool IsChunkBytes(int64_t bytes);
+// Returns whether limits.chunk_bytes is in range or absent, to be chosen.
+bool IsChunkBytesOrAbsent(const Limits& limits);
+
+// Checks limits.held_bytes against limits.chunk_bytes, which must be there.
+void ValidateHeldBytes(const Limits& limits, FieldProblems* problems);
 
 // Returns whether the shards' rates are in range and are given for all shards or for none.
 bool AreShardRates(const ClusterConfig& config);

@@ -58,8 +58,8 @@ class Plan {
   //   parts differ by at most 16 elements.
   // - STRIPED cuts every tensor, in model order, into at most one slice for each shard, so that
   //   each shard has its share of every stretch of the model. Let D be the elements of a chunk
-  //   and 48 more. After each tensor, no shard of S owns more than D above its share of all tensors
-  //   so far, nor less than D * max(1, 1/2 + 1/3 + ... + 1/S) below it, and without rates less than
+  //   and 48 more. After each tensor, each of S shards owns at most D above its share of all
+  //   tensors so far, and at most D * max(1, 1/2 + 1/3 + ... + 1/S) below it, without rates at most
   //   D; over several tensors in a row the difference is at most twice that. A slice that is not a
   //   whole tensor has at least p elements, the smaller of half a chunk and a quarter of an equal
   //   share. So there are at most as many slices as tensors and (elements / p) more.

@@ -87,12 +87,15 @@ TEST_CASE("deterministic runs are bit-equal under every placement, chunk size an
   std::vector<std::vector<float>> results;
   for (const std::string partition : {"{scheme: MEMORY_BASED}", "{scheme: LAYER_BASED}",
                                       "{scheme: LAYER_BASED placement: GREEDY}",
-                                      "{scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN}"}) {
-    for (const std::string chunk_bytes : {"256", "4096"}) {
+                                      "{scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN}",
+                                      "{scheme: STRIPED}", "{scheme: AUTO}"}) {
+    // In the last the size of chunks is chosen.
+    for (const std::string limits :
+         {"{chunk_bytes: 256 held_bytes: 4096}", "{chunk_bytes: 4096 held_bytes: 4096}", "{}"}) {
+      CAPTURE(partition, limits);
       results.push_back(TrainedParameters(MustParse(
           kSmallConfig, {"workers=4", "update.deterministic=true", "optimizer.kind=MOMENTUM",
-                         "partition=" + partition, "limits.chunk_bytes=" + chunk_bytes,
-                         "limits.held_bytes=4096"})));
+                         "partition=" + partition, "limits=" + limits})));
       REQUIRE(results.back() == results.front());
     }
   }

@@ -122,7 +122,7 @@ TEST_CASE("deterministic runs are bit-equal under every schedule, backend and pl
   std::vector<float> first;
   for (int shards = 1; shards <= 3; ++shards) {
     text += "  shard { address: \"127.0.0.1:0\" }\n";
-    for (const std::string scheme : {"LAYER_BASED", "MEMORY_BASED"}) {
+    for (const std::string scheme : {"LAYER_BASED", "MEMORY_BASED", "STRIPED"}) {
       for (const std::string schedule : {"SEQUENTIAL", "BACKWARD", "FULL"}) {
         CAPTURE(backend, shards, scheme, schedule);
         std::vector<std::string> all = overrides;

@@ -117,7 +117,9 @@ std::string Heading(const Config& config) {
       " parameters, ",
       statistics == 0 ? "" : absl::StrCat(FormatCount(statistics), " running statistics, "),
       FormatBytes(Bytes(config.model().element_count())), ", ",
-      Plural(config.plan().chunks().size(), "chunk"), "\n");
+      Plural(config.plan().chunks().size(), "chunk"), "\nchunks of at most ",
+      FormatCount(config.proto().limits().chunk_bytes()), " B: ", config.chunk_bytes_reason(),
+      "\n");
 }
 
 std::string Prediction(const PlanReport& report, double gbps) {
@@ -275,6 +277,8 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                      {"parameters", config.model().parameter_count()},
                      {"bytes", Bytes(config.model().element_count())},
                      {"chunks", config.plan().chunks().size()},
+                     {"chunk_bytes", config.proto().limits().chunk_bytes()},
+                     {"chunk_bytes_reason", config.chunk_bytes_reason()},
                      {"plan_version", kPlanVersion},
                      {"plan_fingerprint", absl::StrFormat("%016x", config.plan().fingerprint())},
                      {"config_fingerprint", absl::StrFormat("%016x", config.fingerprint())},

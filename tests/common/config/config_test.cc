@@ -36,7 +36,29 @@ TEST_CASE("a valid config gives its model, its plan and its defaults") {
   CHECK(config.shards() == 2);
   CHECK(config.workers() == 2);
   CHECK(config.address(1) == "localhost:50052");
-  CHECK(config.proto().limits().chunk_bytes() == 640 << 10);
+  CHECK(config.proto().limits().chunk_bytes() == 16 << 10);
+}
+
+TEST_CASE("a chunk size that is not given is chosen for the model, the shards and their rates") {
+  const Config chosen = Valid(kConfig, {"model={builtin: 'mnist_mlp'}"});
+  CHECK(chosen.proto().limits().chunk_bytes() == 16'384);
+  CHECK(chosen.chunk_bytes_reason() == "smaller chunks would cost more than they gain");
+  CHECK(chosen.plan().chunks().front().size == 16'384 / 4);
+
+  const Config given = Valid(kConfig, {"limits.chunk_bytes=16384", "model={builtin: 'mnist_mlp'}"});
+  CHECK(given.chunk_bytes_reason() == "as limits.chunk_bytes says");
+  CHECK(given.fingerprint() == chosen.fingerprint());
+  CHECK(given.plan().fingerprint() == chosen.plan().fingerprint());
+
+  // The fixed schemes do not go by rates, which processes may then differ in.
+  const Overrides rates = {"shard[0].link_gbps=100", "shard[1].link_gbps=100"};
+  CHECK(Valid(kConfig, rates).proto().limits().chunk_bytes() == 16'384);
+  Overrides striped = rates;
+  striped.push_back("partition.scheme=STRIPED");
+  const Config fast = Valid(kConfig, striped);
+  CHECK(fast.proto().limits().chunk_bytes() == 83'392);
+  CHECK(fast.chunk_bytes_reason() ==
+        "with smaller chunks, processors would not keep up with links of 100 Gb/s");
 }
 
 TEST_CASE("every example in configs/ loads") {
@@ -176,7 +198,7 @@ TEST_CASE("the fingerprint ignores what may differ between processes") {
   const uint64_t fingerprint = Valid().fingerprint();
   for (const std::string override :
        {"shard[0].address=other:1", "data.idx.images=/elsewhere", "compute.threads=3",
-        "data.threads=2", "limits.connections=1", "limits.startup_seconds=1",
+        "data.threads=2", "limits.connections=2", "limits.startup_seconds=1",
         "limits.exchange_seconds=1", "limits.shutdown_seconds=1", "limits.held_bytes=2000000",
         "limits.window_bytes=65536", "limits.lead_bytes=0", "training.evaluate_every_epochs=1",
         "training.required_accuracy=0.5", "exchange.shared_memory=false"}) {
@@ -214,7 +236,7 @@ TEST_CASE("a default that is written out does not change the fingerprint") {
   for (const std::string override :
        {"optimizer={kind: SGD learning_rate: 0.01 weight_decay: 0 schedule {kind: CONSTANT "
         "warmup_iterations: 0}}",
-        "optimizer={}", "compute={backend: CPU}", "limits={chunk_bytes: 655360}",
+        "optimizer={}", "compute={backend: CPU}", "limits={chunk_bytes: 16384}",
         "training={batch_size: 4 epochs: 3 seed: 1}", "model.layer[2].linear.bias=true",
         // This is not the default, but it has no effect: cuts do not follow layers.
         "partition.placement=GREEDY"}) {
@@ -241,7 +263,8 @@ TEST_CASE("the contract names no machine") {
   CHECK(!contract.shard(0).has_address());
   CHECK(!contract.data().idx().has_images());
   CHECK(contract.data().source_case() == Data::kIdx);
-  CHECK(!contract.has_limits());
+  // Of the limits it has only the size of chunks.
+  CHECK(contract.limits().ShortDebugString() == "chunk_bytes: 16384");
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
   CHECK(ErrorOf("wrkers: 2\nupdate { polcy: SYNC }\nshard: [{ address: \"a:1\" },\n{ adress: "
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
-        "optimizer, training, data, compute, limits, exchange\n"
+        "optimizer, training, data, compute, limits, exchange, worker_link_gbps\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
@@ -134,7 +134,7 @@ TEST_CASE("a value out of its range is refused with its place, value and range")
       {"limits { chunk_bytes: 67108928 held_bytes: 67108928 }",
        "limits.chunk_bytes: is 67108928, allowed: a multiple of 64 from 64 to 67108864"},
       {"limits { held_bytes: 1000 }",
-       "limits.held_bytes: is 1000, allowed: at least limits.chunk_bytes, 655360"},
+       "limits.held_bytes: is 1000, allowed: at least limits.chunk_bytes, 16384"},
       {"limits { window_bytes: 65535 }",
        "limits.window_bytes: is 65535, allowed: 65536 to 1073741824"},
       {"limits { lead_bytes: -1 }", "limits.lead_bytes: is -1, allowed: at least 0"},
@@ -336,8 +336,8 @@ TEST_CASE("rates are numbers above 0, those of shards for all of them or for non
         "shard[1].link_gbps: is -1, allowed: a number above 0");
   CHECK(ErrorOfOverride("shard[1].link_gbps=0") ==
         "shard[1].link_gbps: is 0, allowed: a number above 0");
-  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=10", "shard[1].link_gbps=10",
-                          "shard[0].server_gbps=0"}) ==
+  CHECK(ErrorOf(kConfig,
+                {"shard[0].link_gbps=10", "shard[1].link_gbps=10", "shard[0].server_gbps=0"}) ==
         "--set shard[0].server_gbps=0: shard[0].server_gbps: is 0, allowed: a number above 0");
   CHECK(ErrorOfOverride("worker_link_gbps=0") ==
         "worker_link_gbps: is 0, allowed: a number above 0");
