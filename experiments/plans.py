@@ -20,9 +20,23 @@ _EXPERIMENT_FIELDS = {
     "exchange.schedule": "schedule",
     "compute.emulated.device": "device",
     "compute.emulated.time_dilation": "time_dilation",
+    "compute.emulated.worker_slowdown": "worker_slowdown",
     "training.iterations": "iterations",
 }
 _PROBLEM = re.compile(r"[^\n]*?:\d+: ([\w.\[\]]+): (.*)")
+
+
+_TIMELINE_BINS = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """How much of each shard's link is used over one iteration, as simulated."""
+
+    bin_seconds: float
+    # By shard and bin: the part of the link in use.
+    used_in: list
+    used_out: list
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +52,7 @@ class Plan:
     simulated_seconds: float | None
     # Computing on the emulated device; None if there is none.
     compute_seconds: float | None
+    timeline: Timeline | None  # None if the links' rate is not known
 
 
 def load(kind, experiment, runs, programs):
@@ -63,9 +78,10 @@ def load(kind, experiment, runs, programs):
 
 
 def _simulate(kind, experiment, cell, config, program):
-    """Returns the bound, the simulated time and the computing time of the emulated device."""
+    """Returns the bound, the simulated time, the computing time of the emulated device and the
+    simulated timeline."""
     if kind == network.HOST:
-        return None, None, None
+        return None, None, None, None
     proto = experiment.proto
     dilation = proto.time_dilation
     command = [
@@ -86,6 +102,7 @@ def _simulate(kind, experiment, cell, config, program):
         simulated["bound_seconds"] / dilation,
         simulated["iteration_seconds"] / dilation,
         compute if experiment.emulated else None,
+        None,
     )
 
 
@@ -106,11 +123,13 @@ def _translate(experiment, text):
             lines.append(line)
             continue
         field, what = problem.groups()
-        lines.append(experiment.problem(_experiment_field(field), what))
+        lines.append(experiment.problem(_experiment_field(experiment, field), what))
     return "\n".join(lines)
 
 
-def _experiment_field(field):
+def _experiment_field(experiment, field):
+    if experiment.proto.model and field.split(".")[0] == "model":
+        return "model"  # which of them is in what is wrong
     for own, ours in _EXPERIMENT_FIELDS.items():
         if field == own or field.startswith((own + ".", own + "[")):
             return ours
