@@ -4,10 +4,10 @@
 
 #include "common/base/command_line.h"
 #include "common/model/device_profile.h"
-#include "experiments/bound.h"
+#include "common/simulator/bound.h"
+#include "common/simulator/simulator.h"
 #include "experiments/simulate_options.h"
 #include "experiments/simulate_report.h"
-#include "experiments/simulator/simulator.h"
 
 namespace {
 
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   ps::SimulateResult result;
   result.config = &*config;
   result.rates = *std::move(rates);
-  result.bound = ps::BoundOf(*config, result.rates, *layer_times);
-  result.simulation = ps::Simulate(*config, result.rates, *layer_times, iterations);
+  result.bound = ps::BoundOf(config->planned_run(), result.rates, *layer_times);
+  result.simulation = ps::Simulate(config->planned_run(), result.rates, *layer_times, iterations);
   std::cout << (format == "json" ? ps::SimulateJson(result) : ps::SimulateText(result));
 }

@@ -10,8 +10,8 @@
 #include "absl/types/span.h"
 #include "common/config/config.h"
 #include "common/model/device_profile.h"
-#include "experiments/cluster_rates.h"
-#include "experiments/framing.h"
+#include "common/simulator/cluster_rates.h"
+#include "common/simulator/framing.h"
 
 namespace ps {
 

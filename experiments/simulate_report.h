@@ -4,9 +4,9 @@
 #include <string>
 
 #include "common/config/config.h"
-#include "experiments/bound.h"
-#include "experiments/cluster_rates.h"
-#include "experiments/simulator/simulator.h"
+#include "common/simulator/bound.h"
+#include "common/simulator/cluster_rates.h"
+#include "common/simulator/simulator.h"
 
 namespace ps {
 

@@ -11,6 +11,7 @@
 #include "common/config/config_places.h"
 #include "common/model/model.h"
 #include "common/model/plan.h"
+#include "common/simulator/planned_run.h"
 #include "proto/config.pb.h"
 
 namespace ps {
@@ -38,6 +39,8 @@ class Config {
   const ClusterConfig& proto() const { return proto_; }
   const Model& model() const { return model_; }
   const Plan& plan() const { return plan_; }
+  // What a simulation takes. It refers to this config.
+  PlannedRun planned_run() const { return {proto_, model_, plan_}; }
   int shards() const { return proto_.shard_size(); }
   int workers() const { return proto_.workers(); }
   const std::string& address(int shard) const { return proto_.shard(shard).address(); }

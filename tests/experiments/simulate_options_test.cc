@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/match.h"
-#include "tests/experiments/cluster_fixture.h"
+#include "tests/common/simulator/cluster_fixture.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace ps {

@@ -1,9 +1,8 @@
-#include "experiments/bound.h"
+#include "common/simulator/bound.h"
 
 #include <catch2/catch.hpp>
 
-#include "experiments/framing.h"
-#include "tests/experiments/cluster_fixture.h"
+#include "tests/common/simulator/cluster_fixture.h"
 
 namespace ps {
 namespace {
@@ -13,18 +12,13 @@ constexpr double kLargeBytes = 400000 * 4;
 constexpr double kRate = 1e6;
 constexpr double kCuts = 1e-4;  // cuts at multiples of 16 elements are not quite equal
 
-TEST_CASE("the payload of a link is its rate less the framing") {
-  CHECK(PayloadBytesPerSecond(10, {}) == Approx(1.25e9 * 1448 / 1514));
-  CHECK(PayloadBytesPerSecond(10, {.on_cable = true}) == Approx(1.25e9 * 1448 / 1538));
-  CHECK(PayloadBytesPerSecond(1, {.mtu = 9000}) == Approx(1.25e8 * 8948 / 9014));
-}
-
 TEST_CASE(
     "with equal links the bound is the time of the model or of the fullest shard, whichever is "
     "longer") {
   const auto bound = [](int workers, int shards, const char* partition) {
     const Config config = ClusterConfigOf(workers, shards, partition, "FULL");
-    return BoundOf(config, EqualRates(config, kRate), EqualTimes(config, 0, 0)).iteration_seconds;
+    return BoundOf(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0))
+        .iteration_seconds;
   };
   CHECK(bound(1, 1, kMemoryBased) == Approx(kModelBytes / kRate).epsilon(kCuts));
   CHECK(bound(8, 4, kMemoryBased) == Approx(2 * kModelBytes / kRate).epsilon(kCuts));
@@ -39,7 +33,7 @@ TEST_CASE("SEQUENTIAL adds up compute, push and pull, and the other schedules ov
     const Config config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
     ClusterRates rates = EqualRates(config, kRate);
     rates.worker_slowdown[2] = 3;
-    const Bound bound = BoundOf(config, rates, EqualTimes(config, 0.5, 1));
+    const Bound bound = BoundOf(config.planned_run(), rates, EqualTimes(config, 0.5, 1));
     const double exchange = 2 * kModelBytes / kRate;
     CHECK(bound.compute_seconds == Approx(3 * 3 * 1.5).epsilon(kCuts));
     CHECK(bound.push_seconds == Approx(exchange).epsilon(kCuts));
@@ -53,7 +47,7 @@ TEST_CASE("a slow link, a slow shard and a shorter encoding count in their direc
   const Config config =
       ClusterConfigOf(2, 2, kMemoryBased, "FULL", {"exchange.gradient_encoding=FLOAT16"});
   ClusterRates rates = EqualRates(config, kRate);
-  const auto bound = [&] { return BoundOf(config, rates, EqualTimes(config, 0, 0)); };
+  const auto bound = [&] { return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)); };
   CHECK(bound().push_seconds == Approx(kModelBytes / 2 / kRate).epsilon(kCuts));
   CHECK(bound().pull_seconds == Approx(kModelBytes / kRate).epsilon(kCuts));
   rates.shard_processing[1] = kRate / 10;
@@ -72,7 +66,7 @@ TEST_CASE("AUTO has a smaller bound than MEMORY_BASED if one shard's link is slo
     const Config config = ClusterConfigOf(4, 2, partition, "FULL", gbps);
     ClusterRates rates = EqualRates(config, 4 * kRate);
     rates.shard_link[0] = kRate;
-    return BoundOf(config, rates, EqualTimes(config, 0, 0)).iteration_seconds;
+    return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds;
   };
   CHECK(bound(kMemoryBased) == Approx(4 * kModelBytes / 2 / kRate).epsilon(kCuts));
   CHECK(bound("scheme: AUTO") == Approx(4 * kModelBytes / (5 * kRate)).epsilon(kCuts));

@@ -1,5 +1,5 @@
-#ifndef PS_EXPERIMENTS_CLUSTER_RATES_H_
-#define PS_EXPERIMENTS_CLUSTER_RATES_H_
+#ifndef PS_COMMON_SIMULATOR_CLUSTER_RATES_H_
+#define PS_COMMON_SIMULATOR_CLUSTER_RATES_H_
 
 #include <vector>
 
@@ -18,4 +18,4 @@ struct ClusterRates {
 
 }  // namespace ps
 
-#endif  // PS_EXPERIMENTS_CLUSTER_RATES_H_
+#endif  // PS_COMMON_SIMULATOR_CLUSTER_RATES_H_

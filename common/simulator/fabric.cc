@@ -1,4 +1,4 @@
-#include "experiments/simulator/fabric.h"
+#include "common/simulator/fabric.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,12 +1,12 @@
-#ifndef PS_EXPERIMENTS_SIMULATOR_FABRIC_H_
-#define PS_EXPERIMENTS_SIMULATOR_FABRIC_H_
+#ifndef PS_COMMON_SIMULATOR_FABRIC_H_
+#define PS_COMMON_SIMULATOR_FABRIC_H_
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <vector>
 
-#include "experiments/simulator/event_queue.h"
+#include "common/simulator/event_queue.h"
 
 namespace ps {
 
@@ -93,4 +93,4 @@ class Fabric final : private EventQueue::Target {
 
 }  // namespace ps
 
-#endif  // PS_EXPERIMENTS_SIMULATOR_FABRIC_H_
+#endif  // PS_COMMON_SIMULATOR_FABRIC_H_

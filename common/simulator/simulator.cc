@@ -5,7 +5,7 @@
 //   3. A shard adds chunks up at its own rate, and answers each when the update policy says so.
 //   4. The pull fabric carries the parameters back. A worker's iteration ends when it has them all.
 
-#include "experiments/simulator/simulator.h"
+#include "common/simulator/simulator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,29 +13,29 @@
 #include <numeric>
 #include <utility>
 
-#include "experiments/bound.h"
-#include "experiments/simulator/event_queue.h"
-#include "experiments/simulator/fabric.h"
-#include "experiments/simulator/worker_model.h"
+#include "common/simulator/bound.h"
+#include "common/simulator/event_queue.h"
+#include "common/simulator/fabric.h"
+#include "common/simulator/worker_model.h"
 
 namespace ps {
 namespace {
 
 class Cluster final : private EventQueue::Target, private WorkerModel::Network {
  public:
-  Cluster(const Config& config, const ClusterRates& rates, absl::Span<const LayerTime> layer_times,
+  Cluster(const PlannedRun& run, const ClusterRates& rates, absl::Span<const LayerTime> layer_times,
           int iterations)
-      : plan_(config.plan()),
-        policy_(config.proto().update().policy()),
+      : plan_(run.plan),
+        policy_(run.config.update().policy()),
         iterations_(iterations),
         rates_(rates),
-        gradient_bytes_(ChunkBytes(plan_, config.proto().exchange().gradient_encoding())),
-        parameter_bytes_(ChunkBytes(plan_, config.proto().exchange().parameter_encoding())),
-        layers_(config, layer_times),
+        gradient_bytes_(ChunkBytes(plan_, run.config.exchange().gradient_encoding())),
+        parameter_bytes_(ChunkBytes(plan_, run.config.exchange().parameter_encoding())),
+        layers_(run, layer_times),
         pushes_({.source_rates = rates.worker_link,
                  .destination_rates = rates.shard_link,
                  .chunk_bytes = gradient_bytes_,
-                 .window = config.proto().limits().connections(),
+                 .window = run.config.limits().connections(),
                  .by_priority = layers_.schedule == ExchangeConfig::FULL,
                  .delivered = [this](int worker, int shard,
                                      uint32_t chunk) { TakeIn(worker, shard, chunk); }},
@@ -43,7 +43,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
         pulls_({.source_rates = rates.shard_link,
                 .destination_rates = rates.worker_link,
                 .chunk_bytes = parameter_bytes_,
-                .window = config.proto().limits().connections(),
+                .window = run.config.limits().connections(),
                 .by_priority = layers_.schedule == ExchangeConfig::FULL,
                 .delivered =
                     [this](int shard, int worker, uint32_t chunk) {
@@ -52,13 +52,13 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                       workers_[worker].Answered(chunk);
                     }},
                &events_),
-        shards_(config.shards()),
+        shards_(run.plan.shards()),
         gradients_of_chunk_(plan_.chunks().size()),
         ended_(iterations),
         end_seconds_(iterations) {
-    simulation_.shard_payload.resize(config.shards());
+    simulation_.shard_payload.resize(run.plan.shards());
     WorkerModel::Network* const network = this;
-    for (int rank = 0; rank < config.workers(); ++rank) {
+    for (int rank = 0; rank < run.config.workers(); ++rank) {
       workers_.emplace_back(layers_, rank, rates.worker_slowdown[rank], &events_, network);
     }
   }
@@ -181,9 +181,9 @@ bool Simulation::is_steady() const {
                            kTolerance * iteration_seconds[count - 1];
 }
 
-Simulation Simulate(const Config& config, const ClusterRates& rates,
+Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
                     absl::Span<const LayerTime> layer_times, int iterations) {
-  return Cluster(config, rates, layer_times, iterations).Run();
+  return Cluster(run, rates, layer_times, iterations).Run();
 }
 
 }  // namespace ps

@@ -1,12 +1,12 @@
-#ifndef PS_EXPERIMENTS_SIMULATOR_SIMULATOR_H_
-#define PS_EXPERIMENTS_SIMULATOR_SIMULATOR_H_
+#ifndef PS_COMMON_SIMULATOR_SIMULATOR_H_
+#define PS_COMMON_SIMULATOR_SIMULATOR_H_
 
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/config/config.h"
 #include "common/model/device_profile.h"
-#include "experiments/cluster_rates.h"
+#include "common/simulator/cluster_rates.h"
+#include "common/simulator/planned_run.h"
 
 namespace ps {
 
@@ -35,7 +35,7 @@ struct Simulation {
 };
 
 // Simulates `iterations` iterations of every worker with the plan, exchange schedule, update policy
-// and encodings of the config. `rates` are those of the config's workers and shards, and
+// and encodings of the run. `rates` are those of the run's workers and shards, and
 // `layer_times` are the times of its layers on the workers' devices.
 //
 // Every worker computes layer by layer, pushes chunks and waits for parameters as
@@ -45,9 +45,9 @@ struct Simulation {
 //
 // The simulation leaves out latency, retransmission and the workers' processors. Equal arguments
 // give equal results. REQUIRES: iterations >= 1.
-Simulation Simulate(const Config& config, const ClusterRates& rates,
+Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
                     absl::Span<const LayerTime> layer_times, int iterations);
 
 }  // namespace ps
 
-#endif  // PS_EXPERIMENTS_SIMULATOR_SIMULATOR_H_
+#endif  // PS_COMMON_SIMULATOR_SIMULATOR_H_

@@ -1,13 +1,13 @@
-#ifndef PS_EXPERIMENTS_SIMULATOR_WORKER_MODEL_H_
-#define PS_EXPERIMENTS_SIMULATOR_WORKER_MODEL_H_
+#ifndef PS_COMMON_SIMULATOR_WORKER_MODEL_H_
+#define PS_COMMON_SIMULATOR_WORKER_MODEL_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/config/config.h"
 #include "common/model/device_profile.h"
-#include "experiments/simulator/event_queue.h"
+#include "common/simulator/event_queue.h"
+#include "common/simulator/planned_run.h"
 
 namespace ps {
 
@@ -24,7 +24,7 @@ class WorkerModel final : private EventQueue::Target {
  public:
   // What the workers of a cluster have in common.
   struct Layers {
-    Layers(const Config& config, absl::Span<const LayerTime> layer_times);
+    Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times);
 
     ExchangeConfig::Schedule schedule;
     std::vector<LayerTime> times;
@@ -90,4 +90,4 @@ class WorkerModel final : private EventQueue::Target {
 
 }  // namespace ps
 
-#endif  // PS_EXPERIMENTS_SIMULATOR_WORKER_MODEL_H_
+#endif  // PS_COMMON_SIMULATOR_WORKER_MODEL_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_EXPERIMENTS_CLUSTER_FIXTURE_H_
-#define PS_TESTS_EXPERIMENTS_CLUSTER_FIXTURE_H_
+#ifndef PS_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_
+#define PS_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/config.h"
 #include "common/model/device_profile.h"
-#include "experiments/cluster_rates.h"
+#include "common/simulator/cluster_rates.h"
 
 namespace ps {
 
@@ -57,4 +57,4 @@ inline std::vector<LayerTime> EqualTimes(const Config& config, double forward_se
 
 }  // namespace ps
 
-#endif  // PS_TESTS_EXPERIMENTS_CLUSTER_FIXTURE_H_
+#endif  // PS_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_

@@ -1,4 +1,4 @@
-#include "experiments/bound.h"
+#include "common/simulator/bound.h"
 
 #include <algorithm>
 #include <vector>
@@ -8,15 +8,15 @@ namespace {
 
 // Returns the time of one direction, in which every worker moves the whole model, and every shard
 // moves its part for every worker.
-double DirectionSeconds(const Config& config, int64_t element_bytes,
+double DirectionSeconds(const PlannedRun& run, int64_t element_bytes,
                         const std::vector<double>& worker_rates,
                         const std::vector<double>& shard_rates) {
   double seconds = 0;
   for (const double rate : worker_rates) {
-    seconds = std::max(seconds, element_bytes * config.model().element_count() / rate);
+    seconds = std::max(seconds, element_bytes * run.model.element_count() / rate);
   }
-  for (int shard = 0; shard < config.shards(); ++shard) {
-    const int64_t elements = config.workers() * config.plan().shard_parameters(shard);
+  for (int shard = 0; shard < run.plan.shards(); ++shard) {
+    const int64_t elements = run.config.workers() * run.plan.shard_parameters(shard);
     seconds = std::max(seconds, element_bytes * elements / shard_rates[shard]);
   }
   return seconds;
@@ -26,9 +26,9 @@ double DirectionSeconds(const Config& config, int64_t element_bytes,
 
 int64_t ElementBytes(Encoding encoding) { return encoding == FLOAT32 ? 4 : 2; }
 
-Bound BoundOf(const Config& config, const ClusterRates& rates,
+Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times) {
-  const ExchangeConfig& exchange = config.proto().exchange();
+  const ExchangeConfig& exchange = run.config.exchange();
   double compute_seconds = 0;
   for (const LayerTime& time : layer_times) {
     compute_seconds += time.forward_seconds + time.backward_seconds;
@@ -41,9 +41,9 @@ Bound BoundOf(const Config& config, const ClusterRates& rates,
   Bound bound;
   bound.compute_seconds = compute_seconds * *std::max_element(rates.worker_slowdown.begin(),
                                                               rates.worker_slowdown.end());
-  bound.push_seconds = DirectionSeconds(config, ElementBytes(exchange.gradient_encoding()),
+  bound.push_seconds = DirectionSeconds(run, ElementBytes(exchange.gradient_encoding()),
                                         rates.worker_link, taken_in);
-  bound.pull_seconds = DirectionSeconds(config, ElementBytes(exchange.parameter_encoding()),
+  bound.pull_seconds = DirectionSeconds(run, ElementBytes(exchange.parameter_encoding()),
                                         rates.worker_link, rates.shard_link);
   bound.iteration_seconds =
       exchange.schedule() == ExchangeConfig::SEQUENTIAL

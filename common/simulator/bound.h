@@ -1,12 +1,12 @@
-#ifndef PS_EXPERIMENTS_BOUND_H_
-#define PS_EXPERIMENTS_BOUND_H_
+#ifndef PS_COMMON_SIMULATOR_BOUND_H_
+#define PS_COMMON_SIMULATOR_BOUND_H_
 
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/config/config.h"
 #include "common/model/device_profile.h"
-#include "experiments/cluster_rates.h"
+#include "common/simulator/cluster_rates.h"
+#include "common/simulator/planned_run.h"
 
 namespace ps {
 
@@ -24,8 +24,8 @@ struct Bound {
 };
 
 // Computes the bound of an iteration in which every worker takes part. `rates` and `layer_times`
-// are those of the config's workers, shards and layers.
-Bound BoundOf(const Config& config, const ClusterRates& rates,
+// are those of the run's workers, shards and layers.
+Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times);
 
 // Returns the bytes of an element on the wire.
@@ -33,4 +33,4 @@ int64_t ElementBytes(Encoding encoding);
 
 }  // namespace ps
 
-#endif  // PS_EXPERIMENTS_BOUND_H_
+#endif  // PS_COMMON_SIMULATOR_BOUND_H_

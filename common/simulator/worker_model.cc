@@ -1,17 +1,17 @@
-#include "experiments/simulator/worker_model.h"
+#include "common/simulator/worker_model.h"
 
 #include <utility>
 
 namespace ps {
 
-WorkerModel::Layers::Layers(const Config& config, absl::Span<const LayerTime> layer_times)
-    : schedule(config.proto().exchange().schedule()),
+WorkerModel::Layers::Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times)
+    : schedule(run.config.exchange().schedule()),
       times(layer_times.begin(), layer_times.end()),
-      of_chunk(config.plan().chunks().size()) {
-  for (const Layer& layer : config.model().layers()) {
+      of_chunk(run.plan.chunks().size()) {
+  for (const Layer& layer : run.model.layers()) {
     std::vector<uint32_t>& of_layer = chunks.emplace_back();
     for (int i = 0; i < layer.tensor_count; ++i) {
-      for (const uint32_t chunk : config.plan().chunks_of_tensor(layer.first_tensor + i)) {
+      for (const uint32_t chunk : run.plan.chunks_of_tensor(layer.first_tensor + i)) {
         of_chunk[chunk] = chunks.size() - 1;
         of_layer.push_back(chunk);
       }

@@ -1,12 +1,12 @@
-#include "experiments/simulator/simulator.h"
+#include "common/simulator/simulator.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "experiments/bound.h"
-#include "tests/experiments/cluster_fixture.h"
+#include "common/simulator/bound.h"
+#include "tests/common/simulator/cluster_fixture.h"
 
 namespace ps {
 namespace {
@@ -17,11 +17,12 @@ constexpr double kChunkBytes = 4096;  // of the fixture
 constexpr char kAuto[] = "scheme: AUTO";
 
 Simulation Exchange(const Config& config, int iterations = 4) {
-  return Simulate(config, EqualRates(config, kRate), EqualTimes(config, 0, 0), iterations);
+  return Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0),
+                  iterations);
 }
 
 double BoundSeconds(const Config& config, const ClusterRates& rates) {
-  return BoundOf(config, rates, EqualTimes(config, 0, 0)).iteration_seconds;
+  return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds;
 }
 
 TEST_CASE("under FULL many workers and shards with equal links reach the bound") {
@@ -50,7 +51,8 @@ TEST_CASE("under SEQUENTIAL an exchange takes twice as long as one direction") {
         const Config config =
             ClusterConfigOf(workers, shards, partition, "SEQUENTIAL", {"limits.chunk_bytes=512"});
         const Simulation simulation = Exchange(config, 2);
-        const Bound bound = BoundOf(config, EqualRates(config, kRate), EqualTimes(config, 0, 0));
+        const Bound bound =
+            BoundOf(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0));
         CHECK(bound.iteration_seconds == Approx(2 * bound.push_seconds));
         CHECK(simulation.iteration_seconds.front() ==
               Approx(bound.iteration_seconds).epsilon(0.03));
@@ -76,7 +78,7 @@ TEST_CASE("with slow devices an iteration takes their time plus what cannot over
   const auto seconds = [](const char* schedule) {
     const Config config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
     // 3 layers; the exchange of the whole model takes 3.44 s each way.
-    return Simulate(config, EqualRates(config, kRate), EqualTimes(config, 10, 20), 4)
+    return Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 10, 20), 4)
         .steady_seconds();
   };
   const double exchange = 2 * kModelBytes / kRate;
@@ -95,7 +97,8 @@ TEST_CASE("a slow worker delays all workers under SYNC, and only itself under AS
                                           {sync ? "update.policy=SYNC" : "update.policy=ASYNC"});
     ClusterRates rates = EqualRates(config, 1000 * kRate);
     rates.worker_slowdown[1] = 4;
-    const Simulation simulation = Simulate(config, rates, EqualTimes(config, 1, 2), 4);
+    const Simulation simulation =
+        Simulate(config.planned_run(), rates, EqualTimes(config, 1, 2), 4);
     CHECK(simulation.steady_seconds() == Approx(4 * 9).epsilon(0.01));
     const double ratio =
         simulation.worker_links[0].bytes_out / simulation.worker_links[1].bytes_out;
@@ -112,7 +115,7 @@ TEST_CASE("the slowest link of a worker or a shard determines the time") {
   ClusterRates rates = EqualRates(config, 10 * kRate);
   rates.worker_link[2] = kRate;
   const auto seconds = [&] {
-    return Simulate(config, rates, EqualTimes(config, 0, 0), 4).steady_seconds();
+    return Simulate(config.planned_run(), rates, EqualTimes(config, 0, 0), 4).steady_seconds();
   };
   CHECK(seconds() == Approx(kModelBytes / kRate).epsilon(0.03));
   rates = EqualRates(config, 10 * kRate);
@@ -131,7 +134,7 @@ TEST_CASE("AUTO is as fast as MEMORY_BASED on even links and faster with a slow 
                          absl::StrCat("shard[1].link_gbps=", slow_gbps), "shard[2].link_gbps=10"});
     ClusterRates rates = EqualRates(config, 10 * kRate);
     rates.shard_link[1] = slow_gbps * kRate;
-    return Simulate(config, rates, EqualTimes(config, 0, 0), 4).steady_seconds();
+    return Simulate(config.planned_run(), rates, EqualTimes(config, 0, 0), 4).steady_seconds();
   };
   CHECK(seconds(kAuto, 10) == seconds(kMemoryBased, 10));
   CHECK(seconds(kMemoryBased, 2) == Approx(4 * kModelBytes / 3 / (2 * kRate)).epsilon(0.05));
@@ -149,7 +152,8 @@ TEST_CASE("under every schedule and policy each byte of a plan passes once in ea
         ClusterRates rates = EqualRates(config, kRate);
         rates.worker_slowdown[0] = 2;
         rates.worker_link[4] = kRate / 2;
-        const Simulation simulation = Simulate(config, rates, EqualTimes(config, 0.1, 0.2), 3);
+        const Simulation simulation =
+            Simulate(config.planned_run(), rates, EqualTimes(config, 0.1, 0.2), 3);
         REQUIRE(simulation.iteration_seconds.size() == 3);
         double shards_in = 0;
         double workers_out = 0;
@@ -179,7 +183,8 @@ TEST_CASE("no link passes more than its rate allows") {
     ClusterRates rates = EqualRates(config, kRate);
     rates.worker_link[3] = kRate / 5;
     rates.shard_link[0] = kRate / 3;
-    const Simulation simulation = Simulate(config, rates, EqualTimes(config, 0.05, 0.1), 3);
+    const Simulation simulation =
+        Simulate(config.planned_run(), rates, EqualTimes(config, 0.05, 0.1), 3);
     for (int shard = 0; shard < 3; ++shard) {
       const double most = rates.shard_link[shard] * simulation.seconds() * (1 + 1e-9);
       CHECK(simulation.shard_links[shard].bytes_in <= most);
@@ -199,7 +204,9 @@ TEST_CASE("equal arguments give equal simulations") {
         ClusterConfigOf(9, 2, kMemoryBased, "FULL", {absl::StrCat("update.policy=", policy)});
     ClusterRates rates = EqualRates(config, kRate);
     rates.worker_link[3] = kRate / 3;
-    const auto run = [&] { return Simulate(config, rates, EqualTimes(config, 0.01, 0.03), 4); };
+    const auto run = [&] {
+      return Simulate(config.planned_run(), rates, EqualTimes(config, 0.01, 0.03), 4);
+    };
     const Simulation once = run();
     const Simulation again = run();
     CHECK(once.iteration_seconds == again.iteration_seconds);
