@@ -16,6 +16,7 @@ MAX_MTU = 65535
 _VARIED = {
     "shard": "shards, hosts",
     "workers": "workers",
+    "worker_link_gbps": "link_gbps",
     "partition": "partition",
     "exchange.schedule": "schedule",
     "compute.emulated": "device, time_dilation, worker_slowdown",

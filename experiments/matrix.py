@@ -116,6 +116,7 @@ def cluster_config(experiment, run, addresses):
         shard = cluster.shard.add(address=address)
         if run.scheme in (STRIPED, AUTO):
             shard.link_gbps = experiment.shard_link_gbps(index) / proto.time_dilation
+            cluster.worker_link_gbps = proto.link_gbps / proto.time_dilation
     cluster.exchange.shared_memory = False  # which would bypass the links
     cluster.exchange.schedule = config_pb2.ExchangeConfig.Schedule.Value(run.schedule)
     cluster.training.iterations = iterations(experiment)

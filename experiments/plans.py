@@ -16,6 +16,7 @@ from experiments.experiment_config import ConfigError
 _EXPERIMENT_FIELDS = {
     "workers": "workers",
     "shard": "shards",
+    "worker_link_gbps": "link_gbps",
     "partition": "partition",
     "exchange.schedule": "schedule",
     "compute.emulated.device": "device",

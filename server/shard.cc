@@ -93,6 +93,12 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     return absl::FailedPreconditionError(
         absl::StrCat("the run has failed, start the shards again: ", status.message()));
   }
+  const uint32_t plan_version = request.plan_version() == 0 ? 1 : request.plan_version();
+  if (plan_version != kPlanVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", request.worker(), " makes plans of version ", plan_version, ", shard ", index_,
+        " those of version ", kPlanVersion, "; run the same build everywhere"));
+  }
   if (request.config_fingerprint() != config_.fingerprint() ||
       request.plan_fingerprint() != config_.plan().fingerprint()) {
     const std::string differences =

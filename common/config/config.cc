@@ -72,6 +72,12 @@ void AddPlanProblem(absl::string_view message, FieldProblems* problems) {
                 {"partition", "model", "limits.chunk_bytes"});
 }
 
+// Decides what AUTO stands for: the partition by which the plan is cut.
+Partition DecideAuto(Partition partition) {
+  if (partition.scheme() == Partition::AUTO) partition.set_scheme(Partition::STRIPED);
+  return partition;
+}
+
 }  // namespace
 
 Config::Config(ClusterConfig proto, Model model, Plan plan, FieldPlaces places)
@@ -123,8 +129,8 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
   if (!proto.shard().empty() && AreShardRates(proto) &&
       proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
       IsChunkBytes(proto.limits().chunk_bytes())) {
-    plan = Plan::Create(*model, proto.partition(), proto.shard_size(), proto.limits().chunk_bytes(),
-                        ShardRates(proto));
+    plan = Plan::Create(*model, DecideAuto(proto.partition()), proto.shard_size(),
+                        proto.limits().chunk_bytes(), PlanRates(proto));
     if (!plan.ok()) AddPlanProblem(plan.status().message(), &problems);
   }
   if (!problems.empty()) return problems.status();

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/config/shard_rates.h"
+
 namespace ps {
 namespace {
 
@@ -109,10 +111,11 @@ ClusterConfig ContractOf(ClusterConfig config) {
   const Partition::Scheme scheme = config.partition().scheme();
   for (ShardAddress& shard : *config.mutable_shard()) {
     shard.clear_address();
-    if (scheme == Partition::AUTO) continue;
+    if (UsesShardRates(scheme)) continue;
     shard.clear_link_gbps();
     shard.clear_server_gbps();
   }
+  if (scheme != Partition::AUTO) config.clear_worker_link_gbps();
   if (scheme != Partition::LAYER_BASED) config.mutable_partition()->clear_placement();
   config.mutable_training()->clear_evaluate_every_epochs();
   config.mutable_training()->clear_required_accuracy();

@@ -82,15 +82,20 @@ std::optional<std::pair<int, int>> RatedAndUnrated(const ClusterConfig& config) 
   return std::pair(rated, unrated);
 }
 
-void ValidateShardRates(const ClusterConfig& config, FieldProblems* problems) {
+// A rate may be absent, which means that there is no limit, but not 0.
+bool IsRate(bool is_set, double rate) { return !is_set || IsAboveZero(rate); }
+
+void ValidateRates(const ClusterConfig& config, FieldProblems* problems) {
+  const auto require = [problems](bool is_set, double rate, const std::string& field) {
+    problems->Require(IsRate(is_set, rate), field, rate, kAboveZero);
+  };
   for (int i = 0; i < config.shard_size(); ++i) {
     const ShardAddress& shard = config.shard(i);
-    problems->Require(IsAtLeastZero(shard.link_gbps()), absl::StrCat("shard[", i, "].link_gbps"),
-                      shard.link_gbps(), kAtLeastZero);
-    problems->Require(IsAtLeastZero(shard.server_gbps()),
-                      absl::StrCat("shard[", i, "].server_gbps"), shard.server_gbps(),
-                      kAtLeastZero);
+    require(shard.has_link_gbps(), shard.link_gbps(), absl::StrCat("shard[", i, "].link_gbps"));
+    require(shard.has_server_gbps(), shard.server_gbps(),
+            absl::StrCat("shard[", i, "].server_gbps"));
   }
+  require(config.has_worker_link_gbps(), config.worker_link_gbps(), "worker_link_gbps");
   if (const auto mixed = RatedAndUnrated(config)) {
     const std::string rated = absl::StrCat("shard[", mixed->first, "]");
     problems->Add(absl::StrCat("shard[", mixed->second, "]"),
@@ -265,7 +270,8 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
 bool AreShardRates(const ClusterConfig& config) {
   return !RatedAndUnrated(config) &&
          std::all_of(config.shard().begin(), config.shard().end(), [](const ShardAddress& shard) {
-           return IsAtLeastZero(shard.link_gbps()) && IsAtLeastZero(shard.server_gbps());
+           return IsRate(shard.has_link_gbps(), shard.link_gbps()) &&
+                  IsRate(shard.has_server_gbps(), shard.server_gbps());
          });
 }
 
@@ -278,7 +284,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
     problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
   }
   ValidateShards(config, problems);
-  ValidateShardRates(config, problems);
+  ValidateRates(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);
   ValidateOptimizer(config.optimizer(), problems);

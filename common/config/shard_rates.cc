@@ -18,4 +18,13 @@ std::vector<double> ShardRates(const ClusterConfig& config) {
   return rates;
 }
 
+bool UsesShardRates(Partition::Scheme scheme) {
+  return scheme == Partition::STRIPED || scheme == Partition::AUTO;
+}
+
+std::vector<double> PlanRates(const ClusterConfig& config) {
+  if (!UsesShardRates(config.partition().scheme())) return {};
+  return ShardRates(config);
+}
+
 }  // namespace ps

@@ -11,9 +11,17 @@ namespace ps {
 // neither is given.
 double ShardRate(const ShardAddress& shard);
 
-// Returns the rates for AUTO partitioning: one for each shard, or none if no shard has one.
+// Returns the shards' rates: one for each shard, or none if no shard has one.
 // REQUIRES: the config has been checked.
 std::vector<double> ShardRates(const ClusterConfig& config);
+
+// Returns whether plans of this scheme go by the shards' rates. LAYER_BASED and MEMORY_BASED do
+// not, because they are the fixed schemes to compare with.
+bool UsesShardRates(Partition::Scheme scheme);
+
+// Returns the rates by which the plan is made: ShardRates, or none if the scheme does not use them.
+// REQUIRES: the config has been checked.
+std::vector<double> PlanRates(const ClusterConfig& config);
 
 }  // namespace ps
 

@@ -11,6 +11,11 @@
 
 namespace ps {
 
+// The version of the rules by which plans are made, which is part of every fingerprint. Processes
+// with different versions could cut the same model differently. Version 2 has STRIPED, and AUTO is
+// no longer a cut in model order.
+inline constexpr uint32_t kPlanVersion = 2;
+
 // A contiguous element range [begin, begin + size) of one tensor, owned by one shard.
 struct Slice {
   int tensor = 0;
@@ -36,23 +41,36 @@ struct Chunk {
 // A plan is a pure function of the model, the partition, the number and rates of the shards and
 // the chunk size, so every process computes the same one. Immutable.
 //
-//   absl::StatusOr<std::vector<int64_t>> BytesOfShards(const Config& config, int shards) {
-//     const ClusterConfig& proto = config.proto();
-//     ASSIGN_OR_RETURN(const Plan plan, Plan::Create(config.model(), proto.partition(), shards,
-//                                                    proto.limits().chunk_bytes()));
+//   absl::StatusOr<std::vector<int64_t>> BytesOfShards(const Model& model, int shards) {
+//     Partition partition;
+//     partition.set_scheme(Partition::STRIPED);
+//     ASSIGN_OR_RETURN(const Plan plan,
+//                      Plan::Create(model, partition, shards, /*chunk_bytes=*/64 << 10));
 //     std::vector<int64_t> bytes(shards);
 //     for (const Chunk& chunk : plan.chunks()) bytes[chunk.shard] += chunk.size * sizeof(float);
 //     return bytes;
 //   }
 class Plan {
  public:
-  // AUTO gives each shard a part in proportion to its rate in `shard_rates`, in any unit; if
-  // there are no rates, all parts are equal. The other schemes ignore the rates.
+  // The schemes give each shard a part in proportion to its rate in `shard_rates`, in any unit, or
+  // equal parts if there are no rates or equal ones:
+  // - MEMORY_BASED cuts the model, in model order, into one part for each shard. Without rates, the
+  //   parts differ by at most 16 elements.
+  // - STRIPED cuts every tensor, in model order, into at most one slice for each shard, so that
+  //   each shard has its share of every stretch of the model. Let D be the elements of a chunk
+  //   and 48 more. After each tensor, no shard of S owns more than D above its share of all tensors
+  //   so far, nor less than D * max(1, 1/2 + 1/3 + ... + 1/S) below it, and without rates less than
+  //   D; over several tensors in a row the difference is at most twice that. A slice that is not a
+  //   whole tensor has at least p elements, the smaller of half a chunk and a quarter of an equal
+  //   share. So there are at most as many slices as tensors and (elements / p) more.
+  // - LAYER_BASED places whole layers or tensors. Only GREEDY goes by rates: each layer goes to
+  //   the shard with the least load for its rate.
   // REQUIRES: `shard_rates` is empty or has a rate above 0 for each shard.
   //
   // Errors: INVALID_ARGUMENT if a shard would own nothing (the message says how many shards the
-  // model can fill under this scheme, or which shard is too slow), if the scheme is missing, if
-  // chunk_bytes is not a positive multiple of 64, or if there would be more than 2^24 chunks.
+  // model can fill under this scheme, or which shard is too slow), if the scheme is missing or is
+  // AUTO, which whoever makes the plan decides, if chunk_bytes is not a positive multiple of 64, or
+  // if there would be more than 2^24 chunks.
   static absl::StatusOr<Plan> Create(const Model& model, const Partition& partition, int shards,
                                      int64_t chunk_bytes,
                                      absl::Span<const double> shard_rates = {});

@@ -100,6 +100,7 @@ class ExperimentConfigTest(unittest.TestCase):
     def test_fields_that_vary_from_run_to_run_are_not_for_the_cluster(self):
         for field, text in {
             "workers": "workers: 2",
+            "worker_link_gbps": "worker_link_gbps: 10",
             "shard": 'shard { address: "a:1" }',
             "partition": "partition { scheme: AUTO }",
             "exchange.schedule": "exchange { schedule: FULL }",

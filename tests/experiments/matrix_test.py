@@ -74,11 +74,18 @@ class MatrixTest(unittest.TestCase):
         self.assertEqual((model.builtin, model.shrink), ("resnet152", 8))
         self.assertEqual(_config(experiment, runs[0]).model.builtin, "alexnet")
 
-    def test_only_auto_is_told_the_rates_of_the_links(self):
+    def test_only_striped_and_auto_are_told_the_rates_of_the_links(self):
         cluster = _config(self.experiment, self.runs[-1])
         self.assertEqual([shard.link_gbps for shard in cluster.shard], [0.5, 1])
+        self.assertEqual(cluster.worker_link_gbps, 1)
+        text = _TEXT.replace("scheme: AUTO", "scheme: STRIPED")
+        striped = experiment_config.parse(text, "e.textproto")
+        cluster = _config(striped, matrix.runs(striped)[-1])
+        self.assertEqual([shard.link_gbps for shard in cluster.shard], [0.5, 1])
+        self.assertEqual(cluster.worker_link_gbps, 1)
         cluster = _config(self.experiment, self.runs[0])
         self.assertFalse(cluster.shard[0].HasField("link_gbps"))
+        self.assertFalse(cluster.HasField("worker_link_gbps"))
 
     def test_paths_of_data_stay_relative_to_the_experiment(self):
         text = _TEXT.replace(

@@ -174,6 +174,7 @@ TEST_CASE("a worker's texts can neither forge lines in the shard's log nor fill 
     const auto stub = ParameterServer::NewStub(
         grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
     JoinRequest join;  // with another config, which is long and whose strings end lines
+    join.set_plan_version(kPlanVersion);
     join.set_incarnation(4711);
     for (int i = 0; i < 2000; ++i) join.mutable_config()->add_shard()->set_address("a\n\x1b[2Jb");
     JoinResponse joined;

@@ -86,6 +86,7 @@ class Shard:
                 incarnation=INCARNATION,
                 config_fingerprint=int(self.plan["config_fingerprint"], 16),
                 plan_fingerprint=int(self.plan["plan_fingerprint"], 16),
+                plan_version=self.plan["plan_version"],
             ),
             parameter_server_pb2.JoinResponse,
         )

@@ -64,6 +64,7 @@ class ShardFixture {
     request.set_incarnation(incarnation);
     request.set_config_fingerprint(config->fingerprint());
     request.set_plan_fingerprint(config->plan().fingerprint());
+    request.set_plan_version(kPlanVersion);
     for (const Encoding encoding : {FLOAT16, BFLOAT16}) request.add_encodings(encoding);
     return request;
   }

@@ -70,6 +70,23 @@ TEST_CASE_METHOD(ShardFixture, "a worker with another plan is refused") {
   CHECK_THAT(Message(shard->Join(request, "test").status()), Contains("has another plan"));
 }
 
+TEST_CASE_METHOD(ShardFixture, "a worker of another plan version is told both, before all else") {
+  Start(1);
+  JoinRequest request = RequestFor(0, 77);
+  request.set_config_fingerprint(1);
+  request.set_plan_version(kPlanVersion + 1);
+  absl::Status status = shard->Join(request, "test").status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(Message(status) ==
+        "worker 0 makes plans of version 3, shard 0 those of version 2; run the same build "
+        "everywhere");
+  // A client of version 1 knows nothing of versions.
+  request.clear_plan_version();
+  status = shard->Join(request, "test").status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK_THAT(Message(status), Contains("worker 0 makes plans of version 1, shard 0 those of"));
+}
+
 TEST_CASE_METHOD(ShardFixture, "a worker that does not speak the run's encodings is refused") {
   Start(1, {"exchange={gradient_encoding: BFLOAT16 parameter_encoding: FLOAT16}"});
   JoinRequest request = RequestFor(0, 77);

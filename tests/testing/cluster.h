@@ -77,6 +77,7 @@ class TestCluster {
     request.set_incarnation(incarnation);
     request.set_config_fingerprint(config_.fingerprint());
     request.set_plan_fingerprint(config_.plan().fingerprint());
+    request.set_plan_version(kPlanVersion);
     return request;
   }
 

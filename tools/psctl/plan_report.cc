@@ -31,6 +31,7 @@ int64_t ParameterBytes(const Config& config, int64_t parameters) {
 
 std::string SchemeName(const Partition& partition) {
   if (partition.scheme() == Partition::MEMORY_BASED) return "memory-based";
+  if (partition.scheme() == Partition::STRIPED) return "striped";
   if (partition.scheme() == Partition::AUTO) return "auto";
   return absl::StrCat("layer-based, ",
                       absl::AsciiStrToLower(Partition::Placement_Name(partition.placement())));
@@ -44,6 +45,10 @@ std::string SliceName(const Tensor& tensor, const Slice& slice) {
 
 // Returns ShardLoad::holds.
 std::vector<std::string> Holds(const Model& model, const Plan& plan, int shard) {
+  std::vector<Slice> slices;
+  for (const Slice& slice : plan.slices()) {
+    if (slice.shard == shard) slices.push_back(slice);
+  }
   std::vector<std::string> holds;
   std::vector<std::string> run;  // whole layers in a row
   const auto end_run = [&] {
@@ -58,8 +63,8 @@ std::vector<std::string> Holds(const Model& model, const Plan& plan, int shard) 
     if (layer.tensor_count == 0) continue;
     int64_t owned = 0;
     std::vector<std::string> parts;
-    for (const Slice& slice : plan.slices()) {
-      if (slice.shard != shard || slice.tensor < layer.first_tensor ||
+    for (const Slice& slice : slices) {
+      if (slice.tensor < layer.first_tensor ||
           slice.tensor >= layer.first_tensor + layer.tensor_count) {
         continue;
       }
@@ -270,6 +275,7 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                      {"parameters", config.model().parameter_count()},
                      {"bytes", Bytes(config.model().element_count())},
                      {"chunks", config.plan().chunks().size()},
+                     {"plan_version", kPlanVersion},
                      {"plan_fingerprint", absl::StrFormat("%016x", config.plan().fingerprint())},
                      {"config_fingerprint", absl::StrFormat("%016x", config.fingerprint())},
                      {"bottleneck_shard", report.bottleneck},

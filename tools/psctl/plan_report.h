@@ -29,7 +29,7 @@ struct ShardLoad {
 
 // A plan and what it predicts for an iteration, before anything runs.
 struct PlanReport {
-  std::string scheme;  // "layer-based, round_robin", "memory-based", "auto"
+  std::string scheme;  // "layer-based, round_robin", "memory-based", "striped", "auto"
   std::vector<ShardLoad> shards;
   int bottleneck = 0;            // the shard with the most parameters for its rate
   double ratio_to_balanced = 0;  // its parameters over those in proportion to its rate

@@ -74,6 +74,7 @@ absl::StatusOr<JoinResponse> ShardControl::Join(const SharedBuffers* buffers, ab
   request.set_incarnation(options_.incarnation);
   request.set_config_fingerprint(config.fingerprint());
   request.set_plan_fingerprint(config.plan().fingerprint());
+  request.set_plan_version(kPlanVersion);
   *request.mutable_config() = config.Contract();
   for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) request.add_encodings(encoding);
   if (buffers != nullptr) *request.mutable_shared_buffers() = *buffers;

@@ -185,22 +185,28 @@ TEST_CASE("the fingerprint ignores what may differ between processes") {
   }
 }
 
-TEST_CASE("rates of shards are part of what must be equal with AUTO only") {
+TEST_CASE("rates are part of what must be equal only with schemes that go by them") {
   const Overrides rates = {"shard[0].link_gbps=10", "shard[1].link_gbps=2.5"};
   CHECK(Valid(kConfig, rates).fingerprint() == Valid().fingerprint());
   CHECK(Valid(kConfig, rates).plan().fingerprint() == Valid().plan().fingerprint());
-  Overrides automatic = {"partition.scheme=AUTO"};
+  const std::string scheme = GENERATE("AUTO", "STRIPED");
+  CAPTURE(scheme);
+  Overrides automatic = {"partition.scheme=" + scheme};
   const Config equal = Valid(kConfig, automatic);
   automatic.insert(automatic.end(), rates.begin(), rates.end());
   const Config uneven = Valid(kConfig, automatic);
   CHECK(uneven.fingerprint() != equal.fingerprint());
   // The smaller of link_gbps and server_gbps counts.
-  automatic.push_back("shard[0].server_gbps=2.5");
-  CHECK(Valid(kConfig, automatic).plan().fingerprint() == equal.plan().fingerprint());
+  Overrides slowed = automatic;
+  slowed.push_back("shard[0].server_gbps=2.5");
+  CHECK(Valid(kConfig, slowed).plan().fingerprint() == equal.plan().fingerprint());
   CHECK(uneven.plan().shard_parameters(0) > 3 * uneven.plan().shard_parameters(1));
-  // A placement is allowed with AUTO but has no effect, because its cuts do not follow layers.
-  CHECK(Valid(kConfig, {"partition={scheme: AUTO placement: GREEDY}"}).fingerprint() ==
+  // A placement is allowed but has no effect, because the cuts do not follow layers.
+  CHECK(Valid(kConfig, {"partition={scheme: " + scheme + " placement: GREEDY}"}).fingerprint() ==
         equal.fingerprint());
+  // What the workers' links can carry matters to a decision only.
+  automatic.push_back("worker_link_gbps=25");
+  CHECK((Valid(kConfig, automatic).fingerprint() == uneven.fingerprint()) == (scheme == "STRIPED"));
 }
 
 TEST_CASE("a default that is written out does not change the fingerprint") {

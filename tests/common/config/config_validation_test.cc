@@ -83,7 +83,7 @@ TEST_CASE("the first 20 unknown fields are named, and the others are counted") {
 
 TEST_CASE("everything that is missing is reported together, at the enclosing message") {
   CHECK(ErrorOf("# nothing\n\npartition { placement: GREEDY }\ncompute {}") ==
-        "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO\n"
+        "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO, STRIPED\n"
         "f:1: shard: is missing, allowed: at least one shard { address: \"host:port\" }\n"
         "f:1: update.policy: is missing, allowed: SYNC, ASYNC\n"
         "f:1: training: has neither epochs nor iterations, allowed: one of the two\n"
@@ -331,15 +331,22 @@ TEST_CASE("errors of the model and of the plan have a place in the config") {
                          "f:8: shard: "));
 }
 
-TEST_CASE("rates of shards are numbers of at least 0, for all shards or for none") {
+TEST_CASE("rates are numbers above 0, those of shards for all of them or for none") {
   CHECK(ErrorOfOverride("shard[1].link_gbps=-1") ==
-        "shard[1].link_gbps: is -1, allowed: a number of at least 0");
+        "shard[1].link_gbps: is -1, allowed: a number above 0");
+  CHECK(ErrorOfOverride("shard[1].link_gbps=0") ==
+        "shard[1].link_gbps: is 0, allowed: a number above 0");
+  CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=10", "shard[1].link_gbps=10",
+                          "shard[0].server_gbps=0"}) ==
+        "--set shard[0].server_gbps=0: shard[0].server_gbps: is 0, allowed: a number above 0");
+  CHECK(ErrorOfOverride("worker_link_gbps=0") ==
+        "worker_link_gbps: is 0, allowed: a number above 0");
+  CHECK(ErrorOfOverride("worker_link_gbps=25") == "no error");
   CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=10", "shard[1].server_gbps=inf"}) ==
-        "--set shard[1].server_gbps=inf: shard[1].server_gbps: is inf, allowed: a number of at "
-        "least 0");
+        "--set shard[1].server_gbps=inf: shard[1].server_gbps: is inf, allowed: a number "
+        "above 0");
   CHECK(ErrorOf(kConfig, {"shard[0].link_gbps=nan", "shard[1].server_gbps=1"}) ==
-        "--set shard[0].link_gbps=nan: shard[0].link_gbps: is nan, allowed: a number of at least "
-        "0\n"
+        "--set shard[0].link_gbps=nan: shard[0].link_gbps: is nan, allowed: a number above 0\n"
         "--set shard[1].server_gbps=1: shard[0]: has no rate and shard[1] has one, allowed: "
         "link_gbps or server_gbps for every shard, or for none");
   CHECK(ErrorOfOverride("shard[1].link_gbps=10") ==

@@ -7,157 +7,29 @@
 #include <string>
 #include <vector>
 
+#include "tests/common/model/plan_fixture.h"
+
 namespace ps {
 namespace {
-
-constexpr int64_t kMebibyte = 1 << 20;
-
-Partition MemoryBased() {
-  Partition partition;
-  partition.set_scheme(Partition::MEMORY_BASED);
-  return partition;
-}
-
-Partition Auto() {
-  Partition partition;
-  partition.set_scheme(Partition::AUTO);
-  return partition;
-}
-
-Partition LayerBased(Partition::Placement placement) {
-  Partition partition;
-  partition.set_scheme(Partition::LAYER_BASED);
-  partition.set_placement(placement);
-  return partition;
-}
 
 const std::vector<Partition>& AllPartitions() {
   static const std::vector<Partition> partitions = {
       LayerBased(Partition::ROUND_ROBIN), LayerBased(Partition::GREEDY),
-      LayerBased(Partition::TENSOR_ROUND_ROBIN), MemoryBased(), Auto()};
+      LayerBased(Partition::TENSOR_ROUND_ROBIN), MemoryBased(), Striped()};
   return partitions;
 }
 
-Model MustCreate(const ModelSpec& spec) {
-  absl::StatusOr<Model> model = Model::Create(spec);
-  REQUIRE(model.status().ToString() == "OK");
-  return *std::move(model);
-}
-
-Model Builtin(const std::string& name) {
-  ModelSpec spec;
-  spec.set_builtin(name);
-  return MustCreate(spec);
-}
-
-Plan MustCreate(const Model& model, const Partition& partition, int shards,
-                int64_t chunk_bytes = kMebibyte, const std::vector<double>& rates = {}) {
-  absl::StatusOr<Plan> plan = Plan::Create(model, partition, shards, chunk_bytes, rates);
-  REQUIRE(plan.status().ToString() == "OK");
-  return *std::move(plan);
-}
-
-// Returns a model of small layers of many sizes, with and without parameters and biases.
-Model RandomModel(std::mt19937& random) {
-  ModelSpec spec;
-  spec.mutable_input()->set_channels(1 + random() % 50);
-  spec.mutable_input()->set_height(1);
-  spec.mutable_input()->set_width(1);
-  const int layers = 1 + random() % 8;
-  for (int i = 0; i < layers; ++i) {
-    LayerSpec* layer = spec.add_layer();
-    layer->set_name("layer" + std::to_string(i));
-    const int kind = i == 0 ? 0 : random() % 4;
-    if (kind <= 1) {
-      layer->mutable_linear()->set_out_features(1 + random() % 50);
-      layer->mutable_linear()->set_bias(random() % 2 == 0);
-    } else if (kind == 2) {
-      layer->mutable_batch_norm();
-    } else {
-      layer->mutable_relu();
-    }
-  }
-  return MustCreate(spec);
-}
-
 int MaxShards(const Model& model, const Partition& partition) {
-  if (partition.scheme() != Partition::LAYER_BASED) return (model.element_count() + 15) / 16;
+  if (partition.scheme() == Partition::STRIPED) {
+    int64_t pieces = 0;
+    for (const Tensor& tensor : model.tensors()) pieces += std::max<int64_t>(1, tensor.size / 16);
+    return pieces;
+  }
+  if (partition.scheme() == Partition::MEMORY_BASED) return (model.element_count() + 15) / 16;
   if (partition.placement() == Partition::TENSOR_ROUND_ROBIN) return model.tensors().size();
   int layers = 0;
   for (const Layer& layer : model.layers()) layers += layer.elements > 0;
   return layers;
-}
-
-std::vector<int64_t> Shares(const Plan& plan) {
-  std::vector<int64_t> shares;
-  for (int shard = 0; shard < plan.shards(); ++shard) {
-    shares.push_back(plan.shard_parameters(shard));
-  }
-  return shares;
-}
-
-// Checks that slices cover every element of the model once, in model order, and that they are laid
-// out in that order in the memory of each shard.
-void CheckSlices(const Model& model, const Plan& plan) {
-  std::vector<int64_t> parameters(plan.shards(), 0), buffers(plan.shards(), 0);
-  size_t next = 0;
-  for (size_t tensor = 0; tensor < model.tensors().size(); ++tensor) {
-    for (int64_t covered = 0; covered < model.tensors()[tensor].size; ++next) {
-      REQUIRE(next < plan.slices().size());
-      const Slice& slice = plan.slices()[next];
-      REQUIRE(slice.tensor == static_cast<int>(tensor));
-      REQUIRE(slice.begin == covered);
-      REQUIRE(slice.size > 0);
-      REQUIRE((slice.shard >= 0 && slice.shard < plan.shards()));
-      CHECK(slice.shard_offset == buffers[slice.shard]);
-      CHECK(slice.shard_offset % 16 == 0);
-      parameters[slice.shard] += slice.size;
-      buffers[slice.shard] += (slice.size + 15) / 16 * 16;
-      covered += slice.size;
-      REQUIRE(covered <= model.tensors()[tensor].size);
-    }
-  }
-  CHECK(next == plan.slices().size());
-  for (int shard = 0; shard < plan.shards(); ++shard) {
-    CHECK(parameters[shard] > 0);
-    CHECK(plan.shard_parameters(shard) == parameters[shard]);
-    CHECK(plan.shard_buffer_size(shard) == buffers[shard]);
-  }
-}
-
-// Checks that every slice is cut into chunks of the largest size, with ids in order.
-void CheckChunks(const Model& model, const Plan& plan, int64_t chunk_bytes) {
-  std::vector<std::vector<uint32_t>> of_shard(plan.shards()), of_tensor(model.tensors().size());
-  uint32_t next = 0;
-  for (const Slice& slice : plan.slices()) {
-    for (int64_t covered = 0; covered < slice.size; ++next) {
-      REQUIRE(next < plan.chunks().size());
-      const Chunk& chunk = plan.chunks()[next];
-      CHECK(chunk.id == next);
-      CHECK(chunk.tensor == slice.tensor);
-      CHECK(chunk.shard == slice.shard);
-      CHECK(chunk.begin == slice.begin + covered);
-      CHECK(chunk.shard_offset == slice.shard_offset + covered);
-      CHECK(chunk.shard_offset % 16 == 0);
-      CHECK(chunk.model_offset == model.tensors()[slice.tensor].offset + chunk.begin);
-      CHECK(chunk.model_offset + chunk.size <= model.buffer_size());
-      REQUIRE(chunk.size > 0);
-      covered += chunk.size;
-      REQUIRE(covered <= slice.size);
-      CHECK(chunk.size * 4 <= chunk_bytes);
-      // Only the last chunk of a slice is smaller.
-      CHECK((chunk.size * 4 == chunk_bytes || covered == slice.size));
-      of_shard[chunk.shard].push_back(next);
-      of_tensor[chunk.tensor].push_back(next);
-    }
-  }
-  CHECK(next == plan.chunks().size());
-  for (int shard = 0; shard < plan.shards(); ++shard) {
-    CHECK(plan.chunks_of_shard(shard) == absl::MakeConstSpan(of_shard[shard]));
-  }
-  for (size_t tensor = 0; tensor < of_tensor.size(); ++tensor) {
-    CHECK(plan.chunks_of_tensor(tensor) == absl::MakeConstSpan(of_tensor[tensor]));
-  }
 }
 
 // Checks that shards differ by at most 16 elements, and that each owns one run of the model, cut at
@@ -201,9 +73,9 @@ TEST_CASE("a plan covers every element once, by slices and by chunks, and keeps 
         REQUIRE(plan.shards() == shards);
         CheckSlices(model, plan);
         CheckChunks(model, plan, chunk_bytes);
-        if (partition.scheme() != Partition::LAYER_BASED) {
+        if (partition.scheme() == Partition::MEMORY_BASED) {
           CheckMemoryBalance(plan);
-        } else {
+        } else if (partition.scheme() == Partition::LAYER_BASED) {
           CheckWholeUnits(model, plan, partition);
         }
         CHECK(MustCreate(model, partition, shards, chunk_bytes).fingerprint() ==
@@ -246,24 +118,25 @@ double Longest(const Plan& plan, const std::vector<double>& rates) {
   return longest;
 }
 
-TEST_CASE("AUTO without rates, or with equal ones, is the plan of MEMORY_BASED") {
+TEST_CASE("equal rates give the plan without rates, under every scheme") {
   const Model vgg16 = Builtin("vgg16");
   const Model mlp = Builtin("mnist_mlp");
   for (const Model* model : {&vgg16, &mlp}) {
-    for (const int shards : {1, 2, 3, 7, 16, 100, 512}) {
-      CAPTURE(model->name(), shards);
-      const Plan memory = MustCreate(*model, MemoryBased(), shards);
-      CHECK(MustCreate(*model, Auto(), shards).fingerprint() == memory.fingerprint());
-      for (const double rate : {0.1, 1.0, 10.0 / 3}) {
-        const std::vector<double> rates(shards, rate);
-        CHECK(MustCreate(*model, Auto(), shards, kMebibyte, rates).fingerprint() ==
-              memory.fingerprint());
+    for (const Partition& partition : AllPartitions()) {
+      for (const int shards : {1, 2, 3, 7, 16, 100, 512}) {
+        if (shards > MaxShards(*model, partition)) continue;
+        CAPTURE(model->name(), partition.ShortDebugString(), shards);
+        const uint64_t even = MustCreate(*model, partition, shards).fingerprint();
+        for (const double rate : {0.1, 1.0, 10.0 / 3}) {
+          const std::vector<double> rates(shards, rate);
+          CHECK(MustCreate(*model, partition, shards, kMebibyte, rates).fingerprint() == even);
+        }
       }
     }
   }
 }
 
-TEST_CASE("AUTO covers every element once, in proportion to the rates, in aligned cuts") {
+TEST_CASE("MEMORY_BASED covers every element once, in proportion to the rates, in aligned cuts") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -274,7 +147,7 @@ TEST_CASE("AUTO covers every element once, in proportion to the rates, in aligne
     std::vector<double> rates(shards);
     for (double& r : rates) r = rate(random);
     const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
-    const Plan plan = MustCreate(vgg16, Auto(), shards, kMebibyte, rates);
+    const Plan plan = MustCreate(vgg16, MemoryBased(), shards, kMebibyte, rates);
     CAPTURE(round, shards);
     CheckSlices(vgg16, plan);
     CheckChunks(vgg16, plan, kMebibyte);
@@ -294,21 +167,28 @@ TEST_CASE("AUTO covers every element once, in proportion to the rates, in aligne
   }
 }
 
-TEST_CASE("with a shard a quarter as fast, AUTO takes 4/13 of the time of MEMORY_BASED") {
+TEST_CASE(
+    "with a shard a quarter as fast, proportional parts take 4/13 of the time of equal ones") {
   const Model vgg16 = Builtin("vgg16");
   const std::vector<double> rates = {10, 2.5, 10, 10};
-  const double automatic = Longest(MustCreate(vgg16, Auto(), 4, kMebibyte, rates), rates);
-  const double memory = Longest(MustCreate(vgg16, MemoryBased(), 4), rates);
-  CHECK(automatic / memory == Approx(4 * 2.5 / 32.5).epsilon(1e-4));
+  const double equal = Longest(MustCreate(vgg16, MemoryBased(), 4), rates);
+  const double cut = Longest(MustCreate(vgg16, MemoryBased(), 4, kMebibyte, rates), rates);
+  CHECK(cut / equal == Approx(4 * 2.5 / 32.5).epsilon(1e-4));
+  const double striped = Longest(MustCreate(vgg16, Striped(), 4, kMebibyte, rates), rates);
+  CHECK(striped / equal == Approx(4 * 2.5 / 32.5).epsilon(2e-2));
 }
 
-TEST_CASE("AUTO refuses a shard that is too slow to own anything, and says which") {
-  const absl::Status status =
-      Plan::Create(Builtin("mnist_mlp"), Auto(), 3, kMebibyte, {10, 0.001, 10}).status();
-  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
-  CHECK(std::string(status.message()) ==
-        "shard 1 would own nothing under AUTO, its rate of 0.001 is too small beside the "
-        "others'; every shard must own parameters");
+TEST_CASE("a shard that is too slow to own anything is refused by its number") {
+  for (const auto& [partition, name] :
+       {std::pair(MemoryBased(), "MEMORY_BASED"), std::pair(Striped(), "STRIPED")}) {
+    const absl::Status status =
+        Plan::Create(Builtin("mnist_mlp"), partition, 3, 4096, {10, 0.001, 10}).status();
+    CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK(std::string(status.message()) ==
+          std::string("shard 1 would own nothing under ") + name +
+              ", its rate of 0.001 is too small beside the others'; every shard must own "
+              "parameters");
+  }
 }
 
 TEST_CASE("the shares of the VGG-16 plans are the known ones") {
@@ -355,17 +235,24 @@ TEST_CASE("greedy breaks ties by model order and by the lowest shard") {
   std::vector<int> shards;
   for (const Slice& slice : plan.slices()) shards.push_back(slice.shard);
   CHECK(shards == std::vector<int>{2, 0, 1, 2, 0});
+
+  // With rates, the fastest shard comes first, and a load counts for its rate.
+  const Plan rated =
+      MustCreate(MustCreate(spec), LayerBased(Partition::GREEDY), 3, kMebibyte, {10, 20, 40});
+  shards.clear();
+  for (const Slice& slice : rated.slices()) shards.push_back(slice.shard);
+  CHECK(shards == std::vector<int>{0, 2, 1, 2, 2});
 }
 
 // These values were computed independently of this program, from the text that is hashed. If they
 // change, old and new processes cannot work together.
 TEST_CASE("fingerprints stay what they were") {
   const Model mlp = Builtin("mnist_mlp");
-  CHECK(MustCreate(mlp, MemoryBased(), 2).fingerprint() == 0xfb7ccab9c85bd200);
+  CHECK(MustCreate(mlp, MemoryBased(), 2).fingerprint() == 0x4b4e01f0a1dbf041);
   CHECK(MustCreate(mlp, LayerBased(Partition::ROUND_ROBIN), 2, 65536).fingerprint() ==
-        0x32746ee71aa451db);
+        0x0f0b0d6687ca2c6c);
   CHECK(MustCreate(Builtin("vgg16"), LayerBased(Partition::TENSOR_ROUND_ROBIN), 2).fingerprint() ==
-        0x8a653de90be3ad36);
+        0x2793d9426d5dec71);
 }
 
 TEST_CASE("what changes a plan changes its fingerprint") {
@@ -395,7 +282,12 @@ TEST_CASE("an impossible plan is refused with what is allowed") {
     return std::string(status.message());
   };
   CHECK_THAT(error(mlp, Partition(), 2, 4096),
-             Catch::Contains("LAYER_BASED, MEMORY_BASED and AUTO"));
+             Catch::Contains("is missing, allowed in a plan are LAYER_BASED, MEMORY_BASED and "));
+  Partition undecided;
+  undecided.set_scheme(Partition::AUTO);
+  CHECK_THAT(error(mlp, undecided, 2, 4096), Catch::Contains("the partition scheme is AUTO, "));
+  CHECK_THAT(error(mlp, Striped(), 900, 4096),
+             Catch::Contains("can fill 1 to 813 shards under STRIPED;"));
   CHECK(error(mlp, LayerBased(Partition::GREEDY), 4, 4096) ==
         "the plan has 4 shards, but the model mnist_mlp can fill 1 to 3 shards under LAYER_BASED "
         "GREEDY; every shard must own parameters");
