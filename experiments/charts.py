@@ -224,15 +224,15 @@ def _ratio_panel(axes, results, model, device, schedules):
             bounds = [layer.bound / m.bound for m, layer in pairs]
             axes.plot(workers, bounds, color=color, **_BOUND)
     axes.plot([], [], color=_GREY, label="ratio of the bounds", **_BOUND)
-    axes.plot(
-        list(paper.RATIOS), list(paper.RATIOS.values()), "k*", markersize=11, label="the paper"
-    )
+    of_paper = paper.RATIOS if results.find(model=model)[0].plan.model == "vgg16" else {}
+    if of_paper:
+        axes.plot(list(of_paper), list(of_paper.values()), "k*", markersize=11, label="the paper")
     axes.set_title("memory-based over layer-based", fontsize=10)
     axes.set_ylabel("times as fast")
     axes.margins(y=0.1)
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=8)
-    _worker_axis(axes, sorted({*results.ordered("workers"), *paper.RATIOS}))
+    _worker_axis(axes, sorted({*results.ordered("workers"), *of_paper}))
 
 
 def _shard_bytes(results, model):
