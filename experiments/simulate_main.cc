@@ -28,7 +28,7 @@ int Fail(const absl::Status& status) {
 int main(int argc, char** argv) {
   ps::SimulateOptions options;
   std::string format = "table";
-  int iterations = 4;
+  ps::SimulationOptions simulation;
   const ps::Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
@@ -54,7 +54,14 @@ int main(int argc, char** argv) {
        "counts the preamble, check sequence and gap of each frame, which a cable carries and "
        "tc tbf does not count",
        &options.framing.on_cable},
-      {"iterations", "N", "iterations of each worker; default: 4", &iterations},
+      {"iterations", "N", "iterations of each worker; default: 4", &simulation.iterations},
+      {"representatives", "N",
+       "how many of the workers with equal links and devices are simulated, each in place of as "
+       "many others; default: 16",
+       &simulation.representatives},
+      {"timeline", "N",
+       "adds to the JSON how busy each shard's link is, in N equal parts of the last iteration",
+       &simulation.timeline_bins},
       {"format", "table|json", "format of the output; default: table", &format},
   };
   if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
@@ -62,10 +69,8 @@ int main(int argc, char** argv) {
     return Fail(
         absl::InvalidArgumentError("--format: is \"" + format + "\", allowed: table, json"));
   }
-  if (iterations < 1) {
-    return Fail(absl::InvalidArgumentError("--iterations: is " + std::to_string(iterations) +
-                                           ", allowed: at least 1"));
-  }
+  const absl::Status simulable = ps::CheckSimulation(simulation, format == "json");
+  if (!simulable.ok()) return Fail(simulable);
   const absl::StatusOr<ps::Config> config = ps::LoadConfig(options);
   if (!config.ok()) return Fail(config.status());
   absl::StatusOr<ps::ClusterRates> rates = ps::RatesOf(options, *config);
@@ -82,6 +87,6 @@ int main(int argc, char** argv) {
   result.config = &*config;
   result.rates = *std::move(rates);
   result.bound = ps::BoundOf(config->planned_run(), result.rates, *layer_times);
-  result.simulation = ps::Simulate(config->planned_run(), result.rates, *layer_times, iterations);
+  result.simulation = ps::Simulate(config->planned_run(), result.rates, *layer_times, simulation);
   std::cout << (format == "json" ? ps::SimulateJson(result) : ps::SimulateText(result));
 }

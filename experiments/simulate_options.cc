@@ -18,6 +18,7 @@ namespace {
 
 // With more shards, the queues between workers and shards would not fit into memory.
 constexpr int kMaxShards = 4096;
+constexpr int kMaxTimelineBins = 100000;
 
 bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
 
@@ -136,6 +137,23 @@ absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& conf
       "--slow_worker: has no effect, since workers compute nothing here: ", NoComputeReason(config),
       ", allowed: with --set=compute.backend=EMULATED "
       "--set=compute.emulated.device=DEVICE"));
+}
+
+absl::Status CheckSimulation(const SimulationOptions& simulation, bool json) {
+  for (const auto& [flag, value] : {std::pair("iterations", simulation.iterations),
+                                    std::pair("representatives", simulation.representatives)}) {
+    if (value >= 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, ": is ", value, ", allowed: at least 1"));
+  }
+  const int bins = simulation.timeline_bins;
+  if (bins < 0 || bins > kMaxTimelineBins) {
+    return absl::InvalidArgumentError(absl::StrCat("--timeline: is ", bins, ", allowed: 1 to ",
+                                                   kMaxTimelineBins, ", or 0 for none"));
+  }
+  if (bins == 0 || json) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--timeline: has no effect on the table, allowed: with --format=json");
 }
 
 std::string NoComputeReason(const Config& config) {

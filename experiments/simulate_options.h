@@ -12,6 +12,7 @@
 #include "common/model/device_profile.h"
 #include "common/simulator/cluster_rates.h"
 #include "common/simulator/framing.h"
+#include "common/simulator/simulator.h"
 
 namespace ps {
 
@@ -48,6 +49,10 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Confi
 // Errors: INVALID_ARGUMENT if there is a slow worker and no layer of the config takes any time.
 absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& config,
                               absl::Span<const LayerTime> layer_times);
+
+// Errors: INVALID_ARGUMENT, which names the flag, if an option is out of range, or if there is a
+// timeline but `json` is false, because only the JSON has it.
+absl::Status CheckSimulation(const SimulationOptions& simulation, bool json);
 
 // Says why the workers of a config compute nothing in a simulation: "compute.emulated.device is
 // ...". REQUIRES: no layer of the config takes any time.

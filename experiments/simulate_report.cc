@@ -23,7 +23,50 @@ double Utilisation(double bytes, double rate, const SimulateResult& result) {
 }
 
 double Efficiency(const SimulateResult& result) {
-  return result.bound.iteration_seconds / result.simulation.steady_seconds();
+  return result.bound.iteration_seconds() / result.simulation.steady_seconds();
+}
+
+bool IsSequential(const SimulateResult& result) {
+  return result.config->proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL;
+}
+
+const std::string& LayerName(const SimulateResult& result) {
+  return result.config->model().layers()[result.bound.term.layer].name;
+}
+
+const char* TermKindName(BoundTerm::Kind kind) {
+  switch (kind) {
+    case BoundTerm::kCompute:
+      return "COMPUTE";
+    case BoundTerm::kWorkerLink:
+      return "WORKER_LINK";
+    case BoundTerm::kShardIn:
+      return "SHARD_IN";
+    default:
+      return "SHARD_OUT";
+  }
+}
+
+// Returns what decides the bound: "0.1 s of computing, then 0.9 s to push ... into shard 2".
+std::string TermText(const SimulateResult& result) {
+  const BoundTerm& term = result.bound.term;
+  const std::string compute = FormatSeconds(term.compute_seconds) + " of computing";
+  if (term.kind == BoundTerm::kCompute) return absl::StrCat(compute, " by worker ", term.machine);
+  const auto transfer = [&](absl::string_view verb, absl::string_view machine) {
+    const bool all = term.layer + 1 == static_cast<int>(result.config->model().layers().size());
+    return absl::StrCat(term.compute_seconds > 0 ? compute + ", then " : "",
+                        FormatSeconds(term.transfer_seconds), " to ", verb, " ",
+                        all ? "all layers" : "the layers up to " + LayerName(result), machine,
+                        term.machine);
+  };
+  switch (term.kind) {
+    case BoundTerm::kShardIn:
+      return transfer("push", " into shard ");
+    case BoundTerm::kShardOut:
+      return transfer("pull", " out of shard ");
+    default:
+      return transfer(IsSequential(result) ? "push and pull" : "exchange", " of worker ");
+  }
 }
 
 std::string SchemeText(const Partition& partition) {
@@ -55,15 +98,19 @@ std::string SimulateText(const SimulateResult& result) {
   std::string text = absl::StrFormat(
       "%s, %s, %s, %s: %d workers, %d shards\n\n"
       "iteration   %s (bound %s, efficiency %s)\n"
-      "bound       compute %s, push %s, pull %s\n"
+      "bound by    %s\n"
+      "parts       compute %s, push %s, pull %s%s\n"
       "each        ",
       config.model().name(), SchemeText(config.proto().partition()),
       absl::AsciiStrToLower(ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())),
       absl::AsciiStrToLower(Update::Policy_Name(config.proto().update().policy())),
       config.workers(), config.shards(), FormatSeconds(simulation.steady_seconds()),
-      FormatSeconds(result.bound.iteration_seconds), FormatPercent(Efficiency(result)),
-      FormatSeconds(result.bound.compute_seconds), FormatSeconds(result.bound.push_seconds),
-      FormatSeconds(result.bound.pull_seconds));
+      FormatSeconds(result.bound.iteration_seconds()), FormatPercent(Efficiency(result)),
+      TermText(result), FormatSeconds(result.bound.compute_seconds),
+      FormatSeconds(result.bound.push_seconds), FormatSeconds(result.bound.pull_seconds),
+      IsSequential(result)
+          ? absl::StrCat("; ", FormatSeconds(result.bound.in_step_seconds), " if in step")
+          : "");
   for (const double seconds : simulation.iteration_seconds) {
     absl::StrAppend(&text, FormatSeconds(seconds), " ");
   }
@@ -120,23 +167,38 @@ std::string SimulateJson(const SimulateResult& result) {
     use(&json, simulation.worker_links[rank], result.rates.worker_link[rank]);
     workers.push_back(std::move(json));
   }
-  const Json json = {
-      {"model", config.model().name()},
-      {"scheme", SchemeText(config.proto().partition())},
-      {"schedule", ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())},
-      {"device", config.proto().compute().emulated().device()},
-      {"policy", Update::Policy_Name(config.proto().update().policy())},
-      {"iteration_seconds", simulation.steady_seconds()},
-      {"steady", simulation.is_steady()},
-      {"each_iteration_seconds", simulation.iteration_seconds},
-      {"bound_seconds", result.bound.iteration_seconds},
-      {"bound",
-       {{"compute_seconds", result.bound.compute_seconds},
-        {"push_seconds", result.bound.push_seconds},
-        {"pull_seconds", result.bound.pull_seconds}}},
-      {"efficiency", Efficiency(result)},
-      {"shards", std::move(shards)},
-      {"workers", std::move(workers)}};
+  const BoundTerm& term = result.bound.term;
+  Json json = {{"model", config.model().name()},
+               {"scheme", SchemeText(config.proto().partition())},
+               {"schedule", ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())},
+               {"device", config.proto().compute().emulated().device()},
+               {"policy", Update::Policy_Name(config.proto().update().policy())},
+               {"iteration_seconds", simulation.steady_seconds()},
+               {"steady", simulation.is_steady()},
+               {"each_iteration_seconds", simulation.iteration_seconds},
+               {"bound_seconds", result.bound.iteration_seconds()},
+               {"bound",
+                {{"compute_seconds", result.bound.compute_seconds},
+                 {"push_seconds", result.bound.push_seconds},
+                 {"pull_seconds", result.bound.pull_seconds},
+                 {"term",
+                  {{"kind", TermKindName(term.kind)},
+                   {"machine", term.machine},
+                   {"layer", LayerName(result)},
+                   {"compute_seconds", term.compute_seconds},
+                   {"transfer_seconds", term.transfer_seconds}}}}},
+               {"efficiency", Efficiency(result)},
+               {"shards", std::move(shards)},
+               {"workers", std::move(workers)}};
+  if (IsSequential(result)) json["in_step_seconds"] = result.bound.in_step_seconds;
+  if (const Timeline& timeline = simulation.timeline; !timeline.shards.empty()) {
+    json["timeline"] = {{"begin_seconds", timeline.begin_seconds},
+                        {"bin_seconds", timeline.bin_seconds},
+                        {"shards", Json::array()}};
+    for (const Timeline::Link& link : timeline.shards) {
+      json["timeline"]["shards"].push_back({{"in", link.in}, {"out", link.out}});
+    }
+  }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

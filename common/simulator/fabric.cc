@@ -20,9 +20,11 @@ Fabric::Fabric(Options options, EventQueue* events)
       source_bytes_(sources_.size()),
       destination_bytes_(destinations_.size()) {
   for (size_t i = 0; i < sources_.size(); ++i) {
-    // Sources begin with different destinations. Otherwise equal sources would all send to the
-    // first destination, then all to the second. Real connections share a link packet by packet.
-    sources_[i].next = i % destinations_.size();
+    // Sources begin with different destinations, which are spread evenly. Otherwise equal sources
+    // would all send to the first destination, then all to the second. Real connections share a
+    // link packet by packet.
+    const size_t step = std::max<size_t>(1, destinations_.size() / sources_.size());
+    sources_[i].next = i * step % destinations_.size();
     sources_[i].ready.resize((destinations_.size() + kBits - 1) / kBits);
   }
 }
@@ -92,8 +94,8 @@ void Fabric::Pick(int source) {
   from.since = events_->now();
   from.next = (destination + 1) % destinations_.size();
   UpdateReady(source, destination);
-  events_->At(from.since + options_.chunk_bytes[from.chunk] / options_.source_rates[source], this,
-              kSent, source);
+  from.bytes = options_.chunk_bytes[from.chunk] * options_.destination_members[destination];
+  events_->At(from.since + from.bytes / options_.source_rates[source], this, kSent, source);
 }
 
 void Fabric::Sent(int source) {
@@ -103,13 +105,16 @@ void Fabric::Sent(int source) {
   events_->AtEndOfInstant(this, kPick, source);
   const Arrival sent = {events_->now(), source, from.chunk};
   const int index = from.destination;
-  const double bytes = options_.chunk_bytes[sent.chunk];
-  source_bytes_[source] += bytes;
+  source_bytes_[source] += from.bytes;
+  if (options_.source_busy) options_.source_busy(source, from.since, sent.time);
 
   // The destination's link has been passing the chunk on since its first byte left. Times of
   // arrival never decrease, because neither `now` nor `free_at` does.
   Destination& to = destinations_[index];
-  to.free_at = std::max(to.free_at, from.since) + bytes / options_.destination_rates[index];
+  const double begin = std::max(to.free_at, from.since);
+  const double bytes = options_.chunk_bytes[sent.chunk] * options_.source_members[source];
+  to.free_at = begin + bytes / options_.destination_rates[index];
+  if (options_.destination_busy) options_.destination_busy(index, begin, to.free_at);
   const Arrival arrival = {std::max(events_->now(), to.free_at), source, sent.chunk};
   if (to.arrivals.empty() && arrival.time <= events_->now()) {
     Delivered(index, arrival);
@@ -122,7 +127,8 @@ void Fabric::Sent(int source) {
 void Fabric::Delivered(int destination, const Arrival& arrival) {
   --PairOf(arrival.source, destination).in_flight;
   UpdateReady(arrival.source, destination);
-  destination_bytes_[destination] += options_.chunk_bytes[arrival.chunk];
+  destination_bytes_[destination] +=
+      options_.chunk_bytes[arrival.chunk] * options_.source_members[arrival.source];
   options_.delivered(arrival.source, destination, arrival.chunk);
 }
 

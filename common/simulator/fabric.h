@@ -17,19 +17,28 @@ namespace ps {
 // share the link. A destination's link passes chunks on in the order of their arrival. A chunk
 // passes both links at the same time if both are free. At most `window` chunks are on their way
 // between a source and a destination, so that a slow destination does not block the others.
+//
+// A source or a destination may stand for several equal machines that send or receive the same
+// chunks at the same time. Such a chunk passes the link at its other end once for each of them.
 // Not thread-safe.
 class Fabric final : private EventQueue::Target {
  public:
   using Callback = std::function<void(int source, int destination, uint32_t chunk)>;
+  using BusyCallback = std::function<void(int link, double begin, double end)>;
   struct Options {
     std::vector<double> source_rates;       // bytes per second
     std::vector<double> destination_rates;  // bytes per second
-    std::vector<double> chunk_bytes;        // by chunk
-    int window = 1;                         // chunks
+    std::vector<double> source_members;     // the number of machines that each stands for
+    std::vector<double> destination_members;
+    std::vector<double> chunk_bytes;  // by chunk
+    int window = 1;                   // chunks
     // If true, the waiting chunk with the smallest number leaves first. Otherwise chunks leave in
     // the order of the calls of Send.
     bool by_priority = false;
     Callback delivered;  // called when a chunk has reached its destination
+    // If they are given, they are called with the times in which a link is busy, in order.
+    BusyCallback source_busy = nullptr;
+    BusyCallback destination_busy = nullptr;
   };
 
   // `events` must outlive the fabric.
@@ -37,7 +46,7 @@ class Fabric final : private EventQueue::Target {
 
   void Send(int source, int destination, uint32_t chunk);
 
-  // The bytes that have passed each link.
+  // The bytes that have passed each link; that of one machine, if there are several.
   const std::vector<double>& source_bytes() const { return source_bytes_; }
   const std::vector<double>& destination_bytes() const { return destination_bytes_; }
 
@@ -56,6 +65,7 @@ class Fabric final : private EventQueue::Target {
     int destination = 0;
     uint32_t chunk = 0;
     double since = 0;
+    double bytes = 0;             // that pass the source's link
     int next = 0;                 // the destination whose turn it is
     std::vector<uint64_t> ready;  // a bit for each destination, set if a chunk may be sent to it
   };

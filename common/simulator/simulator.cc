@@ -14,8 +14,10 @@
 #include <utility>
 
 #include "common/simulator/bound.h"
+#include "common/simulator/busy_times.h"
 #include "common/simulator/event_queue.h"
 #include "common/simulator/fabric.h"
+#include "common/simulator/representatives.h"
 #include "common/simulator/worker_model.h"
 
 namespace ps {
@@ -24,24 +26,32 @@ namespace {
 class Cluster final : private EventQueue::Target, private WorkerModel::Network {
  public:
   Cluster(const PlannedRun& run, const ClusterRates& rates, absl::Span<const LayerTime> layer_times,
-          int iterations)
+          const SimulationOptions& options)
       : plan_(run.plan),
         policy_(run.config.update().policy()),
-        iterations_(iterations),
+        iterations_(options.iterations),
+        timeline_bins_(options.timeline_bins),
         rates_(rates),
+        representatives_(RepresentativesOf(rates, options.representatives)),
         gradient_bytes_(ChunkBytes(plan_, run.config.exchange().gradient_encoding())),
         parameter_bytes_(ChunkBytes(plan_, run.config.exchange().parameter_encoding())),
         layers_(run, layer_times),
-        pushes_({.source_rates = rates.worker_link,
+        shards_(run.plan.shards()),
+        pushes_({.source_rates = WorkerLinks(),
                  .destination_rates = rates.shard_link,
+                 .source_members = representatives_.members,
+                 .destination_members = std::vector<double>(shards_.size(), 1),
                  .chunk_bytes = gradient_bytes_,
                  .window = run.config.limits().connections(),
                  .by_priority = layers_.schedule == ExchangeConfig::FULL,
                  .delivered = [this](int worker, int shard,
-                                     uint32_t chunk) { TakeIn(worker, shard, chunk); }},
+                                     uint32_t chunk) { TakeIn(worker, shard, chunk); },
+                 .destination_busy = Recorder(&Shard::busy_in)},
                 &events_),
         pulls_({.source_rates = rates.shard_link,
-                .destination_rates = rates.worker_link,
+                .destination_rates = WorkerLinks(),
+                .source_members = std::vector<double>(shards_.size(), 1),
+                .destination_members = representatives_.members,
                 .chunk_bytes = parameter_bytes_,
                 .window = run.config.limits().connections(),
                 .by_priority = layers_.schedule == ExchangeConfig::FULL,
@@ -50,16 +60,17 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                       Count(worker, parameter_bytes_[chunk],
                             &simulation_.shard_payload[shard].bytes_out);
                       workers_[worker].Answered(chunk);
-                    }},
+                    },
+                .source_busy = Recorder(&Shard::busy_out)},
                &events_),
-        shards_(run.plan.shards()),
         gradients_of_chunk_(plan_.chunks().size()),
-        ended_(iterations),
-        end_seconds_(iterations) {
+        ended_(options.iterations),
+        end_seconds_(options.iterations) {
     simulation_.shard_payload.resize(run.plan.shards());
     WorkerModel::Network* const network = this;
-    for (int rank = 0; rank < run.config.workers(); ++rank) {
-      workers_.emplace_back(layers_, rank, rates.worker_slowdown[rank], &events_, network);
+    for (const int rank : representatives_.ranks) {
+      workers_.emplace_back(layers_, workers_.size(), rates.worker_slowdown[rank], &events_,
+                            network);
     }
   }
 
@@ -72,10 +83,11 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     for (size_t i = 0; i < shards_.size(); ++i) {
       simulation_.shard_links.push_back({pushes_.destination_bytes()[i], pulls_.source_bytes()[i]});
     }
-    for (size_t i = 0; i < workers_.size(); ++i) {
+    for (const int worker : representatives_.of_rank) {
       simulation_.worker_links.push_back(
-          {pulls_.destination_bytes()[i], pushes_.source_bytes()[i]});
+          {pulls_.destination_bytes()[worker], pushes_.source_bytes()[worker]});
     }
+    if (timeline_bins_ > 0) SetTimeline();
     return std::move(simulation_);
   }
 
@@ -89,7 +101,32 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   struct Shard {
     double free_at = 0;
     std::deque<Gradient> gradients;
+    BusyTimes busy_in;  // with a timeline only
+    BusyTimes busy_out;
   };
+
+  std::vector<double> WorkerLinks() const {
+    std::vector<double> rates;
+    for (const int rank : representatives_.ranks) rates.push_back(rates_.worker_link[rank]);
+    return rates;
+  }
+
+  Fabric::BusyCallback Recorder(BusyTimes Shard::*times) {
+    if (timeline_bins_ == 0) return nullptr;
+    return [this, times](int shard, double begin, double end) {
+      (shards_[shard].*times).Add(begin, end);
+    };
+  }
+
+  void SetTimeline() {
+    const double end = end_seconds_.back();
+    const double begin = end - simulation_.iteration_seconds.back();
+    simulation_.timeline = {begin, (end - begin) / timeline_bins_, {}};
+    for (const Shard& shard : shards_) {
+      simulation_.timeline.shards.push_back({shard.busy_in.Fractions(begin, end, timeline_bins_),
+                                             shard.busy_out.Fractions(begin, end, timeline_bins_)});
+    }
+  }
 
   static std::vector<double> ChunkBytes(const Plan& plan, Encoding encoding) {
     std::vector<double> bytes;
@@ -98,7 +135,9 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   }
 
   void Count(int worker, double bytes, double* sum) {
-    if (workers_[worker].iteration() < iterations_) *sum += bytes;
+    if (workers_[worker].iteration() < iterations_) {
+      *sum += bytes * representatives_.members[worker];
+    }
   }
 
   // The functions of WorkerModel::Network.
@@ -116,10 +155,10 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   }
 
   void TakeIn(int worker, int index, uint32_t chunk) {
-    const double bytes = gradient_bytes_[chunk];
-    Count(worker, bytes, &simulation_.shard_payload[index].bytes_in);
+    Count(worker, gradient_bytes_[chunk], &simulation_.shard_payload[index].bytes_in);
     workers_[worker].Pushed();
     Shard& shard = shards_[index];
+    const double bytes = gradient_bytes_[chunk] * representatives_.members[worker];
     shard.free_at = std::max(shard.free_at, events_.now()) + bytes / rates_.shard_processing[index];
     shard.gradients.push_back({shard.free_at, worker, chunk});
     if (shard.gradients.size() == 1) events_.At(shard.free_at, this, 0, index);
@@ -145,17 +184,19 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   const Plan& plan_;
   const Update::Policy policy_;
   const int iterations_;
+  const int timeline_bins_;
   const ClusterRates& rates_;
+  const Representatives representatives_;
   const std::vector<double> gradient_bytes_;  // by chunk
   const std::vector<double> parameter_bytes_;
   const WorkerModel::Layers layers_;
 
   EventQueue events_;
+  std::vector<Shard> shards_;
   Fabric pushes_;
   Fabric pulls_;
-  std::deque<WorkerModel> workers_;  // a deque, because workers must not move
-  std::vector<Shard> shards_;
-  std::vector<int> gradients_of_chunk_;  // added up in the current iteration; SYNC only
+  std::deque<WorkerModel> workers_;      // the representatives; a deque, because they must not move
+  std::vector<int> gradients_of_chunk_;  // by how many of workers_, in this iteration; SYNC only
   std::vector<int> ended_;               // number of workers that ended each iteration
   std::vector<double> end_seconds_;      // when the last of them did
   Simulation simulation_;
@@ -182,8 +223,8 @@ bool Simulation::is_steady() const {
 }
 
 Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
-                    absl::Span<const LayerTime> layer_times, int iterations) {
-  return Cluster(run, rates, layer_times, iterations).Run();
+                    absl::Span<const LayerTime> layer_times, const SimulationOptions& options) {
+  return Cluster(run, rates, layer_times, options).Run();
 }
 
 }  // namespace ps

@@ -61,6 +61,35 @@ TEST_CASE("simulate prints the time of an iteration and its bound, as a table or
   CHECK(json["shards"][2]["utilisation_in"].get<double>() <= 1);
 }
 
+TEST_CASE("the JSON says what decides the bound, and has a timeline on demand") {
+  const auto parsed = [](const std::vector<std::string>& flags) {
+    const Result result = Simulate(flags);
+    INFO(result.output);
+    CHECK(result.code == 0);
+    const auto json = nlohmann::json::parse(result.output, nullptr, false);
+    REQUIRE_FALSE(json.is_discarded());
+    return json;
+  };
+  const auto full = parsed({"--format=json", "--workers=8", "--timeline=5"});
+  const auto& term = full["bound"]["term"];
+  CHECK(term["kind"] == "SHARD_IN");
+  CHECK(term["layer"] == "large");  // the last layer of shard 0
+  CHECK(term["compute_seconds"].get<double>() + term["transfer_seconds"].get<double>() ==
+        full["bound_seconds"].get<double>());
+  CHECK_FALSE(full.contains("in_step_seconds"));
+  REQUIRE(full["timeline"]["shards"].size() == 2);
+  CHECK(full["timeline"]["shards"][1]["in"].size() == 5);
+  CHECK(full["timeline"]["shards"][1]["out"].size() == 5);
+  CHECK(5 * full["timeline"]["bin_seconds"].get<double>() ==
+        Approx(full["each_iteration_seconds"][3].get<double>()));
+
+  const auto sequential =
+      parsed({"--format=json", "--workers=8", "--set=exchange.schedule=SEQUENTIAL"});
+  CHECK(sequential["in_step_seconds"].get<double>() ==
+        Approx(2 * sequential["bound_seconds"].get<double>()));
+  CHECK_FALSE(sequential.contains("timeline"));
+}
+
 TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
   const auto refused = [](const std::vector<std::string>& flags, const std::string& message) {
     const Result result = Simulate(flags);
@@ -74,6 +103,9 @@ TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
   refused({"--worker_link_gbps=2:10"}, "--worker_link_gbps: the rank of \"2:10\" does not exist");
   refused({"--slow_worker=1:2"}, "--slow_worker: has no effect, since workers compute nothing");
   refused({"--iterations=0"}, "--iterations: is 0, allowed: at least 1");
+  refused({"--representatives=0"}, "--representatives: is 0, allowed: at least 1");
+  refused({"--timeline=-1", "--format=json"}, "--timeline: is -1, allowed: 1 to 100000");
+  refused({"--timeline=5"}, "--timeline: has no effect on the table, allowed: with --format=json");
   refused({"--format=xml"}, "--format: is \"xml\", allowed: table, json");
   refused({"--lnk_gbps=1"}, "unknown flag --lnk_gbps");
   refused({"--set=wrkers=1"}, "wrkers: unknown field");

@@ -18,7 +18,7 @@ TEST_CASE(
   const auto bound = [](int workers, int shards, const char* partition) {
     const Config config = ClusterConfigOf(workers, shards, partition, "FULL");
     return BoundOf(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0))
-        .iteration_seconds;
+        .iteration_seconds();
   };
   CHECK(bound(1, 1, kMemoryBased) == Approx(kModelBytes / kRate).epsilon(kCuts));
   CHECK(bound(8, 4, kMemoryBased) == Approx(2 * kModelBytes / kRate).epsilon(kCuts));
@@ -27,20 +27,62 @@ TEST_CASE(
   CHECK(bound(1, 3, kGreedy) == Approx(kModelBytes / kRate).epsilon(kCuts));
 }
 
-TEST_CASE("SEQUENTIAL adds up compute, push and pull, and the other schedules overlap them") {
-  for (const std::string schedule : {"SEQUENTIAL", "BACKWARD", "FULL"}) {
-    CAPTURE(schedule);
-    const Config config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
-    ClusterRates rates = EqualRates(config, kRate);
-    rates.worker_slowdown[2] = 3;
-    const Bound bound = BoundOf(config.planned_run(), rates, EqualTimes(config, 0.5, 1));
-    const double exchange = 2 * kModelBytes / kRate;
-    CHECK(bound.compute_seconds == Approx(3 * 3 * 1.5).epsilon(kCuts));
-    CHECK(bound.push_seconds == Approx(exchange).epsilon(kCuts));
-    CHECK(bound.pull_seconds == Approx(exchange).epsilon(kCuts));
-    CHECK(bound.iteration_seconds ==
-          Approx(schedule == "SEQUENTIAL" ? 13.5 + 2 * exchange : 13.5).epsilon(kCuts));
+// Layers of 0.08, 1.6 and 0.04 s on a link of kRate, each 0.5 s forward and 1 s backward.
+Bound ComputingBound(int workers, const std::string& schedule, const std::string& policy = "SYNC",
+                     double slowdown_of_last = 1) {
+  const Config config =
+      ClusterConfigOf(workers, 1, kMemoryBased, schedule, {"update.policy=" + policy});
+  ClusterRates rates = EqualRates(config, kRate);
+  rates.worker_slowdown.back() = slowdown_of_last;
+  return BoundOf(config.planned_run(), rates, EqualTimes(config, 0.5, 1));
+}
+
+TEST_CASE("layers travel after the computing that their schedule puts before them") {
+  const Bound full = ComputingBound(1, "FULL");
+  CHECK(full.iteration_seconds() == Approx(3 + 1.68));
+  CHECK(full.term.layer == 1);
+  CHECK(full.term.compute_seconds == Approx(3));
+  CHECK(full.term.transfer_seconds == Approx(1.68));
+  const Bound backward = ComputingBound(1, "BACKWARD");
+  CHECK(backward.iteration_seconds() == Approx(1.5 + 2 + 1.68));
+  CHECK(backward.term.layer == 1);
+  CHECK(ComputingBound(1, "SEQUENTIAL").iteration_seconds() == Approx(4.5 + 2 * 1.72));
+}
+
+TEST_CASE("under SYNC all workers' transfers follow the computing of the fastest") {
+  const Bound full = ComputingBound(8, "FULL", "SYNC", 1.5);
+  CHECK(full.iteration_seconds() == Approx(3 + 8 * 1.68));
+  CHECK(full.term.kind == BoundTerm::kShardIn);
+  const Bound sequential = ComputingBound(8, "SEQUENTIAL", "SYNC", 1.5);
+  CHECK(sequential.iteration_seconds() == Approx(4.5 + 8 * 1.72));
+  CHECK(sequential.in_step_seconds == Approx(1.5 * 4.5 + 2 * 8 * 1.72));
+}
+
+TEST_CASE("under ASYNC the shards' links wait for no computing") {
+  CHECK(ComputingBound(8, "FULL", "ASYNC").iteration_seconds() == Approx(8 * 1.72));
+  CHECK(ComputingBound(8, "SEQUENTIAL", "ASYNC").iteration_seconds() == Approx(8 * 1.72));
+}
+
+TEST_CASE("a slow worker alone can decide") {
+  for (const std::string policy : {"SYNC", "ASYNC"}) {
+    CAPTURE(policy);
+    const Bound full = ComputingBound(8, "FULL", policy, 100);
+    CHECK(full.iteration_seconds() == Approx(100 * 4.5 + 0.08));
+    CHECK(full.compute_seconds == Approx(100 * 4.5));
+    CHECK(full.term.kind == BoundTerm::kWorkerLink);
+    CHECK(full.term.machine == 7);
+    CHECK(full.term.layer == 0);
+    CHECK(ComputingBound(8, "SEQUENTIAL", policy, 100).iteration_seconds() ==
+          Approx(100 * 4.5 + 2 * 1.72));
   }
+}
+
+TEST_CASE("the link of a shard bounds what one worker exchanges under SEQUENTIAL") {
+  const Config config = ClusterConfigOf(1, 2, kMemoryBased, "SEQUENTIAL");
+  ClusterRates rates = EqualRates(config, kRate);
+  rates.shard_link[1] = kRate / 10;
+  CHECK(BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds() ==
+        Approx(2 * 10 * kModelBytes / 2 / kRate).epsilon(kCuts));
 }
 
 TEST_CASE("a slow link, a slow shard and a shorter encoding count in their direction") {
@@ -66,7 +108,7 @@ TEST_CASE("AUTO has a smaller bound than MEMORY_BASED if one shard's link is slo
     const Config config = ClusterConfigOf(4, 2, partition, "FULL", gbps);
     ClusterRates rates = EqualRates(config, 4 * kRate);
     rates.shard_link[0] = kRate;
-    return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds;
+    return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds();
   };
   CHECK(bound(kMemoryBased) == Approx(4 * kModelBytes / 2 / kRate).epsilon(kCuts));
   CHECK(bound("scheme: AUTO") == Approx(4 * kModelBytes / (5 * kRate)).epsilon(kCuts));

@@ -22,8 +22,10 @@ class Network {
  public:
   Network(std::vector<double> source_rates, std::vector<double> destination_rates,
           bool by_priority = false, int window = 2)
-      : fabric_({.source_rates = std::move(source_rates),
-                 .destination_rates = std::move(destination_rates),
+      : fabric_({.source_rates = source_rates,
+                 .destination_rates = destination_rates,
+                 .source_members = std::vector<double>(source_rates.size(), 1),
+                 .destination_members = std::vector<double>(destination_rates.size(), 1),
                  .chunk_bytes = {1, 1, 1, 2},
                  .window = window,
                  .by_priority = by_priority,
@@ -122,6 +124,36 @@ TEST_CASE("every byte is counted at both links that it passes") {
   CHECK(network.Run().size() == 4);
   CHECK(network.fabric().source_bytes() == std::vector<double>{3, 3});
   CHECK(network.fabric().destination_bytes() == std::vector<double>{1, 0, 5});
+}
+
+TEST_CASE("a chunk of several machines passes the other end's link once for each of them") {
+  EventQueue events;
+  std::vector<double> times;
+  const auto fabric = [&](double sources, double destinations) {
+    return Fabric::Options{.source_rates = {1, 1},
+                           .destination_rates = {2},
+                           .source_members = {sources, 1},
+                           .destination_members = {destinations},
+                           .chunk_bytes = {1},
+                           .delivered = [&](int, int, uint32_t) { times.push_back(events.now()); }};
+  };
+  Fabric many_sources(fabric(6, 1), &events);
+  many_sources.Send(0, 0, 0);
+  many_sources.Send(1, 0, 0);
+  while (events.RunNext()) {
+  }
+  CHECK(times == std::vector<double>{3, 3.5});
+  CHECK(many_sources.source_bytes() == std::vector<double>{1, 1});
+  CHECK(many_sources.destination_bytes() == std::vector<double>{7});
+
+  times.clear();
+  Fabric many_destinations(fabric(1, 6), &events);
+  many_destinations.Send(1, 0, 0);
+  while (events.RunNext()) {
+  }
+  CHECK(times == std::vector<double>{3.5 + 6});
+  CHECK(many_destinations.source_bytes() == std::vector<double>{0, 6});
+  CHECK(many_destinations.destination_bytes() == std::vector<double>{1});
 }
 
 TEST_CASE("more than 64 destinations are served, each once a round") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,11 @@ constexpr char kAuto[] = "scheme: AUTO";
 
 Simulation Exchange(const Config& config, int iterations = 4) {
   return Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0),
-                  iterations);
+                  {.iterations = iterations});
 }
 
 double BoundSeconds(const Config& config, const ClusterRates& rates) {
-  return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds;
+  return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds();
 }
 
 TEST_CASE("under FULL many workers and shards with equal links reach the bound") {
@@ -53,9 +54,8 @@ TEST_CASE("under SEQUENTIAL an exchange takes twice as long as one direction") {
         const Simulation simulation = Exchange(config, 2);
         const Bound bound =
             BoundOf(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0));
-        CHECK(bound.iteration_seconds == Approx(2 * bound.push_seconds));
-        CHECK(simulation.iteration_seconds.front() ==
-              Approx(bound.iteration_seconds).epsilon(0.03));
+        CHECK(bound.in_step_seconds == Approx(2 * bound.push_seconds));
+        CHECK(simulation.iteration_seconds.front() == Approx(bound.in_step_seconds).epsilon(0.03));
       }
     }
   }
@@ -78,7 +78,8 @@ TEST_CASE("with slow devices an iteration takes their time plus what cannot over
   const auto seconds = [](const char* schedule) {
     const Config config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
     // 3 layers; the exchange of the whole model takes 3.44 s each way.
-    return Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 10, 20), 4)
+    return Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 10, 20),
+                    {.iterations = 4})
         .steady_seconds();
   };
   const double exchange = 2 * kModelBytes / kRate;
@@ -98,7 +99,7 @@ TEST_CASE("a slow worker delays all workers under SYNC, and only itself under AS
     ClusterRates rates = EqualRates(config, 1000 * kRate);
     rates.worker_slowdown[1] = 4;
     const Simulation simulation =
-        Simulate(config.planned_run(), rates, EqualTimes(config, 1, 2), 4);
+        Simulate(config.planned_run(), rates, EqualTimes(config, 1, 2), {.iterations = 4});
     CHECK(simulation.steady_seconds() == Approx(4 * 9).epsilon(0.01));
     const double ratio =
         simulation.worker_links[0].bytes_out / simulation.worker_links[1].bytes_out;
@@ -115,7 +116,8 @@ TEST_CASE("the slowest link of a worker or a shard determines the time") {
   ClusterRates rates = EqualRates(config, 10 * kRate);
   rates.worker_link[2] = kRate;
   const auto seconds = [&] {
-    return Simulate(config.planned_run(), rates, EqualTimes(config, 0, 0), 4).steady_seconds();
+    return Simulate(config.planned_run(), rates, EqualTimes(config, 0, 0), {.iterations = 4})
+        .steady_seconds();
   };
   CHECK(seconds() == Approx(kModelBytes / kRate).epsilon(0.03));
   rates = EqualRates(config, 10 * kRate);
@@ -134,7 +136,8 @@ TEST_CASE("AUTO is as fast as MEMORY_BASED on even links and faster with a slow 
                          absl::StrCat("shard[1].link_gbps=", slow_gbps), "shard[2].link_gbps=10"});
     ClusterRates rates = EqualRates(config, 10 * kRate);
     rates.shard_link[1] = slow_gbps * kRate;
-    return Simulate(config.planned_run(), rates, EqualTimes(config, 0, 0), 4).steady_seconds();
+    return Simulate(config.planned_run(), rates, EqualTimes(config, 0, 0), {.iterations = 4})
+        .steady_seconds();
   };
   CHECK(seconds(kAuto, 10) == seconds(kMemoryBased, 10));
   CHECK(seconds(kMemoryBased, 2) == Approx(4 * kModelBytes / 3 / (2 * kRate)).epsilon(0.05));
@@ -153,7 +156,7 @@ TEST_CASE("under every schedule and policy each byte of a plan passes once in ea
         rates.worker_slowdown[0] = 2;
         rates.worker_link[4] = kRate / 2;
         const Simulation simulation =
-            Simulate(config.planned_run(), rates, EqualTimes(config, 0.1, 0.2), 3);
+            Simulate(config.planned_run(), rates, EqualTimes(config, 0.1, 0.2), {.iterations = 3});
         REQUIRE(simulation.iteration_seconds.size() == 3);
         double shards_in = 0;
         double workers_out = 0;
@@ -184,7 +187,7 @@ TEST_CASE("no link passes more than its rate allows") {
     rates.worker_link[3] = kRate / 5;
     rates.shard_link[0] = kRate / 3;
     const Simulation simulation =
-        Simulate(config.planned_run(), rates, EqualTimes(config, 0.05, 0.1), 3);
+        Simulate(config.planned_run(), rates, EqualTimes(config, 0.05, 0.1), {.iterations = 3});
     for (int shard = 0; shard < 3; ++shard) {
       const double most = rates.shard_link[shard] * simulation.seconds() * (1 + 1e-9);
       CHECK(simulation.shard_links[shard].bytes_in <= most);
@@ -198,6 +201,37 @@ TEST_CASE("no link passes more than its rate allows") {
   }
 }
 
+TEST_CASE("the timeline shows when each link of a shard is busy in the last iteration") {
+  constexpr int kBins = 40;
+  const Config config = ClusterConfigOf(4, 2, kMemoryBased, "SEQUENTIAL");
+  const Simulation simulation =
+      Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 1, 2),
+               {.iterations = 3, .timeline_bins = kBins});
+  const Timeline& timeline = simulation.timeline;
+  const double last = simulation.iteration_seconds.back();
+  CHECK(timeline.begin_seconds == Approx(simulation.seconds() - last));
+  CHECK(timeline.bin_seconds * kBins == Approx(last));
+  REQUIRE(timeline.shards.size() == 2);
+  for (int shard = 0; shard < 2; ++shard) {
+    const auto& [in, out] = timeline.shards[shard];
+    REQUIRE(in.size() == kBins);
+    REQUIRE(out.size() == kBins);
+    // 9 s of computing, then 3.44 s in, then as long out.
+    const double busy = 4 * 4 * config.plan().shard_parameters(shard) / kRate;
+    CHECK(std::accumulate(in.begin(), in.end(), 0.0) * timeline.bin_seconds == Approx(busy));
+    CHECK(std::accumulate(out.begin(), out.end(), 0.0) * timeline.bin_seconds == Approx(busy));
+    const auto bin = [&](double seconds) {
+      return static_cast<int>(seconds / timeline.bin_seconds);
+    };
+    CHECK(in[bin(4)] + out[bin(4)] == 0);
+    CHECK(in[bin(10.5)] == Approx(1));
+    CHECK(out[bin(10.5)] == 0);
+    CHECK(in[bin(14.5)] == 0);
+    CHECK(out[bin(14.5)] == Approx(1));
+  }
+  CHECK(Exchange(config).timeline.shards.empty());
+}
+
 TEST_CASE("equal arguments give equal simulations") {
   for (const char* policy : {"SYNC", "ASYNC"}) {
     const Config config =
@@ -205,7 +239,8 @@ TEST_CASE("equal arguments give equal simulations") {
     ClusterRates rates = EqualRates(config, kRate);
     rates.worker_link[3] = kRate / 3;
     const auto run = [&] {
-      return Simulate(config.planned_run(), rates, EqualTimes(config, 0.01, 0.03), 4);
+      return Simulate(config.planned_run(), rates, EqualTimes(config, 0.01, 0.03),
+                      {.iterations = 4});
     };
     const Simulation once = run();
     const Simulation again = run();
