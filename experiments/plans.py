@@ -54,6 +54,8 @@ class Plan:
     # Computing on the emulated device; None if there is none.
     compute_seconds: float | None
     timeline: Timeline | None  # None if the links' rate is not known
+    # Of workers that keep in step; None if the schedule is not SEQUENTIAL.
+    in_step_seconds: float | None
 
 
 def load(kind, experiment, runs, programs):
@@ -79,10 +81,9 @@ def load(kind, experiment, runs, programs):
 
 
 def _simulate(kind, experiment, cell, config, program):
-    """Returns the bound, the simulated time, the computing time of the emulated device and the
-    simulated timeline."""
+    """Returns the fields of Plan from `bound_seconds` on."""
     if kind == network.HOST:
-        return None, None, None, None
+        return None, None, None, None, None
     proto = experiment.proto
     dilation = proto.time_dilation
     command = [
@@ -90,6 +91,7 @@ def _simulate(kind, experiment, cell, config, program):
         config,
         f"--link_gbps={proto.link_gbps / dilation!r}",
         f"--mtu={proto.mtu}",
+        f"--timeline={_TIMELINE_BINS}",
         "--format=json",
     ]
     if kind == network.REMOTE:
@@ -99,11 +101,18 @@ def _simulate(kind, experiment, cell, config, program):
         command.append(f"--shard_link_gbps={shard}:{rate!r}")
     simulated = _call(experiment, command)
     compute = simulated["bound"]["compute_seconds"] / dilation
+    timeline = simulated["timeline"]
+    in_step = simulated.get("in_step_seconds")
     return (
         simulated["bound_seconds"] / dilation,
         simulated["iteration_seconds"] / dilation,
         compute if experiment.emulated else None,
-        None,
+        Timeline(
+            timeline["bin_seconds"] / dilation,
+            [shard["in"] for shard in timeline["shards"]],
+            [shard["out"] for shard in timeline["shards"]],
+        ),
+        in_step and in_step / dilation,
     )
 
 

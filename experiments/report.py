@@ -120,6 +120,7 @@ def _model(results, measured):
 def _iterations(results):
     rows = []
     flagged = False
+    in_step = any(m.plan.in_step_seconds for m in results.cells.values())
     for m in results.cells.values():
         flagged = flagged or m.processor_bound
         rows.append([
@@ -131,6 +132,7 @@ def _iterations(results):
             matrix.device_name(m.run.device),
             f"{m.median:.3f} ({m.p10:.3f}-{m.p90:.3f})",
             _or_dash(m.bound, ".3f"),
+            *([_or_dash(m.plan.in_step_seconds, ".3f")] if in_step else []),
             _or_dash(m.bound and m.median / m.bound, ".2f"),
             _or_dash(m.efficiency, ".0%"),
             f"{m.images_per_second:,.1f}",
@@ -140,18 +142,22 @@ def _iterations(results):
         ])
     text = "## Iterations\n\n" + table(
         [*_model_header(results), ">workers", ">shards", "placement", "schedule", "device",
-         ">seconds per iteration, median (p10-p90)", ">bound, s", ">measured / bound",
-         ">efficiency", ">images/s", ">speed-up over 1 worker", ">over layer-based",
+         ">seconds per iteration, median (p10-p90)", ">bound, s",
+         *([">in step, s"] if in_step else []), ">measured / bound", ">efficiency", ">images/s", ">speed-up over 1 worker", ">over layer-based",
          ">processor use"],
         rows,
     )
     text += (
-        "\n\nThe bound is what the links, and the device, allow at best for this placement:"
-        " for the exchange max(M/B, W x bytes of the fullest shard / B) in each direction, B"
-        " being the link's rate less the framing of Ethernet, IP and TCP; for `sequential`"
-        " computing, push and pull in turn; for the others the largest of them. Efficiency is"
+        "\n\nThe bound is a time that the links and the device allow no iteration of this placement to"
+        " beat: computing that no transfer can overlap, and then the transfer through the busiest"
+        " link, at the link's rate less the framing of Ethernet, IP and TCP. Efficiency is"
         " bound / measured."
     )
+    if in_step:
+        text += (
+            " Under `sequential`, workers in step compute, push and pull in turn, all at once, and"
+            " take the time in step; those that fall out of step push while others pull."
+        )
     bounded = [m for m in results.cells.values() if m.bound]
     if bounded:
         within = sum(m.median <= _NEAR_BOUND * m.bound for m in bounded)
@@ -187,8 +193,8 @@ def _bytes(results):
     return (
         "## Bytes per shard\n\n"
         + table(
-            [*_model_header(results), ">workers", ">shards", "placement", ">shard", ">MB in, predicted",
-             ">MB in, measured", ">MB out, predicted", ">MB out, measured"],
+            [*_model_header(results), ">workers", ">shards", "placement", ">shard",
+             ">MB in, predicted", ">MB in, measured", ">MB out, predicted", ">MB out, measured"],
             rows,
         )
         + "\n\nPer iteration, of all workers together; the first schedule and device of each."

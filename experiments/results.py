@@ -18,7 +18,7 @@ COLUMNS = (
     " iteration_seconds_median iteration_seconds_p10 iteration_seconds_p90"
     " wall_iteration_seconds_median wall_iteration_seconds_p10 wall_iteration_seconds_p90"
     " images_per_second speedup_over_1_worker speedup_over_layer_based"
-    " bound_seconds wall_bound_seconds efficiency simulated_seconds"
+    " bound_seconds wall_bound_seconds in_step_seconds efficiency simulated_seconds"
     " compute_seconds exchange_wait_seconds"
     " shard_bytes_in_predicted shard_bytes_in_measured"
     " shard_bytes_out_predicted shard_bytes_out_measured bytes_error"
@@ -188,6 +188,7 @@ class Results:
             "speedup_over_layer_based": self.over_layer_based(measured),
             "bound_seconds": measured.bound,
             "wall_bound_seconds": measured.bound and measured.bound * dilation,
+            "in_step_seconds": measured.plan.in_step_seconds,
             "efficiency": measured.efficiency,
             "simulated_seconds": measured.plan.simulated_seconds,
             "compute_seconds": measured.compute,

@@ -21,7 +21,7 @@ def _measured(cluster):
     for run in matrix.runs(experiment):
         seconds, simulated = _SECONDS[run.scheme]
         sizes = [1e6] * run.shards
-        predicted[run.cell] = Plan(cluster.model, sizes, sizes, 0.16, simulated, 0.1, None)
+        predicted[run.cell] = Plan(cluster.model, sizes, sizes, 0.16, simulated, 0.1, None, None)
         wall = seconds * cluster.time_dilation
         stored[run] = {
             "iteration_seconds": [wall] * 3,

@@ -57,6 +57,7 @@ def measured(an_experiment):
         plans[run.cell] = Plan(
             run.model or "vgg16", sizes, sizes, bound, 1.25 * bound, 0.003,
             Timeline(bound / 4, [[1, 0.5, 0, 1]] * len(sizes), [[0, 1, 1, 0]] * len(sizes)),
+            2 * bound if run.schedule == "SEQUENTIAL" else None,
         )
         results[run] = {
             "iteration_seconds": [median * part for part in (0.9, 1, 1, 1, 1.2)],

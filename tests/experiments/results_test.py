@@ -65,6 +65,7 @@ class ResultsTest(unittest.TestCase):
             "speedup_over_layer_based": "1.5",
             "bound_seconds": "0.02",
             "wall_bound_seconds": "0.04",
+            "in_step_seconds": "",
             "efficiency": "1",
             "simulated_seconds": "0.025",
             "compute_seconds": "0.002",
