@@ -27,7 +27,7 @@ _EXPERIMENT_FIELDS = {
 _PROBLEM = re.compile(r"[^\n]*?:\d+: ([\w.\[\]]+): (.*)")
 
 
-_TIMELINE_BINS = 400
+_TIMELINE_BINS = 160
 
 
 @dataclasses.dataclass(frozen=True)
