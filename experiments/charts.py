@@ -240,7 +240,7 @@ def _shard_bytes(results, model):
     shapes = sorted({(c.workers, c.shards) for c in results.cells if c.shards > 1})
     styles = _scheme_styles(results)
     figure, panels = plt.subplots(
-        1, len(shapes), figsize=(1.5 + 3.2 * len(shapes), 3.4), layout="constrained", squeeze=False
+        1, len(shapes), figsize=(3 + 3.2 * len(shapes), 3.4), layout="constrained", squeeze=False
     )
     figure.suptitle(
         f"{results.model_text(model)}: what each shard receives in an iteration, and sends"
@@ -273,7 +273,8 @@ def _shard_bytes(results, model):
         axes.set_xlabel("shard")
         axes.grid(axis="x", visible=False)
     panels[0][0].set_ylabel("MB per iteration, each way")
-    _legend_bars_first(panels[0][0])
+    # Beside the bars, which are as high as the panel if all shards have the same.
+    _legend_bars_first(panels[0][-1], loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
