@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.container import BarContainer
 from matplotlib.ticker import NullLocator
 
-from experiments import matrix, paper
+from experiments import link_use_chart, matrix, paper
 
 # Okabe and Ito's colours, which can be told apart with any kind of colour blindness.
 _COLORS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]
@@ -36,21 +36,49 @@ def draw(results, write):
     """Draws all charts that `results` has figures for and passes each to write(name, bytes).
     Returns their names without the extension."""
     drawn = []
+
+    def add(figure, *name):
+        drawn.append(_save(figure, write, _plain("_".join(part for part in name if part))))
+
+    models = results.ordered("model")
+    devices = results.ordered("device")
     with plt.rc_context(_STYLE):
-        for device in _ordered(results, "device"):
-            drawn.append(_save(_speedup(results, device), write, f"speedup_{_plain(device)}"))
-        if any(cell.shards > 1 for cell in results.cells):
-            drawn.append(_save(_shard_bytes(results), write, "shard_bytes"))
-        drawn.append(_save(_iteration_time(results), write, "iteration_time"))
+        if len(models) > 1:
+            for device in devices:
+                for schedule in results.ordered("schedule"):
+                    add(_placements(results, schedule, device), "placements", schedule, device)
+        for model in models:
+            for device in devices:
+                if any(cell.workers == 1 for cell in results.cells):
+                    add(_speedup(results, model, device), "speedup", model, device)
+            if any(cell.shards > 1 for cell in results.cells):
+                add(_shard_bytes(results, model), "shard_bytes", model)
+                cells = _in_time(results, model)
+                if cells:
+                    add(link_use_chart.draw(cells, results.model_text(model)), "link_use", model)
+            add(_iteration_time(results, model), "iteration_time", model)
     return drawn
 
 
-def _ordered(results, field):
-    return list(dict.fromkeys(getattr(cell, field) for cell in results.cells))
+def _in_time(results, model):
+    """Returns the cells whose timelines are shown: those of the largest cluster, under the
+    config's last schedule and device."""
+    workers, shards = results.largest()
+    return [
+        m
+        for m in results.find(
+            model=model,
+            workers=workers,
+            shards=shards,
+            schedule=results.ordered("schedule")[-1],
+            device=results.ordered("device")[-1],
+        )
+        if m.plan.timeline
+    ]
 
 
 def _plain(name):
-    return "".join(letter if letter.isalnum() else "_" for letter in name)
+    return "".join(letter if letter.isalnum() else "_" for letter in name.lower())
 
 
 def _save(figure, write, name):
@@ -65,7 +93,7 @@ def _save(figure, write, name):
 
 
 def _scheme_styles(results):
-    schemes = list(dict.fromkeys(cell.scheme_name for cell in results.cells))
+    schemes = results.ordered("scheme_name")
     return {
         scheme: {"color": _COLORS[i % len(_COLORS)], "marker": _MARKERS[i % len(_MARKERS)]}
         for i, scheme in enumerate(schemes)
@@ -93,9 +121,49 @@ def _worker_axis(axes, workers):
     axes.set_xlabel("workers")
 
 
-def _speedup(results, device):
+def _placements(results, schedule, device):
+    """Draws the iteration time of each scheme, with a panel for each model."""
+    models, styles = results.ordered("model"), _scheme_styles(results)
+    shapes = list(dict.fromkeys((c.workers, c.shards) for c in results.cells))
+    figure, panels = plt.subplots(
+        len(models), 1, figsize=(1.5 + 2.4 * len(shapes), 0.8 + 2.4 * len(models)),
+        layout="constrained", squeeze=False,
+    )
+    figure.suptitle(
+        f"Seconds per iteration, {schedule.lower()}, {matrix.device_name(device)}, links of"
+        f" {results.experiment.proto.link_gbps:g} Gb/s\n(above each bar: times its bound)",
+        fontsize=10,
+    )
+    width = 0.8 / len(styles)
+    for axes, model in zip(panels[:, 0], models):
+        for i, (scheme, style) in enumerate(styles.items()):
+            cells = [
+                (shapes.index((m.run.workers, m.run.shards)) + (i + 0.5) * width - 0.4, m)
+                for m in results.find(model=model, schedule=schedule, device=device)
+                if m.run.scheme_name == scheme
+            ]
+            axes.bar([x for x, _ in cells], [m.median for _, m in cells], width * 0.9,
+                     color=style["color"], label=scheme)
+            for x, m in cells:
+                if m.bound:
+                    axes.hlines(m.bound, x - width / 2, x + width / 2, "black", linewidth=1.6)
+                    axes.text(x, m.median, f"{m.median / m.bound:.2f}", fontsize=7,
+                              ha="center", va="bottom")
+        axes.hlines([], [], [], colors="black", label="bound")
+        axes.set_title(results.model_text(model), fontsize=10)
+        axes.set_xticks(
+            range(len(shapes)),
+            [f"{matrix.count(w, 'worker')}, {matrix.count(s, 'shard')}" for w, s in shapes],
+        )
+        axes.grid(axis="x", visible=False)
+        axes.margins(y=0.12)
+    _legend_bars_first(panels[0][0], loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _speedup(results, model, device):
     """Draws a panel for each schedule, and one with the ratio of memory-based to layer-based."""
-    schedules = _ordered(results, "schedule")
+    schedules = results.ordered("schedule")
     styles = _scheme_styles(results)
     rows = math.ceil((len(schedules) + 1) / 2)
     figure, grid = plt.subplots(rows, 2, figsize=(8, 3.2 * rows + 0.4), layout="constrained")
@@ -103,7 +171,7 @@ def _speedup(results, device):
     for unused in grid.flat[len(panels) :]:
         unused.set_axis_off()
     figure.suptitle(
-        f"{_model(results)}, {matrix.device_name(device)}, links of"
+        f"{results.model_text(model)}, {matrix.device_name(device)}, links of"
         f" {results.experiment.proto.link_gbps:g} Gb/s"
     )
     for axes in panels[1:-1]:
@@ -112,7 +180,9 @@ def _speedup(results, device):
         for scheme, style in styles.items():
             points = [
                 (m.run.workers, results.speedup(m), _bound_speedup(results, m))
-                for m in _by_workers(results.find(schedule=schedule, device=device))
+                for m in _by_workers(
+                    results.find(model=model, schedule=schedule, device=device)
+                )
                 if m.run.scheme_name == scheme and results.speedup(m)
             ]
             if not points:
@@ -124,10 +194,10 @@ def _speedup(results, device):
         axes.plot([], [], color=_GREY, label="bound", **_BOUND)
         axes.set_title(f"schedule: {schedule.lower()}", fontsize=10)
         axes.set_ylabel("speed-up over 1 worker, images/s")
-        _worker_axis(axes, sorted(_ordered(results, "workers")))
+        _worker_axis(axes, sorted(results.ordered("workers")))
     panels[0].set_ylim(bottom=0)  # the panels share the axis, whose top is the highest value of all
     panels[0].legend(fontsize=8)
-    _ratio_panel(panels[-1], results, device, schedules)
+    _ratio_panel(panels[-1], results, model, device, schedules)
     return figure
 
 
@@ -136,12 +206,14 @@ def _bound_speedup(results, measured):
     return measured.bound and results.speedup(measured) * measured.median / measured.bound
 
 
-def _ratio_panel(axes, results, device, schedules):
+def _ratio_panel(axes, results, model, device, schedules):
     for schedule, color, marker in zip(schedules, _COLORS[::-1], _MARKERS[::-1]):
         pairs = [
             (m, results.layer_based(m))
             for m in _by_workers(
-                results.find(schedule=schedule, device=device, scheme=matrix.MEMORY_BASED)
+                results.find(
+                    model=model, schedule=schedule, device=device, scheme=matrix.MEMORY_BASED
+                )
             )
             if results.layer_based(m)
         ]
@@ -152,31 +224,33 @@ def _ratio_panel(axes, results, device, schedules):
             bounds = [layer.bound / m.bound for m, layer in pairs]
             axes.plot(workers, bounds, color=color, **_BOUND)
     axes.plot([], [], color=_GREY, label="ratio of the bounds", **_BOUND)
-    axes.plot(
-        list(paper.RATIOS), list(paper.RATIOS.values()), "k*", markersize=11, label="the paper"
-    )
+    of_paper = paper.RATIOS if results.find(model=model)[0].plan.model == "vgg16" else {}
+    if of_paper:
+        axes.plot(list(of_paper), list(of_paper.values()), "k*", markersize=11, label="the paper")
     axes.set_title("memory-based over layer-based", fontsize=10)
     axes.set_ylabel("times as fast")
     axes.margins(y=0.1)
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=8)
-    _worker_axis(axes, sorted({*_ordered(results, "workers"), *paper.RATIOS}))
+    _worker_axis(axes, sorted({*results.ordered("workers"), *of_paper}))
 
 
-def _shard_bytes(results):
+def _shard_bytes(results, model):
     """Draws the bytes of the first schedule and device, because they are the same under all."""
     shapes = sorted({(c.workers, c.shards) for c in results.cells if c.shards > 1})
     styles = _scheme_styles(results)
     figure, panels = plt.subplots(
-        1, len(shapes), figsize=(1.5 + 3.2 * len(shapes), 3.4), layout="constrained", squeeze=False
+        1, len(shapes), figsize=(3 + 3.2 * len(shapes), 3.4), layout="constrained", squeeze=False
     )
-    figure.suptitle(f"{_model(results)}: what each shard receives in an iteration, and sends")
+    figure.suptitle(
+        f"{results.model_text(model)}: what each shard receives in an iteration, and sends"
+    )
     for axes, (workers, shards) in zip(panels[0], shapes):
         width = 0.8 / len(styles)
         for i, (scheme, style) in enumerate(styles.items()):
             found = [
                 m
-                for m in results.find(workers=workers, shards=shards)
+                for m in results.find(model=model, workers=workers, shards=shards)
                 if m.run.scheme_name == scheme
             ]
             if not found:
@@ -199,14 +273,15 @@ def _shard_bytes(results):
         axes.set_xlabel("shard")
         axes.grid(axis="x", visible=False)
     panels[0][0].set_ylabel("MB per iteration, each way")
-    _legend_bars_first(panels[0][0])
+    # Beside the bars, which are as high as the panel if all shards have the same.
+    _legend_bars_first(panels[0][-1], loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
-def _iteration_time(results):
+def _iteration_time(results, model):
     """Draws how a worker of the largest cluster spends an iteration."""
-    largest = max((cell.workers, cell.shards) for cell in results.cells)
-    cells = results.find(workers=largest[0], shards=largest[1])
+    workers, shards = results.largest()
+    cells = results.find(model=model, workers=workers, shards=shards)
     figure, axes = plt.subplots(figsize=(9, 1.4 + 0.32 * len(cells)), layout="constrained")
     at = range(len(cells))
     parts = [
@@ -229,16 +304,10 @@ def _iteration_time(results):
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("seconds per iteration")
     axes.set_title(
-        f"{_model(results)}, {matrix.count(largest[0], 'worker')},"
-        f" {matrix.count(largest[1], 'shard')}: where an iteration's time goes",
+        f"{results.model_text(model)}, {matrix.count(workers, 'worker')},"
+        f" {matrix.count(shards, 'shard')}: where an iteration's time goes",
         fontsize=10,
     )
     _legend_bars_first(axes, loc="upper left", bbox_to_anchor=(1, 1))
     axes.set_ylim(len(cells) - 0.4, -0.6)
     return figure
-
-
-def _model(results):
-    measured = next(iter(results.cells.values()))
-    shrink = results.experiment.proto.cluster.model.shrink
-    return measured.plan.model + (f" shrunk {shrink} times" if shrink > 1 else "")

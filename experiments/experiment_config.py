@@ -16,9 +16,10 @@ MAX_MTU = 65535
 _VARIED = {
     "shard": "shards, hosts",
     "workers": "workers",
+    "worker_link_gbps": "link_gbps",
     "partition": "partition",
     "exchange.schedule": "schedule",
-    "compute.emulated": "device, time_dilation",
+    "compute.emulated": "device, time_dilation, worker_slowdown",
     "training.epochs": "iterations",
     "training.iterations": "iterations",
 }
@@ -31,13 +32,19 @@ class ConfigError(Exception):
 class Experiment:
     """A checked ExperimentConfig with its defaults filled in."""
 
-    def __init__(self, proto, places, path):
+    def __init__(self, proto, places, path, cluster):
         self.proto = proto
         self.places = places
         self.path = path
+        self.cluster = cluster  # the name of a drawn cluster; otherwise empty
         self.workers = list(proto.workers)
         self.shards = list(proto.shards) or [max(1, count // 2) for count in self.workers]
         self.devices = list(proto.device) or ["none"]
+        # By the names that tell them apart in runs and results. The cluster's own model, with
+        # which nothing is compared, needs none.
+        self.models = {model_name(model): model for model in proto.model} or {
+            "": proto.cluster.model
+        }
         self.batch_size = proto.cluster.training.batch_size
         self.emulated = proto.cluster.compute.backend == config_pb2.Compute.EMULATED
 
@@ -50,6 +57,12 @@ class Experiment:
         return f"{self.path}:{self.places.line(field)}: {field}: {text}"
 
 
+def model_name(model):
+    """Returns a name for a ModelSpec of a list, which is a part of a file's name too."""
+    name = model.builtin or "custom"
+    return f"{name}-shrink{model.shrink}" if model.shrink > 1 else name
+
+
 def load(path):
     """Returns the Experiment of a file. Raises ConfigError."""
     try:
@@ -60,12 +73,12 @@ def load(path):
     return parse(text, path)
 
 
-def parse(text, path):
+def parse(text, path, cluster=""):
     """Returns the Experiment of a text. Errors name `path`. Raises ConfigError."""
     proto = experiment_pb2.ExperimentConfig()
     try:
         text_format.Parse(text, proto)
-        experiment = Experiment(proto, Places(text), path)
+        experiment = Experiment(proto, Places(text), path, cluster)
     except text_format.ParseError as error:
         line = error.GetLine() or 1
         problem = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")
@@ -91,6 +104,12 @@ def _problems(experiment):
         if not (proto.HasField(field) if field == "cluster" else getattr(proto, field)):
             yield field, "is missing"
     yield from _varied_fields(proto.cluster)
+    if proto.model and proto.cluster.HasField("model"):
+        yield "cluster.model", "is set, but so is model, allowed: one of them"
+    names = [model_name(model) for model in proto.model]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield f"model[{i}]", f"is the second one called {name}, allowed: once"
 
     for i, count in enumerate(proto.workers):
         if not 1 <= count <= MAX_WORKERS:
@@ -125,6 +144,14 @@ def _problems(experiment):
             f"has {len(proto.shard_link_gbps)} entries,"
             f" allowed: at most one for each of {max(experiment.shards, default=0)} shards"
         )
+    for i, factor in enumerate(proto.worker_slowdown):
+        if not _is_positive(factor):
+            yield f"worker_slowdown[{i}]", f"is {factor:g}, allowed: a number above 0"
+    if len(proto.worker_slowdown) > max(experiment.workers, default=0):
+        yield "worker_slowdown", (
+            f"has {len(proto.worker_slowdown)} entries,"
+            f" allowed: at most one for each of {max(experiment.workers, default=0)} workers"
+        )
     for field, least in (("iterations", 1), ("warmup_iterations", 0), ("repeats", 1)):
         value = getattr(proto, field)
         if value < least:
@@ -137,8 +164,8 @@ def _problems(experiment):
         yield "mtu", f"is {proto.mtu}, allowed: {MIN_MTU} to {MAX_MTU}"
 
     if not experiment.emulated:
-        for field in ("device", "time_dilation"):
-            if proto.HasField(field) if field == "time_dilation" else proto.device:
+        for field in ("device", "time_dilation", "worker_slowdown"):
+            if proto.HasField(field) if field == "time_dilation" else getattr(proto, field):
                 yield field, "has no effect with this backend, allowed: only with EMULATED"
     if proto.HasField("hosts"):
         yield from _host_problems(proto.hosts)

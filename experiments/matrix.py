@@ -1,6 +1,7 @@
 """The runs of an experiment, and the cluster config of each."""
 
 import dataclasses
+import itertools
 import os
 
 from google.protobuf import text_format
@@ -10,6 +11,7 @@ from proto import config_pb2
 
 LAYER_BASED = "LAYER_BASED"
 MEMORY_BASED = "MEMORY_BASED"
+STRIPED = "STRIPED"
 AUTO = "AUTO"
 
 
@@ -24,6 +26,8 @@ class Run:
     schedule: str
     device: str
     repeat: int
+    model: str  # empty if the experiment has only one
+    cluster: str  # the name of a drawn cluster; otherwise empty
 
     @property
     def cell(self):
@@ -36,15 +40,14 @@ class Run:
 
     @property
     def id(self):
-        parts = [f"w{self.workers}", f"s{self.shards}", self.scheme, self.placement]
-        parts += [self.schedule, self.device, f"r{self.repeat}"]
+        parts = [self.cluster, self.model, f"w{self.workers}", f"s{self.shards}"]
+        parts += [self.scheme, self.placement, self.schedule, self.device, f"r{self.repeat}"]
         return "-".join(part.lower() for part in parts if part)
 
     def __str__(self):
-        return (
-            f"{count(self.workers, 'worker')}, {count(self.shards, 'shard')},"
-            f" {self.scheme_name}, {self.schedule.lower()}, {device_name(self.device)}"
-        )
+        shape = f"{count(self.workers, 'worker')}, {count(self.shards, 'shard')}"
+        parts = [self.cluster, self.model, shape, self.scheme_name, self.schedule.lower()]
+        return ", ".join(part for part in [*parts, device_name(self.device)] if part)
 
 
 def count(number, noun):
@@ -64,25 +67,31 @@ def runs(experiment):
     """Returns all runs in the order to do them: every cell once, then every cell again, so that
     the machine's other load affects all cells alike."""
     proto = experiment.proto
+    combinations = itertools.product(
+        range(proto.repeats),
+        experiment.models,
+        zip(experiment.workers, experiment.shards),
+        experiment.devices,
+        proto.schedule,
+        proto.partition,
+    )
     result = []
-    for repeat in range(proto.repeats):
-        for workers, shards in zip(experiment.workers, experiment.shards):
-            for device in experiment.devices:
-                for schedule in proto.schedule:
-                    for partition in proto.partition:
-                        scheme = config_pb2.Partition.Scheme.Name(partition.scheme)
-                        placement = config_pb2.Partition.Placement.Name(partition.placement)
-                        result.append(
-                            Run(
-                                workers,
-                                shards,
-                                scheme,
-                                placement if scheme == LAYER_BASED else "",
-                                config_pb2.ExchangeConfig.Schedule.Name(schedule),
-                                device,
-                                repeat,
-                            )
-                        )
+    for repeat, model, (workers, shards), device, schedule, partition in combinations:
+        scheme = config_pb2.Partition.Scheme.Name(partition.scheme)
+        placement = config_pb2.Partition.Placement.Name(partition.placement)
+        result.append(
+            Run(
+                workers,
+                shards,
+                scheme,
+                placement if scheme == LAYER_BASED else "",
+                config_pb2.ExchangeConfig.Schedule.Name(schedule),
+                device,
+                repeat,
+                model,
+                experiment.cluster,
+            )
+        )
     return result
 
 
@@ -97,20 +106,25 @@ def cluster_config(experiment, run, addresses):
     proto = experiment.proto
     cluster = config_pb2.ClusterConfig()
     cluster.CopyFrom(proto.cluster)
+    if run.model:
+        cluster.model.CopyFrom(experiment.models[run.model])
     cluster.workers = run.workers
     cluster.partition.scheme = config_pb2.Partition.Scheme.Value(run.scheme)
     if run.placement:
         cluster.partition.placement = config_pb2.Partition.Placement.Value(run.placement)
     for index, address in enumerate(addresses):
         shard = cluster.shard.add(address=address)
-        if run.scheme == AUTO:
+        if run.scheme in (STRIPED, AUTO):
             shard.link_gbps = experiment.shard_link_gbps(index) / proto.time_dilation
+            cluster.worker_link_gbps = proto.link_gbps / proto.time_dilation
     cluster.exchange.shared_memory = False  # which would bypass the links
     cluster.exchange.schedule = config_pb2.ExchangeConfig.Schedule.Value(run.schedule)
     cluster.training.iterations = iterations(experiment)
     if experiment.emulated:
         cluster.compute.emulated.device = run.device
         cluster.compute.emulated.time_dilation = proto.time_dilation
+        slowdown = proto.worker_slowdown[: run.workers]
+        cluster.compute.emulated.worker_slowdown.extend(slowdown)
     _make_absolute(cluster.data, os.path.dirname(os.path.abspath(experiment.path)))
     return text_format.MessageToString(cluster)
 

@@ -47,9 +47,9 @@ class Paper:
 def explain(programs):
     experiment = experiment_config.parse(_CONFIG, "the paper's cluster")
     predicted = plans.load(network.REMOTE, experiment, matrix.runs(experiment), programs)
-    # Nothing is computed, so the bound of SEQUENTIAL is push plus pull.
+    # Nothing is computed, so workers in step push, and then pull.
     exchange = {
-        (run.workers, run.scheme): plan.bound_seconds for run, plan in predicted.items()
+        (run.workers, run.scheme): plan.in_step_seconds for run, plan in predicted.items()
     }
     layer = {workers: exchange[workers, matrix.LAYER_BASED] for workers in RATIOS}
     memory = {workers: exchange[workers, matrix.MEMORY_BASED] for workers in RATIOS}

@@ -16,13 +16,28 @@ from experiments.experiment_config import ConfigError
 _EXPERIMENT_FIELDS = {
     "workers": "workers",
     "shard": "shards",
+    "worker_link_gbps": "link_gbps",
     "partition": "partition",
     "exchange.schedule": "schedule",
     "compute.emulated.device": "device",
     "compute.emulated.time_dilation": "time_dilation",
+    "compute.emulated.worker_slowdown": "worker_slowdown",
     "training.iterations": "iterations",
 }
 _PROBLEM = re.compile(r"[^\n]*?:\d+: ([\w.\[\]]+): (.*)")
+
+
+_TIMELINE_BINS = 160
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """How much of each shard's link is used over one iteration, as simulated."""
+
+    bin_seconds: float
+    # By shard and bin: the part of the link in use.
+    used_in: list
+    used_out: list
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +53,9 @@ class Plan:
     simulated_seconds: float | None
     # Computing on the emulated device; None if there is none.
     compute_seconds: float | None
+    timeline: Timeline | None  # None if the links' rate is not known
+    # Of workers that keep in step; None if the schedule is not SEQUENTIAL.
+    in_step_seconds: float | None
 
 
 def load(kind, experiment, runs, programs):
@@ -63,9 +81,9 @@ def load(kind, experiment, runs, programs):
 
 
 def _simulate(kind, experiment, cell, config, program):
-    """Returns the bound, the simulated time and the computing time of the emulated device."""
+    """Returns the fields of Plan from `bound_seconds` on."""
     if kind == network.HOST:
-        return None, None, None
+        return None, None, None, None, None
     proto = experiment.proto
     dilation = proto.time_dilation
     command = [
@@ -73,6 +91,7 @@ def _simulate(kind, experiment, cell, config, program):
         config,
         f"--link_gbps={proto.link_gbps / dilation!r}",
         f"--mtu={proto.mtu}",
+        f"--timeline={_TIMELINE_BINS}",
         "--format=json",
     ]
     if kind == network.REMOTE:
@@ -82,10 +101,18 @@ def _simulate(kind, experiment, cell, config, program):
         command.append(f"--shard_link_gbps={shard}:{rate!r}")
     simulated = _call(experiment, command)
     compute = simulated["bound"]["compute_seconds"] / dilation
+    timeline = simulated["timeline"]
+    in_step = simulated.get("in_step_seconds")
     return (
         simulated["bound_seconds"] / dilation,
         simulated["iteration_seconds"] / dilation,
         compute if experiment.emulated else None,
+        Timeline(
+            timeline["bin_seconds"] / dilation,
+            [shard["in"] for shard in timeline["shards"]],
+            [shard["out"] for shard in timeline["shards"]],
+        ),
+        in_step and in_step / dilation,
     )
 
 
@@ -106,11 +133,13 @@ def _translate(experiment, text):
             lines.append(line)
             continue
         field, what = problem.groups()
-        lines.append(experiment.problem(_experiment_field(field), what))
+        lines.append(experiment.problem(_experiment_field(experiment, field), what))
     return "\n".join(lines)
 
 
-def _experiment_field(field):
+def _experiment_field(experiment, field):
+    if experiment.proto.model and field.split(".")[0] == "model":
+        return "model"  # which of them is in what is wrong
     for own, ours in _EXPERIMENT_FIELDS.items():
         if field == own or field.startswith((own + ".", own + "[")):
             return ours

@@ -24,7 +24,9 @@ def write(results, charts, explained, command):
         _head(results, command),
         _charts(charts, "speedup"),
         _iterations(results),
+        _charts(charts, "placements"),
         _charts(charts, "iteration_time"),
+        _link_use(results, charts),
         _bytes(results),
         _charts(charts, "shard_bytes"),
         _simulator(results),
@@ -71,12 +73,9 @@ def _charts(charts, prefix):
 
 def _head(results, command):
     proto = results.experiment.proto
-    model = next(iter(results.cells.values())).plan
     text = [
         "# Where the parameters are, and how fast the training is",
-        f"{model.model}"
-        + (f", every tensor shrunk {proto.cluster.model.shrink} times"
-           if proto.cluster.model.shrink > 1 else "")
+        ", ".join(results.model_text(model) for model in results.ordered("model"))
         + f"; batch {results.experiment.batch_size} per worker; runs of"
         f" {matrix.count(proto.iterations, 'iteration')} after"
         f" {proto.warmup_iterations} of warm-up, {matrix.count(proto.repeats, 'repeat')}.",
@@ -94,6 +93,9 @@ def _head(results, command):
                if uneven else "")
             + "."
         )
+    if proto.worker_slowdown:
+        factors = ", ".join(f"{factor:g}" for factor in proto.worker_slowdown)
+        text.append(f"- The first workers compute {factors} times as long.")
     if proto.time_dilation != 1:
         text.append(
             f"- Time is dilated {proto.time_dilation:g} times: links had"
@@ -106,12 +108,23 @@ def _head(results, command):
     return text[0] + "\n\n" + text[1] + "\n\n" + "\n".join(text[2:])
 
 
+def _model_header(results):
+    """Returns the header of a table's column of models, which is there if there are several."""
+    return ["model"] if len(results.ordered("model")) > 1 else []
+
+
+def _model(results, measured):
+    return [results.model_text(measured.run.model)] if _model_header(results) else []
+
+
 def _iterations(results):
     rows = []
     flagged = False
+    in_step = any(m.plan.in_step_seconds for m in results.cells.values())
     for m in results.cells.values():
         flagged = flagged or m.processor_bound
         rows.append([
+            *_model(results, m),
             str(m.run.workers),
             str(m.run.shards),
             m.run.scheme_name,
@@ -119,6 +132,7 @@ def _iterations(results):
             matrix.device_name(m.run.device),
             f"{m.median:.3f} ({m.p10:.3f}-{m.p90:.3f})",
             _or_dash(m.bound, ".3f"),
+            *([_or_dash(m.plan.in_step_seconds, ".3f")] if in_step else []),
             _or_dash(m.bound and m.median / m.bound, ".2f"),
             _or_dash(m.efficiency, ".0%"),
             f"{m.images_per_second:,.1f}",
@@ -127,19 +141,23 @@ def _iterations(results):
             _or_dash(m.processor_use, ".0%") + (" !" if m.processor_bound else ""),
         ])
     text = "## Iterations\n\n" + table(
-        [">workers", ">shards", "placement", "schedule", "device",
-         ">seconds per iteration, median (p10-p90)", ">bound, s", ">measured / bound",
-         ">efficiency", ">images/s", ">speed-up over 1 worker", ">over layer-based",
+        [*_model_header(results), ">workers", ">shards", "placement", "schedule", "device",
+         ">seconds per iteration, median (p10-p90)", ">bound, s",
+         *([">in step, s"] if in_step else []), ">measured / bound", ">efficiency", ">images/s", ">speed-up over 1 worker", ">over layer-based",
          ">processor use"],
         rows,
     )
     text += (
-        "\n\nThe bound is what the links, and the device, allow at best for this placement:"
-        " for the exchange max(M/B, W x bytes of the fullest shard / B) in each direction, B"
-        " being the link's rate less the framing of Ethernet, IP and TCP; for `sequential`"
-        " computing, push and pull in turn; for the others the largest of them. Efficiency is"
+        "\n\nThe bound is a time that the links and the device allow no iteration of this placement to"
+        " beat: computing that no transfer can overlap, and then the transfer through the busiest"
+        " link, at the link's rate less the framing of Ethernet, IP and TCP. Efficiency is"
         " bound / measured."
     )
+    if in_step:
+        text += (
+            " Under `sequential`, workers in step compute, push and pull in turn, all at once, and"
+            " take the time in step; those that fall out of step push while others pull."
+        )
     bounded = [m for m in results.cells.values() if m.bound]
     if bounded:
         within = sum(m.median <= _NEAR_BOUND * m.bound for m in bounded)
@@ -158,7 +176,7 @@ def _bytes(results):
     rows = []
     seen = set()
     for m in results.cells.values():
-        shape = (m.run.workers, m.run.shards, m.run.scheme_name)
+        shape = (*_model(results, m), m.run.workers, m.run.shards, m.run.scheme_name)
         if shape in seen:
             continue
         seen.add(shape)
@@ -175,12 +193,25 @@ def _bytes(results):
     return (
         "## Bytes per shard\n\n"
         + table(
-            [">workers", ">shards", "placement", ">shard", ">MB in, predicted",
-             ">MB in, measured", ">MB out, predicted", ">MB out, measured"],
+            [*_model_header(results), ">workers", ">shards", "placement", ">shard",
+             ">MB in, predicted", ">MB in, measured", ">MB out, predicted", ">MB out, measured"],
             rows,
         )
         + "\n\nPer iteration, of all workers together; the first schedule and device of each."
         f" Over all runs the largest difference is {worst:.2%}."
+    )
+
+
+def _link_use(results, charts):
+    drawn = _charts(charts, "link_use")
+    if not drawn:
+        return ""
+    return (
+        "## When each shard's link is in use\n\n"
+        "One iteration of the largest cluster, as `//experiments:simulate --timeline` plays it."
+        " Height is the part of the link in use: upwards what a shard takes in, downwards what it"
+        " gives out. A placement that is even in bytes may still use one shard after another.\n\n"
+        + drawn
     )
 
 

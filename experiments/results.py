@@ -13,12 +13,12 @@ import numpy
 from experiments import matrix, network
 
 COLUMNS = (
-    "run model scheme placement schedule device batch_size workers shards repeat"
-    " link_gbps wall_link_gbps time_dilation"
+    "run model shrink scheme placement schedule device batch_size workers shards repeat"
+    " link_gbps wall_link_gbps shard_link_gbps worker_slowdown time_dilation"
     " iteration_seconds_median iteration_seconds_p10 iteration_seconds_p90"
     " wall_iteration_seconds_median wall_iteration_seconds_p10 wall_iteration_seconds_p90"
     " images_per_second speedup_over_1_worker speedup_over_layer_based"
-    " bound_seconds wall_bound_seconds efficiency simulated_seconds"
+    " bound_seconds wall_bound_seconds in_step_seconds efficiency simulated_seconds"
     " compute_seconds exchange_wait_seconds"
     " shard_bytes_in_predicted shard_bytes_in_measured"
     " shard_bytes_out_predicted shard_bytes_out_measured bytes_error"
@@ -94,7 +94,9 @@ class Results:
         """Finds the cells that differ from `run` only in `changes`."""
         fields = {
             name: getattr(run, name)
-            for name in ("workers", "shards", "scheme", "placement", "schedule", "device")
+            for name in (
+                "workers", "shards", "scheme", "placement", "schedule", "device", "model",
+            )
         }
         for name, value in changes.items():
             if value is None:
@@ -120,10 +122,24 @@ class Results:
             return None
         return layer.median / measured.median
 
+    def ordered(self, field):
+        """Returns the values of a field of Run, in the order of the matrix."""
+        return list(dict.fromkeys(getattr(cell, field) for cell in self.cells))
+
+    def largest(self):
+        """Returns the workers and shards of the largest cluster."""
+        return max((cell.workers, cell.shards) for cell in self.cells)
+
+    def model_text(self, model):
+        """Returns a title for a value of Run.model."""
+        shrink = self.experiment.models[model].shrink
+        name = self.find(model=model)[0].plan.model
+        return name + (f" shrunk {shrink} times" if shrink > 1 else "")
+
     def headlines(self):
         """Returns a sentence for each comparison with layer-based in the largest cluster."""
-        largest = max((cell.workers, cell.shards) for cell in self.cells)
-        for measured in self.find(workers=largest[0], shards=largest[1]):
+        workers, shards = self.largest()
+        for measured in self.find(workers=workers, shards=shards):
             ratio = self.over_layer_based(measured)
             if ratio is None:
                 continue
@@ -136,20 +152,13 @@ class Results:
             measured = Measured(self.experiment, run, self._plans[run.cell], [result])
             yield self._row(measured, result["run_seconds"])
 
-    def csv(self):
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in self.rows():
-            writer.writerow({name: _text(value) for name, value in row.items()})
-        return text.getvalue()
-
     def _row(self, measured, run_seconds):
         proto, run = self.experiment.proto, measured.run
         dilation = proto.time_dilation
         return {
             "run": run.id,
             "model": measured.plan.model,
+            "shrink": self.experiment.models[run.model].shrink,
             "scheme": run.scheme,
             "placement": run.placement,
             "schedule": run.schedule,
@@ -162,6 +171,11 @@ class Results:
             "wall_link_gbps": (
                 None if self.kind == network.HOST else proto.link_gbps / dilation
             ),
+            "shard_link_gbps": (
+                _numbers(self.experiment.shard_link_gbps(i) for i in range(run.shards))
+                if proto.shard_link_gbps and self.kind != network.HOST else None
+            ),
+            "worker_slowdown": _numbers(proto.worker_slowdown[: run.workers]),
             "time_dilation": dilation,
             "iteration_seconds_median": measured.median,
             "iteration_seconds_p10": measured.p10,
@@ -174,6 +188,7 @@ class Results:
             "speedup_over_layer_based": self.over_layer_based(measured),
             "bound_seconds": measured.bound,
             "wall_bound_seconds": measured.bound and measured.bound * dilation,
+            "in_step_seconds": measured.plan.in_step_seconds,
             "efficiency": measured.efficiency,
             "simulated_seconds": measured.plan.simulated_seconds,
             "compute_seconds": measured.compute,
@@ -187,6 +202,20 @@ class Results:
             "processor_bound": measured.processor_bound,
             "run_seconds": run_seconds,
         }
+
+
+def csv_text(rows):
+    """Returns results.csv of the rows of one or several Results."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _text(value) for name, value in row.items()})
+    return text.getvalue()
+
+
+def _numbers(values):
+    return " ".join(f"{value:g}" for value in values)
 
 
 def _text(value):

@@ -107,7 +107,9 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Confi
   ClusterRates rates;
   const double link_gbps = options.link_gbps.value_or(SimulateOptions::kDefaultGbps);
   rates.worker_link.assign(config.workers(), link_gbps);
-  rates.worker_slowdown.assign(config.workers(), 1);
+  for (int rank = 0; rank < config.workers(); ++rank) {
+    rates.worker_slowdown.push_back(WorkerSlowdown(config.proto().compute().emulated(), rank));
+  }
   for (const ShardAddress& shard : config.proto().shard()) {
     const bool has_link = shard.link_gbps() > 0 && !options.link_gbps;
     rates.shard_link.push_back(has_link ? shard.link_gbps() : link_gbps);

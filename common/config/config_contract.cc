@@ -48,7 +48,8 @@ void ClearDefaults(Message* message) {
   for (const FieldDescriptor* field : SetFields(*message)) {
     bool is_default;
     if (field->is_repeated()) {
-      for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+      const bool holds_messages = field->message_type() != nullptr;
+      for (int i = 0; holds_messages && i < reflection->FieldSize(*message, field); ++i) {
         ClearDefaults(reflection->MutableRepeatedMessage(message, field, i));
       }
       is_default = false;
@@ -124,6 +125,8 @@ ClusterConfig ContractOf(ClusterConfig config) {
     VisitPaths(config.mutable_data(), [](std::string* path) { path->clear(); });
     config.mutable_data()->clear_threads();
   }
+  auto* slowdown = config.mutable_compute()->mutable_emulated()->mutable_worker_slowdown();
+  while (!slowdown->empty() && *slowdown->rbegin() == 1) slowdown->RemoveLast();
   config.mutable_compute()->clear_threads();
   config.mutable_compute()->mutable_cuda()->clear_device();
   config.mutable_compute()->mutable_cuda()->clear_workspace_bytes();

@@ -192,11 +192,24 @@ void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems
   ValidateSchedule(optimizer.schedule(), problems);
 }
 
-void ValidateEmulated(const Compute& compute, FieldProblems* problems) {
+void ValidateEmulated(const ClusterConfig& config, FieldProblems* problems) {
+  const Compute& compute = config.compute();
   ValidateUse(compute.has_emulated(), compute.backend() == Compute::EMULATED, "compute.emulated",
               "compute.backend", Compute::Backend_Name(compute.backend()), "EMULATED", problems);
   const double dilation = compute.emulated().time_dilation();
   problems->Require(IsAboveZero(dilation), "compute.emulated.time_dilation", dilation, kAboveZero);
+  const auto& slowdown = compute.emulated().worker_slowdown();
+  for (int i = 0; i < slowdown.size(); ++i) {
+    problems->Require(IsAboveZero(slowdown[i]),
+                      absl::StrCat("compute.emulated.worker_slowdown[", i, "]"), slowdown[i],
+                      kAboveZero);
+  }
+  if (slowdown.size() > config.workers()) {
+    problems->Add("compute.emulated.worker_slowdown",
+                  absl::StrCat("has ", slowdown.size(), " entries, allowed: at most one for each ",
+                               "of ", config.workers(), " workers"),
+                  {"workers"});
+  }
 }
 
 void ValidateCuda(const Compute& compute, FieldProblems* problems) {
@@ -282,7 +295,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateTraining(config, problems);
   ValidateData(config, problems);
   problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
-  ValidateEmulated(config.compute(), problems);
+  ValidateEmulated(config, problems);
   ValidateCuda(config.compute(), problems);
   ValidateExchangeSchedule(config, problems);
   ValidateLimits(config.limits(), problems);

@@ -82,4 +82,8 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
       absl::StrCat("is \"", absl::CEscape(emulated.device()), "\", allowed: ", known));
 }
 
+double WorkerSlowdown(const Compute::Emulated& emulated, int rank) {
+  return rank < emulated.worker_slowdown_size() ? emulated.worker_slowdown(rank) : 1;
+}
+
 }  // namespace ps

@@ -28,6 +28,9 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
                                                   const Compute::Emulated& emulated,
                                                   int batch_size);
 
+// Returns the factor for these times in the worker of that rank.
+double WorkerSlowdown(const Compute::Emulated& emulated, int rank);
+
 }  // namespace ps
 
 #endif  // PS_COMMON_MODEL_DEVICE_PROFILE_H_

@@ -20,11 +20,9 @@ Fabric::Fabric(Options options, EventQueue* events)
       source_bytes_(sources_.size()),
       destination_bytes_(destinations_.size()) {
   for (size_t i = 0; i < sources_.size(); ++i) {
-    // Sources begin with different destinations, which are spread evenly. Otherwise equal sources
-    // would all send to the first destination, then all to the second. Real connections share a
-    // link packet by packet.
-    const size_t step = std::max<size_t>(1, destinations_.size() / sources_.size());
-    sources_[i].next = i * step % destinations_.size();
+    // Sources begin with different destinations. Otherwise equal sources would all send to the
+    // first destination, then all to the second. Real connections share a link packet by packet.
+    sources_[i].next = i % destinations_.size();
     sources_[i].ready.resize((destinations_.size() + kBits - 1) / kBits);
   }
 }

@@ -36,6 +36,9 @@ class ExperimentConfigTest(unittest.TestCase):
             "shard_link_gbps: [1, -1]": "shard_link_gbps[1]: is -1, allowed: a number above 0",
             "shard_link_gbps: [1, 1, 1, 1, 1]": "shard_link_gbps: has 5 entries,"
             " allowed: at most one for each of 4 shards",
+            "worker_slowdown: [1, 0]": "worker_slowdown[1]: is 0, allowed: a number above 0",
+            "worker_slowdown: [1, 1, 1, 1, 1, 1, 1, 1, 1]": "worker_slowdown: has 9 entries,"
+            " allowed: at most one for each of 8 workers",
             "time_dilation: 0": "time_dilation: is 0, allowed: a number above 0",
             "time_dilation: nan": "time_dilation: is nan, allowed: a number above 0",
             "run_seconds: -1": "run_seconds: is -1, allowed: a number above 0",
@@ -51,6 +54,21 @@ class ExperimentConfigTest(unittest.TestCase):
         }.items():
             with self.subTest(line):
                 self.assertEqual(self.refused(_GOOD + line), f"e.textproto:5: {problem}")
+
+    def test_models_stand_in_the_cluster_or_in_the_list_and_each_once(self):
+        self.assertEqual(
+            self.refused(_GOOD + 'model { builtin: "alexnet" }'),
+            "e.textproto:1: cluster.model: is set, but so is model, allowed: one of them",
+        )
+        listed = _GOOD.replace('model { builtin: "vgg16" }', "") + (
+            'model { builtin: "alexnet" }\nmodel { builtin: "alexnet" shrink: 2 }\n'
+        )
+        experiment = experiment_config.parse(listed, "e.textproto")
+        self.assertEqual(list(experiment.models), ["alexnet", "alexnet-shrink2"])
+        self.assertEqual(
+            self.refused(listed + 'model { builtin: "alexnet" }'),
+            "e.textproto:7: model[2]: is the second one called alexnet, allowed: once",
+        )
 
     def test_all_problems_are_told_at_once(self):
         self.assertEqual(len(self.refused(_GOOD + "repeats: 0\nlink_gbps: 0").splitlines()), 2)
@@ -82,6 +100,7 @@ class ExperimentConfigTest(unittest.TestCase):
     def test_fields_that_vary_from_run_to_run_are_not_for_the_cluster(self):
         for field, text in {
             "workers": "workers: 2",
+            "worker_link_gbps": "worker_link_gbps: 10",
             "shard": 'shard { address: "a:1" }',
             "partition": "partition { scheme: AUTO }",
             "exchange.schedule": "exchange { schedule: FULL }",

@@ -3,7 +3,7 @@
 import os
 
 from experiments import experiment_config, matrix, network
-from experiments.plans import Plan
+from experiments.plans import Plan, Timeline
 
 # Layer-based against memory-based, with 1 worker and with 4, dilated twofold.
 EXPERIMENT = """\
@@ -54,7 +54,11 @@ def measured(an_experiment):
         median = _SECONDS[run.workers, run.scheme]
         # Links pass 100 MB/s.
         bound = max(1e6, max(sizes)) / 1e8
-        plans[run.cell] = Plan("vgg16", sizes, sizes, bound, 1.25 * bound, 0.003)
+        plans[run.cell] = Plan(
+            run.model or "vgg16", sizes, sizes, bound, 1.25 * bound, 0.003,
+            Timeline(bound / 4, [[1, 0.5, 0, 1]] * len(sizes), [[0, 1, 1, 0]] * len(sizes)),
+            2 * bound if run.schedule == "SEQUENTIAL" else None,
+        )
         results[run] = {
             "iteration_seconds": [median * part for part in (0.9, 1, 1, 1, 1.2)],
             "mean_seconds": median,

@@ -15,6 +15,7 @@ partition { scheme: AUTO }
 schedule: [SEQUENTIAL, FULL]
 device: ["none", "fast"]
 shard_link_gbps: 5
+worker_slowdown: [1, 1.5]
 time_dilation: 10
 warmup_iterations: 2
 repeats: 2
@@ -52,13 +53,39 @@ class MatrixTest(unittest.TestCase):
         self.assertEqual(cluster.exchange.schedule, config_pb2.ExchangeConfig.FULL)
         self.assertEqual(cluster.compute.emulated.device, "fast")
         self.assertEqual(cluster.compute.emulated.time_dilation, 10)
+        self.assertEqual(list(cluster.compute.emulated.worker_slowdown), [1, 1.5])
         self.assertEqual(cluster.training.iterations, 2 + 5 + 1)
 
-    def test_only_auto_is_told_the_rates_of_the_links(self):
+    def test_a_run_has_only_as_many_slow_workers_as_workers(self):
+        cluster = _config(self.experiment, self.runs[0])
+        self.assertEqual(cluster.workers, 1)
+        self.assertEqual(list(cluster.compute.emulated.worker_slowdown), [1])
+
+    def test_models_are_one_more_list_to_combine(self):
+        text = _TEXT.replace('model { builtin: "vgg16" }', "")
+        text += 'model { builtin: "alexnet" }\nmodel { builtin: "resnet152" shrink: 8 }\n'
+        experiment = experiment_config.parse(text, "/folder/e.textproto")
+        runs = matrix.runs(experiment)
+        self.assertEqual(len({run.id for run in runs}), 64)
+        self.assertEqual(runs[-1].id, "resnet152-shrink8-w4-s2-auto-full-fast-r1")
+        self.assertEqual(str(runs[-1]),
+                         "resnet152-shrink8, 4 workers, 2 shards, auto, full, fast")
+        model = _config(experiment, runs[-1]).model
+        self.assertEqual((model.builtin, model.shrink), ("resnet152", 8))
+        self.assertEqual(_config(experiment, runs[0]).model.builtin, "alexnet")
+
+    def test_only_striped_and_auto_are_told_the_rates_of_the_links(self):
         cluster = _config(self.experiment, self.runs[-1])
         self.assertEqual([shard.link_gbps for shard in cluster.shard], [0.5, 1])
+        self.assertEqual(cluster.worker_link_gbps, 1)
+        text = _TEXT.replace("scheme: AUTO", "scheme: STRIPED")
+        striped = experiment_config.parse(text, "e.textproto")
+        cluster = _config(striped, matrix.runs(striped)[-1])
+        self.assertEqual([shard.link_gbps for shard in cluster.shard], [0.5, 1])
+        self.assertEqual(cluster.worker_link_gbps, 1)
         cluster = _config(self.experiment, self.runs[0])
         self.assertFalse(cluster.shard[0].HasField("link_gbps"))
+        self.assertFalse(cluster.HasField("worker_link_gbps"))
 
     def test_paths_of_data_stay_relative_to_the_experiment(self):
         text = _TEXT.replace(

@@ -64,7 +64,7 @@ class ReportTest(unittest.TestCase):
 
     def test_charts_are_images(self):
         files = _drawn_in_order()
-        names = ["speedup_none", "shard_bytes", "iteration_time"]
+        names = ["speedup_none", "shard_bytes", "link_use", "iteration_time"]
         self.assertEqual(set(files), {f"{name}.{end}" for name in names for end in ("svg", "png")})
         for name in names:
             root = xml.etree.ElementTree.fromstring(files[name + ".svg"])
@@ -72,6 +72,27 @@ class ReportTest(unittest.TestCase):
             content = files[name + ".png"]
             self.assertEqual(content[:8], b"\x89PNG\r\n\x1a\n")
             self.assertEqual(content[-8:-4], b"IEND")
+
+    def test_several_models_have_a_column_and_charts_of_their_own(self):
+        results = _results(
+            fixture.EXPERIMENT.replace('model { builtin: "vgg16" }', "")
+            + 'model { builtin: "alexnet" }\nmodel { builtin: "resnet152" shrink: 8 }\n'
+        )
+        files = _drawn(results)
+        for name in (
+            "placements_full_none",
+            "speedup_alexnet_none",
+            "link_use_alexnet",
+            "shard_bytes_resnet152_shrink8",
+            "iteration_time_resnet152_shrink8",
+        ):
+            self.assertIn(f"{name}.svg", files)
+        text = report.write(results, ["placements_full_none", "link_use_alexnet"], None, "")
+        self.assertIn("| alexnet | 4 | 2 | memory-based | full |", text)
+        self.assertIn("| resnet152-shrink8 shrunk 8 times | 4 | 2 | memory-based | full |", text)
+        self.assertIn("![placements full none](placements_full_none.svg)", text)
+        self.assertIn("![link use alexnet](link_use_alexnet.svg)", text)
+        self.assertIn("4 workers, 2 shards, memory-based", text)
 
     def test_charts_and_tables_do_not_depend_on_the_order_in_which_the_runs_were_made(self):
         mixed = _results(order=lambda runs: [runs[i] for i in (3, 0, 2, 1)])

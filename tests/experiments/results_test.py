@@ -18,7 +18,7 @@ def _rows(kind=network.NAMESPACES, keep=lambda run: True):
             for cell, plan in plans.items()
         }
     stored = {run: result for run, result in stored.items() if keep(run)}
-    text = results.Results(kind, experiment, plans, stored).csv()
+    text = results.csv_text(results.Results(kind, experiment, plans, stored).rows())
     return {row["run"]: row for row in csv.DictReader(io.StringIO(text))}, text
 
 
@@ -44,12 +44,15 @@ class ResultsTest(unittest.TestCase):
             "schedule": "FULL",
             "device": "none",
             "model": "vgg16",
+            "shrink": "1",
             "batch_size": "10",
             "workers": "4",
             "shards": "2",
             "repeat": "0",
             "link_gbps": "1",
             "wall_link_gbps": "0.5",
+            "shard_link_gbps": "",
+            "worker_slowdown": "",
             "time_dilation": "2",
             "iteration_seconds_median": "0.02",
             "iteration_seconds_p10": "0.0188",
@@ -62,6 +65,7 @@ class ResultsTest(unittest.TestCase):
             "speedup_over_layer_based": "1.5",
             "bound_seconds": "0.02",
             "wall_bound_seconds": "0.04",
+            "in_step_seconds": "",
             "efficiency": "1",
             "simulated_seconds": "0.025",
             "compute_seconds": "0.002",

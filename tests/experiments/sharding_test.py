@@ -102,7 +102,7 @@ class ShardingTest(unittest.TestCase):
         self.check_results()
         for row in self.rows():
             self.assertNotEqual(row["bound_seconds"], "")
-        for name in ("speedup_none", "shard_bytes", "iteration_time"):
+        for name in ("shard_bytes", "link_use", "iteration_time"):
             xml.etree.ElementTree.parse(os.path.join(self.out, name + ".svg"))
             self.assertIn(os.path.join(self.out, name + ".svg"), output)
         with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
@@ -199,7 +199,7 @@ class ShardingTest(unittest.TestCase):
         limit = 20_000
         self.refused(
             1,
-            r"^cannot write \S*/speedup_none\.svg: File too large" + goes_on,
+            r"^cannot write \S*/shard_bytes\.svg: File too large" + goes_on,
             stdout=subprocess.DEVNULL,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )

@@ -50,6 +50,16 @@ TEST_CASE("every link has 10 Gb/s unless a flag or the config says otherwise") {
   CHECK(rates.shard_processing == std::vector<double>{3e9, 3e9});
 }
 
+TEST_CASE("workers are as slow as in the config, unless a flag says otherwise") {
+  const Config config = ClusterConfigOf(
+      3, 1, kMemoryBased, "FULL",
+      {"compute={backend: EMULATED emulated {device: 'rtx_2080_ti' worker_slowdown: [1.5, 2]}}"});
+  CHECK(MustGetRates({}, config).worker_slowdown == std::vector<double>{1.5, 2, 1});
+  SimulateOptions options;
+  options.slow_worker = {"1:3"};
+  CHECK(MustGetRates(options, config).worker_slowdown == std::vector<double>{1.5, 3, 1});
+}
+
 TEST_CASE("the config's rates are its shards', and flags for all shards replace them") {
   const Config config =
       ClusterConfigOf(1, 2, "scheme: AUTO", "FULL",

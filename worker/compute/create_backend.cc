@@ -20,6 +20,11 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
     ASSIGN_OR_RETURN(
         std::vector<LayerTime> times,
         LayerTimes(config.model(), proto.compute().emulated(), proto.training().batch_size()));
+    const double slowdown = WorkerSlowdown(proto.compute().emulated(), options.rank);
+    for (LayerTime& time : times) {
+      time.forward_seconds *= slowdown;
+      time.backward_seconds *= slowdown;
+    }
     return std::make_unique<EmulatedBackend>(config.model(),
                                              EmulatedBackend::Options{.rank = options.rank,
                                                                       .times = std::move(times),

@@ -78,6 +78,27 @@ TEST_CASE("an emulated device must be known, and its time dilation positive") {
         "compute.emulated: has no effect with CPU, allowed: only with EMULATED");
 }
 
+TEST_CASE("emulated workers may be slow, each by a factor above 0, and all processes know") {
+  const auto fingerprint = [](const std::string& factors) {
+    return Valid(kConfig, Emulated({"compute.emulated={worker_slowdown: " + factors + "}"}))
+        .fingerprint();
+  };
+  CHECK(fingerprint("[1, 2]") != fingerprint("[2]"));
+  CHECK(fingerprint("[2, 1]") == fingerprint("[2]"));
+  CHECK(fingerprint("[1, 1]") == Valid(kConfig, Emulated({})).fingerprint());
+  for (const std::string wrong : {"0", "-1", "nan", "inf"}) {
+    const std::string set = "compute.emulated={worker_slowdown: [1, " + wrong + "]}";
+    CHECK(ErrorOf(kConfig, Emulated({set})) ==
+          absl::StrCat("--set ", set, ": compute.emulated.worker_slowdown[1]: is ", wrong,
+                       ", allowed: a number above 0"));
+  }
+  const std::string set = "compute.emulated={worker_slowdown: [1, 1, 2]}";
+  CHECK(ErrorOf(kConfig, Emulated({"workers=2", set})) ==
+        absl::StrCat("--set ", set,
+                     ": compute.emulated.worker_slowdown: has 3 entries, allowed: "
+                     "at most one for each of 2 workers"));
+}
+
 TEST_CASE("only emulated tensors shrink, and each keeps an element") {
   CHECK(Valid(kConfig, Emulated({"model.shrink=10"})).model().parameter_count() ==
         64 * 32 / 10 + 32 / 10 + 32 * 10 / 10 + 10 / 10);

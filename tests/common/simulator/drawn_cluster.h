@@ -118,7 +118,7 @@ inline std::string DrawnCluster::DrawText(Dice* dice, const Options& options) {
   int64_t bytes = 0;
   int inputs = 40;
   for (int i = 0; i < layers; ++i) {
-    const int outputs = dice->Scale(10, 400);
+    const int outputs = dice->Scale(100, 600);
     absl::StrAppend(&text, " layer { name: 'l", i, "' linear { out_features: ", outputs, " } }");
     if (dice->Once(3)) absl::StrAppend(&text, " layer { relu {} }");
     bytes += 4 * (inputs + 1) * outputs;

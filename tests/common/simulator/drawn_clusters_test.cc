@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "common/simulator/bound.h"
@@ -67,10 +68,11 @@ TEST_CASE("under FULL a cluster with even links comes near its bound") {
 }
 
 TEST_CASE("representatives take as long as all workers, and bytes are those of all") {
-  constexpr double kTolerance = 0.02;
   constexpr int kRepresentatives = SimulationOptions{}.representatives;
   const uint64_t first_seed = FirstSeed();
   for (const char* policy : {"SYNC", "ASYNC"}) {
+    // Under ASYNC, small differences in time change the order of chunks.
+    const double tolerance = policy == std::string("SYNC") ? 0.02 : 0.05;
     for (const char* schedule : {"FULL", "BACKWARD", "SEQUENTIAL"}) {
       for (uint64_t seed = first_seed; seed < first_seed + 12; ++seed) {
         const DrawnCluster cluster(seed, {.schedule = schedule,
@@ -83,10 +85,10 @@ TEST_CASE("representatives take as long as all workers, and bytes are those of a
         const Simulation few = SimulateDrawn(cluster, 4, kRepresentatives);
         CAPTURE(seed, cluster.text);
         CHECK(few.iteration_seconds.front() ==
-              Approx(all.iteration_seconds.front()).epsilon(kTolerance));
+              Approx(all.iteration_seconds.front()).epsilon(tolerance));
         // How fast the workers fall out of step under SEQUENTIAL depends on their number.
-        if (std::string(schedule) != "SEQUENTIAL") {
-          CHECK(few.steady_seconds() == Approx(all.steady_seconds()).epsilon(kTolerance));
+        if (schedule != std::string("SEQUENTIAL")) {
+          CHECK(few.steady_seconds() == Approx(all.steady_seconds()).epsilon(tolerance));
         }
         for (size_t shard = 0; shard < all.shard_payload.size(); ++shard) {
           CHECK(few.shard_payload[shard].bytes_in == all.shard_payload[shard].bytes_in);

@@ -90,19 +90,26 @@ TEST_CASE("the emulated backend takes a shrunk model, which the CPU backend refu
   CHECK(outcome.gradients.front() != 0);
 }
 
-TEST_CASE("the emulated backend takes the time of the config's device, batch and dilation") {
+TEST_CASE("the emulated backend takes the time of the config's device, batch, dilation and rank") {
   const Config config =
       MakeConfig("model { builtin: \"vgg16\" shrink: 64 }",
-                 {"compute={backend: EMULATED emulated {device: 'rtx_2080_ti' time_dilation: 10}}",
+                 {"workers=3",
+                  "compute={backend: EMULATED emulated {device: 'rtx_2080_ti' time_dilation: 10 "
+                  "worker_slowdown: [1, 1.5]}}",
                   "training.batch_size=32"});
-  const FakeClock clock;
-  auto backend = CreateComputeBackend(config, {.clock = &clock});
-  REQUIRE(backend.ok());
-  std::vector<float> gradients(config.model().buffer_size());
-  LayerHooks hooks;
-  const absl::Time start = clock.Now();
-  REQUIRE((*backend)->ForwardBackward({}, gradients, 0, absl::MakeSpan(gradients), hooks).ok());
-  CHECK(absl::ToDoubleSeconds(clock.Now() - start) == Approx(10 * 2 * 90.8e-3));
+  const auto seconds = [&](int rank) {
+    const FakeClock clock;
+    auto backend = CreateComputeBackend(config, {.rank = rank, .clock = &clock});
+    if (!backend.ok()) FAIL(backend.status());
+    std::vector<float> gradients(config.model().buffer_size());
+    LayerHooks hooks;
+    const absl::Time start = clock.Now();
+    REQUIRE((*backend)->ForwardBackward({}, gradients, 0, absl::MakeSpan(gradients), hooks).ok());
+    return absl::ToDoubleSeconds(clock.Now() - start);
+  };
+  CHECK(seconds(0) == Approx(10 * 2 * 90.8e-3));
+  CHECK(seconds(1) == Approx(1.5 * 10 * 2 * 90.8e-3));
+  CHECK(seconds(2) == Approx(10 * 2 * 90.8e-3));
 }
 
 }  // namespace

@@ -1,0 +1,163 @@
+"""Draws clusters on which nobody tuned anything. Each is a pure function of a seed and its number.
+"""
+
+import dataclasses
+import math
+import random
+
+from google.protobuf import text_format
+
+from experiments import experiment_config, matrix
+from proto import config_pb2, experiment_pb2
+
+SCHEMES = (matrix.LAYER_BASED, matrix.MEMORY_BASED, matrix.STRIPED, matrix.AUTO)
+DEVICE = "rtx_2080_ti"
+LEAST_GBPS, MOST_GBPS = 3, 10
+SLOWEST = 2.0  # a slow worker takes at least 1.3 and at most this many times as long
+# Computing takes this part of the exchange.
+COMPUTE_PARTS = (0.2, 1.0)
+
+# Bytes per second that the processors of a small machine push and pull with ease, all processes
+# together. No cluster asks for more.
+_MACHINE_BYTES_PER_SECOND = 0.5e9
+_PAYLOAD = 1448 / 1514  # of what a shaped link carries
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    elements: int  # that are exchanged, after shrinking
+    image_seconds: float  # in which DEVICE computes one
+    shrink: int = 1
+
+
+MODELS = {
+    "alexnet": Model(61_100_840, 0.26e-3),
+    "resnet18": Model(11_699_112, 0.81e-3),
+    "resnet50": Model(25_610_152, 2.26e-3),
+    "resnet152": Model(60_344_232, 5.70e-3),
+    "vgg16": Model(138_357_544 // 4, 5.68e-3, shrink=4),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    name: str
+    model: str  # of MODELS
+    workers: int
+    link_gbps: float  # of workers
+    shard_link_gbps: tuple  # by shard
+    worker_slowdown: tuple  # empty unless one is slow
+    device: str
+    batch_size: int
+    schedule: str
+    schemes: tuple
+    time_dilation: int
+
+    @property
+    def shards(self):
+        return len(self.shard_link_gbps)
+
+    @property
+    def even(self):
+        """Whether all links have the same rate."""
+        return set(self.shard_link_gbps) == {self.link_gbps}
+
+
+def exchange_seconds(cluster):
+    """Returns the least time in which the cluster's links pass the model, each way."""
+    size = 4 * MODELS[cluster.model].elements
+    rate = 1e9 / 8 * _PAYLOAD
+    return max(
+        size / (rate * cluster.link_gbps),
+        cluster.workers * size / (rate * sum(cluster.shard_link_gbps)),
+    )
+
+
+def draw(seed, index, schemes=(), even=False, exchange_alone=False):
+    """Returns a Cluster. Everything else is equal with and without the options: placements in
+    place of a drawn one, only even links, and no computing."""
+    chance = random.Random(f"{seed}/{index}")
+    model = chance.choice(sorted(MODELS))
+    workers = chance.randint(2, 8)
+    uneven = chance.random() < 0.5
+    shards = chance.randint(2 if uneven else 1, 6)
+    rates = _rates(chance, shards, uneven)
+    computes = chance.random() < 2 / 3
+    # One in three of all clusters has a slow worker, and only one that computes can.
+    slow = chance.random() < 1 / 2
+    slowdown = [1.0] * chance.randrange(workers) + [round(chance.uniform(1.3, SLOWEST), 2)]
+    batch_part = chance.random()
+    schedule = "FULL" if chance.random() < 0.5 else chance.choice(["BACKWARD", "SEQUENTIAL"])
+    scheme = chance.choice(SCHEMES)
+
+    computes = computes and not exchange_alone
+    if even:
+        rates = [rates[0]] * (shards + 1)
+    cluster = Cluster(
+        name=f"c{index:02}",
+        model=model,
+        workers=workers,
+        link_gbps=rates[0],
+        shard_link_gbps=tuple(rates[1:]),
+        worker_slowdown=tuple(slowdown) if slow and computes else (),
+        device=DEVICE if computes else "none",
+        batch_size=1,
+        schedule=schedule,
+        schemes=tuple(schemes) or (scheme,),
+        time_dilation=1,
+    )
+    exchange = exchange_seconds(cluster)
+    moved = 2 * workers * 4 * MODELS[model].elements
+    return dataclasses.replace(
+        cluster,
+        batch_size=_batch_size(exchange / MODELS[model].image_seconds, batch_part),
+        time_dilation=max(1, math.ceil(moved / _MACHINE_BYTES_PER_SECOND / exchange)),
+    )
+
+
+def _rates(chance, shards, uneven):
+    """Returns the rate of the workers' links, and then that of each shard's."""
+    rates = [tenths / 10 for tenths in range(10 * LEAST_GBPS, 10 * MOST_GBPS + 1, 5)]
+    if not uneven:
+        return [chance.choice(rates)] * (shards + 1)
+    different = chance.sample(rates, min(shards, chance.choice([2, 3])))
+    of_shards = different + chance.choices(different, k=shards - len(different))
+    chance.shuffle(of_shards)
+    return [MOST_GBPS, *of_shards]
+
+
+def _batch_size(images, part):
+    """Returns the batch size for a number from 0 to 1. `images` are computed in the time of the
+    exchange."""
+    least, most = (math.ceil(COMPUTE_PARTS[0] * images), math.floor(COMPUTE_PARTS[1] * images))
+    return max(1, least + round(part * (most - least)))
+
+
+def experiment(cluster):
+    """Returns the Experiment that measures a cluster."""
+    proto = experiment_pb2.ExperimentConfig(
+        workers=[cluster.workers],
+        shards=[cluster.shards],
+        schedule=[config_pb2.ExchangeConfig.Schedule.Value(cluster.schedule)],
+        device=[cluster.device],
+        link_gbps=cluster.link_gbps,
+        shard_link_gbps=cluster.shard_link_gbps,
+        worker_slowdown=cluster.worker_slowdown,
+        time_dilation=cluster.time_dilation,
+        iterations=3,
+        warmup_iterations=1,
+    )
+    for scheme in cluster.schemes:
+        proto.partition.add(
+            scheme=config_pb2.Partition.Scheme.Value(scheme),
+            placement=config_pb2.Partition.GREEDY,
+        )
+    proto.cluster.model.builtin = cluster.model
+    proto.cluster.model.shrink = MODELS[cluster.model].shrink
+    proto.cluster.update.policy = config_pb2.Update.SYNC
+    proto.cluster.training.batch_size = cluster.batch_size
+    proto.cluster.compute.backend = config_pb2.Compute.EMULATED
+    # All processes share this machine's processors, which fewer and fuller connections occupy less.
+    proto.cluster.limits.connections = 2
+    text = text_format.MessageToString(proto)
+    return experiment_config.parse(text, cluster.name, cluster.name)

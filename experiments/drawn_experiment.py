@@ -1,0 +1,80 @@
+"""Checks Evenshard's predictions on clusters that nobody tuned on; see docs/experiment.md.
+
+    bazel run -c opt //experiments:drawn -- --out=DIR
+
+Draws clusters from a seed, measures each on an emulated network and compares the time of an
+iteration with the simulated one. An interrupted experiment goes on where it was. Exit code: 0 if
+all runs are done; 1 after a failure, such as a full disk; 2 for a wrong command line; 3 if this
+machine allows no emulated network; 130 after Ctrl-C.
+"""
+
+import argparse
+import shlex
+import sys
+
+from google.protobuf import text_format
+
+from experiments import clusters, drawn_report, matrix, measurement, network, output_folder
+from experiments import plans, program, run
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(
+        prog="drawn", description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder of the results")
+    parser.add_argument(
+        "--clusters", type=_above_zero, default=24, metavar="N", help="default: 24"
+    )
+    parser.add_argument("--seed", type=int, default=7, help="default: 7")
+    parser.add_argument(
+        "--scheme", action="append", choices=clusters.SCHEMES, default=[],
+        help="measures every cluster with it, instead of a drawn one; may be repeated,\n"
+        "to compare placements. LAYER_BASED is placed GREEDY",
+    )
+    parser.add_argument("--even", action="store_true", help="all links of a cluster are equal")
+    parser.add_argument("--exchange_alone", action="store_true", help="workers compute nothing")
+    return parser.parse_args()
+
+
+def _above_zero(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"is {number}, allowed: at least 1")
+    return number
+
+
+def main():
+    arguments = _arguments()
+    return program.exit_code(lambda: _run(arguments, program.programs()))
+
+
+def _run(arguments, programs):
+    schemes = list(dict.fromkeys(arguments.scheme))
+    drawn = [
+        clusters.draw(arguments.seed, i, schemes, arguments.even, arguments.exchange_alone)
+        for i in range(arguments.clusters)
+    ]
+    experiments = [clusters.experiment(cluster) for cluster in drawn]
+    kind = network.NAMESPACES
+    try:
+        folder = output_folder.OutputFolder(
+            program.from_user(arguments.out),
+            {
+                "network": kind,
+                "clusters": [text_format.MessageToString(each.proto) for each in experiments],
+            },
+        )
+        runs = [one for each in experiments for one in matrix.runs(each)]
+        stored = folder.stored(runs, run.is_result)
+    except output_folder.OutputFolderError as error:
+        raise program.UsageError(error) from None
+    predicted = {}
+    for each in experiments:
+        predicted.update(plans.load(kind, each, matrix.runs(each), programs))
+    results = measurement.measure(kind, experiments, predicted, stored, programs, folder)
+    command = "bazel run -c opt //experiments:drawn -- " + shlex.join(sys.argv[1:])
+    folder.write("report.md", drawn_report.write(drawn, results, command))
+    print("", *drawn_report.headlines(drawn, results), "", sep="\n")
+    print(f"report: {folder.file('report.md')}", flush=True)

@@ -1,0 +1,58 @@
+"""A chart of the simulated use of each shard's link over one iteration, with a panel for each
+placement."""
+
+import matplotlib.pyplot as plt
+
+from experiments import matrix
+
+_IN = "#0072B2"
+_OUT = "#E69F00"
+_ROW_INCHES = 0.26
+
+
+def draw(cells, model_text):
+    """Returns the figure. `cells` have timelines and differ only in their placement."""
+    run = cells[0].run
+    heights = _ROW_INCHES * run.shards
+    figure, panels = plt.subplots(
+        len(cells), 1, figsize=(8, 1.5 + (heights + 0.45) * len(cells)),
+        layout="constrained", squeeze=False, sharex=True,
+    )
+    figure.suptitle(
+        "Simulated use of each shard's link over one iteration\n"
+        f"{model_text}, {matrix.count(run.workers, 'worker')},"
+        f" {matrix.count(run.shards, 'shard')}, schedule {run.schedule.lower()},"
+        f" {matrix.device_name(run.device)}",
+        fontsize=10,
+    )
+    for axes, measured in zip(panels[:, 0], cells):
+        _panel(axes, measured)
+    panels[0][0].legend(
+        loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, borderaxespad=0.1
+    )
+    panels[-1][0].set_xlabel("seconds since the iteration began")
+    panels[-1][0].set_xlim(0, 1.02 * max(_length(m.plan.timeline) for m in cells))
+    return figure
+
+
+def _length(timeline):
+    return timeline.bin_seconds * len(timeline.used_in[0])
+
+
+def _panel(axes, measured):
+    """Draws a row for each shard: upwards what its link takes in, downwards what it gives out."""
+    timeline = measured.plan.timeline
+    edges = [i * timeline.bin_seconds for i in range(len(timeline.used_in[0]) + 1)]
+    shards = len(timeline.used_in)
+    for shard, (used_in, used_out) in enumerate(zip(timeline.used_in, timeline.used_out)):
+        legend = shard == 0
+        axes.stairs([shard - 0.45 * part for part in used_in], edges, baseline=shard,
+                    fill=True, color=_IN, label="in: gradients" if legend else None)
+        axes.stairs([shard + 0.45 * part for part in used_out], edges, baseline=shard,
+                    fill=True, color=_OUT, label="out: parameters" if legend else None)
+    end = _length(timeline)
+    axes.vlines(end, -0.5, shards - 0.5, "black", linewidth=1.2)
+    axes.set_title(f"{measured.run.scheme_name}: {end:.3f} s", fontsize=10, loc="left")
+    axes.set_yticks(range(shards), [f"shard {shard}" for shard in range(shards)], fontsize=7)
+    axes.set_ylim(shards - 0.45, -0.55)  # shard 0 on top
+    axes.grid(axis="y", visible=False)

@@ -1,0 +1,16 @@
+"""Starts a program so that Ctrl-C ends it alike at any time."""
+
+import importlib
+import sys
+
+_INTERRUPTED = 130
+
+
+def run(module):
+    """Calls `main` of a module and ends with the exit code that it returns."""
+    try:
+        # Loading takes a second. Ctrl-C must end the program then as it does later.
+        sys.exit(importlib.import_module(module).main())
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
