@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <random>
 #include <set>
 #include <string>
@@ -71,24 +72,29 @@ TEST_CASE("representatives take as long as all workers, and bytes are those of a
   constexpr int kRepresentatives = SimulationOptions{}.representatives;
   const uint64_t first_seed = FirstSeed();
   for (const char* policy : {"SYNC", "ASYNC"}) {
-    // Under ASYNC, small differences in time change the order of chunks.
-    const double tolerance = policy == std::string("SYNC") ? 0.02 : 0.05;
+    // Under ASYNC, small differences in time change the order of chunks, and the times of single
+    // iterations vary. Whole runs are compared.
+    const double tolerance = policy == std::string("SYNC") ? 0.03 : 0.05;
+    double errors = 0;
+    int clusters = 0;
     for (const char* schedule : {"FULL", "BACKWARD", "SEQUENTIAL"}) {
-      for (uint64_t seed = first_seed; seed < first_seed + 12; ++seed) {
+      for (uint64_t seed = first_seed; seed < first_seed + 10; ++seed) {
         const DrawnCluster cluster(seed, {.schedule = schedule,
                                           .policy = policy,
                                           .max_workers = 40,
                                           .min_chunks = 200,
                                           .max_chunks = 400,
                                           .distinct_workers = 2});
-        const Simulation all = SimulateDrawn(cluster, 4, kEveryWorker);
-        const Simulation few = SimulateDrawn(cluster, 4, kRepresentatives);
+        const Simulation all = SimulateDrawn(cluster, 6, kEveryWorker);
+        const Simulation few = SimulateDrawn(cluster, 6, kRepresentatives);
         CAPTURE(seed, cluster.text);
         CHECK(few.iteration_seconds.front() ==
               Approx(all.iteration_seconds.front()).epsilon(tolerance));
         // How fast the workers fall out of step under SEQUENTIAL depends on their number.
         if (schedule != std::string("SEQUENTIAL")) {
-          CHECK(few.steady_seconds() == Approx(all.steady_seconds()).epsilon(tolerance));
+          CHECK(few.seconds() == Approx(all.seconds()).epsilon(tolerance));
+          errors += std::abs(few.seconds() / all.seconds() - 1);
+          ++clusters;
         }
         for (size_t shard = 0; shard < all.shard_payload.size(); ++shard) {
           CHECK(few.shard_payload[shard].bytes_in == all.shard_payload[shard].bytes_in);
@@ -97,6 +103,8 @@ TEST_CASE("representatives take as long as all workers, and bytes are those of a
         REQUIRE(few.worker_links.size() == all.worker_links.size());
       }
     }
+    CAPTURE(first_seed, policy);
+    CHECK(errors / clusters <= 0.01);
   }
 }
 
