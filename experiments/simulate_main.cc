@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/command_line.h"
+#include "common/base/log.h"
 #include "common/model/device_profile.h"
 #include "experiments/bound.h"
 #include "experiments/simulate_options.h"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   ps::SimulateOptions options;
   std::string format = "table";
   int iterations = 4;
+  std::string log_level;
   const ps::Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
@@ -56,8 +58,10 @@ int main(int argc, char** argv) {
        &options.framing.on_cable},
       {"iterations", "N", "iterations of each worker; default: 4", &iterations},
       {"format", "table|json", "format of the output; default: table", &format},
+      ps::LogLevelFlag(&log_level),
   };
   if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  ps::SetUpLog("simulate", log_level);
   if (format != "table" && format != "json") {
     return Fail(
         absl::InvalidArgumentError("--format: is \"" + format + "\", allowed: table, json"));

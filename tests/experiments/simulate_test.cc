@@ -75,6 +75,7 @@ TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
   refused({"--slow_worker=1:2"}, "--slow_worker: has no effect, since workers compute nothing");
   refused({"--iterations=0"}, "--iterations: is 0, allowed: at least 1");
   refused({"--format=xml"}, "--format: is \"xml\", allowed: table, json");
+  refused({"--log_level=loud"}, "--log_level: is \"loud\", allowed: trace");
   refused({"--lnk_gbps=1"}, "unknown flag --lnk_gbps");
   refused({"--set=wrkers=1"}, "wrkers: unknown field");
   refused({"--set=compute.emulated={device: 'abacus'}"}, "abacus");
