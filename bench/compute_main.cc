@@ -14,6 +14,7 @@
 #include "bench/quantile.h"
 #include "common/base/clock.h"
 #include "common/base/command_line.h"
+#include "common/base/log.h"
 #include "common/base/process_setup.h"
 #include "common/config/config.h"
 #include "nlohmann/json.hpp"
@@ -35,6 +36,7 @@ struct CommandLine {
   int rounds = 5;
   bool on_request = false;
   std::string json;
+  std::string log_level;
 };
 
 int Fail(const absl::Status& status) {
@@ -135,8 +137,10 @@ int main(int argc, char** argv) {
        .value = "FILE",
        .help = "writes the figures to this file as JSON",
        .target = &command.json},
+      ps::LogLevelFlag(&command.log_level),
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
+  ps::SetUpLog("compute", command.log_level);
   return Run(command);
 }

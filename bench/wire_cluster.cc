@@ -88,6 +88,7 @@ absl::StatusOr<std::unique_ptr<WireProcess>> WireCluster::StartProcess(
       absl::StrCat("--system=", layout_.system),
       absl::StrCat("--socket-buffer=", layout_.socket_buffer_bytes),
       absl::StrCat("--config=", config_),
+      absl::StrCat("--log_level=", layout_.log_level),
   };
   arguments.insert(arguments.end(), more.begin(), more.end());
   return WireProcess::Start(absl::StrCat(role, " ", index, " of ", layout_.system), arguments,

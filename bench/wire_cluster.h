@@ -26,6 +26,7 @@ struct WireLayout {
   std::vector<std::string> limits;  // fields of the config's `limits`, as in "connections: 4"
   Encoding encoding = FLOAT32;      // in both directions; ps only
   int socket_buffer_bytes = 0;      // raw only
+  std::string log_level = "warning";
 };
 
 // Returns the layout's ClusterConfig in text format. Each shard has a socket in `folder` or port 0.

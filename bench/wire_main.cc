@@ -16,6 +16,7 @@
 #include "bench/wire_report.h"
 #include "bench/wire_role.h"
 #include "common/base/command_line.h"
+#include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 
@@ -77,6 +78,7 @@ absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
   ps::WireOptions options;
   options.model = command.model;
   options.limits = command.limits;
+  options.log_level = command.role.log_level;
   ASSIGN_OR_RETURN(options.workers,
                    Counts("workers", command.workers,
                           command.quick ? std::vector<int>{1} : std::vector<int>{1, 2, 4, 8}));
@@ -140,6 +142,8 @@ int Run(const CommandLine& command, int argc, char** argv) {
 int main(int argc, char** argv) {
   CommandLine command;
   ps::WireRole& role = command.role;
+  ps::Flag log_level = ps::LogLevelFlag(&role.log_level);
+  log_level.help = "the least severe level that Evenshard's processes log; default warning";
   const std::vector<ps::Flag> flags = {
       {.name = "quick",
        .value = "",
@@ -178,6 +182,7 @@ int main(int argc, char** argv) {
        .value = "\"FIELD: VALUE\"",
        .help = "sets a field of Evenshard's `limits`, as in \"connections: 4\"; repeatable",
        .target = &command.limits},
+      log_level,
       {.name = "role",
        .value = "ROLE",
        .help = "shard or worker; the program sets this and the flags below for its own processes",

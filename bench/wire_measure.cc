@@ -152,6 +152,7 @@ class Measurement {
   WireLayout OfPs(WireLayout layout) const {
     layout.limits = options_.limits;
     layout.encoding = options_.encoding;
+    layout.log_level = options_.log_level;
     return layout;
   }
 

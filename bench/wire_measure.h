@@ -18,6 +18,7 @@ struct WireOptions {
   std::vector<std::string> transports;
   std::vector<std::string> limits;  // fields of the config's `limits`; ps only
   Encoding encoding = FLOAT32;      // ps only; the raw baseline always sends FLOAT32
+  std::string log_level;            // of the processes; ps only
   int repeat = 5;                   // windows per system
   double window_seconds = 1;        // shortest length of a window, which has one iteration at least
   int latency_count = 1000;

@@ -163,7 +163,7 @@ class Worker {
 }  // namespace
 
 int RunWireRole(const WireRole& role) {
-  SetUpLog(absl::StrCat(role.role, " ", role.index, " of ", role.system), "warning");
+  SetUpLog(absl::StrCat(role.role, " ", role.index, " of ", role.system), role.log_level);
   SetUpProcess();
   absl::StatusOr<Config> config = Config::Parse(role.config, "bench");
   absl::Status status = config.status();

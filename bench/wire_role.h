@@ -7,12 +7,13 @@ namespace ps {
 
 // The flags of one process of the system under test.
 struct WireRole {
-  std::string role;             // "shard" or "worker"
-  std::string system;           // "ps", or "raw" for the baseline
-  std::string config;           // ClusterConfig in text format
-  int index = 0;                // number of the shard, or rank of the worker
-  std::string addresses;        // addresses of all shards, separated by commas; workers only
-  int socket_buffer_bytes = 0;  // raw only; 0 leaves it to the kernel
+  std::string role;                   // "shard" or "worker"
+  std::string system;                 // "ps", or "raw" for the baseline
+  std::string config;                 // ClusterConfig in text format
+  int index = 0;                      // number of the shard, or rank of the worker
+  std::string addresses;              // addresses of all shards, separated by commas; workers only
+  int socket_buffer_bytes = 0;        // raw only; 0 leaves it to the kernel
+  std::string log_level = "warning";  // see LogLevelFlag
 };
 
 // Runs a shard or a worker until its standard input ends. Returns the exit code, and logs the

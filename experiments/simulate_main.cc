@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/command_line.h"
+#include "common/base/log.h"
 #include "common/model/device_profile.h"
 #include "common/simulator/bound.h"
 #include "common/simulator/simulator.h"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   ps::SimulateOptions options;
   std::string format = "table";
   ps::SimulationOptions simulation;
+  std::string log_level;
   const ps::Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
@@ -63,8 +65,10 @@ int main(int argc, char** argv) {
        "adds to the JSON how busy each shard's link is, in N equal parts of the last iteration",
        &simulation.timeline_bins},
       {"format", "table|json", "format of the output; default: table", &format},
+      ps::LogLevelFlag(&log_level),
   };
   if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  ps::SetUpLog("simulate", log_level);
   if (format != "table" && format != "json") {
     return Fail(
         absl::InvalidArgumentError("--format: is \"" + format + "\", allowed: table, json"));

@@ -165,12 +165,7 @@ void ExchangeStream::PushShared(const GradientHeader& header) {
     if (ending_) return;
     ResumeRead();
   }
-  Gradient gradient{header, {}, session_->buffers()};
-  // Push refuses a chunk that the shard does not own.
-  if (shard_->Owns(header.chunk) && !header.skip) {
-    gradient.data = session_->buffers()->GradientOf(shard_->chunk(header.chunk).info());
-  }
-  const absl::Status pushed = shard_->Push(*session_, std::move(gradient), shared_from_this());
+  const absl::Status pushed = shard_->PushShared(*session_, header, shared_from_this());
   if (!pushed.ok()) End(pushed);
 }
 

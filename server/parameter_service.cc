@@ -87,7 +87,11 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
   // A stream may wait for its Join only while fewer than twice the workers' streams are open.
   const uint64_t most =
       uint64_t{2} * shard_->config().workers() * shard_->config().proto().limits().connections();
-  const bool may_wait = Streams().size() < most;
+  bool may_wait;
+  {
+    absl::MutexLock lock(&mutex_);
+    may_wait = streams_.size() < most;
+  }
   // gRPC does not call OnDone before this method has returned the reactor.
   const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
       {.shard = shard_,

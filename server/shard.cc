@@ -177,7 +177,22 @@ absl::Status Shard::Report(const ReportRequest& request) {
 
 absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
-  const GradientHeader header = gradient.header;
+  ASSIGN_OR_RETURN(const int index, IndexOf(session, gradient.header));
+  return Take(index, session, std::move(gradient), std::move(sink));
+}
+
+absl::Status Shard::PushShared(WorkerSession& session, const GradientHeader& header,
+                               std::shared_ptr<ReplySink> sink) {
+  ASSIGN_OR_RETURN(const int index, IndexOf(session, header));
+  Gradient gradient{header, {}, session.buffers()};
+  if (!header.skip) {
+    gradient.data = session.buffers()->GradientOf(store_->chunks()[index].info());
+  }
+  return Take(index, session, std::move(gradient), std::move(sink));
+}
+
+absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
+                                   const GradientHeader& header) const {
   if (header.worker != session.rank() || header.incarnation != session.incarnation()) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", header.worker, " pushed on the stream of worker ", session.rank(),
@@ -189,6 +204,11 @@ absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
                                                    header.chunk, ", which shard ", index_,
                                                    " does not own"));
   }
+  return index;
+}
+
+absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
+                         std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
   RETURN_IF_ERROR(CheckGradient(gradient, store_->chunks()[index].info()));
   const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));

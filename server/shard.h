@@ -47,8 +47,7 @@ class Shard {
   const Config& config() const { return config_; }
   const Clock& clock() const { return *clock_; }
   ParameterStore& store() { return *store_; }
-  bool Owns(uint32_t chunk_id) const { return store_->IndexOf(chunk_id) >= 0; }
-  // REQUIRES: Owns(id).
+  // REQUIRES: the shard owns the chunk.
   StoredChunk& chunk(uint32_t id) { return store_->chunks()[store_->IndexOf(id)]; }
 
   // Gives a worker its rank. The response has the iteration to start from.
@@ -80,6 +79,9 @@ class Shard {
   //   OUT_OF_RANGE: the update leaves the range of float32. This fails the run.
   //   The failure of the run, if it has failed.
   absl::Status Push(WorkerSession& session, Gradient gradient, std::shared_ptr<ReplySink> sink);
+  // The same for a gradient in the memory that the worker shares. REQUIRES: it shares some.
+  absl::Status PushShared(WorkerSession& session, const GradientHeader& header,
+                          std::shared_ptr<ReplySink> sink);
   // See UpdatePolicy::PushWait.
   absl::Duration PushWait(uint32_t worker) const { return policy_->PushWait(worker); }
 
@@ -111,6 +113,12 @@ class Shard {
  private:
   Shard(const Config* config, int index, const Clock* clock);
 
+  // Returns the place of a pushed chunk in the store. Errors: INVALID_ARGUMENT for another worker's
+  // push, and for a chunk that the shard does not own.
+  absl::StatusOr<int> IndexOf(const WorkerSession& session, const GradientHeader& header) const;
+  // Checks a gradient and passes it to the policy. Errors: the other ones of Push.
+  absl::Status Take(int index, WorkerSession& session, Gradient gradient,
+                    std::shared_ptr<ReplySink> sink);
   absl::Status CheckGradient(const Gradient& gradient, const Chunk& chunk);
   // Logs that a worker is lost. Under SYNC, fails the run. `how` completes "worker 2 was lost: ".
   void WorkerLost(uint32_t rank, absl::string_view how);

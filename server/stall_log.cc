@@ -5,15 +5,14 @@
 namespace ps {
 
 std::optional<StallLog::Event> StallLog::Observe(std::optional<absl::Time> since, absl::Time now) {
-  if (told_since_.has_value() && since != told_since_) {
-    return Event{.over = true, .waited = now - *std::exchange(told_since_, std::nullopt)};
+  if (since != since_) {
+    const absl::Time began = std::exchange(since_, since).value_or(now);
+    if (std::exchange(notice_, Notice(kQuiet)).Over()) {
+      return Event{.over = true, .waited = now - began};
+    }
   }
-  if (!since.has_value()) return std::nullopt;
-  const absl::Duration waited = now - *since;
-  if (waited < (told_since_.has_value() ? next_ : kQuiet)) return std::nullopt;
-  told_since_ = since;
-  next_ = 2 * waited;
-  return Event{.waited = waited};
+  if (!since.has_value() || !notice_.Grew(now - *since)) return std::nullopt;
+  return Event{.waited = now - *since};
 }
 
 }  // namespace ps

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "common/base/doubling_notice.h"
 
 namespace ps {
 
@@ -23,8 +24,10 @@ class StallLog {
   std::optional<Event> Observe(std::optional<absl::Time> since, absl::Time now);
 
  private:
-  std::optional<absl::Time> told_since_;  // the beginning of the wait that the log last mentioned
-  absl::Duration next_;                   // the length at which the log mentions it again
+  using Notice = DoublingNotice<absl::Duration>;
+
+  std::optional<absl::Time> since_;  // the last argument of Observe
+  Notice notice_{kQuiet};            // of that wait
 };
 
 }  // namespace ps

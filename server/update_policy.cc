@@ -81,14 +81,10 @@ class SyncPolicy final : public UpdatePolicy {
       if (gather.pushed.empty()) return absl::CancelledError("the run has failed");
       RETURN_IF_ERROR(CheckHoldsRank(session, header));
       Pushed& own = gather.pushed[header.worker];
-      if (header.iteration == gather.iteration && own.sink != nullptr) {
+      const bool waits = header.iteration == gather.iteration && own.sink != nullptr;
+      if (waits || IsBefore(header.iteration, gather.iteration)) {
         Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-        own.sink = std::move(sink);
-        return absl::OkStatus();
-      }
-      if (IsBefore(header.iteration, gather.iteration)) {
-        Count(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-        released.push_back(std::move(sink));
+        (waits ? own.sink : released.emplace_back()) = std::move(sink);
       } else if (header.iteration != gather.iteration) {
         return WrongIteration(chunk, header, absl::StrCat("iteration ", gather.iteration));
       } else {

@@ -12,7 +12,6 @@
 #include "worker/trainer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -370,16 +369,13 @@ bool Trainer::PrepareGradient() {
 
 void Trainer::NoteDivergence(int64_t iteration, double loss, bool contributes,
                              ProgressReporter& progress) {
-  const auto is_news = [](int64_t count) {
-    return std::has_single_bit(static_cast<uint64_t>(count));
-  };
   const int64_t iterations = summary_.iterations + 1;  // this one included
-  if (!std::isfinite(loss) && is_news(++non_finite_losses_)) {
+  if (!std::isfinite(loss) && loss_notice_.Grew(++non_finite_losses_)) {
     progress.Flush();
     spdlog::warn("iteration {}: the loss is {}: {} of {} so far", iteration, loss,
                  non_finite_losses_, iterations);
   }
-  if (!contributes && is_news(++summary_.skipped_iterations)) {
+  if (!contributes && skip_notice_.Grew(++summary_.skipped_iterations)) {
     progress.Flush();
     spdlog::warn(
         "iteration {}: the gradient is not finite{} and is left out (update.non_finite: SKIP): {} "

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/doubling_notice.h"
 #include "common/config/config.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/create_backend.h"
@@ -124,6 +125,8 @@ class Trainer {
 
   TrainingSummary summary_;
   int64_t non_finite_losses_ = 0;
+  DoublingNotice<int64_t> loss_notice_{1};  // of non_finite_losses_
+  DoublingNotice<int64_t> skip_notice_{1};  // of summary_.skipped_iterations
 
   std::stop_source stop_;
   absl::Mutex mutex_;

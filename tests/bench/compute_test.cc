@@ -50,6 +50,9 @@ TEST_CASE("the compute benchmark refuses what it cannot measure") {
   Program none({"bench/compute", kConfig, "--iterations=0"});
   CHECK(none.Wait() == 2);
   CHECK(none.output().find("--iterations=0, allowed: at least 1") != std::string::npos);
+  Program loud({"bench/compute", kConfig, "--log_level=loud"});
+  CHECK(loud.Wait() == 2);
+  CHECK(loud.output().find("--log_level: is \"loud\", allowed: trace") != std::string::npos);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ int RolesAlive() {
 
 TEST_CASE("the wire benchmark verifies, measures and reports both systems") {
   Program wire({"bench/wire", "--quick", "--model=mnist_mlp", "--workers=1,2", "--shards=1",
-                "--transports=tcp", "--repeat=1", "--format=json"});
+                "--transports=tcp", "--repeat=1", "--format=json", "--log_level=info"});
   const int exit_code = wire.Wait();
   INFO(wire.output());
   REQUIRE(exit_code == 0);
@@ -39,6 +39,7 @@ TEST_CASE("the wire benchmark verifies, measures and reports both systems") {
   const auto json =
       nlohmann::json::parse(wire.output().substr(begin), nullptr, /*allow_exceptions=*/false);
   REQUIRE(json.is_object());
+  CHECK(wire.output().find("worker 0 joined from") < begin);
   CHECK(json["headline"]["goodput_over_raw_socket"].get<double>() > 0);
   CHECK(RolesAlive() == 0);
 }

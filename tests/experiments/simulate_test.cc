@@ -107,6 +107,7 @@ TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
   refused({"--timeline=-1", "--format=json"}, "--timeline: is -1, allowed: 1 to 100000");
   refused({"--timeline=5"}, "--timeline: has no effect on the table, allowed: with --format=json");
   refused({"--format=xml"}, "--format: is \"xml\", allowed: table, json");
+  refused({"--log_level=loud"}, "--log_level: is \"loud\", allowed: trace");
   refused({"--lnk_gbps=1"}, "unknown flag --lnk_gbps");
   refused({"--set=wrkers=1"}, "wrkers: unknown field");
   refused({"--set=compute.emulated={device: 'abacus'}"}, "abacus");

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/base/command_line.h"
+#include "common/base/log.h"
 #include "common/config/config.h"
 #include "tools/psctl/plan_report.h"
 #include "tools/psctl/psctl.h"
@@ -26,13 +27,16 @@ int PlanVerb(int argc, const char* const* argv) {
   std::vector<std::string> overrides;
   std::string format = "table";
   std::optional<double> gbps = 10;
+  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config; may be repeated", &names, true},
       {"set", "FIELD=VALUE", "overrides a field of every config; may be repeated", &overrides},
       {"format", "table|json", "format of the output; default: table", &format},
       {"gbps", "RATE", "rate of a link in Gb/s, for the predicted time; default: 10", &gbps},
+      LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
   absl::Status flags_status = CheckFormat(format);
   flags_status.Update(CheckAboveZero("gbps", *gbps));
   if (!flags_status.ok()) {

@@ -10,8 +10,6 @@
 namespace ps {
 namespace {
 
-// A stall is worth a line in the log after this time.
-constexpr absl::Duration kNewsAfter = absl::Seconds(3);
 constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
 constexpr size_t kMostNamed = 3;  // shards in a line
 
@@ -40,7 +38,6 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
   absl::MutexLock lock(&mutex_);
   layer_unanswered_.resize(layer_chunks_.size());
   shard_unsent_.resize(config.shards());
-  watch_.news_after = kNewsAfter;
 }
 
 absl::Status ExchangeRound::Begin(uint64_t iteration) {
@@ -154,15 +151,14 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
 
   if (!wait_.has_value() || Remaining(*wait_) == 0 || moves_ != watch_.moves) {
     const Stall over = {
-        .iteration = watch_.iteration, .lasted = watch_.lasted, .is_news = watch_.was_news};
+        .iteration = watch_.iteration, .lasted = watch_.lasted, .is_news = watch_.news.Over()};
     if (iteration_ != watch_.iteration) {
-      watch_.news_after = std::max(kNewsAfter, 2 * watch_.longest);
+      watch_.news = DoublingNotice(std::max(kNewsAfter, 2 * watch_.longest));
       watch_.longest = absl::ZeroDuration();
     }
     watch_.iteration = iteration_;
     watch_.moves = moves_;
     watch_.lasted = absl::ZeroDuration();
-    watch_.was_news = false;
     return over.is_news ? std::optional(over) : std::nullopt;
   }
 
@@ -175,15 +171,10 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
     return std::nullopt;
   }
   if (watch_.lasted < kNewsAfter) return std::nullopt;
-  const bool is_news = watch_.lasted >= watch_.news_after;
-  if (is_news) {
-    watch_.news_after = 2 * watch_.lasted;
-    watch_.was_news = true;
-  }
   return Stall{.iteration = iteration_,
                .lasted = watch_.lasted,
                .missing = Missing(*wait_),
-               .is_news = is_news};
+               .is_news = watch_.news.Grew(watch_.lasted)};
 }
 
 std::string ExchangeRound::Missing(const Wait& wait) const {

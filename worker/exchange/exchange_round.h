@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/doubling_notice.h"
 #include "common/config/config.h"
 #include "worker/trace/trace.h"
 
@@ -77,6 +78,9 @@ class ExchangeRound {
   absl::Duration watch_period() const { return watch_period_; }
 
  private:
+  // A stall is worth a line in the log after this time.
+  static constexpr absl::Duration kNewsAfter = absl::Seconds(3);
+
   enum class State : uint8_t { kAnswered, kBegun, kPushed, kSent };
 
   void CountSent(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -91,10 +95,9 @@ class ExchangeRound {
     absl::Time checked = absl::InfinitePast();
     uint64_t iteration = 0;
     uint64_t moves = 0;
-    absl::Duration lasted;      // the length of the current stall
-    absl::Duration longest;     // the length of the iteration's longest stall
-    absl::Duration news_after;  // the length from which a stall is news
-    bool was_news = false;      // the current stall was news
+    absl::Duration lasted;                            // the length of the current stall
+    absl::Duration longest;                           // the length of the iteration's longest stall
+    DoublingNotice<absl::Duration> news{kNewsAfter};  // whether a stall is news
   };
 
   // Returns the number of chunks that `wait` still waits for.

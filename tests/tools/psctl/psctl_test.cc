@@ -42,6 +42,12 @@ TEST_CASE("psctl explains itself, and wrong usage has exit code 2") {
   CHECK(flag.Wait() == 2);
   CHECK(absl::StrContains(flag.output(), "unknown flag --to"));
 
+  for (const std::string verb : {"plan", "stats", "save", "shutdown"}) {
+    Program level({kPsctl, verb, "--config=x", "--log_level=loud"});
+    CHECK(level.Wait() == 2);
+    CHECK(absl::StrContains(level.output(), "--log_level: is \"loud\", allowed: trace"));
+  }
+
   const std::vector<std::pair<std::vector<std::string>, std::string>> values = {
       {{"plan", "--format=xml"}, "psctl plan: --format: is \"xml\", allowed: table, json\n"},
       {{"plan", "--gbps=0"}, "psctl plan: --gbps: is 0, allowed: a number above 0\n"},

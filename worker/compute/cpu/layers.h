@@ -38,7 +38,8 @@ std::unique_ptr<CpuLayer> MakeCpuLinear(CpuDevice* device, const Model& model, c
                                         Activation input);
 
 // Makes a MaxPool2d or GlobalAvgPool layer. If several values in a window are the largest, the
-// first one receives the gradient.
+// first one receives the gradient. A window with a NaN gives NaN, and NaN counts as infinity when
+// the gradient is passed back.
 std::unique_ptr<CpuLayer> MakeCpuPooling(CpuDevice* device, const Layer& layer, Activation input);
 
 }  // namespace ps

@@ -1,6 +1,11 @@
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/types/span.h"
+#include "common/wire/non_finite.h"
 #include "worker/compute/cpu/layers.h"
 
 namespace ps {
@@ -30,10 +35,20 @@ Windows WindowsOf(const Layer& layer) {
           .padding = {pool.padding(), pool.padding()}};
 }
 
-// Note that oneDNN's max pooling ignores NaN, where the CUDA backend's passes it on.
+// Returns all elements, in the order of the memory's own format.
+absl::Span<float> Elements(const memory& memory) {
+  return {static_cast<float*>(memory.get_data_handle()),
+          memory.get_desc().get_size() / sizeof(float)};
+}
+
+bool AllFinite(absl::Span<const float> values) {
+  return FindNonFinite(values.data(), static_cast<int64_t>(values.size())) < 0;
+}
+
 class CpuPooling : public CpuLayer {
  public:
-  CpuPooling(CpuDevice* device, const Layer& layer, Activation input) : CpuLayer(std::move(input)) {
+  CpuPooling(CpuDevice* device, const Layer& layer, Activation input)
+      : CpuLayer(std::move(input)), device_(device) {
     const auto [algorithm, kernel, strides, padding] = WindowsOf(layer);
     const memory::desc source = input_.value.get_desc();
     const memory::desc any_output = AnyFormat(
@@ -54,6 +69,7 @@ class CpuPooling : public CpuLayer {
   }
 
   void Forward(const ForwardPass& pass) override {
+    if (places_ && !AllFinite(Elements(input_.value))) return PoolWithNan();
     Run(*forward_, {{DNNL_ARG_SRC, input_.value}, {DNNL_ARG_DST, output_.value}});
   }
 
@@ -62,11 +78,34 @@ class CpuPooling : public CpuLayer {
   }
 
  private:
+  // oneDNN's max pooling ignores NaN, and a training that has diverged would go unnoticed. This
+  // function pools twice, with a number in the place of each NaN: first to find the windows that
+  // have one, then, with infinity, for the other windows' maxima and for all places.
+  void PoolWithNan() const {
+    const memory input = device_->Allocate(input_.value.get_desc());
+    const memory has_nan = device_->Allocate(output_.value.get_desc());
+    const auto replace = [&](const auto& replaced) {
+      absl::c_transform(Elements(input_.value), Elements(input).begin(), replaced);
+    };
+    replace([](float value) { return std::isnan(value) ? 1.0f : 0.0f; });
+    Run(*forward_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, has_nan}});
+    replace([](float value) {
+      return std::isnan(value) ? std::numeric_limits<float>::infinity() : value;
+    });
+    Run(*forward_, {{DNNL_ARG_SRC, input}, {DNNL_ARG_DST, output_.value}});
+
+    const absl::Span<float> output = Elements(output_.value);
+    absl::c_transform(output, Elements(has_nan), output.begin(), [](float maximum, float found) {
+      return found > 0 ? std::numeric_limits<float>::quiet_NaN() : maximum;
+    });
+  }
+
   void Run(const CpuOperation& operation, CpuArguments arguments) const {
     if (places_) arguments.emplace(DNNL_ARG_WORKSPACE, places_);
     operation.Run(std::move(arguments));
   }
 
+  CpuDevice* const device_;
   std::optional<CpuOperation> forward_;
   std::optional<CpuOperation> backward_;
   // The places of the maxima in their windows, which Forward writes for Backward. Empty for

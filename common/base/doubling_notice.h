@@ -1,0 +1,34 @@
+#ifndef PS_COMMON_BASE_DOUBLING_NOTICE_H_
+#define PS_COMMON_BASE_DOUBLING_NOTICE_H_
+
+#include <utility>
+
+namespace ps {
+
+// Decides when the log mentions something that grows, such as a wait or a number of errors: when it
+// reaches a first size, whenever it has doubled since it was last mentioned, and when it is over.
+// `T` is a number or an absl::Duration. Not thread-safe.
+template <typename T>
+class DoublingNotice {
+ public:
+  explicit DoublingNotice(T first) : next_(first) {}
+
+  // Returns whether to mention that it has reached `size`, and assumes that the caller does so.
+  bool Grew(T size) {
+    if (size < next_) return false;
+    next_ = 2 * size;
+    return mentioned_ = true;
+  }
+
+  // Returns whether to mention that it is over, which is so if it was mentioned. What grows next is
+  // mentioned only if it becomes twice as large as the last mention; a new object begins anew.
+  bool Over() { return std::exchange(mentioned_, false); }
+
+ private:
+  T next_;  // the size of the next mention
+  bool mentioned_ = false;
+};
+
+}  // namespace ps
+
+#endif  // PS_COMMON_BASE_DOUBLING_NOTICE_H_
