@@ -74,7 +74,7 @@ TEST_CASE("representatives take as long as all workers, and bytes are those of a
   for (const char* policy : {"SYNC", "ASYNC"}) {
     // Under ASYNC, small differences in time change the order of chunks, and the times of single
     // iterations vary. Whole runs are compared.
-    const double tolerance = policy == std::string("SYNC") ? 0.03 : 0.05;
+    const double tolerance = policy == std::string("SYNC") ? 0.03 : 0.08;
     double errors = 0;
     int clusters = 0;
     for (const char* schedule : {"FULL", "BACKWARD", "SEQUENTIAL"}) {
