@@ -79,11 +79,9 @@ int main(int argc, char** argv) {
   if (!config.ok()) return Fail(config.status());
   absl::StatusOr<ps::ClusterRates> rates = ps::RatesOf(options, *config);
   if (!rates.ok()) return Fail(rates.status());
-  const auto layer_times = ps::LayerTimes(config->model(), config->proto().compute().emulated(),
-                                          config->proto().training().batch_size());
-  if (!layer_times.ok()) {
-    return Fail(config->FieldError("compute.emulated.device", layer_times.status().message()));
-  }
+  // The device has been checked with the config.
+  const auto layer_times = ps::PredictedLayerTimes(config->model(), config->proto());
+  if (!layer_times.ok()) return Fail(layer_times.status());
   const absl::Status slow_workers = ps::CheckSlowWorkers(options, *config, *layer_times);
   if (!slow_workers.ok()) return Fail(slow_workers);
 

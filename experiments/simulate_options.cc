@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -104,26 +103,15 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Confi
     return absl::InvalidArgumentError(absl::StrCat("--mtu: is ", options.framing.mtu, ", allowed: ",
                                                    Framing::kMinMtu, " to ", Framing::kMaxMtu));
   }
-  ClusterRates rates;
-  const double link_gbps = options.link_gbps.value_or(SimulateOptions::kDefaultGbps);
-  rates.worker_link.assign(config.workers(), link_gbps);
-  for (int rank = 0; rank < config.workers(); ++rank) {
-    rates.worker_slowdown.push_back(WorkerSlowdown(config.proto().compute().emulated(), rank));
-  }
-  for (const ShardAddress& shard : config.proto().shard()) {
-    const bool has_link = shard.link_gbps() > 0 && !options.link_gbps;
-    rates.shard_link.push_back(has_link ? shard.link_gbps() : link_gbps);
-    rates.shard_processing.push_back(
-        options.shard_gbytes_per_second ? *options.shard_gbytes_per_second * 1e9
-        : shard.server_gbps() > 0       ? shard.server_gbps() * 1e9 / 8
-                                        : std::numeric_limits<double>::infinity());
+  ClusterRates rates = ConfiguredRates(config.proto(), options.link_gbps);
+  if (options.shard_gbytes_per_second) {
+    rates.shard_processing.assign(config.shards(), *options.shard_gbytes_per_second * 1e9);
   }
   RETURN_IF_ERROR(
       SetEach("worker_link_gbps", "rank", options.worker_link_gbps, &rates.worker_link));
   RETURN_IF_ERROR(SetEach("shard_link_gbps", "shard", options.shard_link_gbps, &rates.shard_link));
   RETURN_IF_ERROR(SetEach("slow_worker", "rank", options.slow_worker, &rates.worker_slowdown));
-  for (double& rate : rates.worker_link) rate = PayloadBytesPerSecond(rate, options.framing);
-  for (double& rate : rates.shard_link) rate = PayloadBytesPerSecond(rate, options.framing);
+  ConvertLinks(options.framing, &rates);
   return rates;
 }
 
@@ -161,8 +149,11 @@ std::string NoComputeReason(const Config& config) {
   if (compute.backend() == Compute::EMULATED) {
     return absl::StrCat("compute.emulated.device is \"", compute.emulated().device(), "\"");
   }
+  if (compute.has_profile()) {
+    return absl::StrCat("compute.profile is \"", compute.profile(), "\"");
+  }
   return absl::StrCat("compute.backend is ", Compute::Backend_Name(compute.backend()),
-                      ", whose times are not known");
+                      ", and compute.profile is not given");
 }
 
 }  // namespace ps

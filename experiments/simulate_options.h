@@ -22,8 +22,7 @@ struct SimulateOptions {
   std::vector<std::string> overrides;  // "FIELD=VALUE"
   std::string workers;                 // replaces the config's number of workers, unless empty
   std::string shards;                  // replaces the config's number of shards, unless empty
-  // The rate of every link in Gb/s. If it is absent, a shard's link has the config's link_gbps if
-  // that is given, and every other link has kDefaultGbps.
+  // The rate of every link in Gb/s. If it is absent, links have the rates of ConfiguredRates.
   std::optional<double> link_gbps;
   std::vector<std::string> worker_link_gbps;  // "RANK:RATE"
   std::vector<std::string> shard_link_gbps;   // "SHARD:RATE"
@@ -31,8 +30,6 @@ struct SimulateOptions {
   // The speed of every shard. It replaces the config's server_gbps.
   std::optional<double> shard_gbytes_per_second;
   Framing framing;
-
-  static constexpr double kDefaultGbps = 10;
 };
 
 // Loads the config with the numbers of workers and shards of the flags. Shards that the file does

@@ -18,8 +18,6 @@
 #include "common/config/config_problems.h"
 #include "common/config/config_text.h"
 #include "common/config/config_validation.h"
-#include "common/config/shard_rates.h"
-#include "common/model/chunk_size.h"
 
 namespace ps {
 namespace {
@@ -73,20 +71,12 @@ void AddPlanProblem(absl::string_view message, FieldProblems* problems) {
                 {"partition", "model", "limits.chunk_bytes"});
 }
 
-// Decides what AUTO stands for: the partition by which the plan is cut.
-Partition DecideAuto(Partition partition) {
-  if (partition.scheme() == Partition::AUTO) partition.set_scheme(Partition::STRIPED);
-  return partition;
-}
-
 }  // namespace
 
-Config::Config(ClusterConfig proto, Model model, Plan plan, std::string chunk_bytes_reason,
-               FieldPlaces places)
+Config::Config(ClusterConfig proto, Model model, PlanChoice choice, FieldPlaces places)
     : proto_(std::move(proto)),
       model_(std::move(model)),
-      plan_(std::move(plan)),
-      chunk_bytes_reason_(std::move(chunk_bytes_reason)),
+      choice_(std::move(choice)),
       places_(std::move(places)),
       // The message has no map fields, so its serialization is the same in every process.
       fingerprint_(Fnv1a64(Contract().SerializeAsString())) {}
@@ -127,29 +117,28 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
   }
   ValidateComputeAgainstModel(proto, *model, &problems);
   ValidateDataAgainstModel(proto, *model, &problems);
-  // A plan with arguments that were refused above would only report them once more.
-  absl::StatusOr<Plan> plan = absl::UnknownError("not made");
-  std::string chunk_bytes_reason = "as limits.chunk_bytes says";
-  if (!proto.shard().empty() && AreShardRates(proto) &&
-      proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
-      IsChunkBytesOrAbsent(proto.limits())) {
-    if (!proto.limits().has_chunk_bytes()) {
-      ChunkSize chosen = ChooseChunkSize(*model, proto.shard_size(), PlanRates(proto),
-                                         proto.limits().connections());
-      proto.mutable_limits()->set_chunk_bytes(chosen.bytes);
-      chunk_bytes_reason = std::move(chosen.reason);
+  SetDependentDefaults(*model, &proto);
+  // A plan with arguments that were refused above would only report them once more, and AUTO goes
+  // by nearly all of them.
+  const bool can_plan = proto.partition().scheme() == Partition::AUTO
+                            ? problems.empty()
+                            : !proto.shard().empty() && AreShardRates(proto) &&
+                                  proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
+                                  IsChunkBytesOrAbsent(proto.limits());
+  absl::StatusOr<PlanChoice> choice = absl::UnknownError("not made");
+  if (can_plan) {
+    choice = ChoosePlan(proto, *model);
+    if (choice.ok()) {
+      SetChunkLimits(choice->chunk_bytes, proto.mutable_limits());
+      ValidateHeldBytes(proto.limits(), &problems);
+    } else {
+      AddPlanProblem(choice.status().message(), &problems);
     }
-    ValidateHeldBytes(proto.limits(), &problems);
-    plan = Plan::Create(*model, DecideAuto(proto.partition()), proto.shard_size(),
-                        proto.limits().chunk_bytes(), PlanRates(proto));
-    if (!plan.ok()) AddPlanProblem(plan.status().message(), &problems);
   }
   if (!problems.empty()) return problems.status();
 
   if (proto.has_data()) ResolvePaths(name, proto.mutable_data());
-  SetDependentDefaults(*model, &proto);
-  return Config(std::move(proto), *std::move(model), *std::move(plan),
-                std::move(chunk_bytes_reason), std::move(places));
+  return Config(std::move(proto), *std::move(model), *std::move(choice), std::move(places));
 }
 
 ClusterConfig Config::Contract() const { return ContractOf(proto_); }

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/config/config_places.h"
+#include "common/config/plan_choice.h"
 #include "common/model/model.h"
 #include "common/model/plan.h"
 #include "common/simulator/planned_run.h"
@@ -35,15 +36,15 @@ class Config {
 
   // Paths are resolved, and every default that depends on something else is filled in. The model
   // gives those of `data.synthetic.shape` and `.classes`, of `data.image_folder.resize` and of the
-  // stride of a pool; `update` gives that of `exchange.schedule`; common/model/chunk_size.h chooses
-  // `limits.chunk_bytes`.
+  // stride of a pool; `update` gives that of `exchange.schedule`; common/config/plan_choice.h
+  // chooses `limits.chunk_bytes`, from which `.window_bytes` and `.lead_bytes` follow.
   const ClusterConfig& proto() const { return proto_; }
   const Model& model() const { return model_; }
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return choice_.plan; }
+  // The plan, and why it and its chunks are as they are.
+  const PlanChoice& plan_choice() const { return choice_; }
   // What a simulation takes. It refers to this config.
-  PlannedRun planned_run() const { return {proto_, model_, plan_}; }
-  // Why `limits.chunk_bytes` has its value, such as "64 chunks for each of 512 shards".
-  const std::string& chunk_bytes_reason() const { return chunk_bytes_reason_; }
+  PlannedRun planned_run() const { return {proto_, model_, choice_.plan}; }
   int shards() const { return proto_.shard_size(); }
   int workers() const { return proto_.workers(); }
   const std::string& address(int shard) const { return proto_.shard(shard).address(); }
@@ -60,13 +61,11 @@ class Config {
   absl::Status FieldError(absl::string_view field, absl::string_view problem) const;
 
  private:
-  Config(ClusterConfig proto, Model model, Plan plan, std::string chunk_bytes_reason,
-         FieldPlaces places);
+  Config(ClusterConfig proto, Model model, PlanChoice choice, FieldPlaces places);
 
   ClusterConfig proto_;
   Model model_;
-  Plan plan_;
-  std::string chunk_bytes_reason_;
+  PlanChoice choice_;
   FieldPlaces places_;
   uint64_t fingerprint_ = 0;
 };

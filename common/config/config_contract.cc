@@ -107,6 +107,16 @@ void SetDependentDefaults(const Model& model, ClusterConfig* config) {
   }
 }
 
+void SetChunkLimits(int64_t chunk_bytes, Limits* limits) {
+  limits->set_chunk_bytes(chunk_bytes);
+  if (!limits->has_window_bytes()) {
+    limits->set_window_bytes(std::clamp<int64_t>(chunk_bytes, 64 << 10, 640 << 10));
+  }
+  if (!limits->has_lead_bytes()) {
+    limits->set_lead_bytes(std::clamp<int64_t>(chunk_bytes / 5 * 16, 128 << 10, 2 << 20));
+  }
+}
+
 ClusterConfig ContractOf(ClusterConfig config) {
   const Partition::Scheme scheme = config.partition().scheme();
   for (ShardAddress& shard : *config.mutable_shard()) {
@@ -115,7 +125,10 @@ ClusterConfig ContractOf(ClusterConfig config) {
     shard.clear_link_gbps();
     shard.clear_server_gbps();
   }
-  if (scheme != Partition::AUTO) config.clear_worker_link_gbps();
+  if (scheme != Partition::AUTO) {
+    config.clear_worker_link_gbps();
+    config.mutable_compute()->clear_profile();
+  }
   if (scheme != Partition::LAYER_BASED) config.mutable_partition()->clear_placement();
   config.mutable_training()->clear_evaluate_every_epochs();
   config.mutable_training()->clear_required_accuracy();

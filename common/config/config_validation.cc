@@ -13,6 +13,7 @@
 #include "common/config/config_address.h"
 #include "common/config/config_text.h"
 #include "common/config/shard_rates.h"
+#include "common/model/device_profile.h"
 
 namespace ps {
 namespace {
@@ -212,6 +213,24 @@ void ValidateEmulated(const ClusterConfig& config, FieldProblems* problems) {
   }
 }
 
+// AUTO goes by the time of each layer.
+void ValidateProfile(const ClusterConfig& config, FieldProblems* problems) {
+  const Compute& compute = config.compute();
+  ValidateUse(compute.has_profile(), compute.backend() != Compute::EMULATED, "compute.profile",
+              "compute.backend", "EMULATED, which has compute.emulated.device", "CPU and CUDA",
+              problems);
+  if (config.partition().scheme() == Partition::AUTO && compute.backend() != Compute::EMULATED &&
+      !compute.has_profile()) {
+    problems->Add(
+        "compute.profile",
+        absl::StrCat("is missing with partition.scheme AUTO, which goes by the times of a "
+                     "device's layers, and those of the backend ",
+                     Compute::Backend_Name(compute.backend()),
+                     " are not known, allowed: ", KnownDevices()),
+        {"partition.scheme", "compute.backend"});
+  }
+}
+
 void ValidateCuda(const Compute& compute, FieldProblems* problems) {
   ValidateUse(compute.has_cuda(), compute.backend() == Compute::CUDA, "compute.cuda",
               "compute.backend", Compute::Backend_Name(compute.backend()), "CUDA", problems);
@@ -250,8 +269,10 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   problems->Require(limits.lead_bytes() >= 0, "limits.lead_bytes", limits.lead_bytes(),
                     "at least 0");
   problems->RequireRange("limits.connections", limits.connections(), 1, kMaxConnections);
-  problems->RequireRange("limits.window_bytes", limits.window_bytes(), kMinWindowBytes,
-                         kMaxWindowBytes);
+  if (limits.has_window_bytes()) {
+    problems->RequireRange("limits.window_bytes", limits.window_bytes(), kMinWindowBytes,
+                           kMaxWindowBytes);
+  }
   const auto require_time = [&](const char* field, double seconds) {
     problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
                       absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));
@@ -297,6 +318,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
   ValidateEmulated(config, problems);
   ValidateCuda(config.compute(), problems);
+  ValidateProfile(config, problems);
   ValidateExchangeSchedule(config, problems);
   ValidateLimits(config.limits(), problems);
 }

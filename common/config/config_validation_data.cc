@@ -152,6 +152,10 @@ void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model
                                "compute.backend EMULATED"),
                   {"compute.backend"});
   }
+  if (config.compute().has_profile()) {
+    const absl::Status times = PredictedLayerTimes(model, config).status();
+    if (!times.ok()) problems->Add("compute.profile", times.message());
+  }
   const absl::Status batch = CheckBatchSize(model, config.training().batch_size());
   if (!batch.ok()) problems->Add("training.batch_size", batch.message(), {"model"});
 }

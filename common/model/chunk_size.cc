@@ -9,20 +9,21 @@
 namespace ps {
 namespace {
 
-constexpr int kChunksOfShard = 64;
+constexpr int kChunksOfShard = 256;
 constexpr double kMostBytes = 640 << 10;
 constexpr double kLeastBytes = 16 << 10;
 // What a chunk takes of a processor at either end apart from its bytes: 10 us for the gradient's
 // message and as much for the parameters' (docs/performance.md, 2026-11-22).
 constexpr double kSecondsOfChunk = 20e-6;
+// The processors of a host with fast links that work on chunks at the same time.
+constexpr int kProcessors = 6;
 constexpr double kDefaultGbps = 10;
 constexpr double kBytesPerGigabit = 125e6;
 constexpr int64_t kMultiple = 64;
 
 }  // namespace
 
-ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const double> shard_rates,
-                          int connections) {
+ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const double> shard_rates) {
   double least_share = 1.0 / shards;
   bool is_even = true;
   double gbps = kDefaultGbps;
@@ -36,7 +37,7 @@ ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const doubl
   }
   const double model_bytes = static_cast<double>(model.element_count()) * sizeof(float);
   const double wanted = model_bytes * least_share / kChunksOfShard;
-  const double processed = gbps * kBytesPerGigabit * kSecondsOfChunk / connections;
+  const double processed = gbps * kBytesPerGigabit * kSecondsOfChunk / kProcessors;
 
   double bytes = wanted;
   std::string reason =

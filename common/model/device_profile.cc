@@ -59,14 +59,18 @@ absl::StatusOr<double> FlopsPerSecond(const Device& device) {
 
 }  // namespace
 
+std::string KnownDevices() {
+  std::string known = absl::StrCat("\"", kNoDevice, "\"");
+  for (const Device& device : kDevices) absl::StrAppend(&known, ", \"", device.name, "\"");
+  return known;
+}
+
 absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
                                                   const Compute::Emulated& emulated,
                                                   int batch_size) {
   std::vector<LayerTime> times(model.layers().size());
   if (emulated.device() == kNoDevice) return times;
-  std::string known = absl::StrCat("\"", kNoDevice, "\"");
   for (const Device& device : kDevices) {
-    absl::StrAppend(&known, ", \"", device.name, "\"");
     if (emulated.device() != device.name) continue;
     ASSIGN_OR_RETURN(const double rate, FlopsPerSecond(device));
     for (size_t i = 0; i < times.size(); ++i) {
@@ -79,7 +83,17 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
     return times;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("is \"", absl::CEscape(emulated.device()), "\", allowed: ", known));
+      absl::StrCat("is \"", absl::CEscape(emulated.device()), "\", allowed: ", KnownDevices()));
+}
+
+absl::StatusOr<std::vector<LayerTime>> PredictedLayerTimes(const Model& model,
+                                                           const ClusterConfig& config) {
+  Compute::Emulated device = config.compute().emulated();
+  if (config.compute().backend() != Compute::EMULATED) {
+    device.Clear();
+    if (config.compute().has_profile()) device.set_device(config.compute().profile());
+  }
+  return LayerTimes(model, device, config.training().batch_size());
 }
 
 double WorkerSlowdown(const Compute::Emulated& emulated, int rank) {

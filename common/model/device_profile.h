@@ -1,6 +1,7 @@
 #ifndef PS_COMMON_MODEL_DEVICE_PROFILE_H_
 #define PS_COMMON_MODEL_DEVICE_PROFILE_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,9 @@ struct LayerTime {
   double backward_seconds = 0;  // for the gradients with respect to its tensors and its input
 };
 
+// Returns the names of all devices, quoted and separated by commas.
+std::string KnownDevices();
+
 // Returns the times of the model's layers on emulated.device, multiplied by
 // emulated.time_dilation, in the order of Model::layers(). ModelSpec.shrink does not change them.
 //
@@ -27,6 +31,12 @@ struct LayerTime {
 absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
                                                   const Compute::Emulated& emulated,
                                                   int batch_size);
+
+// Returns the times that a prediction for the config assumes: those of emulated.device with the
+// backend EMULATED, otherwise those of compute.profile. If neither is given, layers take no time.
+// Errors: as LayerTimes.
+absl::StatusOr<std::vector<LayerTime>> PredictedLayerTimes(const Model& model,
+                                                           const ClusterConfig& config);
 
 // Returns the factor for these times in the worker of that rank.
 double WorkerSlowdown(const Compute::Emulated& emulated, int rank);

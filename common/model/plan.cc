@@ -16,14 +16,6 @@ constexpr int64_t kMaxChunks = int64_t{1} << 24;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t n) { return CeilDiv(n, kAlignment) * kAlignment; }
 
-std::string SchemeName(const Partition& partition) {
-  std::string name = Partition::Scheme_Name(partition.scheme());
-  if (partition.scheme() == Partition::LAYER_BASED) {
-    absl::StrAppend(&name, " ", Partition::Placement_Name(partition.placement()));
-  }
-  return name;
-}
-
 // Hashes a text in which a separator follows every number and every name's length precedes it, so
 // that different plans have different texts.
 uint64_t Fingerprint(const Model& model, const std::vector<Slice>& slices, int shards,
@@ -42,6 +34,14 @@ uint64_t Fingerprint(const Model& model, const std::vector<Slice>& slices, int s
 
 }  // namespace
 
+std::string PartitionName(const Partition& partition) {
+  std::string name = Partition::Scheme_Name(partition.scheme());
+  if (partition.scheme() == Partition::LAYER_BASED) {
+    absl::StrAppend(&name, " ", Partition::Placement_Name(partition.placement()));
+  }
+  return name;
+}
+
 absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition, int shards,
                                   int64_t chunk_bytes, absl::Span<const double> shard_rates) {
   if (partition.scheme() == Partition::SCHEME_UNSPECIFIED ||
@@ -57,7 +57,7 @@ absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition
   if (const int64_t most = MaxShards(model, partition); shards < 1 || shards > most) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the plan has ", shards, " shards, but the model ", model.name(), " can fill 1 to ", most,
-        " shards under ", SchemeName(partition), "; every shard must own parameters"));
+        " shards under ", PartitionName(partition), "; every shard must own parameters"));
   }
 
   Plan plan;
@@ -69,7 +69,7 @@ absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition
   if (empty != plan.shard_parameters_.end()) {
     const int64_t shard = empty - plan.shard_parameters_.begin();
     return absl::InvalidArgumentError(absl::StrCat(
-        "shard ", shard, " would own nothing under ", SchemeName(partition), ", its rate of ",
+        "shard ", shard, " would own nothing under ", PartitionName(partition), ", its rate of ",
         shard_rates[shard], " is too small beside the others'; every shard must own parameters"));
   }
   plan.fingerprint_ = Fingerprint(model, plan.slices_, shards, chunk_bytes);

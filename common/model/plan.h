@@ -2,6 +2,7 @@
 #define PS_COMMON_MODEL_PLAN_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,9 @@ namespace ps {
 // with different versions could cut the same model differently. Version 2 has STRIPED, and AUTO is
 // no longer a cut in model order.
 inline constexpr uint32_t kPlanVersion = 2;
+
+// Returns the scheme and, under LAYER_BASED, the placement: "LAYER_BASED GREEDY".
+std::string PartitionName(const Partition& partition);
 
 // A contiguous element range [begin, begin + size) of one tensor, owned by one shard.
 struct Slice {

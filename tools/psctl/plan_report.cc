@@ -118,7 +118,7 @@ std::string Heading(const Config& config) {
       statistics == 0 ? "" : absl::StrCat(FormatCount(statistics), " running statistics, "),
       FormatBytes(Bytes(config.model().element_count())), ", ",
       Plural(config.plan().chunks().size(), "chunk"), "\nchunks of at most ",
-      FormatCount(config.proto().limits().chunk_bytes()), " B: ", config.chunk_bytes_reason(),
+      FormatCount(config.proto().limits().chunk_bytes()), " B: ", config.plan_choice().chunk_bytes_reason,
       "\n");
 }
 
@@ -278,7 +278,7 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                      {"bytes", Bytes(config.model().element_count())},
                      {"chunks", config.plan().chunks().size()},
                      {"chunk_bytes", config.proto().limits().chunk_bytes()},
-                     {"chunk_bytes_reason", config.chunk_bytes_reason()},
+                     {"chunk_bytes_reason", config.plan_choice().chunk_bytes_reason},
                      {"plan_version", kPlanVersion},
                      {"plan_fingerprint", absl::StrFormat("%016x", config.plan().fingerprint())},
                      {"config_fingerprint", absl::StrFormat("%016x", config.fingerprint())},
