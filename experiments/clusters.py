@@ -73,9 +73,9 @@ def exchange_seconds(cluster):
     )
 
 
-def draw(seed, index, schemes=(), even=False, exchange_alone=False):
+def draw(seed, index, schemes=(), schedule=None, even=False, exchange_alone=False):
     """Returns a Cluster. Everything else is equal with and without the options: placements in
-    place of a drawn one, only even links, and no computing."""
+    place of a drawn one, one schedule, only even links, and no computing."""
     chance = random.Random(f"{seed}/{index}")
     model = chance.choice(sorted(MODELS))
     workers = chance.randint(2, 8)
@@ -87,7 +87,7 @@ def draw(seed, index, schemes=(), even=False, exchange_alone=False):
     slow = chance.random() < 1 / 2
     slowdown = [1.0] * chance.randrange(workers) + [round(chance.uniform(1.3, SLOWEST), 2)]
     batch_part = chance.random()
-    schedule = "FULL" if chance.random() < 0.5 else chance.choice(["BACKWARD", "SEQUENTIAL"])
+    drawn = "FULL" if chance.random() < 0.5 else chance.choice(["BACKWARD", "SEQUENTIAL"])
     scheme = chance.choice(SCHEMES)
 
     computes = computes and not exchange_alone
@@ -102,7 +102,7 @@ def draw(seed, index, schemes=(), even=False, exchange_alone=False):
         worker_slowdown=tuple(slowdown) if slow and computes else (),
         device=DEVICE if computes else "none",
         batch_size=1,
-        schedule=schedule,
+        schedule=schedule or drawn,
         schemes=tuple(schemes) or (scheme,),
         time_dilation=1,
     )

@@ -33,6 +33,10 @@ def _arguments():
         help="measures every cluster with it, instead of a drawn one; may be repeated,\n"
         "to compare placements. LAYER_BASED is placed GREEDY",
     )
+    parser.add_argument(
+        "--schedule", choices=["SEQUENTIAL", "BACKWARD", "FULL"],
+        help="of every cluster, instead of a drawn one",
+    )
     parser.add_argument("--even", action="store_true", help="all links of a cluster are equal")
     parser.add_argument("--exchange_alone", action="store_true", help="workers compute nothing")
     return parser.parse_args()
@@ -53,7 +57,10 @@ def main():
 def _run(arguments, programs):
     schemes = list(dict.fromkeys(arguments.scheme))
     drawn = [
-        clusters.draw(arguments.seed, i, schemes, arguments.even, arguments.exchange_alone)
+        clusters.draw(
+            arguments.seed, i, schemes, arguments.schedule, arguments.even,
+            arguments.exchange_alone,
+        )
         for i in range(arguments.clusters)
     ]
     experiments = [clusters.experiment(cluster) for cluster in drawn]

@@ -1,5 +1,6 @@
 """Drawn clusters are a pure function, and in the ranges that docs/experiment.md states."""
 
+import dataclasses
 import unittest
 
 from experiments import clusters, matrix, network, plans
@@ -57,6 +58,9 @@ class ClustersTest(unittest.TestCase):
             compared = clusters.draw(7, index, schemes=["AUTO", "STRIPED"])
             self.assertEqual(compared.schemes, ("AUTO", "STRIPED"))
             self.assertEqual(compared.batch_size, plain.batch_size)
+            sequential = clusters.draw(7, index, schedule="SEQUENTIAL")
+            self.assertEqual(
+                dataclasses.replace(sequential, schedule=plain.schedule), plain)
             even = clusters.draw(7, index, even=True)
             self.assertTrue(even.even)
             alone = clusters.draw(7, index, exchange_alone=True)
