@@ -121,10 +121,11 @@ absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& conf
       layer_times.begin(), layer_times.end(),
       [](const LayerTime& time) { return time.forward_seconds + time.backward_seconds > 0; });
   if (options.slow_worker.empty() || computes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--slow_worker: has no effect, since workers compute nothing here: ", NoComputeReason(config),
-      ", allowed: with --set=compute.backend=EMULATED "
-      "--set=compute.emulated.device=DEVICE"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--slow_worker: has no effect, since workers compute nothing here: ",
+                   NoComputeReason(config.proto()),
+                   ", allowed: with --set=compute.backend=EMULATED "
+                   "--set=compute.emulated.device=DEVICE"));
 }
 
 absl::Status CheckSimulation(const SimulationOptions& simulation, bool json) {
@@ -142,18 +143,6 @@ absl::Status CheckSimulation(const SimulationOptions& simulation, bool json) {
   if (bins == 0 || json) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--timeline: has no effect on the table, allowed: with --format=json");
-}
-
-std::string NoComputeReason(const Config& config) {
-  const Compute& compute = config.proto().compute();
-  if (compute.backend() == Compute::EMULATED) {
-    return absl::StrCat("compute.emulated.device is \"", compute.emulated().device(), "\"");
-  }
-  if (compute.has_profile()) {
-    return absl::StrCat("compute.profile is \"", compute.profile(), "\"");
-  }
-  return absl::StrCat("compute.backend is ", Compute::Backend_Name(compute.backend()),
-                      ", and compute.profile is not given");
 }
 
 }  // namespace ps

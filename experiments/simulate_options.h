@@ -51,10 +51,6 @@ absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& conf
 // timeline but `json` is false, because only the JSON has it.
 absl::Status CheckSimulation(const SimulationOptions& simulation, bool json);
 
-// Says why the workers of a config compute nothing in a simulation: "compute.emulated.device is
-// ...". REQUIRES: no layer of the config takes any time.
-std::string NoComputeReason(const Config& config);
-
 }  // namespace ps
 
 #endif  // PS_EXPERIMENTS_SIMULATE_OPTIONS_H_

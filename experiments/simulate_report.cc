@@ -8,7 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/text.h"
-#include "experiments/simulate_options.h"
+#include "common/model/device_profile.h"
+#include "common/model/plan.h"
 #include "nlohmann/json.hpp"
 
 namespace ps {
@@ -69,14 +70,6 @@ std::string TermText(const SimulateResult& result) {
   }
 }
 
-std::string SchemeText(const Partition& partition) {
-  std::string text = Partition::Scheme_Name(partition.scheme());
-  if (partition.scheme() == Partition::LAYER_BASED) {
-    absl::StrAppend(&text, " ", Partition::Placement_Name(partition.placement()));
-  }
-  return absl::AsciiStrToLower(text);
-}
-
 int BusiestWorker(const SimulateResult& result) {
   const auto use = [&](int rank) {
     const LinkUse& link = result.simulation.worker_links[rank];
@@ -101,7 +94,7 @@ std::string SimulateText(const SimulateResult& result) {
       "bound by    %s\n"
       "parts       compute %s, push %s, pull %s%s\n"
       "each        ",
-      config.model().name(), SchemeText(config.proto().partition()),
+      config.model().name(), absl::AsciiStrToLower(PartitionName(config.plan_choice().partition)),
       absl::AsciiStrToLower(ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())),
       absl::AsciiStrToLower(Update::Policy_Name(config.proto().update().policy())),
       config.workers(), config.shards(), FormatSeconds(simulation.steady_seconds()),
@@ -116,7 +109,8 @@ std::string SimulateText(const SimulateResult& result) {
   }
   if (!simulation.is_steady()) absl::StrAppend(&text, "(not steady: try more --iterations)");
   if (result.bound.compute_seconds == 0) {
-    absl::StrAppend(&text, "\n\nThe exchange alone, without computing: ", NoComputeReason(config));
+    absl::StrAppend(&text,
+                    "\n\nThe exchange alone, without computing: ", NoComputeReason(config.proto()));
   }
 
   Table table({"link", ">in/iteration", ">out/iteration", ">in use", ">out use"});
@@ -169,9 +163,9 @@ std::string SimulateJson(const SimulateResult& result) {
   }
   const BoundTerm& term = result.bound.term;
   Json json = {{"model", config.model().name()},
-               {"scheme", SchemeText(config.proto().partition())},
+               {"scheme", PartitionName(config.plan_choice().partition)},
                {"schedule", ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())},
-               {"device", config.proto().compute().emulated().device()},
+               {"device", PredictedDevice(config.proto())},
                {"policy", Update::Policy_Name(config.proto().update().policy())},
                {"iteration_seconds", simulation.steady_seconds()},
                {"steady", simulation.is_steady()},

@@ -49,6 +49,9 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
   }
   spdlog::info("Evenshard ps {} is listening on {}: {}", shard, (*server)->address(),
                ps::Ownership(*config, shard));
+  if (config->proto().partition().scheme() == ps::Partition::AUTO) {
+    spdlog::info("{}", ps::AutoChoice(*config));
+  }
 
   int signal = 0;
   sigwait(&signals, &signal);

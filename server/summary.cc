@@ -1,6 +1,9 @@
 #include "server/summary.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/text.h"
 
 namespace ps {
@@ -10,6 +13,19 @@ std::string Ownership(const Config& config, int shard) {
   return absl::StrCat("owns ", FormatCount(parameters), " parameters (",
                       FormatBytes(parameters * sizeof(float)),
                       ") in chunks: ", config.plan().chunks_of_shard(shard).size());
+}
+
+std::string AutoChoice(const Config& config) {
+  const PlanChoice& choice = config.plan_choice();
+  const PlanAlternative& chosen = choice.alternatives[choice.chosen];
+  std::vector<std::string> others;
+  for (const PlanAlternative& other : choice.alternatives) {
+    if (&other == &chosen) continue;
+    others.push_back(absl::StrCat(
+        other.name, " ", other.refused.empty() ? FormatSeconds(other.seconds) : "impossible"));
+  }
+  return absl::StrCat("AUTO chose ", chosen.name, ": ", FormatSeconds(chosen.seconds),
+                      " an iteration predicted (", absl::StrJoin(others, ", "), ")");
 }
 
 std::string Summary(const ShardStats& stats) {

@@ -12,6 +12,10 @@ namespace ps {
 // "owns 69,178,772 parameters (276.7 MB) in chunks: 275".
 std::string Ownership(const Config& config, int shard);
 
+// Returns what AUTO weighed, for the log: "AUTO chose STRIPED by rates: 306ms an iteration
+// predicted (MEMORY_BASED 394ms, ...)". REQUIRES: the config's scheme is AUTO.
+std::string AutoChoice(const Config& config);
+
 // Returns what a shard has done, in one line, for the log when it ends.
 std::string Summary(const ShardStats& stats);
 

@@ -29,7 +29,7 @@ def exchange(plans, summaries, stats):
         rows[0] += ["measured", "plan"]
         rows[1] += [
             f"{summary['median_iteration_seconds']:.3f}",
-            f"{plan['least_seconds_per_iteration']:.3f}",
+            f"{plan['bound_seconds']:.3f}",
         ]
     for shard in range(len(plans[0]["shards"])):
         for direction in ("in", "out"):
@@ -56,9 +56,9 @@ def exchange(plans, summaries, stats):
             line += ("  |  " if i % 2 else "  ") + row[i].rjust(widths[i])
         print(line)
     print(
-        f"\nThe plan's seconds are for links of {plans[0]['link_gbps']:g} Gb/s. Here all processes"
-        " share the cores and the\nmemory of one machine and there is no link; between machines,"
-        " the busiest one decides."
+        f"\nThe plan's seconds are for links of {plans[0]['worker_link_gbps']:g} Gb/s."
+        " Here all processes share the cores and the\nmemory of one machine and there is no link;"
+        " between machines, the busiest one decides."
     )
 
 

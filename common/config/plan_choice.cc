@@ -20,8 +20,6 @@ namespace {
 // is more exact.
 constexpr double kFaster = 0.995;
 
-constexpr SimulationOptions kSimulation = {.iterations = 4, .representatives = 4};
-
 // A scheme, and the rates by which it cuts; without rates it cuts evenly.
 struct Candidate {
   Partition partition;
@@ -75,7 +73,7 @@ absl::StatusOr<PlanChoice> DecideAuto(const ClusterConfig& config, const Model& 
       continue;
     }
     alternative.seconds =
-        Simulate({assumed, model, *plan}, rates, layer_times, kSimulation).steady_seconds();
+        Simulate({assumed, model, *plan}, rates, layer_times, kPlanSimulation).steady_seconds();
     if (best && alternative.seconds >= kFaster * alternatives[best->chosen].seconds) continue;
     best = PlanChoice{.plan = *std::move(plan),
                       .partition = candidate.partition,

@@ -86,14 +86,30 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
       absl::StrCat("is \"", absl::CEscape(emulated.device()), "\", allowed: ", KnownDevices()));
 }
 
+std::string PredictedDevice(const ClusterConfig& config) {
+  const Compute& compute = config.compute();
+  if (compute.backend() == Compute::EMULATED) return compute.emulated().device();
+  return compute.has_profile() ? compute.profile() : kNoDevice;
+}
+
 absl::StatusOr<std::vector<LayerTime>> PredictedLayerTimes(const Model& model,
                                                            const ClusterConfig& config) {
-  Compute::Emulated device = config.compute().emulated();
-  if (config.compute().backend() != Compute::EMULATED) {
-    device.Clear();
-    if (config.compute().has_profile()) device.set_device(config.compute().profile());
-  }
+  Compute::Emulated device;
+  if (config.compute().backend() == Compute::EMULATED) device = config.compute().emulated();
+  device.set_device(PredictedDevice(config));
   return LayerTimes(model, device, config.training().batch_size());
+}
+
+std::string NoComputeReason(const ClusterConfig& config) {
+  const Compute& compute = config.compute();
+  if (compute.backend() == Compute::EMULATED) {
+    return absl::StrCat("compute.emulated.device is \"", compute.emulated().device(), "\"");
+  }
+  if (compute.has_profile()) {
+    return absl::StrCat("compute.profile is \"", compute.profile(), "\"");
+  }
+  return absl::StrCat("compute.backend is ", Compute::Backend_Name(compute.backend()),
+                      ", and compute.profile is not given");
 }
 
 double WorkerSlowdown(const Compute::Emulated& emulated, int rank) {

@@ -32,11 +32,18 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
                                                   const Compute::Emulated& emulated,
                                                   int batch_size);
 
-// Returns the times that a prediction for the config assumes: those of emulated.device with the
-// backend EMULATED, otherwise those of compute.profile. If neither is given, layers take no time.
-// Errors: as LayerTimes.
+// Returns the device that a prediction for the config assumes: emulated.device with the backend
+// EMULATED, otherwise compute.profile; "none" if that is not given.
+std::string PredictedDevice(const ClusterConfig& config);
+
+// Returns the times that a prediction for the config assumes: those of PredictedDevice. On "none"
+// layers take no time. Errors: as LayerTimes.
 absl::StatusOr<std::vector<LayerTime>> PredictedLayerTimes(const Model& model,
                                                            const ClusterConfig& config);
+
+// Says why a prediction for the config is of the exchange alone: "compute.emulated.device is ...".
+// REQUIRES: none of the PredictedLayerTimes is above 0.
+std::string NoComputeReason(const ClusterConfig& config);
 
 // Returns the factor for these times in the worker of that rank.
 double WorkerSlowdown(const Compute::Emulated& emulated, int rank);

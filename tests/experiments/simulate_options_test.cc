@@ -116,9 +116,6 @@ TEST_CASE("a slow worker is refused with the reason if workers compute nothing")
         "--slow_worker: has no effect, since workers compute nothing here: "
         "compute.emulated.device is \"none\", allowed: with --set=compute.backend=EMULATED "
         "--set=compute.emulated.device=DEVICE");
-  const Config on_cpu =
-      ClusterConfigOf(2, 2, kMemoryBased, "FULL", {"compute.backend=CPU", "data={synthetic {}}"});
-  CHECK(NoComputeReason(on_cpu) == "compute.backend is CPU, whose times are not known");
 }
 
 TEST_CASE("the config gets as many workers and shards as asked for") {

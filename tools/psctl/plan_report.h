@@ -2,11 +2,12 @@
 #define PS_TOOLS_PSCTL_PLAN_REPORT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "common/config/config.h"
+#include "tools/psctl/worst_stretch.h"
 
 namespace ps {
 
@@ -20,6 +21,7 @@ struct ShardLoad {
   int64_t bytes_out = 0;       // parameters
   int64_t bytes_each_way = 0;  // the larger of the two
   double gbps = 0;             // the slower of its link and server in the config; 0: not given
+  double link_gbps = 0;        // of its link, as the prediction assumes
   // The layers, tensors and element ranges on the shard: "conv1_1 .. conv5_3" for three or more
   // whole layers in a row, "fc6/weight[0:19,874,696)" for a part of a tensor.
   std::vector<std::string> holds;
@@ -29,30 +31,29 @@ struct ShardLoad {
 
 // A plan and what it predicts for an iteration, before anything runs.
 struct PlanReport {
-  std::string scheme;  // "layer-based, round_robin", "memory-based", "striped", "auto"
+  std::string scheme;     // as in the config: "LAYER_BASED GREEDY", "AUTO"
+  std::string partition;  // of the plan; under AUTO the alternative chosen: "STRIPED by rates"
   std::vector<ShardLoad> shards;
   int bottleneck = 0;            // the shard with the most parameters for its rate
   double ratio_to_balanced = 0;  // its parameters over those in proportion to its rate
-  int64_t worker_bytes = 0;      // what each worker moves each way: the whole model
   // The bytes that pass through the busiest link each way. It is a worker's link or that of the
   // shard with the most parameters, which moves them for every worker.
   int64_t busiest_link_bytes = 0;
+  Stretch worst_stretch;
+  // The time of an iteration, as simulated, and the time that none can beat.
+  double predicted_seconds = 0;
+  double bound_seconds = 0;
+  bool computes = false;        // whether they contain computing, or are of the exchange alone
+  std::string device;           // which they assume
+  double worker_link_gbps = 0;  // which they assume
 };
 
-PlanReport MakePlanReport(const Config& config);
+// Makes the report of a config's plan. The prediction assumes the links of ConfiguredRates, with
+// `link_gbps` (10^9 bits per second) in place of all of them if it is given.
+PlanReport MakePlanReport(const Config& config, std::optional<double> link_gbps = std::nullopt);
 
-// Formats the plan of one config. `name` is the config's file. `gbps` (10^9 bits per second) is the
-// rate of the workers' links, and of the shards' if the config gives none; it predicts the least
-// time of an iteration.
-std::string PlanText(const std::string& name, const Config& config, double gbps);
-
-// Formats several plans side by side, in a shorter form. `names` are the files of `configs`.
-std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const Config> configs,
-                           double gbps);
-
-// Returns {"plans": [...]} with all of each PlanReport and every slice.
-std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Config> configs,
-                     double gbps);
+// Returns the bytes of parameters or running statistics in memory.
+int64_t FloatBytes(int64_t elements);
 
 }  // namespace ps
 

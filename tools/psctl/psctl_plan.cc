@@ -6,7 +6,8 @@
 #include "common/base/command_line.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
-#include "tools/psctl/plan_report.h"
+#include "tools/psctl/plan_json.h"
+#include "tools/psctl/plan_text.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/psctl_flags.h"
 
@@ -15,8 +16,9 @@ namespace {
 
 constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
-    "Prints what each shard holds and moves in an iteration, before anything runs. The plans of\n"
-    "several configs are printed side by side.\n\n"
+    "Prints what each shard holds and moves in an iteration, and the time that an iteration is\n"
+    "predicted to take, before anything runs. The plans of several configs are printed side by\n"
+    "side.\n\n"
     "`in` and `out` are the bytes of gradients and parameters for all workers together. 1 MB is\n"
     "1,000,000 bytes.";
 
@@ -26,19 +28,20 @@ int PlanVerb(int argc, const char* const* argv) {
   std::vector<std::string> names;
   std::vector<std::string> overrides;
   std::string format = "table";
-  std::optional<double> gbps = 10;
+  std::optional<double> gbps;
   std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config; may be repeated", &names, true},
       {"set", "FIELD=VALUE", "overrides a field of every config; may be repeated", &overrides},
       {"format", "table|json", "format of the output; default: table", &format},
-      {"gbps", "RATE", "rate of a link in Gb/s, for the predicted time; default: 10", &gbps},
+      {"gbps", "RATE",
+       "rate of every link in Gb/s, for the prediction; default: the config's links, or 10", &gbps},
       LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
   absl::Status flags_status = CheckFormat(format);
-  flags_status.Update(CheckAboveZero("gbps", *gbps));
+  if (gbps) flags_status.Update(CheckAboveZero("gbps", *gbps));
   if (!flags_status.ok()) {
     std::cerr << "psctl plan: " << flags_status.message() << "\n";
     return kPsctlUsage;
@@ -54,11 +57,11 @@ int PlanVerb(int argc, const char* const* argv) {
     configs.push_back(*std::move(config));
   }
   if (format == "json") {
-    std::cout << PlanJson(names, configs, *gbps);
+    std::cout << PlanJson(names, configs, gbps);
   } else if (configs.size() == 1) {
-    std::cout << PlanText(names[0], configs[0], *gbps);
+    std::cout << PlanText(names[0], configs[0], gbps);
   } else {
-    std::cout << PlanComparison(names, configs, *gbps);
+    std::cout << PlanComparison(names, configs, gbps);
   }
   return kPsctlOk;
 }

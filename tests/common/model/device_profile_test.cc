@@ -78,6 +78,33 @@ TEST_CASE("the device none takes no time") {
   CHECK(Total(Times(MakeModel("builtin: 'vgg16'"), "none", 10, 32)) == 0);
 }
 
+TEST_CASE("a prediction takes the emulated device, or else the profile") {
+  const Model model = MakeModel("builtin: 'mnist_mlp'");
+  ClusterConfig config;
+  config.mutable_training()->set_batch_size(3);
+  Compute& compute = *config.mutable_compute();
+  const auto predicted = [&] { return Total(*PredictedLayerTimes(model, config)); };
+
+  compute.set_backend(Compute::EMULATED);
+  CHECK(PredictedDevice(config) == "none");
+  CHECK(predicted() == 0);
+  CHECK(NoComputeReason(config) == "compute.emulated.device is \"none\"");
+  compute.mutable_emulated()->set_device("rtx_2080_ti");
+  compute.mutable_emulated()->set_time_dilation(2);
+  CHECK(PredictedDevice(config) == "rtx_2080_ti");
+  CHECK(predicted() == Total(Times(model, "rtx_2080_ti", 2, 3)));
+
+  compute.set_backend(Compute::CUDA);
+  CHECK(PredictedDevice(config) == "none");
+  CHECK(predicted() == 0);
+  CHECK(NoComputeReason(config) == "compute.backend is CUDA, and compute.profile is not given");
+  compute.set_profile("none");
+  CHECK(NoComputeReason(config) == "compute.profile is \"none\"");
+  compute.set_profile("rtx_2080_ti");
+  CHECK(PredictedDevice(config) == "rtx_2080_ti");
+  CHECK(predicted() == Total(Times(model, "rtx_2080_ti", 1, 3)));
+}
+
 TEST_CASE("an unknown device is an error that lists the known ones") {
   Compute::Emulated emulated;
   emulated.set_device("rtx_9");

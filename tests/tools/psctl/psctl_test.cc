@@ -89,12 +89,17 @@ TEST_CASE("psctl plan prints a table or JSON and applies overrides") {
 
   Program two({kPsctl, "plan", config, config});
   CHECK(two.Wait() == 0);
-  CHECK(absl::StrContains(two.output(), "MEMORY-BASED  "));
+  CHECK(absl::StrContains(two.output(), "MEMORY_BASED  "));
 
   Program json({kPsctl, "plan", config, "--format", "json"});
   CHECK(json.Wait() == 0);
   const auto parsed = nlohmann::json::parse(json.output(), nullptr, false);
   CHECK(parsed["plans"][0]["parameters"] == 13002);
+  CHECK(parsed["plans"][0]["worker_link_gbps"] == 10);
+
+  Program fast({kPsctl, "plan", config, "--gbps=40"});
+  CHECK(fast.Wait() == 0);
+  CHECK(absl::StrContains(fast.output(), "links of 40 Gb/s"));
 }
 
 TEST_CASE("psctl stats asks every shard and fails if one is unreachable") {
