@@ -20,7 +20,30 @@ namespace {
 // is more exact.
 constexpr double kFaster = 0.995;
 
-constexpr SimulationOptions kSimulation = {.iterations = 4, .representatives = 4};
+// The chunks that are pushed in a simulation, about. They take 0.1 s of a processor.
+constexpr int64_t kPushes = 128 << 10;
+
+// Under SYNC all iterations soon take the same time, unless workers fall out of step, as they do
+// under SEQUENTIAL. Under ASYNC they vary, those of models with few chunks most. Large plans have
+// fewer simulated workers and iterations, so that a decision takes seconds at most.
+SimulationOptions OptionsFor(const ClusterConfig& config, int64_t chunks) {
+  constexpr int kLeast = 4;
+  constexpr int kMostWorkers = 8;
+  const bool in_step = config.update().policy() == Update::SYNC &&
+                       config.exchange().schedule() != ExchangeConfig::SEQUENTIAL;
+  const int64_t iterations =
+      std::clamp<int64_t>(kPushes / (chunks * kMostWorkers), kLeast, in_step ? kLeast : 16);
+  const int64_t workers =
+      std::clamp<int64_t>(kPushes / (chunks * iterations), kLeast, kMostWorkers);
+  return {.iterations = static_cast<int>(iterations), .representatives = static_cast<int>(workers)};
+}
+
+// Returns the mean time of the iterations but the first, which begins with an idle network. The
+// median would be that of a few under ASYNC.
+double MeanSeconds(const Simulation& simulation) {
+  return (simulation.seconds() - simulation.iteration_seconds.front()) /
+         static_cast<double>(simulation.iteration_seconds.size() - 1);
+}
 
 // A scheme, and the rates by which it cuts; without rates it cuts evenly.
 struct Candidate {
@@ -75,7 +98,8 @@ absl::StatusOr<PlanChoice> DecideAuto(const ClusterConfig& config, const Model& 
       continue;
     }
     alternative.seconds =
-        Simulate({assumed, model, *plan}, rates, layer_times, kSimulation).steady_seconds();
+        MeanSeconds(Simulate({assumed, model, *plan}, rates, layer_times,
+                             OptionsFor(config, static_cast<int64_t>(plan->chunks().size()))));
     if (best && alternative.seconds >= kFaster * alternatives[best->chosen].seconds) continue;
     best = PlanChoice{.plan = *std::move(plan),
                       .partition = candidate.partition,

@@ -4,6 +4,9 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace ps {
 namespace {
@@ -76,6 +79,33 @@ TEST_CASE("times grow with the batch and the dilation, and do not shrink with th
 
 TEST_CASE("the device none takes no time") {
   CHECK(Total(Times(MakeModel("builtin: 'vgg16'"), "none", 10, 32)) == 0);
+}
+
+TEST_CASE("predicted times are those of the emulated device, or of the profile, or none") {
+  const Model vgg16 = MakeModel("builtin: 'vgg16'");
+  const auto predicted = [&](const std::string& text) {
+    ClusterConfig config;
+    REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &config));
+    const absl::StatusOr<std::vector<LayerTime>> times = PredictedLayerTimes(vgg16, config);
+    INFO(times.status());
+    REQUIRE(times.ok());
+    return Total(*times);
+  };
+  const std::string batch = "training { batch_size: 16 } ";
+  const std::string emulated = "emulated { device: 'rtx_2080_ti' time_dilation: 10 } ";
+  CHECK(predicted(batch + "compute { backend: EMULATED " + emulated + "}") == Approx(0.908));
+  CHECK(predicted(batch + "compute { profile: 'rtx_2080_ti' }") == Approx(90.8e-3));
+  CHECK(predicted(batch + "compute { backend: CUDA profile: 'rtx_2080_ti' }") == Approx(90.8e-3));
+  CHECK(predicted(batch + "compute { profile: 'none' }") == 0);
+  CHECK(predicted(batch) == 0);
+  ClusterConfig unknown;
+  unknown.mutable_compute()->set_profile("rtx_9");
+  CHECK(PredictedLayerTimes(vgg16, unknown).status() ==
+        absl::InvalidArgumentError(absl::StrCat("is \"rtx_9\", allowed: ", KnownDevices())));
+}
+
+TEST_CASE("known devices are listed, beginning with none") {
+  CHECK(KnownDevices() == "\"none\", \"rtx_2080_ti\", \"cpu_epyc_2_threads\"");
 }
 
 TEST_CASE("an unknown device is an error that lists the known ones") {
