@@ -11,7 +11,7 @@
 #include "common/model/device_profile.h"
 #include "common/simulator/cluster_rates.h"
 #include "common/simulator/planned_run.h"
-#include "common/simulator/simulator.h"
+#include "common/simulator/prediction.h"
 
 namespace ps {
 namespace {
@@ -72,8 +72,7 @@ absl::StatusOr<PlanChoice> DecideAuto(const ClusterConfig& config, const Model& 
       if (refusal.ok()) refusal = plan.status();
       continue;
     }
-    alternative.seconds =
-        Simulate({assumed, model, *plan}, rates, layer_times, kPlanSimulation).steady_seconds();
+    alternative.seconds = PredictIterationSeconds({assumed, model, *plan}, rates, layer_times);
     if (best && alternative.seconds >= kFaster * alternatives[best->chosen].seconds) continue;
     best = PlanChoice{.plan = *std::move(plan),
                       .partition = candidate.partition,

@@ -1,6 +1,7 @@
 #include "common/simulator/fabric.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -46,7 +47,9 @@ void Fabric::UpdateReady(int source, int destination) {
   const Pair& pair = PairOf(source, destination);
   Source& from = sources_[source];
   const uint64_t bit = uint64_t{1} << destination % kBits;
-  if (pair.waiting.empty() || pair.in_flight >= options_.window) {
+  const double lead = pair.delivered_bytes - destinations_[destination].least_bytes;
+  if (pair.waiting.empty() || pair.in_flight >= options_.window ||
+      (lead > options_.lead_bytes && SlowestSends(destination))) {
     from.ready[destination / kBits] &= ~bit;
     return;
   }
@@ -54,6 +57,30 @@ void Fabric::UpdateReady(int source, int destination) {
   if (!from.sending && !std::exchange(from.picks, true)) {
     events_->AtEndOfInstant(this, kPick, source);
   }
+}
+
+bool Fabric::SlowestSends(int destination) {
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Pair& pair = PairOf(i, destination);
+    if (pair.delivered_bytes == destinations_[destination].least_bytes &&
+        (!pair.waiting.empty() || pair.in_flight > 0)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Fabric::Pace(int source, int destination, double bytes) {
+  double& delivered = PairOf(source, destination).delivered_bytes;
+  double& least = destinations_[destination].least_bytes;
+  const bool was_slowest = delivered == least;
+  delivered += bytes;
+  if (!was_slowest) return;
+  least = delivered;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    least = std::min(least, PairOf(i, destination).delivered_bytes);
+  }
+  for (size_t i = 0; i < sources_.size(); ++i) UpdateReady(i, destination);
 }
 
 void Fabric::OnEvent(int kind, int index) {
@@ -132,6 +159,9 @@ void Fabric::Sent(int source) {
 
 void Fabric::Delivered(int destination, const Arrival& arrival) {
   --PairOf(arrival.source, destination).in_flight;
+  if (std::isfinite(options_.lead_bytes)) {
+    Pace(arrival.source, destination, options_.chunk_bytes[arrival.chunk]);
+  }
   UpdateReady(arrival.source, destination);
   destination_bytes_[destination] +=
       options_.chunk_bytes[arrival.chunk] * options_.source_members[arrival.source];

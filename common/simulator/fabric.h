@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "common/simulator/event_queue.h"
@@ -35,6 +36,9 @@ class Fabric final : private EventQueue::Target {
     // If true, the waiting chunk with the smallest number leaves first. Otherwise chunks leave in
     // the order of the calls of Send.
     bool by_priority = false;
+    // A destination takes no chunk of a source that is so many bytes ahead of the slowest one,
+    // while the slowest one is sending to it (server/push_pacing.h).
+    double lead_bytes = std::numeric_limits<double>::infinity();
     Callback delivered;  // called when a chunk has reached its destination
     // If they are given, they are called with the times in which a link is busy, in order.
     BusyCallback source_busy = nullptr;
@@ -61,6 +65,7 @@ class Fabric final : private EventQueue::Target {
   struct Pair {
     std::vector<uint64_t> waiting;  // min-heap of (order << 32 | chunk)
     int in_flight = 0;
+    double delivered_bytes = 0;
   };
   struct Source {
     bool picks = false;  // picks its next chunk at the end of this instant
@@ -81,6 +86,7 @@ class Fabric final : private EventQueue::Target {
   struct Destination {
     double free_at = 0;            // when the link has passed on everything
     std::deque<Arrival> arrivals;  // in order of time
+    double least_bytes = 0;        // what the slowest source has delivered
   };
 
   void OnEvent(int kind, int index) override;
@@ -89,6 +95,10 @@ class Fabric final : private EventQueue::Target {
   void Delivered(int destination, const Arrival& arrival);
 
   void UpdateReady(int source, int destination);
+  // Counts a chunk for lead_bytes.
+  void Pace(int source, int destination, double bytes);
+  // Returns whether a source that is slowest is sending, so that others may have to wait for it.
+  bool SlowestSends(int destination);
   // Returns the first ready destination from `next` on, cyclically, or -1 if there is none.
   int NextReady(const Source& source) const;
   Pair& PairOf(int source, int destination) {

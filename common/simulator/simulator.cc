@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -43,6 +44,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
                  .destination_members = std::vector<double>(shards_.size(), 1),
                  .chunk_bytes = gradient_bytes_,
                  .window = run.config.limits().connections(),
+                 .lead_bytes = LeadBytes(run.config),
                  .delivered = [this](int worker, int shard,
                                      uint32_t chunk) { TakeIn(worker, shard, chunk); },
                  .destination_busy = Recorder(&Shard::busy_in)},
@@ -103,6 +105,16 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     BusyTimes busy_in;  // with a timeline only
     BusyTimes busy_out;
   };
+
+  // A shard keeps workers abreast unless it has to add gradients in the order of ranks, for which
+  // it holds those that are early.
+  static double LeadBytes(const ClusterConfig& config) {
+    if (config.update().policy() != Update::SYNC || config.update().deterministic()) {
+      return std::numeric_limits<double>::infinity();
+    }
+    const double width = ElementBytes(config.exchange().gradient_encoding()) / 4.0;  // of float32
+    return width * config.limits().lead_bytes();
+  }
 
   std::vector<double> WorkerLinks() const {
     std::vector<double> rates;

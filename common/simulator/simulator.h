@@ -20,9 +20,6 @@ struct SimulationOptions {
   int timeline_bins = 0;
 };
 
-// What a plan is chosen by, and shown with. It keeps the time short with many workers.
-inline constexpr SimulationOptions kPlanSimulation = {.iterations = 4, .representatives = 4};
-
 // The bytes that passed through a machine's link.
 struct LinkUse {
   double bytes_in = 0;

@@ -69,9 +69,12 @@ TEST_CASE("the config's rates are its shards', and flags for all shards replace 
   CHECK(rates.shard_link[1] == Approx(0.5e9 * kPayloadShare));
   CHECK(rates.shard_processing[0] == Approx(1e9));
   CHECK(std::isinf(rates.shard_processing[1]));
+  // Workers' links are as fast as the fastest shard's.
+  CHECK(rates.worker_link[0] == Approx(0.5e9 * kPayloadShare));
   SimulateOptions options;
   options.link_gbps = 1;
   CHECK(MustGetRates(options, config).shard_link[1] == Approx(0.125e9 * kPayloadShare));
+  CHECK(MustGetRates(options, config).worker_link[0] == Approx(0.125e9 * kPayloadShare));
 }
 
 TEST_CASE("impossible rates, factors and ranks are refused, and the error names the flag") {

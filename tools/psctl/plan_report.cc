@@ -10,7 +10,7 @@
 #include "common/model/device_profile.h"
 #include "common/simulator/bound.h"
 #include "common/simulator/cluster_rates.h"
-#include "common/simulator/simulator.h"
+#include "common/simulator/prediction.h"
 #include "common/wire/encoding.h"
 
 namespace ps {
@@ -99,8 +99,7 @@ void SetPrediction(const Config& config, std::optional<double> link_gbps, PlanRe
   report->bound_seconds = bound.iteration_seconds();
   report->computes = bound.compute_seconds > 0;
   report->device = PredictedDevice(config.proto());
-  report->predicted_seconds =
-      Simulate(config.planned_run(), rates, times, kPlanSimulation).steady_seconds();
+  report->predicted_seconds = PredictIterationSeconds(config.planned_run(), rates, times);
 }
 
 }  // namespace

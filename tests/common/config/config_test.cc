@@ -42,11 +42,11 @@ TEST_CASE("a valid config gives its model, its plan and its defaults") {
 TEST_CASE("a chunk size that is not given is chosen for the model, the shards and their rates") {
   const Config chosen = Valid(kConfig, {"model={builtin: 'mnist_mlp'}"});
   CHECK(chosen.proto().limits().chunk_bytes() == 16'384);
-  CHECK(chosen.chunk_bytes_reason() == "smaller chunks would cost more than they gain");
+  CHECK(chosen.plan_choice().chunk_bytes_reason == "smaller chunks would cost more than they gain");
   CHECK(chosen.plan().chunks().front().size == 16'384 / 4);
 
   const Config given = Valid(kConfig, {"limits.chunk_bytes=16384", "model={builtin: 'mnist_mlp'}"});
-  CHECK(given.chunk_bytes_reason() == "as limits.chunk_bytes says");
+  CHECK(given.plan_choice().chunk_bytes_reason == "as the config says");
   CHECK(given.fingerprint() == chosen.fingerprint());
   CHECK(given.plan().fingerprint() == chosen.plan().fingerprint());
 
@@ -56,9 +56,35 @@ TEST_CASE("a chunk size that is not given is chosen for the model, the shards an
   Overrides striped = rates;
   striped.push_back("partition.scheme=STRIPED");
   const Config fast = Valid(kConfig, striped);
-  CHECK(fast.proto().limits().chunk_bytes() == 83'392);
-  CHECK(fast.chunk_bytes_reason() ==
+  CHECK(fast.proto().limits().chunk_bytes() == 41'728);
+  CHECK(fast.plan_choice().chunk_bytes_reason ==
         "with smaller chunks, processors would not keep up with links of 100 Gb/s");
+}
+
+TEST_CASE("the window and the lead follow from the chunk size unless they are given") {
+  struct Case {
+    int64_t chunk_bytes;
+    int64_t window_bytes;
+    int64_t lead_bytes;
+  };
+  for (const Case& c : {Case{64, 65'536, 131'072}, Case{81'920, 81'920, 262'144},
+                        Case{655'360, 655'360, 2'097'152}, Case{4'194'304, 655'360, 2'097'152}}) {
+    CAPTURE(c.chunk_bytes);
+    const std::string chunks = absl::StrCat("limits.chunk_bytes=", c.chunk_bytes);
+    const Limits limits = Valid(kConfig, {chunks}).proto().limits();
+    CHECK(limits.window_bytes() == c.window_bytes);
+    CHECK(limits.lead_bytes() == c.lead_bytes);
+    const Limits given =
+        Valid(kConfig, {chunks, "limits.window_bytes=99999", "limits.lead_bytes=0"})
+            .proto()
+            .limits();
+    CHECK(given.window_bytes() == 99'999);
+    CHECK(given.lead_bytes() == 0);
+  }
+  const Limits chosen = Valid().proto().limits();
+  CHECK(chosen.chunk_bytes() == 16'384);
+  CHECK(chosen.window_bytes() == 65'536);
+  CHECK(chosen.lead_bytes() == 131'072);
 }
 
 TEST_CASE("every example in configs/ loads") {
@@ -213,22 +239,29 @@ TEST_CASE("rates are part of what must be equal only with schemes that go by the
   CHECK(Valid(kConfig, rates).plan().fingerprint() == Valid().plan().fingerprint());
   const std::string scheme = GENERATE("AUTO", "STRIPED");
   CAPTURE(scheme);
-  Overrides automatic = {"partition.scheme=" + scheme};
+  Overrides automatic = {"partition.scheme=" + scheme, "compute.profile=none"};
   const Config equal = Valid(kConfig, automatic);
   automatic.insert(automatic.end(), rates.begin(), rates.end());
   const Config uneven = Valid(kConfig, automatic);
   CHECK(uneven.fingerprint() != equal.fingerprint());
-  // The smaller of link_gbps and server_gbps counts.
-  Overrides slowed = automatic;
-  slowed.push_back("shard[0].server_gbps=2.5");
-  CHECK(Valid(kConfig, slowed).plan().fingerprint() == equal.plan().fingerprint());
+  if (scheme == "STRIPED") {
+    // The smaller of link_gbps and server_gbps counts.
+    Overrides slowed = automatic;
+    slowed.push_back("shard[0].server_gbps=2.5");
+    CHECK(Valid(kConfig, slowed).plan().fingerprint() == equal.plan().fingerprint());
+  }
   CHECK(uneven.plan().shard_parameters(0) > 3 * uneven.plan().shard_parameters(1));
   // A placement is allowed but has no effect, because the cuts do not follow layers.
-  CHECK(Valid(kConfig, {"partition={scheme: " + scheme + " placement: GREEDY}"}).fingerprint() ==
-        equal.fingerprint());
-  // What the workers' links can carry matters to a decision only.
-  automatic.push_back("worker_link_gbps=25");
-  CHECK((Valid(kConfig, automatic).fingerprint() == uneven.fingerprint()) == (scheme == "STRIPED"));
+  CHECK(Valid(kConfig,
+              {"partition={scheme: " + scheme + " placement: GREEDY}", "compute.profile=none"})
+            .fingerprint() == equal.fingerprint());
+  // What the workers' links carry and how fast they compute matters to a decision only.
+  for (const std::string override : {"worker_link_gbps=25", "compute.profile=rtx_2080_ti"}) {
+    CAPTURE(override);
+    Overrides faster = automatic;
+    faster.push_back(override);
+    CHECK((Valid(kConfig, faster).fingerprint() == uneven.fingerprint()) == (scheme == "STRIPED"));
+  }
 }
 
 TEST_CASE("a default that is written out does not change the fingerprint") {

@@ -354,6 +354,46 @@ TEST_CASE("rates are numbers above 0, those of shards for all of them or for non
         "shard, or for none");
 }
 
+TEST_CASE("AUTO needs to know a device, and no backend has two") {
+  const std::string missing =
+      "is missing with partition.scheme AUTO, which goes by the times of a device's layers, and "
+      "those of the backend CPU are not known, allowed: \"none\", \"rtx_2080_ti\", "
+      "\"cpu_epyc_2_threads\"";
+  CHECK(ErrorOfOverride("partition.scheme=AUTO") == "compute.profile: " + missing);
+  CHECK(ErrorOf(kConfig, {"compute.backend=CUDA", "partition.scheme=AUTO"}) ==
+        "--set partition.scheme=AUTO: compute.profile: " +
+            absl::StrReplaceAll(missing, {{"CPU", "CUDA"}}));
+  Valid(kConfig, {"partition.scheme=AUTO", "compute.profile=none"});
+  Valid(kConfig, {"partition.scheme=AUTO", "compute.backend=EMULATED", "training.iterations=5"});
+  // Without AUTO a profile is allowed, and need not be given.
+  Valid(kConfig, {"compute.profile=rtx_2080_ti"});
+  CHECK(ErrorOfOverride("compute.profile=rtx_9") ==
+        "compute.profile: is \"rtx_9\", allowed: \"none\", \"rtx_2080_ti\", "
+        "\"cpu_epyc_2_threads\"");
+  CHECK(
+      ErrorOf(kConfig, {"compute={backend: EMULATED profile: 'none'}", "training.iterations=5"}) ==
+      "--set compute={backend: EMULATED profile: 'none'}: compute.profile: has no effect with "
+      "EMULATED, which has compute.emulated.device, allowed: only with CPU and CUDA");
+}
+
+TEST_CASE("under AUTO other errors are reported once, and there is no plan to add its own") {
+  const Overrides automatic = {"partition.scheme=AUTO", "compute.profile=none"};
+  const auto error = [&](const std::string& override) {
+    Overrides overrides = automatic;
+    overrides.push_back(override);
+    return ErrorOf(kConfig, overrides);
+  };
+  for (const std::string wrong :
+       {"workers=0", "training.batch_size=0", "limits.chunk_bytes=100", "limits.connections=0",
+        "worker_link_gbps=0", "shard[1].link_gbps=10", "shard=[]", "compute.profile=x",
+        "model.layer[0].linear.out_features=0", "exchange.schedule=NEVER"}) {
+    CAPTURE(wrong);
+    const std::string message = error(wrong);
+    CHECK(message != "no error");
+    CHECK(!absl::StrContains(message, "\n"));
+  }
+}
+
 TEST_CASE("a batch too small for the model's batch normalisation is refused") {
   const std::string text = R"(
     model {

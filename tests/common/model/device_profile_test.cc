@@ -4,6 +4,9 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace ps {
 namespace {
@@ -103,6 +106,33 @@ TEST_CASE("a prediction takes the emulated device, or else the profile") {
   compute.set_profile("rtx_2080_ti");
   CHECK(PredictedDevice(config) == "rtx_2080_ti");
   CHECK(predicted() == Total(Times(model, "rtx_2080_ti", 1, 3)));
+}
+
+TEST_CASE("predicted times are those of the emulated device, or of the profile, or none") {
+  const Model vgg16 = MakeModel("builtin: 'vgg16'");
+  const auto predicted = [&](const std::string& text) {
+    ClusterConfig config;
+    REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &config));
+    const absl::StatusOr<std::vector<LayerTime>> times = PredictedLayerTimes(vgg16, config);
+    INFO(times.status());
+    REQUIRE(times.ok());
+    return Total(*times);
+  };
+  const std::string batch = "training { batch_size: 16 } ";
+  const std::string emulated = "emulated { device: 'rtx_2080_ti' time_dilation: 10 } ";
+  CHECK(predicted(batch + "compute { backend: EMULATED " + emulated + "}") == Approx(0.908));
+  CHECK(predicted(batch + "compute { profile: 'rtx_2080_ti' }") == Approx(90.8e-3));
+  CHECK(predicted(batch + "compute { backend: CUDA profile: 'rtx_2080_ti' }") == Approx(90.8e-3));
+  CHECK(predicted(batch + "compute { profile: 'none' }") == 0);
+  CHECK(predicted(batch) == 0);
+  ClusterConfig unknown;
+  unknown.mutable_compute()->set_profile("rtx_9");
+  CHECK(PredictedLayerTimes(vgg16, unknown).status() ==
+        absl::InvalidArgumentError(absl::StrCat("is \"rtx_9\", allowed: ", KnownDevices())));
+}
+
+TEST_CASE("known devices are listed, beginning with none") {
+  CHECK(KnownDevices() == "\"none\", \"rtx_2080_ti\", \"cpu_epyc_2_threads\"");
 }
 
 TEST_CASE("an unknown device is an error that lists the known ones") {

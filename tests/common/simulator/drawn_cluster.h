@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "common/config/config.h"
 #include "common/model/device_profile.h"
 #include "common/simulator/cluster_rates.h"
+#include "tests/testing/dice.h"
 
 namespace ps {
 
@@ -39,25 +38,6 @@ struct DrawnCluster {
   std::vector<LayerTime> layer_times;
 
  private:
-  class Dice {
-   public:
-    explicit Dice(uint64_t seed) : random_(seed) {}
-    // The generators of <random> are the same everywhere, but its distributions are not.
-    double Between(double low, double high) {
-      return low + (high - low) * (random_() >> 11) * 0x1p-53;
-    }
-    // A number whose logarithm is uniform.
-    double Scale(double low, double high) {
-      return std::exp(Between(std::log(low), std::log(high)));
-    }
-    int Int(int low, int high) { return low + random_() % (high - low + 1); }
-    bool Once(int times) { return Int(1, times) == 1; }
-    const char* Pick(const std::vector<const char*>& from) { return from[Int(0, from.size() - 1)]; }
-
-   private:
-    std::mt19937_64 random_;
-  };
-
   DrawnCluster(Dice dice, const Options& options);
   static std::string DrawText(Dice* dice, const Options& options);
   static Config Parse(const std::string& text) {
