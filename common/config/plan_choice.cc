@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/config_contract.h"
 #include "common/config/shard_rates.h"
 #include "common/model/chunk_size.h"
 #include "common/model/device_profile.h"
@@ -28,7 +29,8 @@ struct Candidate {
 
 Candidate MakeCandidate(Partition::Scheme scheme, const std::vector<double>& rates,
                         std::optional<Partition::Placement> placement = std::nullopt) {
-  Candidate candidate = {.rates = rates};
+  Candidate candidate;
+  candidate.rates = rates;
   candidate.partition.set_scheme(scheme);
   if (placement) candidate.partition.set_placement(*placement);
   return candidate;
@@ -54,7 +56,9 @@ absl::StatusOr<PlanChoice> DecideAuto(const ClusterConfig& config, const Model& 
                                       ChunkSize chunk) {
   ASSIGN_OR_RETURN(const std::vector<LayerTime> layer_times, PredictedLayerTimes(model, config));
   ClusterConfig assumed = config;
-  assumed.mutable_limits()->clear_connections();  // in which processes may differ
+  // Processes may differ in their limits.
+  assumed.clear_limits();
+  SetChunkLimits(chunk.bytes, assumed.mutable_limits());
   ClusterRates rates = ConfiguredRates(config);
   ConvertLinks(Framing(), &rates);
 

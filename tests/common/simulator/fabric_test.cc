@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <tuple>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct Arrived {
 class Network {
  public:
   Network(std::vector<double> source_rates, std::vector<double> destination_rates,
-          bool by_priority = false, int window = 2)
+          bool by_priority = false, int window = 2,
+          double lead_bytes = std::numeric_limits<double>::infinity())
       : fabric_({.source_rates = source_rates,
                  .destination_rates = destination_rates,
                  .source_members = std::vector<double>(source_rates.size(), 1),
@@ -29,6 +31,7 @@ class Network {
                  .chunk_bytes = {1, 1, 1, 2},
                  .window = window,
                  .by_priority = by_priority,
+                 .lead_bytes = lead_bytes,
                  .delivered =
                      [this](int source, int destination, uint32_t chunk) {
                        arrived_.push_back({events_.now(), source, destination, chunk});
@@ -123,6 +126,24 @@ TEST_CASE("a slow destination does not delay the others") {
     CHECK(arrived[i].time <= 5);
   }
   CHECK(arrived.back().time == Approx(300).margin(1));
+}
+
+TEST_CASE("a source does not get further ahead of a slower one that sends than it may") {
+  // The second source is slow, so that the first one could deliver everything before its first.
+  const auto sources = [](double lead_bytes, bool slow_sends) {
+    Network network({10, 0.5}, {10}, false, 1, lead_bytes);
+    for (const uint32_t chunk : {0, 1, 2}) network.fabric().Send(0, 0, chunk);
+    for (const uint32_t chunk : {0, 1, 2}) {
+      if (slow_sends) network.fabric().Send(1, 0, chunk);
+    }
+    std::vector<int> order;
+    for (const Arrived& arrived : network.Run()) order.push_back(arrived.source);
+    return order;
+  };
+  CHECK(sources(3, true) == std::vector<int>{0, 0, 0, 1, 1, 1});
+  CHECK(sources(1, true) == std::vector<int>{0, 0, 1, 0, 1, 1});
+  CHECK(sources(0, true) == std::vector<int>{0, 1, 0, 1, 0, 1});
+  CHECK(sources(0, false) == std::vector<int>{0, 0, 0});
 }
 
 TEST_CASE("every byte is counted at both links that it passes") {
