@@ -20,22 +20,24 @@ namespace {
 // is more exact.
 constexpr double kFaster = 0.995;
 
-// The chunks that are pushed in a simulation, about. They take 0.1 s of a processor.
-constexpr int64_t kPushes = 128 << 10;
+// The chunks that are pushed in a simulation, about. They take 0.06 s of a processor.
+constexpr int64_t kPushes = 96 << 10;
 
 // Under SYNC all iterations soon take the same time, unless workers fall out of step, as they do
 // under SEQUENTIAL. Under ASYNC they vary, those of models with few chunks most. Large plans have
 // fewer simulated workers and iterations, so that a decision takes seconds at most.
 SimulationOptions OptionsFor(const ClusterConfig& config, int64_t chunks) {
-  constexpr int kLeast = 4;
-  constexpr int kMostWorkers = 8;
+  constexpr int64_t kLeast = 4;
+  constexpr int64_t kMostWorkers = 8;
+  constexpr int64_t kMostIterations = 16;
   const bool in_step = config.update().policy() == Update::SYNC &&
                        config.exchange().schedule() != ExchangeConfig::SEQUENTIAL;
+  const int64_t workers = std::min<int64_t>(config.workers(), kMostWorkers);
   const int64_t iterations =
-      std::clamp<int64_t>(kPushes / (chunks * kMostWorkers), kLeast, in_step ? kLeast : 16);
-  const int64_t workers =
-      std::clamp<int64_t>(kPushes / (chunks * iterations), kLeast, kMostWorkers);
-  return {.iterations = static_cast<int>(iterations), .representatives = static_cast<int>(workers)};
+      std::clamp(kPushes / (chunks * workers), kLeast, in_step ? kLeast : kMostIterations);
+  const int64_t representatives = std::clamp(kPushes / (chunks * iterations), kLeast, kMostWorkers);
+  return {.iterations = static_cast<int>(iterations),
+          .representatives = static_cast<int>(representatives)};
 }
 
 // Returns the mean time of the iterations but the first, which begins with an idle network. The
