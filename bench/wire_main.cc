@@ -6,11 +6,14 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "bench/wire_measure.h"
 #include "bench/wire_report.h"
@@ -74,10 +77,24 @@ absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::stri
   return counts;
 }
 
+// Returns the limits of the command line and, for those that it does not set, the sizes with which
+// this program's figures in docs/performance.md were measured. A config would choose smaller chunks
+// for models that are small or have many shards.
+std::vector<std::string> Limits(const std::vector<std::string>& given) {
+  std::vector<std::string> limits = given;
+  const std::string all = absl::StrJoin(given, " ");
+  for (const auto& [field, bytes] :
+       {std::pair("chunk_bytes", 640 << 10), std::pair("window_bytes", 640 << 10),
+        std::pair("lead_bytes", 2 << 20)}) {
+    if (!absl::StrContains(all, field)) limits.push_back(absl::StrCat(field, ": ", bytes));
+  }
+  return limits;
+}
+
 absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
   ps::WireOptions options;
   options.model = command.model;
-  options.limits = command.limits;
+  options.limits = Limits(command.limits);
   options.log_level = command.role.log_level;
   ASSIGN_OR_RETURN(options.workers,
                    Counts("workers", command.workers,
@@ -180,7 +197,9 @@ int main(int argc, char** argv) {
        .target = &command.encoding},
       {.name = "limit",
        .value = "\"FIELD: VALUE\"",
-       .help = "sets a field of Evenshard's `limits`, as in \"connections: 4\"; repeatable",
+       .help =
+           "sets a field of Evenshard's `limits`, as in \"connections: 4\"; repeatable. Default: "
+           "chunk_bytes and window_bytes of 640 KiB, lead_bytes of 2 MiB",
        .target = &command.limits},
       log_level,
       {.name = "role",

@@ -13,8 +13,8 @@
 namespace ps {
 
 // The version of the rules by which plans are made, which is part of every fingerprint. Processes
-// with different versions could cut the same model differently. Version 2 has STRIPED, and AUTO is
-// no longer a cut in model order.
+// with different versions could cut the same model differently. The rules of AUTO include the
+// simulator's predictions. Version 2 has STRIPED, and AUTO is no longer a cut in model order.
 inline constexpr uint32_t kPlanVersion = 2;
 
 // Returns the scheme and, under LAYER_BASED, the placement: "LAYER_BASED GREEDY".
