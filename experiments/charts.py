@@ -47,15 +47,15 @@ def draw(results, write):
             for device in devices:
                 for schedule in results.ordered("schedule"):
                     add(_placements(results, schedule, device), "placements", schedule, device)
+        columns = [(results.model_text(model), _in_time(results, model)) for model in models]
+        if all(cells and cells[0].run.shards > 1 for _, cells in columns):
+            add(link_use_chart.draw(columns), "link_use")
         for model in models:
             for device in devices:
                 if any(cell.workers == 1 for cell in results.cells):
                     add(_speedup(results, model, device), "speedup", model, device)
             if any(cell.shards > 1 for cell in results.cells):
                 add(_shard_bytes(results, model), "shard_bytes", model)
-                cells = _in_time(results, model)
-                if cells:
-                    add(link_use_chart.draw(cells, results.model_text(model)), "link_use", model)
             add(_iteration_time(results, model), "iteration_time", model)
     return drawn
 

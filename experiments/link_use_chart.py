@@ -1,5 +1,5 @@
-"""A chart of the simulated use of each shard's link over one iteration, with a panel for each
-placement."""
+"""A chart of the simulated use of each shard's link over one iteration, with a row of panels for
+each placement and a column for each model."""
 
 import matplotlib.pyplot as plt
 
@@ -10,28 +10,33 @@ _OUT = "#E69F00"
 _ROW_INCHES = 0.26
 
 
-def draw(cells, model_text):
-    """Returns the figure. `cells` have timelines and differ only in their placement."""
+def draw(columns):
+    """Returns the figure. `columns` has a pair for each model: its text, and cells with timelines,
+    which differ only in their placement. The placements are the same in all columns."""
+    cells = columns[0][1]
     run = cells[0].run
     heights = _ROW_INCHES * run.shards
+    width = 8 if len(columns) == 1 else 4.4 * len(columns)
     figure, panels = plt.subplots(
-        len(cells), 1, figsize=(8, 1.5 + (heights + 0.45) * len(cells)),
-        layout="constrained", squeeze=False, sharex=True,
+        len(cells), len(columns), figsize=(width, 1.5 + (heights + 0.45) * len(cells)),
+        layout="constrained", squeeze=False, sharex="col",
     )
     figure.suptitle(
         "Simulated use of each shard's link over one iteration\n"
-        f"{model_text}, {matrix.count(run.workers, 'worker')},"
+        f"{', '.join(text for text, _ in columns)}: {matrix.count(run.workers, 'worker')},"
         f" {matrix.count(run.shards, 'shard')}, schedule {run.schedule.lower()},"
         f" {matrix.device_name(run.device)}",
         fontsize=10,
     )
-    for axes, measured in zip(panels[:, 0], cells):
-        _panel(axes, measured)
-    panels[0][0].legend(
-        loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=8, borderaxespad=0.1
+    for column, (text, of_model) in enumerate(columns):
+        for row, measured in enumerate(of_model):
+            _panel(panels[row][column], measured, text if len(columns) > 1 else "")
+        panels[-1][column].set_xlabel("seconds since the iteration began")
+        panels[-1][column].set_xlim(0, 1.02 * max(_length(m.plan.timeline) for m in of_model))
+    panels[0][-1].legend(
+        loc="lower right", bbox_to_anchor=(1, 1.12 if len(columns) > 1 else 1), ncols=2,
+        fontsize=8, borderaxespad=0.1,
     )
-    panels[-1][0].set_xlabel("seconds since the iteration began")
-    panels[-1][0].set_xlim(0, 1.02 * max(_length(m.plan.timeline) for m in cells))
     return figure
 
 
@@ -39,7 +44,7 @@ def _length(timeline):
     return timeline.bin_seconds * len(timeline.used_in[0])
 
 
-def _panel(axes, measured):
+def _panel(axes, measured, model_text):
     """Draws a row for each shard: upwards what its link takes in, downwards what it gives out."""
     timeline = measured.plan.timeline
     edges = [i * timeline.bin_seconds for i in range(len(timeline.used_in[0]) + 1)]
@@ -52,7 +57,8 @@ def _panel(axes, measured):
                     fill=True, color=_OUT, label="out: parameters" if legend else None)
     end = _length(timeline)
     axes.vlines(end, -0.5, shards - 0.5, "black", linewidth=1.2)
-    axes.set_title(f"{measured.run.scheme_name}: {end:.3f} s", fontsize=10, loc="left")
+    name = ", ".join(part for part in (model_text, measured.run.scheme_name) if part)
+    axes.set_title(f"{name}: {end:.3f} s", fontsize=10, loc="left")
     axes.set_yticks(range(shards), [f"shard {shard}" for shard in range(shards)], fontsize=7)
     axes.set_ylim(shards - 0.45, -0.55)  # shard 0 on top
     axes.grid(axis="y", visible=False)

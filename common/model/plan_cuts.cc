@@ -73,11 +73,10 @@ std::vector<Slice> CutByLayers(const Model& model, Partition::Placement placemen
   return slices;
 }
 
-// Returns how many elements each shard owns under MEMORY_BASED without rates. For S
-// shards, let the number of all
-// elements be 16 * (q * S + m) + r with m < S and r < 16. The first m shards own 16 * (q + 1)
-// elements each and the others 16 * q. The last shard is always one of the others and owns r more.
-// So no two shards differ by more than 16 elements.
+// Returns how many elements each shard owns under MEMORY_BASED without rates. For S shards, let the
+// number of all elements be 16 * (q * S + m) + r with m < S and r < 16. The first m shards own
+// 16 * (q + 1) elements each and the others 16 * q. The last shard is always one of the others and
+// owns r more. So no two shards differ by more than 16 elements.
 std::vector<int64_t> EqualSizes(int64_t parameters, int shards) {
   const int64_t units = parameters / kAlignment;
   std::vector<int64_t> sizes(shards);
