@@ -21,7 +21,8 @@ inline ChunkOrder ChunkOrderOf(const ExchangeConfig& exchange) {
   return exchange.schedule() == ExchangeConfig::FULL ? ChunkOrder::kPriority : ChunkOrder::kArrival;
 }
 
-// A queue of chunks that wait at a shard to be answered or processed. Each chunk carries an item of the caller's.
+// A queue of chunks that wait at a shard to be answered or processed. Each chunk carries an item of
+// the caller's.
 // Not thread-safe.
 template <typename Item>
 class ChunkQueue {
