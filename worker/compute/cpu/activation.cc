@@ -15,7 +15,8 @@ using BackwardDescription = dnnl::eltwise_backward::primitive_desc;
 // it sets the gradient to 0 as well, so the derivative stays right.
 constexpr auto kAlgorithm = dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
 
-// Note that oneDNN's ReLU gives 0 for NaN on most processors, where the CUDA backend's passes it on.
+// Note that oneDNN's ReLU gives 0 for NaN on most processors, where the CUDA backend's passes it
+// on.
 class CpuRelu : public CpuLayer {
  public:
   CpuRelu(CpuDevice* device, Activation input) : CpuLayer(std::move(input)) {
