@@ -82,6 +82,7 @@ absl::StatusOr<PlanChoice> DecideAuto(const ClusterConfig& config, const Model& 
                       .partition = candidate.partition,
                       .chunk_bytes = chunk.bytes,
                       .chunk_bytes_reason = chunk.reason,
+                      .alternatives = {},  // set in the end
                       .chosen = static_cast<int>(alternatives.size()) - 1};
   }
   if (!best) return refusal;
@@ -105,7 +106,8 @@ absl::StatusOr<PlanChoice> ChoosePlan(const ClusterConfig& config, const Model& 
   return PlanChoice{.plan = std::move(plan),
                     .partition = config.partition(),
                     .chunk_bytes = chunk.bytes,
-                    .chunk_bytes_reason = std::move(chunk.reason)};
+                    .chunk_bytes_reason = std::move(chunk.reason),
+                    .alternatives = {}};
 }
 
 }  // namespace ps
