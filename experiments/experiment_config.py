@@ -136,22 +136,18 @@ def _problems(experiment):
         value = getattr(proto, field)
         if not _is_positive(value):
             yield field, f"is {value:g}, allowed: a number above 0"
-    for i, rate in enumerate(proto.shard_link_gbps):
-        if not _is_positive(rate):
-            yield f"shard_link_gbps[{i}]", f"is {rate:g}, allowed: a number above 0"
-    if len(proto.shard_link_gbps) > max(experiment.shards, default=0):
-        yield "shard_link_gbps", (
-            f"has {len(proto.shard_link_gbps)} entries,"
-            f" allowed: at most one for each of {max(experiment.shards, default=0)} shards"
-        )
-    for i, factor in enumerate(proto.worker_slowdown):
-        if not _is_positive(factor):
-            yield f"worker_slowdown[{i}]", f"is {factor:g}, allowed: a number above 0"
-    if len(proto.worker_slowdown) > max(experiment.workers, default=0):
-        yield "worker_slowdown", (
-            f"has {len(proto.worker_slowdown)} entries,"
-            f" allowed: at most one for each of {max(experiment.workers, default=0)} workers"
-        )
+    for field, what, most in (
+        ("shard_link_gbps", "shards", max(experiment.shards, default=0)),
+        ("worker_slowdown", "workers", max(experiment.workers, default=0)),
+    ):
+        values = getattr(proto, field)
+        for i, value in enumerate(values):
+            if not _is_positive(value):
+                yield f"{field}[{i}]", f"is {value:g}, allowed: a number above 0"
+        if len(values) > most:
+            yield field, (
+                f"has {len(values)} entries, allowed: at most one for each of {most} {what}"
+            )
     for field, least in (("iterations", 1), ("warmup_iterations", 0), ("repeats", 1)):
         value = getattr(proto, field)
         if value < least:

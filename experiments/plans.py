@@ -54,7 +54,7 @@ class Plan:
     # Computing on the emulated device; None if there is none.
     compute_seconds: float | None
     timeline: Timeline | None  # None if the links' rate is not known
-    # Of workers that keep in step; None if the schedule is not SEQUENTIAL.
+    # The time that workers need if they keep in step; None if the schedule is not SEQUENTIAL.
     in_step_seconds: float | None
 
 

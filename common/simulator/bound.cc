@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/wire/encoding.h"
+
 namespace ps {
 namespace {
 
@@ -15,8 +17,8 @@ class BoundTerms {
       : run_(run),
         rates_(rates),
         times_(layer_times),
-        gradient_bytes_(ElementBytes(run.config.exchange().gradient_encoding())),
-        parameter_bytes_(ElementBytes(run.config.exchange().parameter_encoding())),
+        gradient_bytes_(EncodedBytes(run.config.exchange().gradient_encoding(), 1)),
+        parameter_bytes_(EncodedBytes(run.config.exchange().parameter_encoding(), 1)),
         is_sequential_(run.config.exchange().schedule() == ExchangeConfig::SEQUENTIAL),
         is_sync_(run.config.update().policy() != Update::ASYNC),
         fastest_(*std::min_element(rates.worker_slowdown.begin(), rates.worker_slowdown.end())),
@@ -124,15 +126,13 @@ class BoundTerms {
   const double fastest_;  // the smallest slowdown
   double all_forward_ = 0;
   double all_backward_ = 0;
-  // Of the layers that have been added so far.
+  // What AddLayer has counted of the layers so far: the elements, and those on each shard.
   double elements_ = 0;
   std::vector<double> shard_elements_;
   Bound bound_;
 };
 
 }  // namespace
-
-int64_t ElementBytes(Encoding encoding) { return encoding == FLOAT32 ? 4 : 2; }
 
 Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times) {

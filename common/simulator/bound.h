@@ -1,8 +1,6 @@
 #ifndef PS_COMMON_SIMULATOR_BOUND_H_
 #define PS_COMMON_SIMULATOR_BOUND_H_
 
-#include <cstdint>
-
 #include "absl/types/span.h"
 #include "common/model/device_profile.h"
 #include "common/simulator/cluster_rates.h"
@@ -50,9 +48,6 @@ struct Bound {
 // are those of the run's workers, shards and layers.
 Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times);
-
-// Returns the bytes of an element on the wire.
-int64_t ElementBytes(Encoding encoding);
 
 }  // namespace ps
 

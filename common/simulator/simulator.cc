@@ -14,12 +14,12 @@
 #include <numeric>
 #include <utility>
 
-#include "common/simulator/bound.h"
 #include "common/simulator/busy_times.h"
 #include "common/simulator/event_queue.h"
 #include "common/simulator/fabric.h"
 #include "common/simulator/representatives.h"
 #include "common/simulator/worker_model.h"
+#include "common/wire/encoding.h"
 
 namespace ps {
 namespace {
@@ -112,8 +112,8 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     if (config.update().policy() != Update::SYNC || config.update().deterministic()) {
       return std::numeric_limits<double>::infinity();
     }
-    const double width = ElementBytes(config.exchange().gradient_encoding()) / 4.0;  // of float32
-    return width * config.limits().lead_bytes();
+    const int64_t elements = config.limits().lead_bytes() / static_cast<int64_t>(sizeof(float));
+    return EncodedBytes(config.exchange().gradient_encoding(), elements);
   }
 
   std::vector<double> WorkerLinks() const {
@@ -141,7 +141,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
 
   static std::vector<double> ChunkBytes(const Plan& plan, Encoding encoding) {
     std::vector<double> bytes;
-    for (const Chunk& chunk : plan.chunks()) bytes.push_back(chunk.size * ElementBytes(encoding));
+    for (const Chunk& chunk : plan.chunks()) bytes.push_back(EncodedBytes(encoding, chunk.size));
     return bytes;
   }
 

@@ -296,7 +296,7 @@ TEST_CASE("the contract names no machine") {
   CHECK(!contract.shard(0).has_address());
   CHECK(!contract.data().idx().has_images());
   CHECK(contract.data().source_case() == Data::kIdx);
-  // Of the limits it has only the size of chunks.
+  // The contract has no limit but the size of chunks.
   CHECK(contract.limits().ShortDebugString() == "chunk_bytes: 16384");
 }
 
