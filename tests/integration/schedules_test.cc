@@ -1,5 +1,6 @@
 // When chunks travel: the schedules of the exchange, at the worker and at the shard.
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
@@ -7,8 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
@@ -289,11 +292,11 @@ TEST_CASE("a worker that half-closes gets the replies that it asked to hold") {
 
 namespace {
 
-// A shard that answers nothing on a stream before its last chunk, and reads no more of the
-// stream that chunk 0 comes on than its first message until it may.
-class SlowShard final : public ParameterServer::Service {
+// A shard that takes every worker. Its subclasses say what it does with pushes, and must call Stop
+// in their destructors.
+class FakeShard : public ParameterServer::Service {
  public:
-  explicit SlowShard(const Config& config) : config_(config) {
+  FakeShard() {
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -303,15 +306,8 @@ class SlowShard final : public ParameterServer::Service {
     REQUIRE(server_ != nullptr);
     address_ = absl::StrCat("127.0.0.1:", port);
   }
-  ~SlowShard() override { server_->Shutdown(); }
 
   const std::string& address() const { return address_; }
-
-  absl::Notification may_read;
-  absl::Notification most_received;         // on the other stream
-  std::atomic<bool> last_too_early{false};  // a stream's last chunk before may_read
-  std::atomic<int> last_chunks{0};
-  std::atomic<int> after_the_last{0};
 
   grpc::Status Join(grpc::ServerContext*, const JoinRequest*, JoinResponse*) override {
     return grpc::Status::OK;
@@ -319,6 +315,38 @@ class SlowShard final : public ParameterServer::Service {
   grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveResponse*) override {
     return grpc::Status::OK;
   }
+
+ protected:
+  void Stop() { server_->Shutdown(); }
+
+  // Returns the answer that hands the gradient back as the parameters.
+  static ParameterChunk AnswerTo(const GradientChunk& chunk) {
+    ParameterChunk answer;
+    answer.set_chunk(chunk.chunk());
+    answer.set_iteration(chunk.iteration());
+    answer.set_version(1);
+    answer.set_data(chunk.data());
+    return answer;
+  }
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+// A shard that answers nothing on a stream before its last chunk, and reads no more of the
+// stream that chunk 0 comes on than its first message until it may.
+class SlowShard final : public FakeShard {
+ public:
+  explicit SlowShard(const Config& config) : config_(config) {}
+  ~SlowShard() override { Stop(); }
+
+  absl::Notification may_read;
+  absl::Notification most_received;         // on the other stream
+  std::atomic<bool> last_too_early{false};  // a stream's last chunk before may_read
+  std::atomic<int> last_chunks{0};
+  std::atomic<int> after_the_last{0};
+
   grpc::Status Exchange(grpc::ServerContext*,
                         grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
     const size_t most = config_.plan().chunks().size() / 2;
@@ -328,11 +356,7 @@ class SlowShard final : public ParameterServer::Service {
     GradientChunk chunk;
     while (stream->Read(&chunk)) {
       if (chunk.chunk() == 0) may_read.WaitForNotification();
-      replies.emplace_back();
-      replies.back().set_chunk(chunk.chunk());
-      replies.back().set_iteration(chunk.iteration());
-      replies.back().set_version(1);
-      replies.back().set_data(chunk.data());
+      replies.push_back(AnswerTo(chunk));
       if (!may_read.HasBeenNotified() && replies.size() == most) most_received.Notify();
       after_the_last += answered;
       if (chunk.hold()) continue;
@@ -346,11 +370,98 @@ class SlowShard final : public ParameterServer::Service {
 
  private:
   const Config& config_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+};
+
+// A shard that notes the order in which chunks come, and reads nothing until it may.
+class NotingShard final : public FakeShard {
+ public:
+  ~NotingShard() override { Stop(); }
+
+  absl::Notification may_read;
+
+  std::vector<uint32_t> Chunks() {
+    absl::MutexLock lock(&mutex_);
+    return chunks_;
+  }
+
+  grpc::Status Exchange(grpc::ServerContext*,
+                        grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
+    stream->SendInitialMetadata();
+    may_read.WaitForNotification();
+    GradientChunk chunk;
+    while (stream->Read(&chunk)) {
+      {
+        absl::MutexLock lock(&mutex_);
+        chunks_.push_back(chunk.chunk());
+      }
+      stream->Write(AnswerTo(chunk));
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<uint32_t> chunks_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
+
+TEST_CASE("under FULL layers do not overtake each other until all are pushed, then front ones do") {
+  // Three layers of 16 MB: far more than a stream that is not read takes.
+  const Config config = MustParse(R"(
+    model {
+      input { channels: 2048 height: 1 width: 1 }
+      layer { name: "front" linear { out_features: 2048 bias: false } }
+      layer { name: "middle" linear { out_features: 2048 bias: false } }
+      layer { name: "back" linear { out_features: 2048 bias: false } }
+    }
+    partition { scheme: MEMORY_BASED }
+    shard { address: "127.0.0.1:0" }
+    update { policy: SYNC }
+    training { iterations: 1 }
+    compute { backend: EMULATED }
+    exchange { schedule: FULL }
+    limits { chunk_bytes: 1048576 connections: 1 startup_seconds: 20 exchange_seconds: 60 }
+  )");
+  std::vector<uint32_t> pushed;  // in the order of Push: back, middle, front
+  for (const int tensor : {2, 1, 0}) {
+    const auto of_tensor = config.plan().chunks_of_tensor(tensor);
+    pushed.insert(pushed.end(), of_tensor.begin(), of_tensor.end());
+  }
+  const bool front_waits_too = GENERATE(false, true);
+  CAPTURE(front_waits_too);
+  NotingShard shard;
+  auto exchange = Exchange::Connect({.config = &config, .rank = 0, .addresses = {shard.address()}});
+  INFO(exchange.status().ToString());
+  REQUIRE(exchange.ok());
+  const std::vector<float> gradients(config.model().buffer_size(), 3);
+  std::vector<float> parameters(config.model().buffer_size());
+  REQUIRE((*exchange)->Begin(0, gradients, absl::MakeSpan(parameters)).ok());
+  (*exchange)->Push(2);
+  (*exchange)->Push(1);
+  if (front_waits_too) {
+    (*exchange)->Push(0);
+    shard.may_read.Notify();
+  } else {
+    shard.may_read.Notify();
+    REQUIRE((*exchange)->AwaitLayer(2).ok());
+    REQUIRE((*exchange)->AwaitLayer(1).ok());
+    (*exchange)->Push(0);
+  }
+  REQUIRE((*exchange)->AwaitAll().ok());
+  CHECK((*exchange)->Leave(absl::OkStatus()).ok());
+
+  const std::vector<uint32_t> chunks = shard.Chunks();
+  REQUIRE(chunks.size() == pushed.size());
+  const auto sorted = std::mismatch(chunks.begin(), chunks.end(), pushed.begin()).first;
+  if (front_waits_too) {
+    REQUIRE(sorted != chunks.end());
+    CHECK(*sorted == 0);
+    CHECK(std::is_sorted(sorted, chunks.end()));
+  } else {
+    CHECK(chunks == pushed);
+  }
+}
 
 TEST_CASE("under SEQUENTIAL no reply is sent before all but the last pushes have been sent") {
   // 64 MB: far more than a stream that is not read takes.
