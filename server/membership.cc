@@ -9,8 +9,8 @@
 
 namespace ps {
 
-Membership::Membership(int workers, const Clock* clock)
-    : clock_(clock), activities_(workers), members_(workers) {}
+Membership::Membership(int workers, absl::Duration reconnect, const Clock* clock)
+    : reconnect_(reconnect), clock_(clock), activities_(workers), members_(workers) {}
 
 void Membership::Seen(uint32_t rank) {
   activities_[rank].last_seen = absl::ToUnixNanos(clock_->Now());
@@ -20,13 +20,14 @@ absl::Duration Membership::SinceLastSeen(uint32_t rank) const {
   return clock_->Now() - absl::FromUnixNanos(activities_[rank].last_seen);
 }
 
-absl::Duration Membership::GraceLeft(uint32_t rank) const {
-  return std::max(kStreamGrace - SinceLastSeen(rank), absl::ZeroDuration());
+absl::Duration Membership::GraceLeft(const Member& member) const {
+  const absl::Duration grace = member.took_part ? reconnect_ : kStreamGrace;
+  return std::max(grace - (clock_->Now() - member.without_stream), absl::ZeroDuration());
 }
 
 absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
     uint32_t rank, uint64_t incarnation, const std::string& address,
-    std::shared_ptr<WorkerBuffers> buffers) {
+    std::shared_ptr<WorkerBuffers> buffers, bool replaces) {
   absl::MutexLock lock(&mutex_);
   if (rank >= members_.size()) {
     return absl::OutOfRangeError(absl::StrCat("there is no worker ", rank, ": the config has ",
@@ -38,14 +39,14 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
   }
   Member& member = members_[rank];
   if (member.state == WorkerStats::JOINED) {
-    if (member.incarnation != incarnation && member.streams > 0) {
+    const bool is_taken = member.incarnation != incarnation && !replaces;
+    if (is_taken && member.streams > 0) {
       return absl::AlreadyExistsError(absl::StrCat(
           "rank ", rank, " is taken by ", DescribeLocked(rank),
           "; start this worker with a free rank (or, where that worker's host has gone, after 40 s,"
           " when its connections count as broken)"));
     }
-    if (const absl::Duration left = GraceLeft(rank);
-        member.incarnation != incarnation && left > absl::ZeroDuration()) {
+    if (const absl::Duration left = GraceLeft(member); is_taken && left > absl::ZeroDuration()) {
       return absl::UnavailableError(
           absl::StrCat("rank ", rank, " is taken by ", DescribeLocked(rank),
                        ", which has no stream; it is free in ",
@@ -62,6 +63,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
   member.shares_memory = buffers != nullptr;
   member.streams = 0;
   member.took_part = false;
+  member.without_stream = clock_->Now();
   member.session = std::make_shared<WorkerSession>(rank, incarnation, std::move(buffers),
                                                    &activities_[rank], clock_);
   Seen(rank);
@@ -105,24 +107,40 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::StreamOpened(uint32_t
   return members_[rank].session;
 }
 
-bool Membership::StreamClosed(WorkerSession* session) {
+Membership::AfterStream Membership::StreamClosed(WorkerSession* session) {
   absl::MutexLock lock(&mutex_);
   Member& member = members_[session->rank()];
-  if (member.session.get() != session) return false;  // the session has ended before
-  if (--member.streams > 0) return false;
+  if (member.session.get() != session) return AfterStream::kGoesOn;  // it has ended before
+  if (--member.streams > 0) return AfterStream::kGoesOn;
+  member.without_stream = clock_->Now();
+  if (reconnect_ > absl::ZeroDuration()) return AfterStream::kMayComeBack;
   EndSession(member, WorkerStats::LOST);
-  return true;
+  return AfterStream::kLost;
 }
 
-std::vector<uint32_t> Membership::LoseWithoutStream() {
+void Membership::EndOthers(uint32_t rank, uint64_t incarnation) {
   absl::MutexLock lock(&mutex_);
-  std::vector<uint32_t> lost;
+  Member& member = members_[rank];
+  if (member.state != WorkerStats::JOINED || member.incarnation == incarnation) return;
+  EndSession(member, WorkerStats::LOST);
+}
+
+std::vector<Membership::Absence> Membership::LoseWithoutStream() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<Absence> lost;
   for (size_t rank = 0; rank < members_.size(); ++rank) {
     Member& member = members_[rank];
     if (member.state != WorkerStats::JOINED || member.streams > 0) continue;
-    if (GraceLeft(rank) > absl::ZeroDuration()) continue;
+    if (GraceLeft(member) > absl::ZeroDuration()) continue;
     EndSession(member, WorkerStats::LOST);
-    lost.push_back(rank);
+    lost.push_back({static_cast<uint32_t>(rank),
+                    member.took_part
+                        ? absl::StrCat("its connection ended before it left, and it was not back "
+                                       "within ",
+                                       absl::FormatDuration(reconnect_),
+                                       " (limits.reconnect_seconds)")
+                        : absl::StrCat("it joined and opened no stream within ",
+                                       absl::FormatDuration(kStreamGrace))});
   }
   return lost;
 }
@@ -134,8 +152,6 @@ absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const Worke
   members_[rank].reported = clock_->Now();
   return absl::OkStatus();
 }
-
-uint64_t Membership::NextIteration(uint32_t rank) const { return activities_[rank].next_iteration; }
 
 std::vector<uint32_t> Membership::HaveLeft() const {
   absl::MutexLock lock(&mutex_);

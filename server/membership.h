@@ -24,10 +24,11 @@ namespace ps {
 //
 //   NEVER_JOINED --Join--> JOINED --Leave--> LEFT
 //                            |  ^              |
-//       last stream ends     v  |    Join      |
-//       without a Leave:   LOST-+--------------+
+//       no stream for too    v  |    Join      |
+//       long, no Leave:    LOST-+--------------+
 //
-// A worker that has joined and opens no stream within kStreamGrace is lost too.
+// A worker whose last stream has ended may open another one within the time that the constructor
+// is given. One that has joined and opens no stream within kStreamGrace is lost too.
 class Membership {
  public:
   // The most streams that an incarnation may have open: the largest limits.connections.
@@ -36,16 +37,21 @@ class Membership {
   // or after they join.
   static constexpr absl::Duration kStreamGrace = absl::Seconds(10);
 
-  Membership(int workers, const Clock* clock);
+  // A worker without a connection may be back within `reconnect`. With 0 it is lost at once.
+  Membership(int workers, absl::Duration reconnect, const Clock* clock);
 
   // Gives the rank to the incarnation and returns its session. A repeated Join returns the session
-  // that has streams, or a new one if it has none.
+  // that has streams, or a new one if it has none. With `replaces`, the rank is taken from whoever
+  // holds it, because a view says so.
   // Errors: OUT_OF_RANGE for a rank that does not exist; INVALID_ARGUMENT for incarnation 0;
   // ALREADY_EXISTS if another incarnation holds the rank; UNAVAILABLE if it does so without a
   // stream, which ends by itself at a time that the message states.
   absl::StatusOr<std::shared_ptr<WorkerSession>> Join(
       uint32_t rank, uint64_t incarnation, const std::string& address,
-      std::shared_ptr<WorkerBuffers> buffers = nullptr);
+      std::shared_ptr<WorkerBuffers> buffers = nullptr, bool replaces = false);
+
+  // Ends the session of the rank, whose worker is lost, unless `incarnation` holds it.
+  void EndOthers(uint32_t rank, uint64_t incarnation);
 
   // Ends the session of the incarnation and returns whether it had opened a stream. The worker
   // becomes LOST if it `failed`, otherwise LEFT.
@@ -56,20 +62,25 @@ class Membership {
   // Counts a stream of the incarnation and returns its session.
   // Errors: also RESOURCE_EXHAUSTED if the incarnation has kMaxStreams streams open.
   absl::StatusOr<std::shared_ptr<WorkerSession>> StreamOpened(uint32_t rank, uint64_t incarnation);
-  // Counts the end of a stream. Returns whether the worker is lost by it, because the stream was
-  // its last one and it still held its rank.
-  bool StreamClosed(WorkerSession* session);
+  // What the end of a stream means for its worker.
+  enum class AfterStream {
+    kGoesOn,       // it has other streams, or has lost its rank before
+    kMayComeBack,  // it was the last one
+    kLost,         // it was the last one, and no other is waited for
+  };
+  AfterStream StreamClosed(WorkerSession* session);
 
-  // Takes the rank of every worker that has opened no stream within kStreamGrace of its Join, and
-  // returns these ranks.
-  std::vector<uint32_t> LoseWithoutStream();
+  // A worker that has lost its rank, and how: "it joined and opened no stream within 10s".
+  struct Absence {
+    uint32_t rank;
+    std::string how;
+  };
+  // Takes the rank of every worker that has had no stream for too long.
+  std::vector<Absence> LoseWithoutStream();
 
   // Keeps a worker's report of its usage until its next report or until another incarnation joins.
   // A report is no sign of life, because a worker that hangs goes on reporting.
   absl::Status Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage);
-
-  // Returns the iteration after the latest that was taken from the rank, or 0 if none was.
-  uint64_t NextIteration(uint32_t rank) const;
 
   // Returns, for example,
   // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)".
@@ -88,6 +99,7 @@ class Membership {
     bool shares_memory = false;
     int streams = 0;                   // the session's open streams
     bool took_part = false;            // the session has opened a stream
+    absl::Time without_stream;         // since when it has none
     std::optional<WorkerUsage> usage;  // this incarnation's latest report
     absl::Time reported;               // when the report came
   };
@@ -97,11 +109,12 @@ class Membership {
   // Ends the session of a JOINED member, which then is in `state`.
   void EndSession(Member& member, WorkerStats::State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns for how long a rank that is held without a stream remains taken; zero if it is free.
-  absl::Duration GraceLeft(uint32_t rank) const;
+  absl::Duration GraceLeft(const Member& member) const;
   std::string DescribeLocked(uint32_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Seen(uint32_t rank);
   absl::Duration SinceLastSeen(uint32_t rank) const;
 
+  const absl::Duration reconnect_;
   const Clock* const clock_;
   std::vector<WorkerActivity> activities_;  // by rank
 

@@ -1,6 +1,7 @@
 #include "server/parameter_store.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -43,27 +44,55 @@ absl::Status StoredChunk::ApplySum(float scale, int64_t iteration) {
   if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0) {
     return OutOfRange("the sum of the gradients", bad, iteration);
   }
-  ++version_;
+  ++clock_.version;
   return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, iteration), iteration);
 }
 
 absl::Status StoredChunk::ApplyGradient(const Segments& gradient, int64_t iteration) {
-  return Apply(/*sum=*/nullptr, gradient, /*scale=*/1.0f, iteration);
+  return Apply(/*sum=*/nullptr, gradient, gradient_encoding_, /*scale=*/1.0f, iteration);
 }
 
 absl::Status StoredChunk::ApplySumAndGradient(const Segments& gradient, float scale,
                                               int64_t iteration) {
-  return Apply(sum_, gradient, scale, iteration);
+  return Apply(sum_, gradient, gradient_encoding_, scale, iteration);
 }
 
-absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, float scale,
-                                int64_t iteration) {
+absl::Status StoredChunk::ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
+                                       int64_t iteration) {
+  return Apply(/*sum=*/nullptr, gradient, encoding, scale, iteration);
+}
+
+absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data) {
+  const size_t array_bytes = info_.size * sizeof(float);
+  const size_t expected = arrays() * array_bytes;
+  if (const size_t bytes = SegmentsSize(data); bytes != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", info_.id, " has ", bytes,
+                                                   " bytes instead of ", expected));
+  }
+  size_t offset = 0;  // in all arrays together
+  for (absl::Span<const char> piece : data) {
+    while (!piece.empty()) {
+      const size_t in_array = offset % array_bytes;
+      const size_t count = std::min(piece.size(), array_bytes - in_array);
+      std::memcpy(reinterpret_cast<char*>(
+                      mutable_array(static_cast<int>(offset / array_bytes)).data()) + in_array,
+                  piece.data(), count);
+      piece.remove_prefix(count);
+      offset += count;
+    }
+  }
+  clock_ = clock;
+  return absl::OkStatus();
+}
+
+absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Encoding encoding,
+                                float scale, int64_t iteration) {
   CountedTime time(&counters_->apply_nanoseconds);
   // Calls `visit(first, floats, count)` for every run of the gradient. Returns the first element
   // that a call returned, or -1.
   const auto first_bad = [&](auto visit) {
     int64_t bad = -1;
-    ForEachDecodedRun(gradient_encoding_, gradient,
+    ForEachDecodedRun(encoding, gradient,
                       [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                         if (const int64_t in_run = visit(first, floats, count); bad < 0)
                           bad = in_run;
@@ -77,7 +106,7 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, floa
     });
     if (bad >= 0) return OutOfRange("the sum of the gradients", bad, iteration);
   }
-  ++version_;
+  ++clock_.version;
   const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count)
                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
                            return ApplyRun(first, count, sum, floats, scale, iteration);
@@ -95,7 +124,7 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
       run.slots[slot] = state_.slots[slot] + begin;
     }
     if (sum != nullptr) run.sum = sum + begin;
-    optimizer_->Apply(run, gradient + (begin - first), scale, iteration, version_);
+    optimizer_->Apply(run, gradient + (begin - first), scale, iteration, clock_.version);
     if (bad >= 0) continue;  // the update is completed all the same
     int64_t in_run = FindNonFinite(run.parameters.data(), size);
     for (int slot = 0; slot < optimizer_->slots() && in_run < 0; ++slot) {
@@ -120,8 +149,7 @@ absl::Status StoredChunk::OutOfRange(absl::string_view what, int64_t element,
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Config& config,
-                                                                       int shard,
-                                                                       ShardCounters* counters) {
+                                                                       int shard) {
   const Plan& plan = config.plan();
   const int64_t floats = plan.shard_buffer_size(shard);
   std::unique_ptr<ParameterStore> store(new ParameterStore());
@@ -157,7 +185,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
     store->chunks_.emplace_back(chunk, tensor.name, config.proto().exchange().gradient_encoding(),
-                                state, sum, optimizer, counters);
+                                state, sum, optimizer, &store->counters_);
   }
   return store;
 }

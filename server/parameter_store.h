@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/base/element_loop.h"
 #include "common/base/float_buffer.h"
+#include "common/checkpoint/chunk_clock.h"
 #include "common/config/config.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
@@ -44,10 +45,31 @@ class StoredChunk {
   const Chunk& info() const { return info_; }
 
   // The number of updates applied so far.
-  uint64_t version() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return version_; }
+  uint64_t version() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_.version; }
+  // How far the chunk has come. The update policy moves the iterations on, and each update here
+  // the version.
+  ChunkClock& clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
+  const ChunkClock& clock() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_; }
   absl::Span<const float> parameters() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return state_.parameters;
   }
+  absl::Span<const float> sum() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return {sum_, static_cast<size_t>(info_.size)};
+  }
+
+  // The arrays of the chunk's state: the parameters, then the optimizer's.
+  int arrays() const { return 1 + optimizer_->slots(); }
+  absl::Span<const float> array(int index) const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return index == 0 ? absl::Span<const float>(state_.parameters)
+                      : absl::Span<const float>(state_.slots[index - 1], info_.size);
+  }
+  absl::Span<float> mutable_array(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return index == 0 ? state_.parameters : absl::Span<float>(state_.slots[index - 1], info_.size);
+  }
+  // Replaces the whole state by the arrays in `data`, one after another, as little-endian float32.
+  // Errors: INVALID_ARGUMENT if its length is another; then nothing has changed.
+  absl::Status SetState(const ChunkClock& clock, const Segments& data)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // Sets the sum to a gradient, or adds one to it. The functions that use the sum require a store
   // with sums (see ParameterStore::Create).
@@ -63,10 +85,14 @@ class StoredChunk {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   absl::Status ApplySumAndGradient(const Segments& gradient, float scale, int64_t iteration)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Applies an update that another process has applied to its own copy of the chunk: `scale` times
+  // `gradient` in `encoding`. From equal states it makes equal states, bit by bit.
+  absl::Status ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
+                            int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
-  absl::Status Apply(const float* sum, const Segments& gradient, float scale, int64_t iteration)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status Apply(const float* sum, const Segments& gradient, Encoding encoding, float scale,
+                     int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Updates `count` elements from `first` on; `sum` is the chunk's, or null. Returns the first
   // element that is not finite then, or -1.
   int64_t ApplyRun(int64_t first, int64_t count, const float* sum, const UnalignedFloat* gradient,
@@ -82,7 +108,7 @@ class StoredChunk {
   float* const sum_;
   const Optimizer* const optimizer_;
   ShardCounters* const counters_;
-  uint64_t version_ ABSL_GUARDED_BY(mutex) = 0;
+  ChunkClock clock_ ABSL_GUARDED_BY(mutex);
 };
 
 // All parameters that a shard owns, by chunk. Each chunk has a mutex of its own, and the list of
@@ -90,15 +116,17 @@ class StoredChunk {
 class ParameterStore {
  public:
   // Allocates and initialises the memory of `shard`. The store has sums only if gradients are added
-  // up, that is under SYNC with several workers. `config` and `counters` must outlive the store.
+  // up, that is under SYNC with several workers. `config` must outlive the store.
   // Errors: RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const Config& config, int shard,
-                                                                ShardCounters* counters);
+  static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const Config& config, int shard);
 
   // The chunks in the order of their ids.
   std::deque<StoredChunk>& chunks() { return chunks_; }
   // Returns the index of a chunk in chunks(), or -1 if this shard does not own it.
   int IndexOf(uint32_t chunk_id) const;
+
+  // Counts what is done with the chunks.
+  ShardCounters& counters() { return counters_; }
 
  private:
   ParameterStore() = default;
@@ -108,6 +136,7 @@ class ParameterStore {
   FloatBuffer parameters_;
   FloatBuffer slots_[2];
   FloatBuffer sums_;
+  ShardCounters counters_;
   std::deque<StoredChunk> chunks_;
   std::vector<int> index_of_;  // by chunk id
 };

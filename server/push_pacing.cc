@@ -1,6 +1,7 @@
 #include "server/push_pacing.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ps {
 namespace {
@@ -40,6 +41,14 @@ void PushPacing::Pushed(uint32_t worker, int64_t bytes) {
   const int64_t step = std::min(now - moved_at_, 2 * kPatience * step_);
   step_ = std::clamp(step_ + (step - step_) / kMemory, kShortestStep, kLongestStep);
   moved_at_ = now;
+}
+
+void PushPacing::Restart(const std::vector<uint32_t>& workers) {
+  absl::MutexLock lock(&mutex_);
+  for (auto& pushed : pushed_) pushed = std::numeric_limits<int64_t>::max() / 2;
+  for (const uint32_t worker : workers) pushed_[worker] = 0;
+  floor_ = 0;
+  moved_at_ = absl::ToUnixNanos(clock_->Now());
 }
 
 absl::Duration PushPacing::Wait(uint32_t worker) const {

@@ -31,6 +31,9 @@ class PushPacing {
   // Counts `bytes` more as pushed by the worker. All workers push equally many in the end.
   void Pushed(uint32_t worker, int64_t bytes);
 
+  // Begins anew with the ranks in `workers`; the others no longer count.
+  void Restart(const std::vector<uint32_t>& workers);
+
   // Returns for how long not to read from the worker before calling Wait again, or zero if the
   // worker may be read.
   absl::Duration Wait(uint32_t worker) const;

@@ -66,26 +66,80 @@ absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& r
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(const Config* config, int index,
-                                                     const Clock* clock) {
-  if (index < 0 || index >= config->shards()) {
-    return absl::OutOfRangeError(absl::StrCat("there is no shard ", index, ": the config has ",
-                                              config->shards(), " shards, 0 to ",
-                                              config->shards() - 1));
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
+  const Config& config = *options.config;
+  if (options.slot < 0 || options.slot >= config.shards()) {
+    return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.slot,
+                                              ": the config has ", config.shards(),
+                                              " shards, 0 to ", config.shards() - 1));
   }
-  std::unique_ptr<Shard> shard(new Shard(config, index, clock));
-  ASSIGN_OR_RETURN(shard->store_, ParameterStore::Create(*config, index, &shard->counters_));
-  shard->policy_ = UpdatePolicy::Create(*config, shard->store_.get(), &shard->counters_, clock);
+  if (options.store == nullptr) {
+    ASSIGN_OR_RETURN(options.store, ParameterStore::Create(config, options.slot));
+  }
+  std::unique_ptr<Shard> shard(new Shard(options));
+  shard->policy_ =
+      UpdatePolicy::Create(config, shard->store_.get(), options.observer, options.clock);
   return shard;
 }
 
-Shard::Shard(const Config* config, int index, const Clock* clock)
-    : config_(*config),
-      index_(index),
-      clock_(clock),
-      start_time_(clock->Now()),
+Shard::Shard(Options& options)
+    : config_(*options.config),
+      index_(options.slot),
+      clock_(options.clock),
+      start_time_(clock_->Now()),
       incarnation_(NewIncarnation()),
-      membership_(config->workers(), clock) {}
+      history_(options.history != 0 ? options.history : NewIncarnation()),
+      holds_roles_(std::move(options.holds_roles)),
+      membership_(config_.workers(),
+                  absl::Seconds(config_.proto().limits().reconnect_seconds()), clock_),
+      store_(std::move(options.store)) {}
+
+absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
+  RETURN_IF_ERROR(failure());
+  PolicyView adopted{.number = view.number(),
+                     .crews = std::make_shared<const Crews>(view, config_.workers()),
+                     .crew_changes = view.crew_changes(),
+                     .handing_over = view.slot(index_).handing_over()};
+  {
+    absl::MutexLock lock(&view_mutex_);
+    ranks_.assign(config_.workers(), 0);
+    for (int rank = 0; rank < view.worker_size(); ++rank) {
+      const WorkerView& worker = view.worker(rank);
+      if (worker.state() == WorkerView::LEAVING) {
+        adopted.leaving.push_back(rank);
+      } else {
+        ranks_[rank] = worker.incarnation();
+      }
+      membership_.EndOthers(rank, ranks_[rank]);
+    }
+  }
+  view_ = view.number();
+  absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
+  if (absl::IsOutOfRange(position.status())) Fail(position.status());
+  return position;
+}
+
+void Shard::Resume(int index) {
+  if (const absl::Status resumed = policy_->Resume(index); absl::IsOutOfRange(resumed)) {
+    Fail(resumed);
+  }
+}
+
+absl::Status Shard::CheckView(const JoinRequest& request) const {
+  if (request.view() != view_) {
+    return absl::UnavailableError(absl::StrCat("worker ", request.worker(), " follows view ",
+                                               request.view(), ", shard ", index_, " view ",
+                                               view_.load(), "; try again"));
+  }
+  absl::MutexLock lock(&view_mutex_);
+  if (view_ == 0 || request.worker() >= ranks_.size() ||
+      ranks_[request.worker()] == request.incarnation()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", request.worker(), " is not this start's of the worker in view ",
+                   view_.load(), ": it counts as lost or has been replaced"));
+}
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
   if (absl::Status status = failure(); !status.ok()) {
@@ -110,6 +164,7 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
         differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
   }
   RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
+  RETURN_IF_ERROR(CheckView(request));
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
   if (!buffers.ok() && request.has_shared_buffers()) {
@@ -119,14 +174,15 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
                    membership_.Join(request.worker(), request.incarnation(), address,
-                                    buffers.ok() ? *std::move(buffers) : nullptr));
-  // The fence of WorkerSession: a push of the last incarnation has been counted after this, or
-  // never will be.
-  for (StoredChunk& chunk : store_->chunks()) absl::MutexLock lock(&chunk.mutex);
+                                    buffers.ok() ? *std::move(buffers) : nullptr,
+                                    /*replaces=*/view_ != 0));
   response.set_shared_buffers(session->buffers() != nullptr);
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
-  response.set_start_iteration(membership_.NextIteration(request.worker()));
+  response.set_history(history_);
+  // The fence of WorkerSession: this acquires every chunk's lock, so a push of the last incarnation
+  // has been counted after it, or never will be.
+  response.set_start_iteration(policy_->StartIteration(request.worker()));
   return response;
 }
 
@@ -134,8 +190,9 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
   ASSIGN_OR_RETURN(const bool took_part,
                    membership_.Leave(request.worker(), request.incarnation(), failed));
-  // A worker that has not taken part yet can be started again without harm.
-  if (failed && took_part && !request.before_start() &&
+  // A worker that has not taken part yet can be started again without harm. With views, whoever
+  // makes them decides.
+  if (failed && took_part && !request.before_start() && view_ == 0 &&
       config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
         absl::StrCat("worker ", request.worker(), " gave up: ", Printable(request.error()))));
@@ -154,14 +211,21 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker
 }
 
 void Shard::CloseStream(WorkerSession* session) {
-  if (!membership_.StreamClosed(session)) return;
-  WorkerLost(session->rank(), "its connection ended before it left");
+  switch (membership_.StreamClosed(session)) {
+    case Membership::AfterStream::kGoesOn:
+      return;
+    case Membership::AfterStream::kMayComeBack:
+      if (failure().ok()) spdlog::info("worker {} has no connection left", session->rank());
+      return;
+    case Membership::AfterStream::kLost:
+      WorkerLost(session->rank(), "its connection ended before it left");
+  }
 }
 
 void Shard::WorkerLost(uint32_t rank, absl::string_view how) {
   const std::string worker = membership_.Describe(rank);
   if (failure().ok()) spdlog::warn("lost {}: {}", worker, std::string(how));
-  if (config_.proto().update().policy() != Update::SYNC) return;
+  if (config_.proto().update().policy() != Update::SYNC || view_ != 0) return;
   Fail(absl::UnavailableError(
       absl::StrCat(worker, " was lost: ", how, ", and SYNC needs every worker")));
 }
@@ -210,18 +274,27 @@ absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
 absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
-  RETURN_IF_ERROR(CheckGradient(gradient, store_->chunks()[index].info()));
+  if (!holds_roles_()) return absl::OkStatus();  // the worker pushes again in the next view
+  RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
+  // The memory of a repeated push may have another content already, which is not looked at.
+  if (absl::Status finite = CheckFinite(gradient, store_->chunks()[index].info());
+      !finite.ok() && policy_->Counts(index, gradient.header)) {
+    // Under SKIP, a worker leaves out such a gradient itself. If it does not, its push is refused,
+    // and the run goes on.
+    if (config_.proto().update().non_finite() == Update::REJECT) Fail(finite);
+    return finite;
+  }
   const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));
   if (absl::IsOutOfRange(pushed)) Fail(pushed);
   return pushed;
 }
 
 void Shard::CountReply(WorkerSession* session, uint64_t bytes) {
-  counters_.CountReply(bytes);
+  store_->counters().CountReply(bytes);
   if (session != nullptr) session->CountReply(bytes);
 }
 
-absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) {
+absl::Status Shard::CheckFormat(const Gradient& gradient, const Chunk& chunk) const {
   const GradientHeader& header = gradient.header;
   const Encoding encoding = config_.proto().exchange().gradient_encoding();
   if (header.encoding != encoding) {
@@ -236,16 +309,18 @@ absl::Status Shard::CheckGradient(const Gradient& gradient, const Chunk& chunk) 
         absl::StrCat("worker ", header.worker, " pushed ", bytes, " bytes for chunk ", chunk.id,
                      header.skip ? " with `skip`" : "", ", which takes ", expected));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Shard::CheckFinite(const Gradient& gradient, const Chunk& chunk) const {
+  const GradientHeader& header = gradient.header;
+  const Encoding encoding = config_.proto().exchange().gradient_encoding();
   const int64_t bad = FindNonFinite(encoding, gradient.data);
   if (bad < 0) return absl::OkStatus();
-  const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+  return absl::InvalidArgumentError(absl::StrCat(
       "worker ", header.worker, " pushed a gradient that is not finite", RangeOf(encoding),
       " at iteration ", header.iteration, ": ", config_.model().tensors()[chunk.tensor].name,
       " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
-  // Under SKIP, a worker leaves out such a gradient itself. If it does not, its push is refused,
-  // and the run goes on.
-  if (config_.proto().update().non_finite() == Update::REJECT) Fail(status);
-  return status;
 }
 
 std::string Shard::Describe(const std::vector<uint32_t>& ranks) const {
@@ -261,9 +336,10 @@ std::string Shard::Describe(const std::vector<uint32_t>& ranks) const {
 }
 
 void Shard::CheckWaits() {
-  for (const uint32_t rank : membership_.LoseWithoutStream()) {
-    WorkerLost(rank, absl::StrCat("it joined and opened no stream within ",
-                                  absl::FormatDuration(Membership::kStreamGrace)));
+  // With views, whoever makes them decides which workers are lost.
+  for (const Membership::Absence& absence :
+       view_ == 0 ? membership_.LoseWithoutStream() : std::vector<Membership::Absence>()) {
+    WorkerLost(absence.rank, absence.how);
   }
   if (failed_) return;  // no update waits or goes on any more
   // The order of these two calls matters: a worker that has left before its push is found missing
@@ -283,7 +359,7 @@ void Shard::CheckWaits() {
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
-  if (any && oldest->since < now - limit) {
+  if (any && oldest->since < now - limit && !WaitsForAbsent(oldest->missing)) {
     Fail(absl::DeadlineExceededError(
         absl::StrCat("chunk ", oldest->chunk, " of iteration ", oldest->iteration,
                      " has waited longer than limits.exchange_seconds (",
@@ -300,19 +376,31 @@ void Shard::CheckWaits() {
   }
 }
 
+bool Shard::WaitsForAbsent(const std::vector<uint32_t>& ranks) const {
+  absl::MutexLock lock(&view_mutex_);
+  return view_ != 0 &&
+         absl::c_any_of(ranks, [&](uint32_t rank)
+                                   ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; });
+}
+
 absl::Status Shard::failure() const {
   if (!failed_) return absl::OkStatus();
   absl::MutexLock lock(&failure_mutex_);
   return failure_;
 }
 
-void Shard::OnFailure(std::function<void(const absl::Status&)> listener) {
-  on_failure_ = std::move(listener);
+void Shard::OnEnd(EndListener listener) { on_end_ = std::move(listener); }
+
+void Shard::Fail(const absl::Status& failure) { End(failure, /*is_failure=*/true); }
+
+std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
+  End(reason, /*is_failure=*/false);
+  return store_;
 }
 
-void Shard::Fail(const absl::Status& failure) {
-  if (!Close(failure)) return;
-  if (on_failure_) on_failure_(failure);
+void Shard::End(const absl::Status& reason, bool is_failure) {
+  if (!Close(reason)) return;
+  if (on_end_) on_end_(reason, is_failure);
   policy_->Abandon();
 }
 
@@ -334,7 +422,7 @@ ShardStats Shard::Stats() const {
   stats.set_parameters(config_.plan().shard_parameters(index_));
   stats.set_parameter_bytes(config_.plan().shard_parameters(index_) * sizeof(float));
   stats.set_chunks(config_.plan().chunks_of_shard(index_).size());
-  counters_.Fill(&stats);
+  store_->counters().Fill(&stats);
   membership_.Fill(&stats);
   stats.set_failure(std::string(failure().message()));
   const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();

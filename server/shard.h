@@ -37,23 +37,51 @@ namespace ps {
 // Lock order: StoredChunk::mutex, then ExchangeStream's, then Membership's or failure_mutex_.
 class Shard {
  public:
-  // `config` and `clock` must outlive the shard. Errors: OUT_OF_RANGE if the config has no shard
-  // `index`; RESOURCE_EXHAUSTED if there is not enough memory.
-  static absl::StatusOr<std::unique_ptr<Shard>> Create(const Config* config, int index,
-                                                       const Clock* clock);
+  struct Options {
+    const Config* config = nullptr;  // must outlive the shard
+    int slot = 0;                    // the slot of the plan that it is primary of
+    const Clock* clock = nullptr;    // must outlive the shard
+    // The state to go on from; null for the initial parameters.
+    std::shared_ptr<ParameterStore> store = nullptr;
+    UpdateObserver* observer = nullptr;  // must outlive the shard; may be null
+    // Tells the store's history from others: see JoinResponse.history. 0 for a new one.
+    uint64_t history = 0;
+    // See ViewLink::HoldsRoles. While it returns false, no push is taken.
+    std::function<bool()> holds_roles = [] { return true; };
+  };
+
+  // Errors: OUT_OF_RANGE if the config has no slot `slot`; RESOURCE_EXHAUSTED if there is not
+  // enough memory.
+  static absl::StatusOr<std::unique_ptr<Shard>> Create(Options options);
 
   int index() const { return index_; }
   uint64_t incarnation() const { return incarnation_; }
+  uint64_t history() const { return history_; }
+  // The number of the view that the shard follows; 0 without views.
+  uint64_t view() const { return view_; }
   const Config& config() const { return config_; }
   const Clock& clock() const { return *clock_; }
   ParameterStore& store() { return *store_; }
+  const std::shared_ptr<ParameterStore>& shared_store() { return store_; }
   // REQUIRES: the shard owns the chunk.
   StoredChunk& chunk(uint32_t id) { return store_->chunks()[store_->IndexOf(id)]; }
+
+  // Goes over to a view in which this process is primary of the slot, and returns where the slot
+  // stands. Workers that do not hold their rank in it lose their sessions. When it returns, nothing
+  // of an older view will be counted. Errors: the failure of the run.
+  absl::StatusOr<SlotPosition> Adopt(const View& view);
+  // See UpdatePolicy. A failure is the run's.
+  void Resume(int index);
+  void Confirm(int index, uint64_t change) { policy_->Confirm(index, change); }
+  // Ends the shard and returns its parameters, because the process has another role now. Every
+  // later call of Join and Push is refused with `reason`.
+  std::shared_ptr<ParameterStore> Retire(const absl::Status& reason);
 
   // Gives a worker its rank. The response has the iteration to start from.
   // Errors: those of Membership::Join; FAILED_PRECONDITION if the worker has another config or plan
   // (the message names the fields that differ if the request has the config), if it does not speak
-  // an encoding of the exchange, or if the run has failed.
+  // an encoding of the exchange, if the run has failed, or if the rank is another incarnation's in
+  // the view; UNAVAILABLE if the worker follows another view.
   absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
 
   // Ends a worker's hold on its rank. Under SYNC, a request with an error fails the run if its
@@ -90,14 +118,14 @@ class Shard {
   // Counts `bytes` of parameters as sent to the worker of `session`, or as pulled if it is null.
   void CountReply(WorkerSession* session, uint64_t bytes);
   // Returns the bytes of gradients and parameters that were received and sent since the start.
-  uint64_t bytes_moved() const { return counters_.received.bytes_in() + counters_.bytes_out; }
+  uint64_t bytes_moved() const { return store_->counters().received.bytes_in() + store_->counters().bytes_out; }
 
   // Takes the ranks of workers that have joined and opened no stream. Fails the run if an update
   // has waited for longer than limits.exchange_seconds, or waits for a worker that has finished.
   // Otherwise logs for whom an update waits. One thread calls this about once a second.
   void CheckWaits();
 
-  // Refuses Join and Push from now on, with `reason`, without calling the listener of OnFailure:
+  // Refuses Join and Push from now on, with `reason`, without calling the listener of OnEnd:
   // what ends because the shard shuts down is no failure. Returns false if the shard has been
   // closed or the run has failed before.
   bool Close(const absl::Status& reason);
@@ -105,13 +133,18 @@ class Shard {
   // Returns the first failure of the run, or OK. A failed shard keeps its parameters, answers Pull
   // and GetStats, and refuses Join and Push.
   absl::Status failure() const;
-  // Has `listener` called with the failure if the run fails. REQUIRES: no RPC has been served.
-  void OnFailure(std::function<void(const absl::Status&)> listener);
+  // Has `listener` called when the run fails, or when the shard retires.
+  using EndListener = std::function<void(const absl::Status& reason, bool is_failure)>;
+  // REQUIRES: no RPC has been served.
+  void OnEnd(EndListener listener);
 
   ShardStats Stats() const;
 
  private:
-  Shard(const Config* config, int index, const Clock* clock);
+  explicit Shard(Options& options);
+
+  // Errors: those of Join that the view has.
+  absl::Status CheckView(const JoinRequest& request) const;
 
   // Returns the place of a pushed chunk in the store. Errors: INVALID_ARGUMENT for another worker's
   // push, and for a chunk that the shard does not own.
@@ -119,26 +152,36 @@ class Shard {
   // Checks a gradient and passes it to the policy. Errors: the other ones of Push.
   absl::Status Take(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink);
-  absl::Status CheckGradient(const Gradient& gradient, const Chunk& chunk);
-  // Logs that a worker is lost. Under SYNC, fails the run. `how` completes "worker 2 was lost: ".
+  absl::Status CheckFormat(const Gradient& gradient, const Chunk& chunk) const;
+  absl::Status CheckFinite(const Gradient& gradient, const Chunk& chunk) const;
+  // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
+  // was lost: ".
   void WorkerLost(uint32_t rank, absl::string_view how);
   // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
   std::string Describe(const std::vector<uint32_t>& ranks) const;
+  // Whether one of the ranks is nobody's in the view, so that whoever makes views waits for it.
+  bool WaitsForAbsent(const std::vector<uint32_t>& ranks) const;
   void Fail(const absl::Status& failure);
+  void End(const absl::Status& reason, bool is_failure);
 
   const Config& config_;
   const int index_;
   const Clock* const clock_;
   const absl::Time start_time_;
   const uint64_t incarnation_;
-  std::function<void(const absl::Status&)> on_failure_;  // constant once RPCs are served
-  StallLog stall_log_;                                   // used by CheckWaits only
+  const uint64_t history_;
+  const std::function<bool()> holds_roles_;
+  EndListener on_end_;   // constant once RPCs are served
+  StallLog stall_log_;   // used by CheckWaits only
 
   // Synchronised by themselves.
-  ShardCounters counters_;
   Membership membership_;
-  std::unique_ptr<ParameterStore> store_;
+  std::shared_ptr<ParameterStore> store_;
   std::unique_ptr<UpdatePolicy> policy_;
+  std::atomic<uint64_t> view_{0};
+
+  mutable absl::Mutex view_mutex_;
+  std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
 
   std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
   mutable absl::Mutex failure_mutex_;

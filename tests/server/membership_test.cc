@@ -30,7 +30,7 @@ struct Fixture {
   }
 
   FakeClock clock;
-  Membership membership{3, &clock};
+  Membership membership{3, /*reconnect=*/absl::ZeroDuration(), &clock};
 };
 
 }  // namespace
@@ -66,7 +66,9 @@ TEST_CASE_METHOD(Fixture, "a rank that joined but never opened a stream becomes 
   clock.Advance(absl::Seconds(2));
   SECTION("for another incarnation") { CHECK(membership.Join(1, kSecond, "b").ok()); }
   SECTION("and its worker counts as lost") {
-    CHECK(membership.LoseWithoutStream() == std::vector<uint32_t>{1});
+    const auto lost = membership.LoseWithoutStream();
+    REQUIRE(lost.size() == 1);
+    CHECK(lost[0].rank == 1);
     CHECK(membership.LoseWithoutStream().empty());
     CHECK(StatsOf(membership, 1).state() == WorkerStats::LOST);
   }
@@ -103,7 +105,7 @@ TEST_CASE_METHOD(Fixture, "a session holds its rank until it ends") {
   REQUIRE(membership.Leave(0, kFirst, /*failed=*/false).ok());
   CHECK_FALSE(left->holds_rank());
   const auto lost = joined(kSecond);
-  CHECK(membership.StreamClosed(lost.get()));
+  CHECK(membership.StreamClosed(lost.get()) == Membership::AfterStream::kLost);
   CHECK_FALSE(lost->holds_rank());
   CHECK(joined(kFirst) != left);
   CHECK_FALSE(left->holds_rank());  // for good, though the incarnation is the same
@@ -130,7 +132,7 @@ TEST_CASE_METHOD(Fixture, "the streams of an incarnation are bounded") {
   const absl::Status refused = membership.StreamOpened(0, 7).status();
   CHECK(absl::IsResourceExhausted(refused));
   CHECK(refused.message() == "worker 0 has 64 Exchange streams open, the most");
-  CHECK_FALSE(membership.StreamClosed(session.get()));
+  CHECK(membership.StreamClosed(session.get()) == Membership::AfterStream::kGoesOn);
   CHECK(membership.StreamOpened(0, 7).ok());
 }
 
@@ -138,8 +140,8 @@ TEST_CASE_METHOD(Fixture, "a worker is lost when its last stream ends before it 
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   const auto session = Open(0, kFirst);
   Open(0, kFirst);
-  CHECK_FALSE(membership.StreamClosed(session.get()));
-  CHECK(membership.StreamClosed(session.get()));
+  CHECK(membership.StreamClosed(session.get()) == Membership::AfterStream::kGoesOn);
+  CHECK(membership.StreamClosed(session.get()) == Membership::AfterStream::kLost);
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LOST);
   CHECK(membership.Join(0, kSecond, "a").ok());  // restarted
 }
@@ -148,7 +150,7 @@ TEST_CASE_METHOD(Fixture, "a worker that has left is not lost when its stream en
   REQUIRE(membership.Join(0, kFirst, "a").ok());
   const auto session = Open(0, kFirst);
   REQUIRE(membership.Leave(0, kFirst, false).ok());
-  CHECK_FALSE(membership.StreamClosed(session.get()));
+  CHECK(membership.StreamClosed(session.get()) == Membership::AfterStream::kGoesOn);
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LEFT);
 }
 
@@ -159,14 +161,13 @@ TEST_CASE_METHOD(Fixture, "the end of an old incarnation's stream does not harm 
   CHECK(StatsOf(membership, 0).state() == WorkerStats::LOST);
   REQUIRE(membership.Join(0, kSecond, "a").ok());
   Open(0, kSecond);
-  CHECK_FALSE(membership.StreamClosed(session.get()));
+  CHECK(membership.StreamClosed(session.get()) == Membership::AfterStream::kGoesOn);
   CHECK(StatsOf(membership, 0).state() == WorkerStats::JOINED);
 }
 
 TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   const auto session = membership.Join(2, kFirst, "somewhere");
   REQUIRE(session.ok());
-  CHECK(membership.NextIteration(2) == 0);
   (*session)->CountPush(PushOutcome::kCounted, 4, 100);
   (*session)->CountPush(PushOutcome::kCounted, 5, 10);
   (*session)->CountPush(PushOutcome::kRepeated, 4, 1);
@@ -182,7 +183,6 @@ TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   CHECK(stats.bytes_in() == 111);
   CHECK(stats.bytes_out() == 7);
   CHECK(stats.last_seen_seconds_ago() == 3);
-  CHECK(membership.NextIteration(2) == 6);
   CHECK(membership.Describe(2) == "worker 2 (somewhere, joined, last seen 3s ago at iteration 5)");
   CHECK(membership.Describe(1) == "worker 1 (never joined)");
   CHECK(StatsOf(membership, 1).state() == WorkerStats::NEVER_JOINED);
@@ -241,7 +241,7 @@ TEST_CASE_METHOD(Fixture, "a worker's buffers are held as long as a stream may u
   CHECK(StatsOf(membership, 0).shared_memory());
   auto session = Open(0, kFirst);
   CHECK(session->buffers() == first.lock());
-  CHECK(membership.StreamClosed(session.get()));
+  CHECK(membership.StreamClosed(session.get()) == Membership::AfterStream::kLost);
   CHECK(!first.expired());  // the stream's end is still to come
   session = nullptr;
   CHECK(first.expired());

@@ -41,16 +41,19 @@ class ShardFixture {
       optimizer { kind: SGD learning_rate: 1 }
       training { iterations: 1 }
       compute { backend: EMULATED }
-      limits { chunk_bytes: 64 exchange_seconds: 60 startup_seconds: 30 held_bytes: 64 }
+      limits { chunk_bytes: 64 exchange_seconds: 60 startup_seconds: 30 held_bytes: 64
+               reconnect_seconds: 0 }
     )",
                                                   "test.textproto", all);
     INFO(parsed.status().ToString());
     REQUIRE(parsed.ok());
     config = std::make_unique<Config>(*std::move(parsed));
-    absl::StatusOr<std::unique_ptr<Shard>> created = Shard::Create(config.get(), 0, &clock);
+    absl::StatusOr<std::unique_ptr<Shard>> created = Shard::Create({.config = config.get(), .clock = &clock});
     REQUIRE(created.ok());
     shard = *std::move(created);
-    shard->OnFailure([this](const absl::Status& status) { failures.push_back(status); });
+    shard->OnEnd([this](const absl::Status& status, bool is_failure) {
+      if (is_failure) failures.push_back(status);
+    });
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());
       sessions.push_back(Join(rank, Incarnation(rank)));

@@ -21,7 +21,7 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 TEST_CASE_METHOD(ShardFixture, "a shard that the config does not have cannot be made") {
   Start(1);
-  const auto status = Shard::Create(config.get(), 1, &clock).status();
+  const auto status = Shard::Create({.config = config.get(), .slot = 1, .clock = &clock}).status();
   CHECK(absl::IsOutOfRange(status));
   CHECK(Message(status) == "there is no shard 1: the config has 1 shards, 0 to 0");
 }

@@ -361,7 +361,7 @@ TEST_CASE_METHOD(ShardFixture, "whatever overtakes what, each iteration of a ran
 TEST_CASE_METHOD(ShardFixture, "a Join is answered after the push that is being counted") {
   Start(1, {"update.policy=ASYNC"});
   PausingClock pausing;
-  const auto paused_shard = Shard::Create(config.get(), 0, &pausing);
+  const auto paused_shard = Shard::Create({.config = config.get(), .clock = &pausing});
   REQUIRE(paused_shard.ok());
   Shard& shard = **paused_shard;
   const uint64_t first = Incarnation(0), second = 77;

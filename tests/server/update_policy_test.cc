@@ -178,7 +178,7 @@ TEST_CASE_METHOD(ShardFixture,
   Start(3);
   CHECK(shard->Stats().updates() == 0);
   std::unique_ptr<UpdatePolicy> policy =
-      UpdatePolicy::Create(*config, &shard->store(), &counters, &clock);
+      UpdatePolicy::Create(*config, &shard->store(), /*observer=*/nullptr, &clock);
   CHECK(policy->PendingUpdates().empty());
   const std::string zeros(4 * sizeof(float), '\0');
   const auto push = [&](int rank) {

@@ -1,0 +1,118 @@
+#ifndef PS_SERVER_REPLICATOR_H_
+#define PS_SERVER_REPLICATOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "proto/view.pb.h"
+#include "server/parameter_store.h"
+#include "server/replica.h"
+#include "server/update_observer.h"
+
+namespace ps {
+
+// Keeps the copy of a slot equal to its primary: forwards each change of a chunk, once and not once
+// for each worker (Li et al. 2014, "replication after aggregation"), and fills a copy that is new,
+// chunk by chunk, while updates go on. A chunk's changes wait for the copy's receipt from the
+// moment on at which the chunk's state was sent.
+//
+// A stream that breaks is opened again by Tick, and what was not confirmed is sent again; the copy
+// knows what it has. Thread-safe. Lock order: a chunk's lock, then this one's.
+class Replicator {
+ public:
+  struct Options {
+    int slot = 0;
+    std::shared_ptr<ParameterStore> store;
+    ReplicaTransport* transport = nullptr;  // must outlive the replicator
+    const Clock* clock = nullptr;           // must outlive the replicator
+    // Called, without a lock, when the copy has confirmed a change (UpdatePolicy::Confirm).
+    std::function<void(int index, uint64_t change)> confirm;
+    // Called, without a lock, when is_filled() or is_idle() may have become true.
+    std::function<void()> on_progress;
+  };
+
+  explicit Replicator(const Options& options);
+  ~Replicator();
+
+  // Goes over to a view in which this process is the slot's primary. Changes that waited for
+  // another copy than the view's are confirmed.
+  void Adopt(const View& view);
+
+  // See UpdateObserver::Changed.
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk, const ChunkChange& change)
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+
+  // Opens a broken stream again. Called every 100 ms or so.
+  void Tick();
+
+  // Whether the view's copy has every chunk.
+  bool is_filled() const;
+  // Whether the copy has confirmed everything.
+  bool is_idle() const;
+  // The changes that the copy has not confirmed, and the chunks that it has not been sent.
+  uint64_t unconfirmed() const;
+  uint64_t unfilled() const;
+
+ private:
+  // How many chunks' states may be on the way to a copy that is filled.
+  static constexpr int kFillAhead = 4;
+  // The pause before a broken stream is opened again.
+  static constexpr absl::Duration kPause = absl::Milliseconds(50);
+
+  enum class Fill : uint8_t { kNone, kSent, kConfirmed };
+
+  struct ChunkState {
+    Fill fill = Fill::kNone;
+    uint64_t changes = 0;  // the number of the latest change that was sent
+    // The changes that are not confirmed, oldest first. The last has the number `changes`.
+    std::deque<ReplicaMessage> unconfirmed;
+  };
+
+  // A stream to the copy, with what it was sent.
+  class Link;
+  // A change that is confirmed, or need not be any more.
+  struct Due {
+    int index;
+    uint64_t change;
+  };
+
+  void Confirmed(const Link* link);
+  void Ended(const Link* link, const absl::Status& status);
+
+  // Replaces the link, and sends again what is not confirmed. Returns the old link, which the
+  // caller destroys without the lock. A chunk whose state was on the way counts as not sent, and
+  // its changes are added to `due`.
+  std::unique_ptr<Link> Relink(std::vector<Due>& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves all unconfirmed changes of a chunk to `due`.
+  void Forget(int index, std::vector<Due>& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Confirm(const std::vector<Due>& due);
+  // Sends states of chunks while there is room. Acquires chunks' locks.
+  void FillMore();
+  ReplicaMessage StateOf(StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+
+  const Options options_;
+
+  mutable absl::Mutex mutex_;
+  uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
+  ProcessId primary_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ProcessId> copy_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ChunkState> chunks_ ABSL_GUARDED_BY(mutex_);  // parallel to the store's chunks
+  uint64_t unconfirmed_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t filled_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks that the copy has
+  int filling_ ABSL_GUARDED_BY(mutex_) = 0;       // states on the way
+  size_t next_fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the first chunk that may not have been sent
+  std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);  // null without a copy
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_REPLICATOR_H_
