@@ -197,6 +197,7 @@ EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
   writer.Varint(6, header.skip);
   writer.Enum(7, header.encoding);
   writer.Varint(8, header.hold);
+  writer.Varint(9, header.view);
   return writer.Data(data_bytes);
 }
 
@@ -206,6 +207,7 @@ EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes) {
   writer.Varint(2, header.chunk);
   writer.Varint(3, header.version);
   writer.Enum(4, header.encoding);
+  writer.Varint(5, header.view);
   return writer.Data(data_bytes);
 }
 
@@ -230,6 +232,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
         return Store(reader.Varint(), &header.encoding);
       case Tag(8, kVarint):
         return Store(reader.Varint(), &header.hold);
+      case Tag(9, kVarint):
+        return Store(reader.Varint(), &header.view);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:
@@ -253,6 +257,8 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
         return Store(reader.Varint(), &header.version);
       case Tag(4, kVarint):
         return Store(reader.Varint(), &header.encoding);
+      case Tag(5, kVarint):
+        return Store(reader.Varint(), &header.view);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

@@ -33,6 +33,7 @@ struct GradientHeader {
   bool skip = false;
   int32_t encoding = 0;  // an Encoding, or an unknown number as received
   bool hold = false;
+  uint64_t view = 0;
 };
 
 // The fields of ParameterChunk other than `data`.
@@ -41,10 +42,11 @@ struct ParameterHeader {
   uint32_t chunk = 0;
   uint64_t version = 0;
   int32_t encoding = 0;  // see GradientHeader
+  uint64_t view = 0;
 };
 
 // The encoded fields of a header, followed by the tag and length of `data`. The longest is a
-// GradientHeader in which every number has its greatest length: 69 bytes.
+// GradientHeader in which every number has its greatest length: 80 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data(); }
@@ -52,7 +54,7 @@ class EncodedHeader {
 
  private:
   friend class HeaderWriter;
-  std::array<char, 72> bytes_;
+  std::array<char, 80> bytes_;
   size_t size_ = 0;
 };
 

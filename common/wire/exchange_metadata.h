@@ -9,6 +9,8 @@ inline constexpr char kWorkerMetadata[] = "ps-worker";
 inline constexpr char kIncarnationMetadata[] = "ps-incarnation";
 // 1: the worker joins when it knows that the stream is open; the shard lets it wait.
 inline constexpr char kJoinFollowsMetadata[] = "ps-join-follows";
+// The slot whose primary the worker means. Absent: the process's own.
+inline constexpr char kSlotMetadata[] = "ps-slot";
 
 }  // namespace ps
 

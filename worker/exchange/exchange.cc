@@ -254,6 +254,16 @@ absl::Status Exchange::Join(int shard) {
   return absl::OkStatus();
 }
 
+std::vector<Crew> Exchange::crews() const {
+  std::vector<Crew> crews(1);
+  for (int rank = 0; rank < config_.workers(); ++rank) crews[0].add_rank(rank);
+  return crews;
+}
+
+absl::StatusOr<int64_t> Exchange::Resume() {
+  return absl::FailedPreconditionError("a run without views does not go back");
+}
+
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
   return ForEachShard(config_.shards(), [&](int shard) {
     return links_[shard]->control.Pull([&](const Chunk& chunk, const ParameterChunk& message) {

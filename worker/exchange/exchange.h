@@ -21,6 +21,7 @@
 #include "worker/exchange/exchange_round.h"
 #include "worker/exchange/lent_memory.h"
 #include "worker/exchange/shard_stream.h"
+#include "worker/exchange/training_exchange.h"
 
 namespace ps {
 
@@ -45,7 +46,7 @@ void LogStall(const Stall& stall);
 //   }
 //
 // Not thread-safe, except for the methods that say otherwise.
-class Exchange final : private ShardStream::Handler {
+class Exchange final : public TrainingExchange, private ShardStream::Handler {
  public:
   // Memory for the gradients and the parameters of the whole model. It can be shared with the
   // shards of this host if the config allows that and the system provides such memory.
@@ -76,13 +77,6 @@ class Exchange final : private ShardStream::Handler {
     std::stop_token stop = {};
   };
 
-  // The encoded tensor data that this worker has sent and received.
-  struct Traffic {
-    uint64_t pushes = 0;  // number of chunks
-    uint64_t bytes_out = 0;
-    uint64_t bytes_in = 0;
-  };
-
   // Allocates buffers for an exchange with shards at `addresses` (see Options). Errors:
   // RESOURCE_EXHAUSTED.
   static absl::StatusOr<Buffers> AllocateBuffers(const Config& config,
@@ -97,10 +91,16 @@ class Exchange final : private ShardStream::Handler {
   ~Exchange() override;
 
   // The first iteration to push. It is 0 unless the worker was restarted.
-  int64_t start_iteration() const { return start_iteration_; }
+  int64_t start_iteration() const override { return start_iteration_; }
+
+  uint64_t view_number() const override { return 0; }
+  std::vector<Crew> crews() const override;
+  bool went_back() const override { return false; }
+  // Errors: FAILED_PRECONDITION, since a run without views does not go back.
+  absl::StatusOr<int64_t> Resume() override;
 
   // Fetches all parameters. Blocks. Errors name the shard that failed.
-  absl::Status Pull(absl::Span<float> parameters);
+  absl::Status Pull(absl::Span<float> parameters) override;
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
   // `parameters`. Under the schedule SEQUENTIAL a shard begins to answer when all but the last
@@ -113,7 +113,7 @@ class Exchange final : private ShardStream::Handler {
   // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding cannot
   // represent.
   absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
-                        absl::Span<float> parameters);
+                        absl::Span<float> parameters) override;
 
   // These methods do the same layer by layer, under the other schedules. Call Begin, then Push once
   // for each layer with tensors, then AwaitLayer for each of them or AwaitAll. After its Push a
@@ -121,26 +121,26 @@ class Exchange final : private ShardStream::Handler {
   // until all layers have been received. Begin and Push do not block. The errors are those of
   // PushPull. Begin REQUIRES: everything pushed before has been received.
   absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
-                     absl::Span<float> parameters);
-  void Push(int layer);
-  absl::Status AwaitLayer(int layer);
-  absl::Status AwaitAll();
+                     absl::Span<float> parameters) override;
+  void Push(int layer) override;
+  absl::Status AwaitLayer(int layer) override;
+  absl::Status AwaitAll() override;
 
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
   // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
   // Errors, which do not end the exchange: the shard's refusal (see Shard::Report), or why the call
   // failed.
-  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
+  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override;
 
   // Gives up the rank at every shard and ends the streams. The worker has finished if `outcome` is
   // OK, and failed if it is an error. Errors name the shards that could not be reached.
-  absl::Status Leave(const absl::Status& outcome);
+  absl::Status Leave(const absl::Status& outcome) override;
 
   // Only sends the message of Leave, for a process that must end at once. May be called from any
   // thread.
-  absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout);
+  absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout) override;
 
-  const Traffic& traffic() const { return traffic_; }
+  const Traffic& traffic() const override { return traffic_; }
 
  private:
   struct ShardLink;

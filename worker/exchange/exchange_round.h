@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -29,9 +30,10 @@ struct Stall {
 };
 
 // The progress of one iteration's exchange. It knows for each chunk whether it has been pushed,
-// sent and answered, and holds the failure that ends the exchange. One thread begins, pushes and
-// waits, and others report what has happened. A further thread calls CheckProgress, without which
-// waits have no limit. Thread-safe.
+// sent and answered, and which version this worker holds; it decides which answers count; and it
+// holds the failure that ends the exchange. One thread begins, pushes and waits, and others report
+// what has happened. A further thread calls CheckProgress, without which waits have no limit.
+// Thread-safe. Only the methods named Await block.
 class ExchangeRound {
  public:
   // `shard_name` returns a shard's name for errors. `trace`, if not null, records each layer's
@@ -40,28 +42,59 @@ class ExchangeRound {
   ExchangeRound(const Config& config, std::function<std::string(int shard)> shard_name,
                 Trace* trace);
 
-  // Begins an iteration, in which every chunk has to be pushed and answered. REQUIRES: all chunks
+  // Begins an iteration, in which every chunk has to be pushed, as one to `skip` or not, and
+  // answered. REQUIRES: all chunks
   // of the previous iteration have been answered. Errors: the failure.
-  absl::Status Begin(uint64_t iteration);
+  absl::Status Begin(uint64_t iteration, bool skip = false);
 
   void Pushed(absl::Span<const uint32_t> chunks);
-  // Reports that a chunk was sent. The report may come after the chunk's answer, which implies it,
-  // and even in the next iteration.
-  void Sent(uint32_t chunk);
-  // Returns whether `iteration` is the current one and the chunk was pushed in it, but not
-  // answered.
-  bool Awaits(uint32_t chunk, uint64_t iteration) const;
-  void Answered(uint32_t chunk);
+  // Returns the chunks of a shard that were pushed and are not answered. They have to be sent once
+  // more: what was sent before may not have arrived.
+  std::vector<uint32_t> PushAgain(int shard);
+
+  // What a message that pushes a chunk says.
+  struct Push {
+    uint64_t iteration = 0;
+    uint64_t base_version = 0;
+    uint64_t view = 0;
+    bool skip = false;
+    bool again = false;  // the chunk was returned by PushAgain in this iteration
+  };
+  // Returns what to send for a chunk, or nothing if it is answered already.
+  std::optional<Push> ToSend(uint32_t chunk) const;
+  // Reports that a chunk was sent in `iteration`. The report may come after the chunk's answer,
+  // which implies it, and even in the next iteration.
+  void Sent(uint32_t chunk, uint64_t iteration);
+
+  // Decides whether an answer counts. If it returns true, the caller stores the parameters, and
+  // then calls Answered with the version that came with them. False: the answer is late, was given
+  // twice, or is of an older view than this worker's. Errors: INTERNAL for an answer to what was
+  // not pushed.
+  absl::StatusOr<bool> Claim(uint32_t chunk, uint64_t iteration, uint64_t view);
+  void Answered(uint32_t chunk, uint64_t version);
+  // Sets the version that this worker holds, after a Pull.
+  void SetVersion(uint32_t chunk, uint64_t version);
+
+  // From now on pushes are of this view, and older answers do not count.
+  void Follow(uint64_t view);
+
+  // Takes the unanswered chunks for answered, because nobody will answer them.
+  void GiveUp();
+  // Forgets the iteration and the failure. REQUIRES: nobody calls any other method meanwhile, and
+  // no claim is unanswered.
+  void Reset();
 
   // Fails this iteration and every later one. Only the first failure is kept.
   void Fail(const absl::Status& failure);
+  absl::Status failure() const;
 
-  // These methods wait until a layer's chunks are answered, until all chunks are answered, and
-  // until all chunks that were pushed are sent. They return at once if no iteration has begun.
-  // Errors: the failure.
+  // These methods wait until a layer's chunks are answered, until all chunks are answered, until
+  // all chunks that were pushed are sent, and until the view is at least as new as each answer that
+  // counted. They return at once if no iteration has begun. Errors: the failure.
   absl::Status AwaitLayer(int layer);
   absl::Status AwaitAll();
   absl::Status AwaitSent();
+  absl::Status AwaitView();
 
   // Checks whether the current wait has made progress since the last call. Must be called every
   // watch_period(). If there was no progress for limit(), the round fails with DEADLINE_EXCEEDED
@@ -72,6 +105,8 @@ class ExchangeRound {
   std::optional<Stall> CheckProgress(absl::Time now);
 
   bool AllAnswered() const;
+  // Whether all chunks are answered and the view is at least as new as each answer.
+  bool Settled() const;
   // How long a wait may make no progress. A shard's own limit is somewhat shorter, because its
   // error says which worker it waited for.
   absl::Duration limit() const { return limit_; }
@@ -81,12 +116,16 @@ class ExchangeRound {
   // A stall is worth a line in the log after this time.
   static constexpr absl::Duration kNewsAfter = absl::Seconds(3);
 
-  enum class State : uint8_t { kAnswered, kBegun, kPushed, kSent };
+  enum class State : uint8_t { kAnswered, kBegun, kPushed, kSent, kClaimed };
+  enum class Until : uint8_t { kAnswered, kSent, kViewed };
 
+  bool IsPending(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return states_[chunk] == State::kPushed || states_[chunk] == State::kSent;
+  }
   void CountSent(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Wait {
-    bool is_for_sent = false;       // waits for sends rather than answers
+    Until until = Until::kAnswered;
     std::optional<int> layer = {};  // whose answers are awaited; absent for all layers
   };
 
@@ -117,9 +156,12 @@ class ExchangeRound {
 
   mutable absl::Mutex mutex_;
   uint64_t iteration_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);  // by chunk
-  // By chunk: the number of reports of Sent that are yet to come although the answer has come.
-  std::vector<uint32_t> overtaken_ ABSL_GUARDED_BY(mutex_);
+  bool skip_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);       // by chunk
+  std::vector<bool> again_ ABSL_GUARDED_BY(mutex_);         // by chunk: see Push::again
+  std::vector<uint64_t> versions_ ABSL_GUARDED_BY(mutex_);  // by chunk
+  uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t newest_view_ ABSL_GUARDED_BY(mutex_) = 0;            // of the answers that counted
   std::vector<size_t> layer_unpushed_ ABSL_GUARDED_BY(mutex_);  // by layer
   std::vector<size_t> layer_unsent_ ABSL_GUARDED_BY(mutex_);
   std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);

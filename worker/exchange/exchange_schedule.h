@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/config/config.h"
 #include "worker/compute/layer_hooks.h"
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/training_exchange.h"
 
 namespace ps {
 
@@ -27,7 +27,7 @@ class ExchangeSchedule final : public LayerHooks {
   struct Options {
     const Config* config = nullptr;
     const Clock* clock = nullptr;
-    Exchange* exchange = nullptr;
+    TrainingExchange* exchange = nullptr;
     absl::Span<const float> gradients = {};
     absl::Span<float> parameters = {};
   };

@@ -25,6 +25,12 @@ class PushQueue {
     chunks_.push_back(chunk);
   }
 
+  void Clear() {
+    absl::MutexLock lock(&mutex_);
+    chunks_.clear();
+    std::fill(last_.begin(), last_.end(), std::nullopt);
+  }
+
   // Sorts the chunks that wait by their ids, the order in which the next forward pass needs them.
   void Prioritise() {
     absl::MutexLock lock(&mutex_);

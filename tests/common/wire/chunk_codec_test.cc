@@ -64,6 +64,7 @@ GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   message.set_skip(random() % 2 == 0);
   message.set_encoding(RandomEncoding(random));
   message.set_hold(random() % 2 == 0);
+  message.set_view(RandomNumber(random));
   message.set_data(RandomBytes(random() % 300, random));
   return message;
 }
@@ -77,6 +78,7 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
   REQUIRE(decoded.header.skip == message.skip());
   REQUIRE(decoded.header.encoding == message.encoding());
   REQUIRE(decoded.header.hold == message.hold());
+  REQUIRE(decoded.header.view == message.view());
   REQUIRE(Join(decoded.data) == message.data());
 }
 
@@ -95,7 +97,8 @@ TEST_CASE("an encoded gradient chunk has the bytes of the generated code") {
                                 .base_version = message.base_version(),
                                 .skip = message.skip(),
                                 .encoding = message.encoding(),
-                                .hold = message.hold()};
+                                .hold = message.hold(),
+                                .view = message.view()};
     REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
   }
 }
@@ -110,9 +113,10 @@ TEST_CASE("an encoded parameter chunk has the bytes of the generated code") {
     message.set_chunk(RandomNumber(random));
     message.set_version(RandomNumber(random));
     message.set_encoding(RandomEncoding(random));
+    message.set_view(RandomNumber(random));
     message.set_data(RandomBytes(random() % 300, random));
     const ParameterHeader header{message.iteration(), message.chunk(), message.version(),
-                                 message.encoding()};
+                                 message.encoding(), message.view()};
     REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
 
     const std::string bytes = message.SerializeAsString();
@@ -122,17 +126,24 @@ TEST_CASE("an encoded parameter chunk has the bytes of the generated code") {
     REQUIRE(decoded->header.chunk == message.chunk());
     REQUIRE(decoded->header.version == message.version());
     REQUIRE(decoded->header.encoding == message.encoding());
+    REQUIRE(decoded->header.view == message.view());
     REQUIRE(Join(decoded->data) == message.data());
   }
 }
 
-TEST_CASE("FLOAT32 is not on the wire, and the longest header fits") {
+TEST_CASE("FLOAT32 and the view 0 are not on the wire, and the longest header fits") {
   GradientHeader header{1, 2, 3, 4, 5, true, FLOAT32};
   const std::string without = Encoded(header, "data");
   header.encoding = BFLOAT16;
   CHECK(Encoded(header, "data").size() == without.size() + 2);
-  header = {UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT64_MAX, true, -1};
-  CHECK(EncodeHeader(header, SIZE_MAX).size() == 67);
+  header.view = 7;
+  CHECK(Encoded(header, "data").size() == without.size() + 4);
+  ParameterHeader reply{1, 2, 3, FLOAT32};
+  const std::string viewless = Encoded(reply, "data");
+  reply.view = 7;
+  CHECK(Encoded(reply, "data").size() == viewless.size() + 2);
+  header = {UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT64_MAX, true, -1, true, UINT64_MAX};
+  CHECK(EncodeHeader(header, SIZE_MAX).size() == 80);
 }
 
 TEST_CASE("a gradient chunk is decoded from pieces of any length") {
