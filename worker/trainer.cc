@@ -241,6 +241,7 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
                              .gradients = buffers_.gradients.span(),
                              .parameters = buffers_.parameters.span()});
   for (int64_t iteration = start;;) {
+    RETURN_IF_ERROR(FollowCrews(exchange, progress));
     if (PausesAt(iteration)) {
       RETURN_IF_ERROR(exchange.AwaitAll());
       RETURN_IF_ERROR(FollowCrews(exchange, progress));
@@ -280,7 +281,6 @@ absl::StatusOr<Trainer::Outcome> Trainer::Iterate(TrainingExchange& exchange,
                                                   ExchangeSchedule& schedule, int64_t iteration,
                                                   ProgressReporter& progress) {
   const absl::Time start = options_.clock->Now();
-  RETURN_IF_ERROR(FollowCrews(exchange, progress));
   ASSIGN_OR_RETURN(const Batch batch, batches_->Load(iteration, *backend_));
 
   const absl::Time loaded = options_.clock->Now();
