@@ -47,7 +47,6 @@ bool IsPassing(const absl::Status& status, bool has_joined) {
     case absl::StatusCode::kOk:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kUnknown:
       return true;
     case absl::StatusCode::kResourceExhausted:
       return !has_joined;
@@ -262,10 +261,11 @@ void ExchangeCore::Attempt(int index, absl::Duration delay) {
 
 void ExchangeCore::Drop(int index) {
   Slot& slot = slots_[index];
+  slot.since = std::min(slot.since, options_.clock->Now());
+  if (!slot.is_attempting && !slot.is_connected) return;
   lanes_[index]->queue.Clear();
   ++slot.attempt;  // so that later events of the old one have no effect
   slot.is_attempting = slot.is_connected = false;
-  slot.since = std::min(slot.since, options_.clock->Now());
   options_.transport->Disconnect(index);
 }
 

@@ -31,8 +31,8 @@ namespace ps {
 //
 // Why a connection ends decides what follows:
 //
-//   UNAVAILABLE, CANCELLED, UNKNOWN,   connect again: after 10 ms, doubled at each further attempt
-//   or no reason at all                without an answer up to 500 ms
+//   UNAVAILABLE, CANCELLED, or no      connect again: after 10 ms, doubled at each further attempt
+//   reason at all                      without an answer up to 500 ms
 //   RESOURCE_EXHAUSTED before the      the same: the shard has yet to notice that earlier streams
 //   join is accepted                   are gone
 //   any other                          the exchange fails with it
