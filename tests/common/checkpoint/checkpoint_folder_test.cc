@@ -70,7 +70,7 @@ TEST_CASE("a checkpoint is complete when all shards have written and the manifes
     REQUIRE(WriteSlot(&disk, kFolder, config, slot, MakeCut(kFirst)).ok());
     CHECK(States(folder) == StateList{{kFirst, State::kIncomplete}});
   }
-  CHECK((*folder.List())[0].why == "has no manifest; 3 shards have written their files");
+  CHECK((*folder.List())[0].why == "has no manifest, and the records of 3 shards");
   CHECK(*folder.Newest(Verification::kFull, nullptr) == std::nullopt);
   CHECK(*folder.TryComplete(kFirst, kRun, 3, kNow));
   CHECK(*folder.TryComplete(kFirst, kRun, 3, kNow + absl::Seconds(5)));
@@ -287,6 +287,12 @@ TEST_CASE("power may fail at any moment: what is complete can be read, and nothi
     REQUIRE(newest.ok());
     REQUIRE(newest->has_value());
     REQUIRE((*newest)->id == (complete ? kSecond : kFirst));
+    for (const auto& [id, state] : States(folder)) REQUIRE(state != State::kDamaged);
+    const auto files = disk.Files();
+    for (int slot = 0; slot < 2; ++slot) {
+      if (!files.contains(folder.FilePath(kSecond, ShardRecordName(slot, 2)))) continue;
+      REQUIRE(files.contains(folder.FilePath(kSecond, ShardFileName(slot, 2))));
+    }
     const auto reader = CheckpointReader::Open(&disk, kFolder, config, (*newest)->id);
     REQUIRE(reader.ok());
     std::vector<float> values(10);
@@ -305,6 +311,23 @@ TEST_CASE("power may fail at any moment: what is complete can be read, and nothi
   }
   CHECK(operation > 50);
   CHECK(completed > 3);
+}
+
+TEST_CASE("a checkpoint that is removed while it is looked at is not called damaged") {
+  SimulatedDisk disk;
+  const CheckpointFolder folder(&disk, kFolder);
+  WriteCheckpoint(&disk, kFolder, CheckpointConfig(1), kFirst);
+  const std::string data = folder.FilePath(kFirst, ShardFileName(0, 1));
+  REQUIRE(disk.RemoveFile(data).ok());
+  CHECK(States(folder) == StateList{{kFirst, State::kDamaged}});
+  const std::string manifest = folder.FilePath(kFirst, kManifestName);
+  int opened = 0;
+  disk.SetFault([&](SimulatedDisk::Operation operation, const std::string& path) {
+    const bool gone =
+        operation == SimulatedDisk::Operation::kOpen && path == manifest && ++opened == 2;
+    return gone ? absl::NotFoundError("removed") : absl::OkStatus();
+  });
+  CHECK(States(folder) == StateList{{kFirst, State::kIncomplete}});
 }
 
 TEST_CASE("an old checkpoint of which a crash brings back a part is passed over and removed") {

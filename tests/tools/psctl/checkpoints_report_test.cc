@@ -40,7 +40,7 @@ TEST_CASE("a report has every checkpoint, the newest first, with what is wrong w
 
   const std::string text = CheckpointsText(*full);
   INFO(text);
-  CHECK(absl::StrContains(text, "incomplete: has no manifest; 1 shards have written their files"));
+  CHECK(absl::StrContains(text, "incomplete: has no manifest, and the records of 1 shards"));
   CHECK(absl::StrContains(text, "custom  damaged: " + data + " is damaged: the "));
   CHECK(absl::StrContains(text, "        1        100  1m30s"));
   CHECK(absl::EndsWith(text, "custom  complete\n"));
