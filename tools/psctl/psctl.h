@@ -13,6 +13,7 @@ inline constexpr int kPsctlUsage = 2;
 int PlanVerb(int argc, const char* const* argv);
 int StatsVerb(int argc, const char* const* argv);
 int SaveVerb(int argc, const char* const* argv);
+int CheckpointsVerb(int argc, const char* const* argv);
 int ShutdownVerb(int argc, const char* const* argv);
 
 }  // namespace ps
