@@ -141,7 +141,8 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
 
   const auto member = [&](const std::string& label, const std::string& program,
                           std::vector<std::string> arguments, ps::ProcessRole role) {
-    ps::ProcessSpec spec = {.label = label};
+    ps::ProcessSpec spec;
+    spec.label = label;
     if (authority != nullptr) {
       arguments.push_back(absl::StrCat("--authority=", authority->address()));
       spec.role = role;
