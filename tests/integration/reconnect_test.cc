@@ -11,12 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/status_macros.h"
+#include "absl/time/clock.h"
+#include "common/view/view_link.h"
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
-#include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/cutting_proxy.h"
+#include "tests/testing/subtracting_shard.h"
 #include "worker/exchange/exchange.h"
 
 namespace ps {
@@ -29,113 +30,53 @@ constexpr int kIterations = 60;
 // Never shut down: the end of gRPC's last user can take the 10 s of a poller of gRPC's own.
 const bool kGrpcStarted = (grpc_init(), true);
 
-// A shard for one worker that subtracts each gradient from its parameters, once for each iteration.
-class SubtractingShard final : public ParameterServer::Service {
+// Takes `gradient` off the expected parameters, as the shards should.
+void Subtract(const Model& model, const std::vector<float>& gradient,
+              std::vector<float>* expected) {
+  for (const Tensor& tensor : model.tensors()) {
+    for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+      (*expected)[i] -= gradient[i];
+    }
+  }
+}
+
+bool AreSame(const Model& model, const std::vector<float>& actual,
+             const std::vector<float>& expected) {
+  return std::all_of(model.tensors().begin(), model.tensors().end(), [&](const Tensor& tensor) {
+    return std::equal(expected.begin() + tensor.offset,
+                      expected.begin() + tensor.offset + tensor.size,
+                      actual.begin() + tensor.offset);
+  });
+}
+
+// Makes the views of a run with one worker.
+class FakeLink final : public ViewLink {
  public:
-  SubtractingShard(const Config* config, int shard)
-      : config_(*config),
-        shard_(shard),
-        next_(config->plan().chunks().size()),
-        parameters_(config->model().buffer_size()) {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    REQUIRE(server_ != nullptr);
-    address_ = absl::StrCat("127.0.0.1:", port);
-  }
-  ~SubtractingShard() override { server_->Shutdown(std::chrono::system_clock::now()); }
-
-  const std::string& address() const { return address_; }
-  int64_t joins() const { return joins_; }
-  int64_t repeats() const { return repeats_; }
-  void LoseState() { history_ = 2; }
-  void Refuse(const grpc::Status& status) {
+  void Start(Listener listener) override { listener_ = std::move(listener); }
+  void Announce(const ProcessState& state) override {
     absl::MutexLock lock(&mutex_);
-    refusal_ = status;
+    state_ = state;
   }
+  bool HoldsRoles() const override { return true; }
 
-  grpc::Status Join(grpc::ServerContext*, const JoinRequest*, JoinResponse* response) override {
-    ++joins_;
-    response->set_shard(shard_);
-    response->set_history(history_);
+  ProcessState state() {
     absl::MutexLock lock(&mutex_);
-    return refusal_;
+    return state_;
   }
-  grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveResponse*) override {
-    return has_left_.exchange(true)
-               ? grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "does not hold the rank")
-               : grpc::Status::OK;
-  }
-  grpc::Status Pull(grpc::ServerContext*, const PullRequest*,
-                    grpc::ServerWriter<ParameterChunk>* writer) override {
-    for (const uint32_t chunk : config_.plan().chunks_of_shard(shard_)) {
-      absl::MutexLock lock(&mutex_);
-      writer->Write(Answer(chunk, 0));
-    }
-    return grpc::Status::OK;
-  }
-  grpc::Status Exchange(grpc::ServerContext*,
-                        grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
-    stream->SendInitialMetadata();
-    GradientChunk push;
-    while (stream->Read(&push)) {
-      ParameterChunk answer;
-      {
-        absl::MutexLock lock(&mutex_);
-        uint64_t& next = next_[push.chunk()];
-        if (push.iteration() == next) {
-          ++next;
-          Subtract(push);
-        } else if (push.iteration() + 1 == next) {
-          ++repeats_;
-        } else {
-          return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "cannot be at this iteration");
-        }
-        answer = Answer(push.chunk(), push.iteration());
-      }
-      stream->Write(answer);
-    }
-    return grpc::Status::OK;
-  }
+  void Publish(const View& view) { listener_.on_view(view); }
 
  private:
-  void Subtract(const GradientChunk& push) {
-    const Chunk& chunk = config_.plan().chunks()[push.chunk()];
-    const auto* gradient = reinterpret_cast<const UnalignedFloat*>(push.data().data());
-    for (int64_t i = 0; i < chunk.size; ++i) parameters_[chunk.model_offset + i] -= gradient[i];
-  }
-  ParameterChunk Answer(uint32_t id, uint64_t iteration) const {
-    const Chunk& chunk = config_.plan().chunks()[id];
-    ParameterChunk answer;
-    answer.set_chunk(id);
-    answer.set_iteration(iteration);
-    answer.set_version(next_[id]);
-    answer.set_data(reinterpret_cast<const char*>(parameters_.data() + chunk.model_offset),
-                    chunk.size * sizeof(float));
-    return answer;
-  }
-
-  const Config& config_;
-  const int shard_;
-  std::atomic<int64_t> joins_{0};
-  std::atomic<int64_t> repeats_{0};
-  std::atomic<uint64_t> history_{1};
-  std::atomic<bool> has_left_{false};
+  Listener listener_;
   absl::Mutex mutex_;
-  grpc::Status refusal_;
-  std::vector<uint64_t> next_;  // by chunk: the iteration to subtract
-  std::vector<float> parameters_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  ProcessState state_;
 };
 
 struct Shards {
   explicit Shards(const std::vector<std::string>& overrides)
       : config(MustParse(kSmallConfig, overrides)) {
-    for (int shard = 0; shard < config.shards(); ++shard) {
-      shards.push_back(std::make_unique<SubtractingShard>(&config, shard));
+    for (int slot = 0; slot < config.shards(); ++slot) {
+      slots.push_back(std::make_unique<SubtractingSlot>(&config, slot));
+      shards.push_back(std::make_unique<SubtractingShard>(slots.back().get()));
     }
   }
   absl::StatusOr<std::unique_ptr<Exchange>> Connect(const std::vector<std::string>& addresses) {
@@ -143,7 +84,52 @@ struct Shards {
   }
 
   const Config config;
-  std::vector<std::unique_ptr<SubtractingShard>> shards;
+  std::vector<std::unique_ptr<SubtractingSlot>> slots;
+  std::vector<std::unique_ptr<SubtractingShard>> shards;  // by slot: its primary
+};
+
+// Shards that follow views, which the test makes.
+struct ViewedShards : Shards {
+  explicit ViewedShards(const std::vector<std::string>& overrides) : Shards(overrides) {
+    view.set_generation(1);
+    view.add_crew()->add_rank(0);
+    view.add_worker()->set_state(WorkerView::MEMBER);
+    for (size_t slot = 0; slot < shards.size(); ++slot) view.add_slot();
+  }
+  // Lets the shards follow the next view, and then the worker.
+  void Publish() {
+    view.set_number(view.number() + 1);
+    view.mutable_worker(0)->set_incarnation(link.state().incarnation());
+    for (size_t slot = 0; slot < shards.size(); ++slot) {
+      ProcessId* primary = view.mutable_slot(static_cast<int>(slot))->mutable_primary();
+      primary->set_address(shards[slot]->address());
+      shards[slot]->Follow(view.number());
+    }
+    link.Publish(view);
+  }
+  // Connects, while another thread makes the first view.
+  absl::StatusOr<std::unique_ptr<Exchange>> ConnectByViews() {
+    std::thread first([this] {
+      while (link.state().incarnation() == 0) absl::SleepFor(absl::Milliseconds(1));
+      Publish();
+    });
+    auto exchange = Exchange::Connect({.config = &config, .rank = 0, .view_link = &link});
+    first.join();
+    return exchange;
+  }
+  absl::Status Leave(Exchange* exchange) {
+    std::thread last([this] {
+      while (!link.state().finished()) absl::SleepFor(absl::Milliseconds(1));
+      view.mutable_worker(0)->set_state(WorkerView::FINISHED);
+      Publish();
+    });
+    const absl::Status left = exchange->Leave(absl::OkStatus());
+    last.join();
+    return left;
+  }
+
+  FakeLink link;
+  View view;
 };
 
 }  // namespace
@@ -168,14 +154,11 @@ TEST_CASE("a worker whose connections break at any moment trains as if they had 
   std::vector<float> parameters(model.buffer_size(), 5);
   std::vector<float> expected(model.buffer_size());
   REQUIRE((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
+  // Its memory is used again: what is pushed late would push another gradient.
+  std::vector<float> gradient;
   for (int i = 0; i < kIterations; ++i) {
-    // Its memory is used again: what is pushed late would push another gradient.
-    std::vector<float> gradient = TestGradient(model, 0, i);
-    for (const Tensor& tensor : model.tensors()) {
-      for (int64_t k = tensor.offset; k < tensor.offset + tensor.size; ++k) {
-        expected[k] -= gradient[k];
-      }
-    }
+    gradient = TestGradient(model, 0, i);
+    Subtract(model, gradient, &expected);
     absl::Status status;
     if (schedule == "SEQUENTIAL") {
       status = (*exchange)->PushPull(i, gradient, absl::MakeSpan(parameters));
@@ -186,20 +169,15 @@ TEST_CASE("a worker whose connections break at any moment trains as if they had 
     }
     INFO(status.ToString());
     REQUIRE(status.ok());
-    for (const Tensor& tensor : model.tensors()) {
-      REQUIRE(std::equal(expected.begin() + tensor.offset,
-                         expected.begin() + tensor.offset + tensor.size,
-                         parameters.begin() + tensor.offset));
-    }
-    std::fill(gradient.begin(), gradient.end(), 1e6f);
+    REQUIRE(AreSame(model, parameters, expected));
   }
   const absl::Status left = (*exchange)->Leave(absl::OkStatus());
   INFO(left.ToString());
   CHECK(left.ok());
   int64_t joins = 0, repeats = 0;
-  for (const auto& shard : run.shards) {
-    joins += shard->joins();
-    repeats += shard->repeats();
+  for (size_t slot = 0; slot < run.shards.size(); ++slot) {
+    joins += run.shards[slot]->joins();
+    repeats += run.slots[slot]->repeats();
   }
   CHECK(joins > 10);
   CHECK(repeats > 0);
@@ -211,7 +189,7 @@ TEST_CASE("a shard that was started anew without its state ends the worker") {
   auto exchange = run.Connect({run.shards[0]->address(), proxy.address()});
   INFO(exchange.status().ToString());
   REQUIRE(exchange.ok());
-  run.shards[1]->LoseState();
+  run.slots[1]->GoBack(0, std::vector<float>(run.config.model().buffer_size()));
   const Model& model = run.config.model();
   std::vector<float> parameters(model.buffer_size());
   absl::Status status;
@@ -262,6 +240,103 @@ TEST_CASE("an error that does not pass ends the worker when it connects again") 
   CHECK(status == absl::FailedPreconditionError(absl::StrCat(
                       "shard 0 (", proxy.address(), "): the run has failed: worker 1 is lost")));
   (*exchange)->Leave(status).IgnoreError();
+}
+
+TEST_CASE("a worker follows a slot to another process, and pushes again what a new view dropped") {
+  ViewedShards run({"workers=1", "limits.exchange_seconds=30"});
+  absl::StatusOr<std::unique_ptr<Exchange>> exchange = run.ConnectByViews();
+  INFO(exchange.status().ToString());
+  REQUIRE(exchange.ok());
+  CHECK((*exchange)->view_number() == 1);
+
+  std::atomic<int> done{0};
+  std::thread authority([&] {
+    const auto wait_until = [&](int iteration) {
+      while (done < iteration) absl::SleepFor(absl::Milliseconds(1));
+    };
+    for (int change = 1; change <= 5; ++change) {
+      wait_until(change * 5);
+      const int slot = change % 2;
+      // The old process may answer until it dies. The next one has all that it has answered.
+      run.shards[slot] = std::make_unique<SubtractingShard>(run.slots[slot].get());
+      run.Publish();
+      wait_until(change * 5 + 2);
+      run.Publish();  // nothing moves, but what the shards get meanwhile is of an older view
+    }
+  });
+  const Model& model = run.config.model();
+  std::vector<float> parameters(model.buffer_size(), 5);
+  std::vector<float> expected(model.buffer_size());
+  std::vector<float> gradient;
+  absl::Status status = (*exchange)->Pull(absl::MakeSpan(parameters));
+  bool same = true;
+  for (int i = 0; i < 40; ++i) {
+    gradient = TestGradient(model, 0, i);
+    Subtract(model, gradient, &expected);
+    if (status.ok()) status = (*exchange)->PushPull(i, gradient, absl::MakeSpan(parameters));
+    same = same && AreSame(model, parameters, expected);
+    ++done;
+  }
+  authority.join();
+  INFO(status.ToString());
+  REQUIRE(status.ok());
+  CHECK(same);
+  CHECK((*exchange)->view_number() == 11);
+  const absl::Status left = run.Leave(exchange->get());
+  INFO(left.ToString());
+  CHECK(left.ok());
+}
+
+TEST_CASE("a worker whose run goes back to a checkpoint goes on from there") {
+  ViewedShards run({"workers=1", "limits.exchange_seconds=30"});
+  absl::StatusOr<std::unique_ptr<Exchange>> exchange = run.ConnectByViews();
+  REQUIRE(exchange.ok());
+  const Model& model = run.config.model();
+  std::vector<float> parameters(model.buffer_size());
+  std::vector<float> expected(model.buffer_size());
+  std::vector<float> gradient, saved;
+  REQUIRE((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
+  std::thread authority;
+  int64_t i = 0;
+  bool went_back = false;
+  while (i < 20) {
+    if (i == 7) saved = expected;
+    gradient = TestGradient(model, 0, static_cast<int>(i));
+    if (i == 15 && !went_back) {
+      authority = std::thread([&] {
+        for (const auto& shard : run.shards) shard->Follow(run.view.number() + 1);
+        for (const auto& slot : run.slots) slot->GoBack(7, saved);
+        run.view.set_generation(2);
+        run.Publish();
+      });
+    }
+    absl::Status status = (*exchange)->PushPull(i, gradient, absl::MakeSpan(parameters));
+    if (i == 15 && !went_back) {
+      // It may have been pushed before the shards went back.
+      authority.join();
+      if (status.ok()) status = (*exchange)->PushPull(16, gradient, absl::MakeSpan(parameters));
+    }
+    if (!status.ok()) {
+      INFO(status.ToString());
+      REQUIRE((*exchange)->went_back());
+      REQUIRE_FALSE(went_back);
+      went_back = true;
+      const absl::StatusOr<int64_t> start = (*exchange)->Resume();
+      INFO(start.status().ToString());
+      REQUIRE(start.ok());
+      REQUIRE(*start == 7);
+      REQUIRE((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
+      expected = saved;
+      REQUIRE(AreSame(model, parameters, expected));
+      i = *start;
+      continue;
+    }
+    Subtract(model, gradient, &expected);
+    REQUIRE(AreSame(model, parameters, expected));
+    ++i;
+  }
+  CHECK(went_back);
+  CHECK(run.Leave(exchange->get()).ok());
 }
 
 }  // namespace ps
