@@ -1,0 +1,70 @@
+#ifndef PS_COMMON_VIEW_SLOT_KEEPER_H_
+#define PS_COMMON_VIEW_SLOT_KEEPER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/view/event_log.h"
+#include "common/view/start_table.h"
+#include "proto/view.pb.h"
+
+namespace ps {
+
+// The part of ViewKeeper that decides which ps process is primary and copy of which slot. Each
+// method changes `next`, which begins as the present view and becomes the next one if it differs.
+// Not thread-safe.
+class SlotKeeper {
+ public:
+  // `processes` and `events` must outlive the object. `patience` is how long slots go without a
+  // copy rather than load a process with more than its share: a process that has died may be back
+  // by then.
+  SlotKeeper(int slots, bool has_copies, absl::Duration patience, const StartTable* processes,
+             EventLog* events);
+
+  // Whether enough processes are alive for a generation: each slot has its own process or a spare.
+  bool HasEnoughProcesses() const;
+
+  // Gives every slot a primary and a copy, as a generation begins.
+  // REQUIRES: HasEnoughProcesses().
+  void AssignAll(View* next) const;
+
+  // Takes what the primaries say of the copies that they fill and of the slots that they hand over,
+  // and replaces processes that are gone. A slot of which nobody has the state is left without a
+  // primary.
+  void ReplaceGone(const View& view, View* next);
+
+  // Returns why slots are lost: "ps 1 was killed by SIGKILL, and slot 1 had no complete copy".
+  // Empty if none is.
+  const std::string& loss() const { return loss_; }
+  absl::Time lost_since() const { return lost_since_; }
+  // Forgets the loss, since a new generation begins.
+  void ForgetLoss();
+
+  // Finds processes for the copies that are missing, and lets slots return to processes that are
+  // less loaded. REQUIRES: no slot is lost.
+  void Improve(const View& view, absl::Time now, View* next);
+
+ private:
+  bool SaysSo(const View& view, int slot,
+              const google::protobuf::RepeatedField<uint32_t>& (ProcessState::*list)() const) const;
+  void TakeReports(const View& view, View* next);
+  void GiveCopies(absl::Time now, View* next);
+  void MoveCopy(View* next) const;
+  void HandOver(View* next) const;
+  void SetProcess(uint32_t index, ProcessId* id) const;
+
+  const int slots_;
+  const bool has_copies_;
+  const absl::Duration patience_;
+  const StartTable& processes_;
+  EventLog& events_;
+  std::vector<absl::Time> lacks_copy_since_;  // by slot; InfiniteFuture: it has one
+  std::string loss_;
+  absl::Time lost_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace ps
+
+#endif  // PS_COMMON_VIEW_SLOT_KEEPER_H_
