@@ -46,11 +46,13 @@ grpc::ChannelArguments Arguments() {
 }
 
 // The context of a blocking call, which ends after `timeout` and once `stop` is requested. gRPC
-// measures the timeout by the monotonic clock from here on.
+// measures the timeout by the monotonic clock from here on. The call waits for the connection,
+// because a connection is made only while some call waits for it.
 struct CallContext {
   CallContext(const std::stop_token& stop, absl::Duration timeout)
       : on_stop(stop, [this] { context.TryCancel(); }) {
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context.set_wait_for_ready(true);
   }
 
   grpc::ClientContext context;
@@ -101,6 +103,7 @@ class EtcdClient::WatchStream final : public EtcdWatchStream,
       : client_(*client), index_(index), on_news_(std::move(on_news)) {
     // An endpoint without a leader would otherwise go on without anything to tell.
     context_.AddMetadata("hasleader", "true");
+    context_.set_wait_for_ready(true);
     *request_.mutable_create_request() = request;
     endpoint().watch->async()->Watch(&context_, this);
     AddHold();
@@ -226,12 +229,13 @@ absl::Status EtcdClient::Try(absl::string_view what, const std::stop_token& stop
       return absl::Status(failure.code(), absl::StrCat("etcd ", endpoint.address, " cannot ", what,
                                                        ": ", failure.message()));
     }
-    tried.push_back(
-        absl::StrCat(endpoint.address, " (",
-                     status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
-                         ? absl::StrCat("no answer within ", absl::FormatDuration(timeout_))
-                         : std::string(failure.message()),
-                     ")"));
+    std::string problem(failure.message());
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      const bool is_connected = endpoint.channel->GetState(false) == GRPC_CHANNEL_READY;
+      problem = absl::StrCat(is_connected ? "no answer within " : "no connection within ",
+                             absl::FormatDuration(timeout_));
+    }
+    tried.push_back(absl::StrCat(endpoint.address, " (", problem, ")"));
   }
   return absl::UnavailableError(
       absl::StrCat("etcd cannot ", what, "; tried ", absl::StrJoin(tried, ", ")));
