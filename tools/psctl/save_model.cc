@@ -5,10 +5,10 @@
 #include "absl/time/time.h"
 #include "common/base/atomic_file.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/safetensors.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
 #include "proto/parameter_server.grpc.pb.h"
-#include "tools/psctl/safetensors.h"
 
 namespace ps {
 

@@ -1,4 +1,4 @@
-#include "tools/psctl/safetensors.h"
+#include "common/checkpoint/safetensors.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,0 +1,83 @@
+#ifndef PS_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
+#define PS_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/checkpoint/checkpoint_id.h"
+#include "common/checkpoint/chunk_clock.h"
+#include "proto/view.pb.h"
+
+namespace ps {
+
+// The version of the files of checkpoints. A program reads its own version and older ones.
+inline constexpr uint64_t kCheckpointFormat = 1;
+// The largest record or manifest that is read.
+inline constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
+
+// What all shards of a checkpoint agree on.
+struct CheckpointFacts {
+  CheckpointId id;
+  uint64_t run = 0;  // View::run
+  int shards = 0;
+  int workers = 0;
+  std::string model;      // its name
+  std::string optimizer;  // the name of OptimizerConfig.Kind
+  std::string policy;     // the name of Update.Policy
+  uint64_t config_fingerprint = 0;
+  uint64_t plan_fingerprint = 0;
+  std::vector<Crew> crew;  // View::crew at the cut
+};
+
+// A slice of a tensor in a shard's file, as chunks. Its arrays are the parameters, and then those
+// of the optimizer's state.
+struct RecordedSlice {
+  std::string tensor;
+  std::vector<int64_t> shape;                    // of the whole tensor
+  int64_t begin = 0;                             // first element in the tensor
+  int64_t size = 0;                              // elements
+  std::vector<int64_t> offsets;                  // by array: its place in the file
+  std::vector<int64_t> chunk_sizes;              // elements, in order and without gaps
+  std::vector<uint32_t> clocks;                  // by chunk: an index in ShardRecord::clocks
+  std::vector<std::vector<uint64_t>> checksums;  // by array, by chunk
+};
+
+// Describes a shard's file, which is on disk before the record is.
+struct ShardRecord {
+  CheckpointFacts facts;
+  int shard = 0;
+  int64_t file_bytes = 0;
+  int64_t header_bytes = 0;
+  uint64_t header_checksum = 0;
+  std::vector<ChunkClock> clocks;  // all different
+  std::vector<RecordedSlice> slices;
+};
+
+struct Manifest {
+  absl::Time written;                // to the second
+  std::vector<ShardRecord> records;  // by shard; at least one
+
+  const CheckpointFacts& facts() const { return records[0].facts; }
+};
+
+// Write a record or a manifest as JSON with a checksum. Equal records give equal texts.
+std::string FormatRecord(const ShardRecord& record);
+std::string FormatManifest(const Manifest& manifest);
+
+// Read such a text. What they return is consistent in itself: the sizes of lists fit one another,
+// arrays lie within their file, and a manifest has the records of all shards of one checkpoint.
+// `path` is for errors. Errors: DATA_LOSS if the text is not as it was written; FAILED_PRECONDITION
+// if it was written by a newer version.
+absl::StatusOr<ShardRecord> ParseRecord(absl::string_view text, const std::string& path);
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path);
+
+// Returns whether both describe the same checkpoint.
+bool SameFacts(const CheckpointFacts& a, const CheckpointFacts& b);
+
+}  // namespace ps
+
+#endif  // PS_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_

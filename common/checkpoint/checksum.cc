@@ -1,0 +1,9 @@
+#include "common/checkpoint/checksum.h"
+
+#include <xxhash.h>
+
+namespace ps {
+
+uint64_t Checksum(absl::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+}  // namespace ps

@@ -1,0 +1,16 @@
+#ifndef PS_COMMON_CHECKPOINT_CHECKSUM_H_
+#define PS_COMMON_CHECKPOINT_CHECKSUM_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace ps {
+
+// XXH3-64 (github.com/Cyan4973/xxHash), with which checkpoints find flipped and torn bytes. It
+// offers no protection against attackers.
+uint64_t Checksum(absl::string_view bytes);
+
+}  // namespace ps
+
+#endif  // PS_COMMON_CHECKPOINT_CHECKSUM_H_

@@ -1,0 +1,48 @@
+#ifndef PS_COMMON_CHECKPOINT_FOLDER_OWNER_H_
+#define PS_COMMON_CHECKPOINT_FOLDER_OWNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/checkpoint/storage.h"
+
+namespace ps {
+
+// A run's hold on a folder of checkpoints, so that no two runs write to one folder. It has two
+// parts: the file LOCK, which is locked as long as this exists, and the file RUN, which says whose
+// the folder is even where locks do not reach, as between machines. The processes of the run check
+// RUN before they write (CheckOwner). Thread-safe.
+class FolderOwner {
+ public:
+  // Makes the folder if necessary, locks it and makes it this run's, which goes on with the
+  // checkpoints that are there. `who` is for other runs' errors: "launch, process 71 on host a".
+  // Called again for the same run, by whoever takes the authority over. `storage` must outlive
+  // this.
+  // Errors: FAILED_PRECONDITION if another process holds it, which the message names; those of
+  // Storage.
+  static absl::StatusOr<std::unique_ptr<FolderOwner>> Take(Storage* storage,
+                                                           const std::string& folder, uint64_t run,
+                                                           absl::string_view who);
+
+ private:
+  explicit FolderOwner(std::unique_ptr<FileLock> lock) : lock_(std::move(lock)) {}
+
+  const std::unique_ptr<FileLock> lock_;
+};
+
+// Returns the run whose folder it is. Errors: NOT_FOUND if it is no run's; DATA_LOSS if RUN is
+// damaged.
+absl::StatusOr<uint64_t> OwnerOf(Storage* storage, const std::string& folder);
+
+// Returns OK if the folder is the run's. Errors: FAILED_PRECONDITION if it is another's or no
+// run's, with what Take() wrote.
+absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t run);
+
+}  // namespace ps
+
+#endif  // PS_COMMON_CHECKPOINT_FOLDER_OWNER_H_

@@ -1,0 +1,153 @@
+#include "common/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "common/checkpoint/real_storage.h"
+#include "tests/common/checkpoint/checkpoint_fixture.h"
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+namespace {
+
+constexpr CheckpointId kId = {.generation = 1, .iteration = 120};
+
+std::string ErrorOf(Storage* storage, const std::string& folder, const Config& config) {
+  const auto reader = CheckpointReader::Open(storage, folder, config, kId);
+  REQUIRE_FALSE(reader.ok());
+  CHECK(absl::IsFailedPrecondition(reader.status()));
+  return std::string(reader.status().message());
+}
+
+// Returns the elements of all tensors of whichever array that differ from what was written, when
+// ranges of `step` elements are read.
+int64_t CountWrong(CheckpointReader* reader, const Config& config, int64_t step) {
+  int64_t wrong = 0;
+  for (size_t i = 0; i < config.model().tensors().size(); ++i) {
+    const int t = static_cast<int>(i);
+    const Tensor& tensor = config.model().tensors()[i];
+    for (int64_t begin = 0; begin < tensor.size; begin += step) {
+      std::vector<float> values(std::min(step, tensor.size - begin));
+      for (int array = 0; array <= OptimizerArrays(config, tensor); ++array) {
+        const absl::Status read =
+            array == 0 ? reader->ReadParameters(t, begin, absl::MakeSpan(values))
+                       : reader->ReadOptimizerArray(array - 1, t, begin, absl::MakeSpan(values));
+        INFO(read.message());
+        REQUIRE(read.ok());
+        for (size_t j = 0; j < values.size(); ++j) {
+          if (values[j] != ValueOf(array, t, begin + static_cast<int64_t>(j))) ++wrong;
+        }
+      }
+    }
+  }
+  return wrong;
+}
+
+TEST_CASE("a checkpoint is read back whichever way its model is cut") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  WriteCheckpoint(&storage, folder.Path("c"), CheckpointConfig(3), kId);
+  const auto [shards, overrides] = GENERATE(table<int, std::vector<std::string>>({
+      {3, {}},
+      {1, {}},
+      {5, {}},
+      {2, {"partition.scheme=MEMORY_BASED"}},
+      {2, {"partition.scheme=LAYER_BASED"}},
+      {3, {"limits.chunk_bytes=64"}},
+      {3, {"limits.chunk_bytes=4096"}},
+      {3, {"optimizer.learning_rate=0.5"}},
+  }));
+  const Config config = CheckpointConfig(shards, overrides);
+  const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
+  INFO(reader.status().message());
+  REQUIRE(reader.ok());
+  CHECK(CountWrong(reader->get(), config, GENERATE(1, 7, 64, 100000)) == 0);
+  for (const Chunk& chunk : config.plan().chunks()) {
+    REQUIRE((*reader)->ClockOf(chunk.tensor, chunk.begin, chunk.size) == SyncClock(kId));
+  }
+}
+
+TEST_CASE("a checkpoint says what it is of") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  const Config config = CheckpointConfig(2);
+  WriteCheckpoint(&storage, folder.Path("c"), config, kId);
+  const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
+  REQUIRE(reader.ok());
+  const CheckpointFacts& facts = (*reader)->facts();
+  CHECK(facts.id == kId);
+  CHECK(facts.run == kRun);
+  CHECK(facts.config_fingerprint == config.fingerprint());
+  REQUIRE(facts.crew.size() == 1);
+  CHECK(facts.crew[0].SerializeAsString() == MakeCut(kId).crew[0].SerializeAsString());
+}
+
+TEST_CASE("the clock of elements from several chunks has the largest of each number") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  const Config config = CheckpointConfig(1, {"update.policy=ASYNC", "limits.chunk_bytes=64"});
+  REQUIRE(FolderOwner::Take(&storage, folder.Path("c"), kRun, "the test").ok());
+  auto writer = ShardFileWriter::Create(&storage, folder.Path("c"), config, 0, MakeCut(kId));
+  REQUIRE(writer.ok());
+  for (const Chunk& chunk : config.plan().chunks()) {
+    const uint64_t i = chunk.id;
+    REQUIRE(AddChunk(writer->get(), config, chunk,
+                     {.version = i, .iteration = 0, .next_iteration = {100 - i, i}})
+                .ok());
+  }
+  REQUIRE((*writer)->Commit().ok());
+  REQUIRE(*CheckpointFolder(&storage, folder.Path("c")).TryComplete(kId, kRun, 1, kNow));
+  const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
+  REQUIRE(reader.ok());
+  const Chunk& second = config.plan().chunks()[1];
+  const ChunkClock of_two = (*reader)->ClockOf(second.tensor, second.begin - 1, 2);
+  CHECK(of_two == ChunkClock{.version = 1, .iteration = 0, .next_iteration = {100, 1}});
+  const ChunkClock of_one = (*reader)->ClockOf(second.tensor, second.begin, 1);
+  CHECK(of_one == ChunkClock{.version = 1, .iteration = 0, .next_iteration = {99, 1}});
+}
+
+TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers is refused") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  const std::string path = folder.Path("c");
+  WriteCheckpoint(&storage, path, CheckpointConfig(2), kId);
+  const auto error = [&](const std::string& override) {
+    return ErrorOf(&storage, path, CheckpointConfig(2, {override}));
+  };
+  CHECK(absl::EndsWith(error("optimizer.kind=MOMENTUM"),
+                       "manifest.json: the checkpoint was written with optimizer.kind ADAM, but "
+                       "this config has MOMENTUM"));
+  CHECK(absl::EndsWith(error("update.policy=ASYNC"),
+                       "with update.policy SYNC, but this config has ASYNC"));
+  CHECK(absl::EndsWith(error("workers=3"), "with workers: 2, but this config has 3"));
+  CHECK(absl::EndsWith(
+      error("model.layer[2].linear.out_features=12"),
+      "the checkpoint is of another model, custom, than custom: fc/weight has the shape [10, 128] "
+      "there and [12, 128] here; fc/bias has the shape [10] there and [12] here"));
+  CHECK(absl::EndsWith(error("model.layer[2].name=other"),
+                       ": other/weight is missing there; other/bias is missing there; fc/bias is "
+                       "missing here; fc/weight is missing here"));
+  CHECK(absl::EndsWith(error("model={builtin: \"resnet18\"}"), "tensors differ"));
+}
+
+TEST_CASE("only the files that are needed are opened") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  const Config config = CheckpointConfig(3, {"partition.scheme=MEMORY_BASED"});
+  WriteCheckpoint(&storage, folder.Path("c"), config, kId);
+  const CheckpointFolder checkpoints(&storage, folder.Path("c"));
+  std::filesystem::remove(checkpoints.FilePath(kId, ShardFileName(2, 3)));
+  const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
+  REQUIRE(reader.ok());
+  std::vector<float> value(1);
+  CHECK((*reader)->ReadParameters(0, 0, absl::MakeSpan(value)).ok());
+  const int last = static_cast<int>(config.model().tensors().size()) - 1;
+  const absl::Status missing = (*reader)->ReadParameters(last, 9, absl::MakeSpan(value));
+  CHECK(absl::IsDataLoss(missing));
+  CHECK(absl::StrContains(missing.message(), "shard-2-of-3.safetensors"));
+}
+
+}  // namespace
+}  // namespace ps
