@@ -430,9 +430,11 @@ std::string Supervisor::Success() const {
     died.push_back(absl::StrCat(child.spec->label, " (", child.restarts.deaths(), "x)"));
   }
   if (deaths == 0) return "the run succeeded";
+  const std::string held_up =
+      absl::StrCat("; held up ", FormatSeconds(absl::ToDoubleSeconds(held_up_)), " in all");
   return absl::StrCat("the run succeeded; it survived ", deaths,
                       deaths == 1 ? " death: " : " deaths: ", absl::StrJoin(died, ", "),
-                      "; held up ", FormatSeconds(absl::ToDoubleSeconds(held_up_)), " in all");
+                      held_up_ > absl::ZeroDuration() ? held_up : "");
 }
 
 void Supervisor::Settle() {
