@@ -1,6 +1,9 @@
+#include <signal.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -139,6 +142,21 @@ TEST_CASE("without copies and checkpoints a dead ps ends the run") {
   run.worker = "await_term";
   CHECK(run.Run() == 137);
   CHECK(run.output().ends_with("[launch] the run failed: ps 0 was killed by SIGKILL\n"));
+}
+
+TEST_CASE("a signal ends a run whose processes keep dying, and nothing is left of it") {
+  RecoveryRun run;
+  run.ps = R"sh(echo "pid $$"; [[ $index = 2 && $start -lt 3 ]] && exit 1; await_term)sh";
+  run.worker = R"sh(echo "pid $$"; [[ $index = 0 ]] && { await_start ps2 2; kill -TERM $PPID; }
+await_term)sh";
+  CHECK(run.Run() == 143);
+  INFO(run.output());
+  CHECK(run.output().ends_with("[launch] the run was ended by SIGTERM\n"));
+  static const std::regex kPid("\\] pid (\\d+)\n");
+  for (std::sregex_iterator match(run.output().begin(), run.output().end(), kPid), end;
+       match != end; ++match) {
+    CHECK(kill(std::stoi((*match)[1]), 0) != 0);
+  }
 }
 
 TEST_CASE("a run needs a folder without checkpoints, or --resume and one with") {
