@@ -24,7 +24,8 @@ constexpr auto Ps = ActedRun::Ps;
 constexpr auto Worker = ActedRun::Worker;
 
 ViewKeeper::Settings Settings(int slots, int workers, int replicas) {
-  ViewKeeper::Settings settings{.slots = slots, .workers = workers, .config_fingerprint = 42};
+  ViewKeeper::Settings settings{
+      .slots = slots, .workers = workers, .config_fingerprint = 42, .run = 7};
   settings.recovery.set_replicas(replicas);
   settings.recovery.set_silence_seconds(2);
   settings.recovery.set_worker_loss(Recovery::WAIT);
