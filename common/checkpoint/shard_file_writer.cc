@@ -9,23 +9,10 @@
 #include "common/checkpoint/checksum.h"
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/config/optimizer_arrays.h"
 
 namespace ps {
 namespace {
-
-int ArraysOfKind(OptimizerConfig::Kind kind) {
-  switch (kind) {
-    case OptimizerConfig::SGD:
-      return 0;
-    case OptimizerConfig::MOMENTUM:
-    case OptimizerConfig::NESTEROV:
-    case OptimizerConfig::ADAGRAD:
-      return 1;
-    case OptimizerConfig::ADAM:
-      return 2;
-  }
-  return 0;
-}
 
 ShardRecord MakeRecord(const Config& config, int slot, const Cut& cut) {
   ShardRecord record;
@@ -101,7 +88,7 @@ absl::Status CheckNothingElseIsThere(Storage* storage, const std::string& folder
 
 int OptimizerArrays(const Config& config, const Tensor& tensor) {
   if (tensor.role == TensorRole::kRunningStatistic) return 0;
-  return ArraysOfKind(config.proto().optimizer().kind());
+  return OptimizerArrays(config.proto().optimizer().kind());
 }
 
 absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(Storage* storage,

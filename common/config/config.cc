@@ -41,11 +41,11 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   return text;
 }
 
-void ResolvePaths(absl::string_view config_file, Data* data) {
+void ResolvePaths(absl::string_view config_file, ClusterConfig* config) {
   const size_t slash = config_file.rfind('/');
   if (slash == absl::string_view::npos) return;
   const absl::string_view folder = config_file.substr(0, slash + 1);
-  VisitPaths(data, [folder](std::string* path) {
+  VisitPaths(config, [folder](std::string* path) {
     if (!path->empty() && !absl::StartsWith(*path, "/")) path->insert(0, std::string(folder));
   });
 }
@@ -131,14 +131,20 @@ absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& 
     if (choice.ok()) {
       SetChunkLimits(choice->chunk_bytes, proto.mutable_limits());
       ValidateHeldBytes(proto.limits(), &problems);
+      ValidateCheckpointBuffer(proto, &problems);
     } else {
       AddPlanProblem(choice.status().message(), &problems);
     }
   }
   if (!problems.empty()) return problems.status();
 
-  if (proto.has_data()) ResolvePaths(name, proto.mutable_data());
+  ResolvePaths(name, &proto);
   return Config(std::move(proto), *std::move(model), *std::move(choice), std::move(places));
+}
+
+const std::string& Config::process_address(int process) const {
+  return process < shards() ? address(process)
+                            : proto_.recovery().spare(process - shards()).address();
 }
 
 ClusterConfig Config::Contract() const { return ContractOf(proto_); }

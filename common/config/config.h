@@ -21,8 +21,8 @@ namespace ps {
 class Config {
  public:
   // Reads a file in protobuf text format, applies `overrides`, such as "update.policy=ASYNC" or
-  // "shard[1].address=host:port", and checks the result. Relative paths in `data` are resolved
-  // against the folder of the file.
+  // "shard[1].address=host:port", and checks the result. Relative paths of files and folders
+  // are resolved against the folder of the file.
   //
   // Errors: INVALID_ARGUMENT with one line for each problem, "file:line: field: what is wrong, what
   // is allowed", or "--set field=value: field: ..." if an override is the cause; the code of the
@@ -36,8 +36,9 @@ class Config {
 
   // Paths are resolved, and every default that depends on something else is filled in. The model
   // gives those of `data.synthetic.shape` and `.classes`, of `data.image_folder.resize` and of the
-  // stride of a pool; `update` gives that of `exchange.schedule`; common/config/plan_choice.h
-  // chooses `limits.chunk_bytes`, from which `.window_bytes` and `.lead_bytes` follow.
+  // stride of a pool; `update` gives that of `exchange.schedule`, and `recovery.etcd` that of
+  // `.shared_memory`; common/config/plan_choice.h chooses `limits.chunk_bytes`, from which
+  // `.window_bytes` and `.lead_bytes` follow.
   const ClusterConfig& proto() const { return proto_; }
   const Model& model() const { return model_; }
   const Plan& plan() const { return choice_.plan; }
@@ -48,6 +49,11 @@ class Config {
   int shards() const { return proto_.shard_size(); }
   int workers() const { return proto_.workers(); }
   const std::string& address(int shard) const { return proto_.shard(shard).address(); }
+  // Whether the config says what survives the death of a process.
+  bool has_recovery() const { return proto_.has_recovery(); }
+  // The ps processes: one for each shard, and then the spares. `ps --shard` takes their index.
+  int processes() const { return shards() + proto_.recovery().spare_size(); }
+  const std::string& process_address(int process) const;
 
   // Returns the part of the config that shards and workers must agree on. It has, for example, no
   // addresses, paths or threads; docs/configuration.md lists what is left out, and why. Fields at

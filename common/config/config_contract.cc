@@ -16,6 +16,10 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
 
+// Stands in a contract for a value in which processes may differ, where they must agree on whether
+// there is one.
+constexpr char kGiven[] = "given";
+
 std::vector<const FieldDescriptor*> SetFields(const Message& message) {
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
@@ -79,8 +83,14 @@ void SetStrides(LayerSpecs* layers) {
 
 }  // namespace
 
-void VisitPaths(Data* data, const std::function<void(std::string*)>& visit) {
-  VisitStrings(data, visit);
+void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit) {
+  if (config->has_data()) VisitStrings(config->mutable_data(), visit);
+  if (config->model().has_initial_parameters()) {
+    visit(config->mutable_model()->mutable_initial_parameters());
+  }
+  if (config->recovery().checkpoint().has_folder()) {
+    visit(config->mutable_recovery()->mutable_checkpoint()->mutable_folder());
+  }
 }
 
 void SetDependentDefaults(const Model& model, ClusterConfig* config) {
@@ -90,6 +100,9 @@ void SetDependentDefaults(const Model& model, ClusterConfig* config) {
     config->mutable_exchange()->set_schedule(needs_whole ? ExchangeConfig::SEQUENTIAL
                                                          : ExchangeConfig::FULL);
   }
+  // A shard that lost its role unawares could go on writing to memory that it shares with a worker.
+  // Only launch makes sure that such a shard has ended.
+  if (config->recovery().has_etcd()) config->mutable_exchange()->set_shared_memory(false);
   SetStrides(config->mutable_model()->mutable_layer());
   const Shape3& input = model.input();
   if (config->data().has_synthetic()) {
@@ -132,10 +145,14 @@ ClusterConfig ContractOf(ClusterConfig config) {
   if (scheme != Partition::LAYER_BASED) config.mutable_partition()->clear_placement();
   config.mutable_training()->clear_evaluate_every_epochs();
   config.mutable_training()->clear_required_accuracy();
+  VisitPaths(&config, [](std::string* path) { path->clear(); });
+  // Processes must agree on whether there is one.
+  if (config.model().has_initial_parameters()) {
+    config.mutable_model()->set_initial_parameters(kGiven);
+  }
   if (config.compute().backend() == Compute::EMULATED) {
     config.clear_data();  // this backend does not read it
   } else {
-    VisitPaths(config.mutable_data(), [](std::string* path) { path->clear(); });
     config.mutable_data()->clear_threads();
   }
   auto* slowdown = config.mutable_compute()->mutable_emulated()->mutable_worker_slowdown();
@@ -145,6 +162,12 @@ ClusterConfig ContractOf(ClusterConfig config) {
   config.mutable_compute()->mutable_cuda()->clear_workspace_bytes();
   config.mutable_compute()->mutable_cuda()->clear_timed_engines();
   config.mutable_exchange()->clear_shared_memory();
+  for (ShardAddress& spare : *config.mutable_recovery()->mutable_spare()) spare.clear_address();
+  config.mutable_recovery()->mutable_checkpoint()->clear_buffer_bytes();
+  if (config.recovery().has_etcd()) {
+    config.mutable_recovery()->mutable_etcd()->clear_endpoint();
+    config.mutable_recovery()->mutable_etcd()->add_endpoint(kGiven);
+  }
   const int64_t chunk_bytes = config.limits().chunk_bytes();
   config.clear_limits();
   config.mutable_limits()->set_chunk_bytes(chunk_bytes);

@@ -9,8 +9,9 @@
 
 namespace ps {
 
-// Calls `visit` with each path in `data`, all of whose strings are paths.
-void VisitPaths(Data* data, const std::function<void(std::string*)>& visit);
+// Calls `visit` with each path of a file or folder that is set: all strings in `data`,
+// model.initial_parameters and recovery.checkpoint.folder.
+void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit);
 
 // Sets the fields whose default depends on other fields or on the model, so that code that reads a
 // config need not know these defaults.

@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/config_address.h"
 #include "common/config/config_text.h"
@@ -30,8 +32,6 @@ constexpr int64_t kMinChunkBytes = 64;
 constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
 constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
 constexpr int64_t kMaxWindowBytes = int64_t{1} << 30;
-// A week. A longer time is a mistake.
-constexpr double kMaxSeconds = 7 * 24 * 3600;
 
 constexpr char kAtLeastZero[] = "a number of at least 0";
 constexpr char kAboveZero[] = "a number above 0";
@@ -46,27 +46,34 @@ std::string Missing(const google::protobuf::Message& message, const std::string&
                       AllowedValues(*message.GetDescriptor()->FindFieldByName(field)));
 }
 
-void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
+void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
   if (config.shard().empty()) {
     problems->Add("shard", "is missing, allowed: at least one shard { address: \"host:port\" }");
   }
-  std::map<std::string, int> taken;
+  std::vector<std::pair<std::string, const std::string*>> addresses;
   for (int i = 0; i < config.shard_size(); ++i) {
-    const std::string field = absl::StrCat("shard[", i, "].address");
-    const std::string& text = config.shard(i).address();
-    const std::optional<Address> address = ParseAddress(text);
+    addresses.emplace_back(absl::StrCat("shard[", i, "].address"), &config.shard(i).address());
+  }
+  for (int i = 0; i < config.recovery().spare_size(); ++i) {
+    addresses.emplace_back(absl::StrCat("recovery.spare[", i, "].address"),
+                           &config.recovery().spare(i).address());
+  }
+  std::map<std::string, std::string> taken;  // the field by the canonical address
+  for (const auto& [field, text] : addresses) {
+    const std::optional<Address> address = ParseAddress(*text);
     if (!address.has_value()) {
-      problems->Add(field,
-                    absl::StrCat("is \"", absl::CEscape(text), "\", allowed: ", kAllowedAddresses));
+      problems->Add(
+          field, absl::StrCat("is \"", absl::CEscape(*text), "\", allowed: ", kAllowedAddresses));
       continue;
     }
     if (address->any_port) continue;
-    const auto [first, is_new] = taken.emplace(address->canonical, i);
+    const auto [first, is_new] = taken.emplace(address->canonical, field);
     if (!is_new) {
       problems->Add(field,
-                    absl::StrCat("is \"", text, "\", the same as shard[", first->second,
-                                 "].address, allowed: a different address for each shard"),
-                    {absl::StrCat("shard[", first->second, "].address")});
+                    absl::StrCat("is \"", *text, "\", the same as ", first->second,
+                                 ", allowed: a different address for each ",
+                                 absl::StartsWith(field, "shard") ? "shard" : "shard and spare"),
+                    {first->second});
     }
   }
 }
@@ -119,16 +126,6 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
                     kAtLeastZero);
   problems->Require(IsAtLeastZero(update.clip_global_norm()), "update.clip_global_norm",
                     update.clip_global_norm(), kAtLeastZero);
-}
-
-// Refuses a field that is set but has no effect, because whoever set it expects one.
-void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::string_view kind_field,
-                 const std::string& kind, absl::string_view used_by, FieldProblems* problems) {
-  if (is_set && !is_used) {
-    problems->Add(field,
-                  absl::StrCat("has no effect with ", kind, ", allowed: only with ", used_by),
-                  {kind_field});
-  }
 }
 
 void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
@@ -273,16 +270,29 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
     problems->RequireRange("limits.window_bytes", limits.window_bytes(), kMinWindowBytes,
                            kMaxWindowBytes);
   }
-  const auto require_time = [&](const char* field, double seconds) {
-    problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
-                      absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));
-  };
-  require_time("limits.startup_seconds", limits.startup_seconds());
-  require_time("limits.exchange_seconds", limits.exchange_seconds());
-  require_time("limits.shutdown_seconds", limits.shutdown_seconds());
+  ValidateTime("limits.startup_seconds", limits.startup_seconds(), problems);
+  ValidateTime("limits.exchange_seconds", limits.exchange_seconds(), problems);
+  ValidateTime("limits.shutdown_seconds", limits.shutdown_seconds(), problems);
+  const double reconnect = limits.reconnect_seconds();
+  problems->Require(reconnect >= 0 && reconnect <= kMaxSeconds, "limits.reconnect_seconds",
+                    reconnect, absl::StrCat("0 to ", kMaxSeconds, " seconds"));
 }
 
 }  // namespace
+
+void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::string_view kind_field,
+                 const std::string& kind, absl::string_view used_by, FieldProblems* problems) {
+  if (is_set && !is_used) {
+    problems->Add(field,
+                  absl::StrCat("has no effect with ", kind, ", allowed: only with ", used_by),
+                  {kind_field});
+  }
+}
+
+void ValidateTime(const char* field, double seconds, FieldProblems* problems) {
+  problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
+                    absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));
+}
 
 bool AreShardRates(const ClusterConfig& config) {
   return !RatedAndUnrated(config) &&
@@ -308,7 +318,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   if (config.partition().scheme() == Partition::SCHEME_UNSPECIFIED) {
     problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
   }
-  ValidateShards(config, problems);
+  ValidateAddresses(config, problems);
   ValidateRates(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);
@@ -321,6 +331,8 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateProfile(config, problems);
   ValidateExchangeSchedule(config, problems);
   ValidateLimits(config.limits(), problems);
+  ValidateInitialParameters(config.model(), problems);
+  ValidateRecovery(config, problems);
 }
 
 }  // namespace ps

@@ -1,6 +1,9 @@
 #ifndef PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
 #define PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
 
+#include <string>
+
+#include "absl/strings/string_view.h"
 #include "common/config/config_problems.h"
 #include "common/model/model.h"
 #include "proto/config.pb.h"
@@ -14,6 +17,23 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems);
 // The parts of ValidateFields for `training` and `data`, in config_validation_data.cc.
 void ValidateTraining(const ClusterConfig& config, FieldProblems* problems);
 void ValidateData(const ClusterConfig& config, FieldProblems* problems);
+
+// The part for model.initial_parameters, there too.
+void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems);
+
+// The parts for `recovery`, in config_validation_recovery.cc. The second one needs the size of the
+// chunks, which must be there.
+void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems);
+void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems);
+
+// A week. A longer time is a mistake.
+inline constexpr double kMaxSeconds = 7 * 24 * 3600;
+// Checks that a time is above 0 and at most kMaxSeconds.
+void ValidateTime(const char* field, double seconds, FieldProblems* problems);
+
+// Refuses a field that is set but has no effect, because whoever set it expects one.
+void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::string_view kind_field,
+                 const std::string& kind, absl::string_view used_by, FieldProblems* problems);
 
 // Returns whether limits.chunk_bytes is in range or absent, to be chosen.
 bool IsChunkBytesOrAbsent(const Limits& limits);

@@ -138,6 +138,19 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems) {
   problems->RequireRange("data.threads", data.threads(), 0, kMaxThreads);
 }
 
+void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems) {
+  if (model.has_initial_parameters()) {
+    RequirePath(model.initial_parameters(), "model.initial_parameters", problems);
+    return;
+  }
+  const auto refuse = [problems](bool is_set, const char* field) {
+    ValidateUse(is_set, false, field, "model", "the model's own initial values",
+                "model.initial_parameters", problems);
+  };
+  refuse(model.has_allow_missing_parameters(), "model.allow_missing_parameters");
+  refuse(model.has_allow_unused_parameters(), "model.allow_unused_parameters");
+}
+
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
                                  FieldProblems* problems) {
   if (IsEmulated(config)) {

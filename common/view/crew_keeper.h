@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/view/crew.h"
 #include "common/view/event_log.h"
 #include "common/view/start_table.h"
 #include "proto/config.pb.h"
@@ -23,40 +25,54 @@ class CrewKeeper {
     bool synchronous = true;
     Recovery::WorkerLoss worker_loss = Recovery::FAIL;
     uint32_t min_workers = 1;
-    // How long a worker that has never been seen is waited for, before CONTINUE goes on without it.
+    // How long CONTINUE waits for a worker that has never been seen.
     absl::Duration startup;
-    // The same for ASYNC's end, at which a worker that is lost may be about to come back.
+    // How long the end of an asynchronous run waits for a worker that is lost.
     absl::Duration silence;
   };
 
-  // `workers` and `events` must outlive the object.
-  CrewKeeper(Settings settings, const StartTable* workers, EventLog* events);
+  // `workers` and `events` must outlive the object. What a worker has said before it followed the
+  // view `number` of its being finished does not count.
+  CrewKeeper(Settings settings, uint64_t number, const StartTable* workers, EventLog* events);
 
-  // A new generation begins at `iteration`: everyone who is not gone trains from there on.
-  void BeginGeneration(uint64_t iteration, View* next);
+  // Everyone trains from `iteration` on, those who had finished included. Before it the crews were
+  // those of `history`, which is empty if no iteration is kept.
+  void BeginGeneration(CrewHistory history, uint64_t iteration, absl::Time now, View* next);
 
-  // Returns where a slot stands in the present view, or nullptr if its primary has not said so yet.
+  // Returns where a slot stands in the present view, or nullptr if its primary has not said so yet,
+  // or another one is to follow it.
   using PositionOf = std::function<const ProcessState::Position*(int slot)>;
 
-  // Notes who has come, gone and finished, and changes the crew. Returns why the run has failed, or
-  // an empty text.
-  std::string Update(const View& view, const PositionOf& position_of, absl::Time now, View* next);
+  // Notes who has come, gone and finished, and changes the crew.
+  // Errors: ABORTED if the run fails because a worker is lost.
+  absl::Status Update(const View& view, const PositionOf& position_of, absl::Time now, View* next);
 
   // Whether every worker whose gradients count has trained to the end.
   bool AllFinished(const View& view, absl::Time now) const;
 
  private:
-  bool ChangesCrews() const;
-  void NoteLosses(absl::Time now, View* next);
+  struct Absence {
+    // When the rank became absent; InfiniteFuture while it is not.
+    absl::Time since = absl::InfiniteFuture();
+    bool was_lost = false;  // it has been there before
+  };
+
+  absl::Status NoteLosses(uint64_t number, absl::Time now, View* next);
+  void NoteFinished(View* next) const;
   void Admit(absl::Time now, View* next);
-  bool FinishChange(const View& view, const PositionOf& position_of, View* next);
+  bool FinishChange(const View& view, const PositionOf& position_of, absl::Time now, View* next);
   void BeginChange(absl::Time now, View* next);
   bool IsGivenUp(uint32_t rank, absl::Time now) const;
-  std::string WhatHappened(uint32_t rank) const;
+  bool ChangesCrews() const;
+  // "worker 3 was killed by SIGKILL"
+  std::string Fate(uint32_t rank) const;
 
   const Settings settings_;
   const StartTable& workers_;
   EventLog& events_;
+  uint64_t generation_began_;     // the number of the view that began it
+  std::vector<Absence> absence_;  // by rank
+  absl::Time admitted_ = absl::InfinitePast();
 };
 
 }  // namespace ps

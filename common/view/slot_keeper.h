@@ -17,7 +17,7 @@ namespace ps {
 // Not thread-safe.
 class SlotKeeper {
  public:
-  // `processes` and `events` must outlive the object. `patience` is how long slots go without a
+  // `processes` and `events` must outlive the object. `patience` is how long a slot goes without a
   // copy rather than load a process with more than its share: a process that has died may be back
   // by then.
   SlotKeeper(int slots, bool has_copies, absl::Duration patience, const StartTable* processes,
@@ -26,33 +26,29 @@ class SlotKeeper {
   // Whether enough processes are alive for a generation: each slot has its own process or a spare.
   bool HasEnoughProcesses() const;
 
-  // Gives every slot a primary and a copy, as a generation begins.
+  // Gives every slot a primary and a copy, as a generation begins, and forgets what was lost.
   // REQUIRES: HasEnoughProcesses().
-  void AssignAll(View* next) const;
+  void AssignAll(View* next);
 
-  // Takes what the primaries say of the copies that they fill and of the slots that they hand over,
+  // Takes what the primaries say of the copies that they fill and the slots that they hand over,
   // and replaces processes that are gone. A slot of which nobody has the state is left without a
   // primary.
-  void ReplaceGone(const View& view, View* next);
+  void ReplaceGone(const View& view, absl::Time now, View* next);
 
-  // Returns why slots are lost: "ps 1 was killed by SIGKILL, and slot 1 had no complete copy".
-  // Empty if none is.
+  // Why a slot is lost: "ps 1 was killed by SIGKILL, and nobody has a copy of slot 1". Empty if
+  // none is.
   const std::string& loss() const { return loss_; }
   absl::Time lost_since() const { return lost_since_; }
-  // Forgets the loss, since a new generation begins.
-  void ForgetLoss();
 
-  // Finds processes for the copies that are missing, and lets slots return to processes that are
-  // less loaded. REQUIRES: no slot is lost.
-  void Improve(const View& view, absl::Time now, View* next);
+  // Finds processes for copies that are missing, and relieves processes that have more than their
+  // share. REQUIRES: no slot is lost.
+  void Improve(absl::Time now, View* next);
 
  private:
-  bool SaysSo(const View& view, int slot,
-              const google::protobuf::RepeatedField<uint32_t>& (ProcessState::*list)() const) const;
-  void TakeReports(const View& view, View* next);
+  void TakeReports(const View& view, absl::Time now, View* next);
   void GiveCopies(absl::Time now, View* next);
   void MoveCopy(View* next) const;
-  void HandOver(View* next) const;
+  void BeginHandingOver(absl::Time now, View* next);
   void SetProcess(uint32_t index, ProcessId* id) const;
 
   const int slots_;
@@ -61,6 +57,7 @@ class SlotKeeper {
   const StartTable& processes_;
   EventLog& events_;
   std::vector<absl::Time> lacks_copy_since_;  // by slot; InfiniteFuture: it has one
+  absl::Time hands_over_since_ = absl::InfiniteFuture();
   std::string loss_;
   absl::Time lost_since_ = absl::InfiniteFuture();
 };

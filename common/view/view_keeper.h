@@ -97,10 +97,12 @@ class ViewKeeper {
 
  private:
   void Advance(absl::Time now);
+  bool MayBegin() const;
+  absl::Status GoBack(View* next);
   void BeginGeneration(const std::optional<Checkpoint>& checkpoint, View* next);
-  void GoBack(absl::Time now, View* next);
-  void Publish(View next);
-  void Fail(const std::string& reason);
+  const ProcessState::Position* PositionOf(int slot, const View& next) const;
+  uint64_t SmallestFollowed() const;
+  void Fail(absl::string_view reason);
 
   const Settings settings_;
   const NewestCheckpoint newest_checkpoint_;
@@ -113,9 +115,6 @@ class ViewKeeper {
   CrewKeeper crew_;
   absl::Time now_ = absl::InfinitePast();           // the latest time that it was given
   absl::Time first_seen_ = absl::InfiniteFuture();  // when the first ps came
-  // The number of the view that began the generation. What a process says of the end of its
-  // training before that view does not count.
-  uint64_t generation_began_ = 0;
 };
 
 }  // namespace ps

@@ -62,7 +62,8 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
   CHECK(ErrorOf("wrkers: 2\nupdate { polcy: SYNC }\nshard: [{ address: \"a:1\" },\n{ adress: "
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
-        "optimizer, training, data, compute, limits, exchange, worker_link_gbps\n"
+        "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
+        "recovery\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");

@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/config_address.h"
+#include "common/config/config_validation.h"
+#include "common/config/optimizer_arrays.h"
+
+namespace ps {
+namespace {
+
+void ValidateCheckpoint(const ClusterConfig& config, FieldProblems* problems) {
+  const Recovery::Checkpoint& checkpoint = config.recovery().checkpoint();
+  if (checkpoint.folder().empty()) {
+    problems->Add("recovery.checkpoint.folder",
+                  "is missing, allowed: a path, relative to this file, that every ps can reach");
+  }
+  switch (checkpoint.interval_case()) {
+    case Recovery::Checkpoint::kEveryIterations:
+      problems->Require(checkpoint.every_iterations() >= 1, "recovery.checkpoint.every_iterations",
+                        checkpoint.every_iterations(), "at least 1");
+      // Each worker has iterations of its own.
+      if (config.update().policy() == Update::ASYNC) {
+        problems->Add("recovery.checkpoint.every_iterations",
+                      "is set with update.policy ASYNC, under which the run as a whole has no "
+                      "iterations, allowed: recovery.checkpoint.every_seconds in its place",
+                      {"update.policy"});
+      }
+      break;
+    case Recovery::Checkpoint::kEverySeconds:
+      ValidateTime("recovery.checkpoint.every_seconds", checkpoint.every_seconds(), problems);
+      break;
+    case Recovery::Checkpoint::INTERVAL_NOT_SET:
+      problems->Add("recovery.checkpoint",
+                    "has neither every_iterations nor every_seconds, allowed: one of the two");
+  }
+  problems->Require(checkpoint.keep() >= 1, "recovery.checkpoint.keep", checkpoint.keep(),
+                    "at least 1");
+}
+
+void ValidateReplicas(const ClusterConfig& config, FieldProblems* problems) {
+  const Recovery& recovery = config.recovery();
+  problems->RequireRange("recovery.replicas", recovery.replicas(), 0, 1);
+  const int processes = config.shard_size() + recovery.spare_size();
+  if (recovery.replicas() == 1 && processes < 2) {
+    problems->Add("recovery.replicas",
+                  "is 1, but there is only one ps, which cannot hold its own copy, allowed: 0, or "
+                  "another shard or recovery.spare",
+                  {"shard", "recovery.spare"});
+  }
+  for (int i = 0; i < recovery.spare_size(); ++i) {
+    const ShardAddress& spare = recovery.spare(i);
+    if (!spare.has_link_gbps() && !spare.has_server_gbps()) continue;
+    problems->Add(absl::StrCat("recovery.spare[", i, "]"),
+                  "has a rate, which would have no effect, allowed: only address");
+  }
+}
+
+void ValidateWorkerLoss(const ClusterConfig& config, FieldProblems* problems) {
+  const Recovery& recovery = config.recovery();
+  const bool goes_on = recovery.worker_loss() == Recovery::CONTINUE;
+  ValidateUse(recovery.has_min_workers(), goes_on, "recovery.min_workers", "recovery.worker_loss",
+              Recovery::WorkerLoss_Name(recovery.worker_loss()), "CONTINUE", problems);
+  problems->Require(
+      recovery.min_workers() >= 1 && recovery.min_workers() <= std::max(config.workers(), 1),
+      "recovery.min_workers", recovery.min_workers(),
+      absl::StrCat("1 to the number of workers, ", config.workers()), {"workers"});
+}
+
+void ValidateEtcd(const ClusterConfig& config, FieldProblems* problems) {
+  const Recovery::Etcd& etcd = config.recovery().etcd();
+  if (etcd.endpoint().empty()) {
+    problems->Add("recovery.etcd.endpoint", "is missing, allowed: at least one \"host:port\"");
+  }
+  for (int i = 0; i < etcd.endpoint_size(); ++i) {
+    const std::optional<Address> address = ParseAddress(etcd.endpoint(i));
+    if (address.has_value() && !address->any_port && !absl::StartsWith(etcd.endpoint(i), "unix:")) {
+      continue;
+    }
+    problems->Add(absl::StrCat("recovery.etcd.endpoint[", i, "]"),
+                  absl::StrCat("is \"", absl::CEscape(etcd.endpoint(i)),
+                               "\", allowed: host:port or [IPv6]:port with a port of 1 to 65535"));
+  }
+  constexpr size_t kMaxRunBytes = 100;
+  const std::string& run = etcd.run();
+  const bool is_name =
+      !run.empty() && run.size() <= kMaxRunBytes && std::all_of(run.begin(), run.end(), [](char c) {
+        return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+      });
+  problems->Require(is_name, "recovery.etcd.run", absl::StrCat("\"", absl::CEscape(run), "\""),
+                    absl::StrCat("1 to ", kMaxRunBytes, " letters, digits, '-', '_' and '.'"));
+  if (config.exchange().has_shared_memory() && config.exchange().shared_memory()) {
+    problems->Add("exchange.shared_memory",
+                  "is true with recovery.etcd, where a shard that lost its role unawares could "
+                  "still write to its workers' memory, allowed: false, the default with it",
+                  {"recovery.etcd"});
+  }
+}
+
+}  // namespace
+
+void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems) {
+  if (!config.has_recovery()) return;
+  if (config.recovery().has_checkpoint()) ValidateCheckpoint(config, problems);
+  ValidateReplicas(config, problems);
+  ValidateWorkerLoss(config, problems);
+  ValidateTime("recovery.silence_seconds", config.recovery().silence_seconds(), problems);
+  if (config.recovery().has_etcd()) ValidateEtcd(config, problems);
+}
+
+void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems) {
+  if (!config.recovery().has_checkpoint()) return;
+  const int64_t chunk =
+      config.limits().chunk_bytes() * (1 + OptimizerArrays(config.optimizer().kind()));
+  const int64_t bytes = config.recovery().checkpoint().buffer_bytes();
+  problems->Require(bytes >= chunk, "recovery.checkpoint.buffer_bytes", bytes,
+                    absl::StrCat("at least a chunk with its optimizer state, ", chunk),
+                    {"limits.chunk_bytes", "optimizer"});
+}
+
+}  // namespace ps

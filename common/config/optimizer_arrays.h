@@ -1,0 +1,25 @@
+#ifndef PS_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
+#define PS_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
+
+#include "proto/config.pb.h"
+
+namespace ps {
+
+// The floats of state that the optimizer keeps for each parameter, as Optimizer::slots().
+constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
+  switch (kind) {
+    case OptimizerConfig::SGD:
+      return 0;
+    case OptimizerConfig::MOMENTUM:
+    case OptimizerConfig::NESTEROV:
+    case OptimizerConfig::ADAGRAD:
+      return 1;
+    case OptimizerConfig::ADAM:
+      return 2;
+  }
+  return 0;
+}
+
+}  // namespace ps
+
+#endif  // PS_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
