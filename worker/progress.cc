@@ -44,7 +44,16 @@ ProgressReporter::Options ProgressReporter::ForOutput(std::FILE* output) {
 }
 
 ProgressReporter::ProgressReporter(const Options& options, const Clock* clock)
-    : options_(options), clock_(clock), reported_(clock->Now()), shown_(reported_) {}
+    : options_(options),
+      clock_(clock),
+      length_(options.length),
+      reported_(clock->Now()),
+      shown_(reported_) {}
+
+void ProgressReporter::SetLength(const TrainingLength& length) {
+  absl::MutexLock lock(&mutex_);
+  length_ = length;
+}
 
 void ProgressReporter::Report(const IterationProgress& progress) {
   absl::MutexLock lock(&mutex_);
@@ -62,7 +71,7 @@ void ProgressReporter::Report(const IterationProgress& progress) {
   reported_ = now;
   pending_ = true;
 
-  const bool last = progress.iteration >= options_.total_iterations;
+  const bool last = progress.iteration >= length_.iterations;
   if (last || now - shown_ >= ShowInterval()) Show(now);
 }
 
@@ -99,13 +108,13 @@ void ProgressReporter::Show(absl::Time now) {
 }
 
 ProgressReporter::Figures ProgressReporter::Summary() const {
-  const int64_t per_epoch = options_.iterations_per_epoch;
-  Figures figures{.epoch = absl::StrCat((latest_.iteration - 1) / per_epoch + 1, "/",
-                                        (options_.total_iterations + per_epoch - 1) / per_epoch),
-                  .iteration = absl::StrCat(latest_.iteration, "/", options_.total_iterations)};
+  const int64_t latest = std::max<int64_t>(latest_.iteration - 1, 0);
+  Figures figures{.epoch = absl::StrCat(length_.epoch(latest) + 1, "/",
+                                        length_.epoch(length_.iterations - 1) + 1),
+                  .iteration = absl::StrCat(latest_.iteration, "/", length_.iterations)};
   if (seconds_ <= 0) return figures;  // no time has passed: nothing to divide by
   const double rate = images_ / seconds_;
-  const double left = static_cast<double>(options_.total_iterations - latest_.iteration);
+  const double left = static_cast<double>(length_.iterations - latest_.iteration);
   figures.images_per_second = absl::StrFormat("%.*f", rate < 100 ? 1 : 0, rate);
   figures.compute_percent = absl::StrFormat("%.0f", 100 * compute_seconds_ / seconds_);
   figures.wait_percent = absl::StrFormat("%.0f", 100 * exchange_wait_seconds_ / seconds_);
@@ -140,7 +149,7 @@ std::string ProgressReporter::TerminalLine() const {
   const int room = width - static_cast<int>(line.size() + rest.size()) - 3;  // "[", "]", " "
   if (room >= kMinBar) {
     const double fraction =
-        static_cast<double>(latest_.iteration) / static_cast<double>(options_.total_iterations);
+        static_cast<double>(latest_.iteration) / static_cast<double>(length_.iterations);
     absl::StrAppend(&line, Bar(fraction, std::min(room, kMaxBar)), " ");
   }
   absl::StrAppend(&line, rest);

@@ -14,6 +14,13 @@
 
 namespace ps {
 
+// How long the training is, as far as it is known.
+struct TrainingLength {
+  int64_t iterations = 0;
+  // Returns the epoch of an iteration, both counted from 0. Must be thread-safe.
+  std::function<int64_t(int64_t iteration)> epoch = [](int64_t) { return 0; };
+};
+
 // The figures of one iteration of the training loop.
 struct IterationProgress {
   int64_t iteration = 0;  // the number of iterations that have finished, including this one
@@ -37,8 +44,7 @@ class ProgressReporter {
     std::FILE* output = stdout;
     bool terminal = false;
     std::function<int()> columns = {};  // returns the terminal's width; called at each redraw
-    int64_t total_iterations = 0;
-    int64_t iterations_per_epoch = 1;
+    TrainingLength length = {};
   };
 
   // Returns options for `output`, stdout or stderr, with the properties of its terminal if it is
@@ -51,6 +57,9 @@ class ProgressReporter {
 
   ProgressReporter(const ProgressReporter&) = delete;
   ProgressReporter& operator=(const ProgressReporter&) = delete;
+
+  // Replaces Options::length, which changes when workers come and go.
+  void SetLength(const TrainingLength& length);
 
   // Must be called after each iteration, in order.
   void Report(const IterationProgress& progress);
@@ -82,6 +91,7 @@ class ProgressReporter {
   const Clock* const clock_;
 
   absl::Mutex mutex_;
+  TrainingLength length_ ABSL_GUARDED_BY(mutex_);
   IterationProgress latest_ ABSL_GUARDED_BY(mutex_);
   std::string wait_ ABSL_GUARDED_BY(mutex_);      // the wait since the latest report; empty if none
   absl::Time reported_ ABSL_GUARDED_BY(mutex_);   // when the latest report came

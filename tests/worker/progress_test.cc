@@ -20,8 +20,8 @@ struct Fixture {
     options.output = open_memstream(&text, &size);
     options.terminal = terminal;
     options.columns = [columns] { return columns; };
-    options.total_iterations = total;
-    options.iterations_per_epoch = 120;
+    options.length = {.iterations = total,
+                      .epoch = [](int64_t iteration) { return iteration / 120; }};
   }
   ~Fixture() {
     std::fclose(options.output);
@@ -178,6 +178,18 @@ TEST_CASE("a wait before the first report says what had been finished when the w
   const std::string epoch = finished == 0 ? "1" : "4";
   CHECK(fixture.Written() == "epoch " + epoch + "/5  iteration " + std::to_string(finished) +
                                  "/600  waits 5s: a shard\n");
+}
+
+TEST_CASE("the length of the training may change meanwhile") {
+  Fixture fixture(/*terminal=*/false);
+  ProgressReporter reporter(fixture.options, &fixture.clock);
+  fixture.clock.Advance(absl::Seconds(5));
+  reporter.Report(Iteration(5));
+  CHECK_THAT(fixture.Written(), Contains("epoch 1/5  iteration 5/600"));
+  reporter.SetLength({.iterations = 6, .epoch = [](int64_t iteration) { return iteration / 2; }});
+  fixture.clock.Advance(absl::Milliseconds(1));
+  reporter.Report(Iteration(6));
+  CHECK_THAT(fixture.Written(), Contains("epoch 3/3  iteration 6/6") && Contains("ETA 0s"));
 }
 
 TEST_CASE("rates follow the recent iterations, not the slow start") {

@@ -48,7 +48,8 @@ class ComputeBackend {
   // Announces the host memory that later passes use. The memory must stay valid until the next call
   // of UseBuffers or the end of the backend. A backend with a device of its own page-locks the
   // memory so that copies overlap with computation, and requires this call before the first pass.
-  // Errors: those of the device library.
+  // Not while ParametersWritten is called; parts of a layer that it has announced without the rest
+  // are forgotten. Errors: those of the device library.
   virtual absl::Status UseBuffers(const HostBuffers& buffers) { return absl::OkStatus(); }
 
   // Says that the floats [begin, begin + count) of the parameters have been written, so that a
@@ -58,7 +59,8 @@ class ComputeBackend {
 
   // Announces the batch of the next ForwardBackward, so that a device fetches it while it still
   // computes the current one. Call it from LayerHooks::PassQueued. The batch must not change until
-  // its own pass is queued. The next ForwardBackward returns the error if the copy fails.
+  // its own pass is queued. The next ForwardBackward returns the error if the copy fails. A further
+  // call before the next pass announces another batch instead, and the one before may change.
   virtual void Prefetch(const Batch& next) {}
 
   // Runs the forward and backward pass over `batch`, and writes the gradient of the mean loss to

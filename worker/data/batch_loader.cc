@@ -1,6 +1,7 @@
 #include "worker/data/batch_loader.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -43,27 +44,23 @@ BatchLoader::~BatchLoader() {
 }
 
 absl::StatusOr<Batch> BatchLoader::Load(int64_t batch) {
-  if (batch >= options_.end) {
+  if (batch >= end_) {
     return absl::OutOfRangeError(
-        absl::StrCat("there is no batch ", batch, ", only those below ", options_.end));
+        absl::StrCat("there is no batch ", batch, ", only those below ", end_));
   }
-  const int64_t slots = static_cast<int64_t>(memory_.size());
-  // The last call gave the threads all but one of the batches from this one on. The memory of the
-  // batch that it returned is free now.
-  int64_t given = batch + slots - 1;
   if (batch != std::exchange(next_, batch + 1)) {
-    absl::MutexLock lock(&mutex_);
-    waiting_.clear();
-    const auto idle = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return reading_ == 0; };
-    mutex_.Await(absl::Condition(&idle));
-    given = batch;
+    TakeBack(std::numeric_limits<int64_t>::min());
+    given_ = batch;
   }
-  for (; given < std::min(batch + slots, options_.end); ++given) {
+  // The memory of the batch that the last call returned is free now.
+  const int64_t slots = static_cast<int64_t>(memory_.size());
+  for (; given_ < std::min(batch + slots, end_); ++given_) {
     // No lock is held, since this may permute a whole epoch.
-    std::vector<ImageToRead> images = options_.order(given);
+    std::vector<ImageToRead> images = order_(given_);
+    const bool has_images = !images.empty();
     absl::MutexLock lock(&mutex_);
-    progress_[Slot(given)] = {.images = std::move(images)};
-    waiting_.push_back(given);
+    progress_[Slot(given_)] = {.images = std::move(images)};
+    if (has_images) waiting_.push_back(given_);
   }
 
   absl::MutexLock lock(&mutex_);
@@ -82,6 +79,20 @@ absl::StatusOr<Batch> BatchLoader::Load(int64_t batch) {
                .labels = absl::MakeConstSpan(memory.labels).first(size)};
 }
 
+void BatchLoader::Redeal(int64_t from, BatchOrder order, int64_t end) {
+  TakeBack(from);
+  given_ = std::min(given_, std::max(from, next_));
+  order_ = std::move(order);
+  end_ = end;
+}
+
+void BatchLoader::TakeBack(int64_t from) {
+  absl::MutexLock lock(&mutex_);
+  waiting_.erase(std::lower_bound(waiting_.begin(), waiting_.end(), from), waiting_.end());
+  const auto idle = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return reading_ == 0; };
+  mutex_.Await(absl::Condition(&idle));
+}
+
 std::vector<absl::Span<float>> BatchLoader::buffers() {
   std::vector<absl::Span<float>> buffers;
   for (Memory& memory : memory_) buffers.push_back(memory.images.span());
@@ -91,7 +102,7 @@ std::vector<absl::Span<float>> BatchLoader::buffers() {
 void BatchLoader::ReadAhead() {
   absl::MutexLock lock(&mutex_);
   while (!stopped_) {
-    ReadImage(/*last=*/options_.end);
+    ReadImage(/*last=*/std::numeric_limits<int64_t>::max());
     mutex_.Await(absl::Condition(this, &BatchLoader::HasWork));
   }
 }

@@ -32,7 +32,7 @@ class BatchLoader {
  public:
   struct Options {
     const Dataset* dataset = nullptr;  // must outlive the loader
-    // Gives the images of each batch: at least one, at most `batch_size`. Only Load calls it.
+    // Gives the images of each batch, at most `batch_size`. Only Load calls it.
     BatchOrder order;
     int64_t batch_size = 1;
     // Batches from this one on are not read.
@@ -49,6 +49,11 @@ class BatchLoader {
   // the whole batch is read, and helps the threads to read it. Errors: if images cannot be read,
   // the error of the first of them, as for Dataset::Read; OUT_OF_RANGE at and beyond Options::end.
   absl::StatusOr<Batch> Load(int64_t batch);
+
+  // From batch `from` on the order is now another one, with another end. What has been read ahead
+  // of these batches is thrown away. The batch in use stays as it is until the next Load, even if
+  // it is one of them. REQUIRES: both orders are alike before `from`.
+  void Redeal(int64_t from, BatchOrder order, int64_t end);
 
   // Returns the memory that the images of all batches lie in. Each buffer holds one batch of
   // batch_size images. The buffers are page-aligned, and do not change during the loader's life.
@@ -69,12 +74,16 @@ class BatchLoader {
     absl::Status failure = {};
   };
 
-  explicit BatchLoader(Options options) : options_(std::move(options)) {}
+  explicit BatchLoader(Options options)
+      : options_(std::move(options)), order_(options_.order), end_(options_.end) {}
 
   // Returns the index of the memory that a batch is read into.
   size_t Slot(int64_t batch) const { return batch % memory_.size(); }
   // The main function of each thread.
   void ReadAhead();
+  // Takes back the batches from `from` on that were given to the threads. What the threads have
+  // taken of others is read by then.
+  void TakeBack(int64_t from);
   // Reads the next image that is not taken, if its batch is not after `last`. Returns false if
   // there is none.
   bool ReadImage(int64_t last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -85,7 +94,11 @@ class BatchLoader {
   std::vector<Memory> memory_;
   std::vector<std::thread> threads_;
 
-  int64_t next_ = -1;  // the batch after the last one asked for; used by Load only
+  // Used by the one thread that calls Load and Redeal.
+  BatchOrder order_;
+  int64_t end_;
+  int64_t next_ = -1;   // the batch after the last one asked for
+  int64_t given_ = -1;  // the batches from next_ to before this one were given to the threads
 
   absl::Mutex mutex_;
   std::vector<Progress> progress_ ABSL_GUARDED_BY(mutex_);  // one per element of memory_

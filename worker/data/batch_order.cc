@@ -7,21 +7,18 @@
 
 namespace ps {
 
-ShuffledOrder::ShuffledOrder(const Options& options)
-    : options_(options),
-      batches_per_epoch_(options.images / (options.workers * options.batch_size)) {}
-
 std::vector<ImageToRead> ShuffledOrder::operator()(int64_t iteration) {
-  const int64_t epoch = iteration / batches_per_epoch_;
+  const std::optional<Dealing::Share> share = options_.dealing.ShareOf(options_.rank, iteration);
+  if (!share.has_value()) return {};
+  const int64_t epoch = share->epoch;
   if (epoch != epoch_) {
-    permutation_ =
-        Permutation(options_.images, CounterRandom(options_.seed, absl::StrCat("shuffle/", epoch)));
+    permutation_ = Permutation(options_.dealing.images(),
+                               CounterRandom(options_.seed, absl::StrCat("shuffle/", epoch)));
     epoch_ = epoch;
   }
-  const int64_t first = iteration % batches_per_epoch_ * options_.batch_size;
-  std::vector<ImageToRead> batch(options_.batch_size);
-  for (int64_t i = 0; i < options_.batch_size; ++i) {
-    batch[i].index = permutation_[options_.rank + (first + i) * options_.workers];
+  std::vector<ImageToRead> batch(options_.dealing.batch_size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    batch[i].index = permutation_[share->first + i * share->stride];
     if (!options_.augment) continue;
     // The stream depends on the image, not on worker or position, so that whoever reads the image
     // augments it alike.

@@ -43,8 +43,8 @@ class TrainingExchange {
   virtual std::vector<Crew> crews() const = 0;
 
   // Whether the run has gone back to a checkpoint (a new generation) since Connect or the last
-  // Resume. While it is true, calls that push or wait fail, and so does Leave for a worker that has
-  // finished.
+  // Resume. It is true before crews() shows that. While it is true, calls that push or wait fail,
+  // and so does Leave for a worker that has finished.
   virtual bool went_back() const = 0;
   // After went_back: joins again and returns the iteration to go on with. Nothing that was pushed
   // is pending then, no parameters are written any more, and the caller has to Pull. Errors: those

@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "tests/worker/data/crews.h"
 #include "tests/worker/data/fake_dataset.h"
 
 namespace ps {
@@ -77,15 +78,16 @@ Content MustLoad(BatchLoader& loader, int64_t batch) {
   return ContentOf(*loaded);
 }
 
+ShuffledOrder OrderOf(const Dataset& dataset, const std::vector<Crew>& crews) {
+  const auto dealing = Dealing::Create({.images = dataset.size(), .batch_size = 7, .crews = crews});
+  REQUIRE(dealing.ok());
+  return ShuffledOrder({.dealing = *dealing, .rank = 1, .seed = 3, .augment = true});
+}
+
 // Returns options for an augmented data set with four batches of 7 per epoch.
 BatchLoader::Options Shuffled(const Dataset& dataset, int threads) {
   return {.dataset = &dataset,
-          .order = ShuffledOrder({.images = dataset.size(),
-                                  .rank = 1,
-                                  .workers = 2,
-                                  .batch_size = 7,
-                                  .seed = 3,
-                                  .augment = true}),
+          .order = OrderOf(dataset, {CrewOfAll(2)}),
           .batch_size = 7,
           .threads = threads};
 }
@@ -142,6 +144,81 @@ TEST_CASE("threads read two batches ahead of the one in use, which stays as it i
   }
   loader.reset();
   CHECK(dataset.reads() == 7 * 5);
+}
+
+TEST_CASE("from some batch on the order becomes another one") {
+  const WatchedDataset dataset(60, Dawdle);
+  const std::vector<Crew> before = {CrewOfAll(2)};
+  const int64_t from = GENERATE(0, 3, 4, 5, 6, 7, 9);
+  const std::vector<Crew> after = {CrewOfAll(2), CrewFrom(from, {1})};
+  const int threads = GENERATE(0, 1, 2, 5);
+  const auto loader = MustCreate(Shuffled(dataset, threads));
+  BatchLoader::Options changed = Shuffled(dataset, 0);
+  changed.order = OrderOf(dataset, after);
+  const auto old = MustCreate(Shuffled(dataset, 0));
+  const auto expected = MustCreate(std::move(changed));
+  for (int64_t iteration = 2; iteration < 4; ++iteration) MustLoad(*loader, iteration);
+  const auto in_use = loader->Load(4);
+  REQUIRE(in_use.ok());
+  loader->Redeal(from, OrderOf(dataset, after), /*end=*/12);
+  CHECK(ContentOf(*in_use) == MustLoad(*old, 4));
+  // Goes on where it is, again with the batch in use, or at the change.
+  const int64_t next = GENERATE_COPY(5, 4, from);
+  for (int64_t iteration = next; iteration < 12; ++iteration) {
+    CAPTURE(threads, from, next, iteration);
+    CHECK(MustLoad(*loader, iteration) == MustLoad(*expected, iteration));
+  }
+  CHECK(absl::IsOutOfRange(loader->Load(12).status()));
+}
+
+TEST_CASE("what was read ahead is read again only where the order has changed") {
+  const WatchedDataset dataset(60);
+  const int threads = GENERATE(1, 2, 5);
+  CAPTURE(threads);
+  auto loader = MustCreate(Shuffled(dataset, threads));
+  MustLoad(*loader, 0);
+  REQUIRE(dataset.AwaitReads(7 * 3));
+  loader->Redeal(2, OrderOf(dataset, {CrewOfAll(2), CrewFrom(2, {1})}), /*end=*/3);
+  MustLoad(*loader, 1);
+  MustLoad(*loader, 2);
+  loader.reset();
+  CHECK(dataset.reads() == 7 * 4);
+}
+
+TEST_CASE("a change of the order ends what threads are reading for the old one") {
+  absl::Notification reads, go_on;
+  WatchedDataset dataset(
+      60, [&, first = OrderOf(FakeDataset(60, kShape), {CrewOfAll(2)})(2)[0].index](int64_t index) {
+        if (index != first || reads.HasBeenNotified()) return;
+        reads.Notify();
+        go_on.WaitForNotificationWithTimeout(absl::Minutes(1));
+      });
+  const auto loader = MustCreate(Shuffled(dataset, 2));
+  MustLoad(*loader, 0);
+  REQUIRE(reads.WaitForNotificationWithTimeout(absl::Minutes(1)));
+  std::thread later([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    go_on.Notify();
+  });
+  const std::vector<Crew> after = {CrewOfAll(2), CrewFrom(2, {1})};
+  loader->Redeal(2, OrderOf(dataset, after), /*end=*/12);
+  CHECK(go_on.HasBeenNotified());
+  later.join();
+  BatchLoader::Options changed = Shuffled(dataset, 0);
+  changed.order = OrderOf(dataset, after);
+  const auto expected = MustCreate(std::move(changed));
+  for (int64_t i = 1; i < 5; ++i) CHECK(MustLoad(*loader, i) == MustLoad(*expected, i));
+}
+
+TEST_CASE("a batch of no images is loaded like any other") {
+  const FakeDataset dataset(60, kShape);
+  const int threads = GENERATE(0, 1, 5);
+  BatchLoader::Options options = Shuffled(dataset, threads);
+  options.order = OrderOf(dataset, {CrewOfAll(2), CrewFrom(1, {0}), CrewFrom(3, {1})});
+  const auto loader = MustCreate(std::move(options));
+  for (int64_t i = 0; i < 5; ++i) {
+    CHECK(MustLoad(*loader, i).labels.size() == (i == 1 || i == 2 ? 0 : 7));
+  }
 }
 
 TEST_CASE("without threads nothing is read ahead") {

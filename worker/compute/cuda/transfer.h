@@ -36,7 +36,8 @@ class CudaTransfer {
   // Must be called once the memory is allocated.
   void Prepare();
   // Sets and page-locks the host's buffers, which have the model's layout. They stay locked until
-  // the next call. If `gradients` is empty, the gradients stay on the device.
+  // the next call. If `gradients` is empty, the gradients stay on the device. Forgets the parts of
+  // layers that were written without the rest.
   void UseBuffers(absl::Span<const float> parameters, absl::Span<float> gradients);
   bool Uses(absl::Span<const float> parameters) const {
     return parameters.data() == host_parameters_.data();
