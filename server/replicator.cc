@@ -248,6 +248,11 @@ bool Replicator::is_idle() const {
   return unconfirmed_ == 0 && filling_ == 0;
 }
 
+bool Replicator::IsConfirmed(int index) const {
+  absl::MutexLock lock(&mutex_);
+  return chunks_[index].unconfirmed.empty();
+}
+
 uint64_t Replicator::unconfirmed() const {
   absl::MutexLock lock(&mutex_);
   return unconfirmed_;

@@ -58,6 +58,8 @@ class Replicator {
   bool is_filled() const;
   // Whether the copy has confirmed everything.
   bool is_idle() const;
+  // Whether the copy has confirmed all changes of a chunk.
+  bool IsConfirmed(int index) const;
   // The changes that the copy has not confirmed, and the chunks that it has not been sent.
   uint64_t unconfirmed() const;
   uint64_t unfilled() const;

@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <variant>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -38,6 +38,7 @@ class SlotHost {
     const Config* config = nullptr;  // must outlive the host
     ProcessId self;
     const Clock* clock = nullptr;  // must outlive the host
+    bool has_views = false;        // otherwise Adopt is not called
     // Null without views or replicas. Must outlive the host.
     ReplicaTransport* transport = nullptr;
     // Where checkpoints are; null if the config has none. Must outlive the host.
@@ -77,6 +78,9 @@ class SlotHost {
 
   // Does what is due by the clock. Called every 100 ms or so.
   void Tick();
+  // Without threads: writes a chunk of a checkpoint for each slot that has one due. Returns false
+  // if there was nothing to do.
+  bool Work();
 
  private:
   explicit SlotHost(const Options& options);
@@ -84,8 +88,10 @@ class SlotHost {
   // Returns the state with which a generation begins.
   absl::StatusOr<std::shared_ptr<ParameterStore>> LoadStore(int slot, const View& view) const;
   absl::Status AdoptSlot(int slot, const View& view);
-  absl::Status BecomePrimary(int slot, const View& view);
-  absl::Status BecomeCopy(int slot, const View& view);
+  absl::StatusOr<std::shared_ptr<SlotPrimary>> MakePrimary(int slot,
+                                                           std::shared_ptr<ParameterStore> store,
+                                                           uint64_t history);
+  std::vector<std::shared_ptr<SlotPrimary>> Primaries() const;
   void Drop(int slot, const absl::Status& reason);
   void Fail(const absl::Status& failure);
 

@@ -46,8 +46,10 @@ class SlotPrimary final : private UpdateObserver {
   const std::shared_ptr<Shard>& shard() const { return shard_; }
   const Checkpointer* checkpointer() const { return checkpointer_.get(); }
 
-  // See Shard::Adopt. Without views it is not called.
+  // See Shard::Adopt.
   void Adopt(const View& view);
+  // Instead: of `view` only the run, the generation and the crew count, which checkpoints need.
+  void AdoptWithoutViews(const View& view);
   // Fills in what ProcessState says of the slot.
   void Describe(ProcessState* state) const;
   // Fills in what the slot knows of ShardStats.Recovery.

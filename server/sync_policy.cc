@@ -151,7 +151,9 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
     RETURN_IF_ERROR(Add(gather, std::move(gradients[i]), last, &change));
   }
   if (!complete) return absl::OkStatus();
-  if (gradients.empty() && gather.summed > 0) RETURN_IF_ERROR(ApplySum(gather, &change));
+  if (gradients.empty() && gather.summed > 0) {
+    RETURN_IF_ERROR(ApplySum(gather, &change));
+  }
   Complete(index, gather, std::move(change), released);
   return absl::OkStatus();
 }
