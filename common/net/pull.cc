@@ -40,6 +40,7 @@ absl::Status PullShard(
     const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
   PullRequest request;
   request.set_plan_fingerprint(plan.fingerprint());
+  request.set_slot(shard);
   const auto reader = stub->Pull(context, request);
 
   std::vector<bool> received(plan.chunks().size());

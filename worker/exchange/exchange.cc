@@ -6,12 +6,13 @@
 //      each worker would leave other chunks behind, and a shard answers a chunk when it has it from
 //      all of them.
 //   2. A ShardStream takes the next chunk when the one before has passed flow control.
-//      GradientMessage lends the gradient's own memory to gRPC (LentMemory), or encodes it.
+//      NextGradient lends the gradient's own memory to gRPC (LentMemory), or encodes it.
 //   3. The shard answers (server/exchange_stream.cc). TakeParameters copies or decodes the received
 //      pieces to their final place and marks the chunk as answered. If the shard shares the
 //      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
 //   4. AwaitLayer returns when the layer's chunks are answered. When all chunks are answered,
-//      AwaitLayer and AwaitAll also wait until gRPC has given all memory back.
+//      AwaitLayer and AwaitAll also wait until gRPC has given all memory back, and for the view of
+//      the newest answer.
 
 #include "worker/exchange/exchange.h"
 
@@ -26,12 +27,10 @@
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/net/channel_options.h"
 #include "common/net/same_host.h"
 #include "common/wire/encoding.h"
 #include "common/wire/message_slices.h"
 #include "spdlog/spdlog.h"
-#include "worker/exchange/shard_control.h"
 
 namespace ps {
 namespace {
@@ -87,15 +86,9 @@ void LogStall(const Stall& stall) {
   }
 }
 
-// The connections of the worker with one shard.
-struct Exchange::ShardLink {
-  ShardLink(const ShardControl::Options& options, int streams) : control(options), queue(streams) {}
-
-  ShardControl control;
-  PushQueue queue;
-  std::vector<std::unique_ptr<ShardStream>> streams;
-  uint64_t start_iteration = 0;
-  bool shares_buffers = false;  // the shard reads and writes in the worker's buffers
+struct Exchange::ViewListener {
+  absl::Mutex mutex;
+  Exchange* exchange ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
 absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
@@ -119,170 +112,167 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
   return buffers;
 }
 
-absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
-  std::unique_ptr<Exchange> exchange(new Exchange(options));
-  if (absl::Status joined = exchange->JoinAll(); !joined.ok()) {
-    exchange->Leave(joined).IgnoreError();  // the reason for leaving matters more
-    return joined;
-  }
-  exchange->joined_all_ = true;
-  return exchange;
-}
-
-void Exchange::OpenStreams(int shard) {
-  const Limits& limits = config_.proto().limits();
-  ShardLink& link = *links_[shard];
-  ShardStream::Handler* const handler = this;
-  for (int i = 0; i < limits.connections(); ++i) {
-    link.streams.push_back(
-        std::make_unique<ShardStream>(CreateBulkChannel(link.control.address(), limits),
-                                      ShardStream::Options{.shard = shard,
-                                                           .index = i,
-                                                           .worker = rank_,
-                                                           .incarnation = incarnation_,
-                                                           .queue = &link.queue},
-                                      handler));
-  }
-}
-
-bool Exchange::IsSequential() const {
-  return config_.proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL;
-}
-
 Exchange::Exchange(const Options& options)
     : config_(*options.config),
-      rank_(options.rank),
       clock_(ClockOf(options)),
       stop_(options.stop),
       on_parameters_written_(options.on_parameters_written),
       on_stall_(options.on_stall),
       shared_buffers_(IfShared(options.buffers)),
-      incarnation_(NewIncarnation()),
-      versions_(config_.plan().chunks().size()),
-      round_(
-          config_, [this](int shard) { return links_[shard]->control.name(); }, options.trace),
+      view_link_(options.view_link),
+      reconnects_(view_link_ != nullptr || config_.proto().limits().reconnect_seconds() > 0),
+      core_({.config = &config_,
+             .rank = options.rank,
+             .incarnation = NewIncarnation(),
+             .clock = &clock_,
+             .transport = this,
+             .addresses = AddressesOf(config_, options.addresses),
+             .has_views = view_link_ != nullptr,
+             .trace = options.trace}),
       on_stop_(stop_,
-               [this] { round_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
-  const std::vector<std::string> addresses = AddressesOf(config_, options.addresses);
-  for (int shard = 0; shard < config_.shards(); ++shard) {
-    links_.push_back(std::make_unique<ShardLink>(ShardControl::Options{.config = &config_,
-                                                                       .shard = shard,
-                                                                       .address = addresses[shard],
-                                                                       .rank = rank_,
-                                                                       .incarnation = incarnation_,
-                                                                       .clock = &clock_,
-                                                                       .stop = stop_},
-                                                 config_.proto().limits().connections()));
+               [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
+  std::optional<SharedBuffers> offered;
+  if (shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
+      !config_.proto().recovery().has_etcd()) {
+    offered.emplace();
+    *offered->mutable_gradients() = shared_buffers_->gradients.place();
+    *offered->mutable_parameters() = shared_buffers_->parameters.place();
   }
-  ChooseLastChunks();
+  ShardConnection::Handler* const handler = this;
+  for (int slot = 0; slot < config_.shards(); ++slot) {
+    connections_.push_back(std::make_unique<ShardConnection>(
+        ShardConnection::Options{.config = &config_,
+                                 .slot = slot,
+                                 .names_slot = view_link_ != nullptr,
+                                 .rank = options.rank,
+                                 .incarnation = core_.State().incarnation(),
+                                 .clock = &clock_,
+                                 .stop = stop_,
+                                 .buffers = offered,
+                                 .handler = handler}));
+  }
   watcher_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
 }
 
-void Exchange::ChooseLastChunks() {
-  const Plan& plan = config_.plan();
-  last_stream_of_chunk_.assign(plan.chunks().size(), -1);
-  for (int shard = 0; IsSequential() && shard < config_.shards(); ++shard) {
-    const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(shard);
-    const size_t streams = config_.proto().limits().connections();
-    for (size_t i = 0; i < std::min(streams, chunks.size()); ++i) {
-      last_stream_of_chunk_[chunks[chunks.size() - 1 - i]] = i;
-    }
-  }
-  for (const Chunk& chunk : plan.chunks()) {
-    (last_stream_of_chunk_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
-  }
-}
-
 Exchange::~Exchange() {
-  watcher_ = {};  // joined first, since it reads the links' names
+  if (listener_ != nullptr) {
+    absl::MutexLock lock(&listener_->mutex);
+    listener_->exchange = nullptr;
+  }
+  watcher_ = {};  // joined first, since it uses the other members
   if (!leave_called_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
 }
 
+absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
+  std::unique_ptr<Exchange> exchange(new Exchange(options));
+  exchange->core_.Start();
+  if (options.view_link != nullptr) {
+    exchange->listener_ = std::make_shared<ViewListener>();
+    {
+      absl::MutexLock lock(&exchange->listener_->mutex);
+      exchange->listener_->exchange = exchange.get();
+    }
+    options.view_link->Start({
+        .on_view =
+            [listener = exchange->listener_](const View& view) {
+              absl::MutexLock lock(&listener->mutex);
+              if (listener->exchange == nullptr) return;
+              listener->exchange->core_.OnView(view);
+              listener->exchange->Announce();
+            },
+        .on_end =
+            [listener = exchange->listener_](const absl::Status& reason) {
+              absl::MutexLock lock(&listener->mutex);
+              if (listener->exchange == nullptr) return;
+              listener->exchange->core_.OnEnd(reason);
+            },
+    });
+    exchange->Announce();
+  }
+  const absl::Status ready = exchange->AwaitReady();
+  if (ready.ok()) return exchange;
+  // Tell the shards that have accepted this worker.
+  exchange->Leave(ready).IgnoreError();
+  return ready;
+}
+
+absl::Status Exchange::AwaitReady() {
+  RETURN_IF_ERROR(core_.AwaitReady());
+  joined_all_ = true;
+  return absl::OkStatus();
+}
+
+void Exchange::Announce() {
+  if (view_link_ == nullptr) return;
+  absl::MutexLock lock(&announce_mutex_);
+  view_link_->Announce(core_.State());
+}
+
 void Exchange::Watch(const std::stop_token& stop) {
-  while (clock_.SleepUntil(clock_.Now() + round_.watch_period(), stop)) {
-    if (const std::optional<Stall> stall = round_.CheckProgress(clock_.Now()); stall.has_value()) {
+  while (clock_.SleepUntil(clock_.Now() + core_.tick_period(), stop)) {
+    if (const std::optional<Stall> stall = core_.round().CheckProgress(clock_.Now());
+        stall.has_value()) {
       on_stall_(*stall);
     }
+    core_.Tick();
   }
-}
-
-absl::Status Exchange::JoinAll() {
-  // The first shard decides between workers that want the same rank at the same time.
-  RETURN_IF_ERROR(Join(0));
-  RETURN_IF_ERROR(ForEachShard(
-      config_.shards(), [this](int shard) { return shard == 0 ? absl::OkStatus() : Join(shard); }));
-  const auto [least, most] = std::minmax_element(
-      links_.begin(), links_.end(),
-      [](const auto& a, const auto& b) { return a->start_iteration < b->start_iteration; });
-  // A worker that was lost in the middle of an iteration has pushed it to some shards only.
-  if ((*most)->start_iteration > (*least)->start_iteration + 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the shards are not of one run: ", (*most)->control.name(),
-                     " has taken this worker's iterations before ", (*most)->start_iteration, ", ",
-                     (*least)->control.name(), " those before ", (*least)->start_iteration,
-                     "; start all shards again"));
-  }
-  start_iteration_ = static_cast<int64_t>((*most)->start_iteration);
-  return absl::OkStatus();
-}
-
-absl::Status Exchange::Join(int shard) {
-  ShardLink& link = *links_[shard];
-  const absl::Time deadline =
-      clock_.Now() + absl::Seconds(config_.proto().limits().startup_seconds());
-  RETURN_IF_ERROR(link.control.AwaitUp(deadline));
-  // Open the streams first, so that the shard notices if this worker dies from the moment at which
-  // it holds the rank.
-  OpenStreams(shard);
-  RETURN_IF_ERROR(link.control.Named(link.streams[0]->AwaitOpen(deadline - clock_.Now(), stop_)));
-
-  SharedBuffers offered;
-  const bool offers = shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
-                      IsOfThisHost(link.control.address());
-  if (offers) {
-    *offered.mutable_gradients() = shared_buffers_->gradients.place();
-    *offered.mutable_parameters() = shared_buffers_->parameters.place();
-  }
-  ASSIGN_OR_RETURN(const JoinResponse joined,
-                   link.control.Join(offers ? &offered : nullptr, deadline));
-  if (!joined.shared_buffers_refusal().empty()) {
-    spdlog::info("{}: exchanging by messages: {}", link.control.name(),
-                 Printable(joined.shared_buffers_refusal()));
-  }
-  link.start_iteration = joined.start_iteration();
-  link.shares_buffers = joined.shared_buffers();
-  return absl::OkStatus();
-}
-
-std::vector<Crew> Exchange::crews() const {
-  std::vector<Crew> crews(1);
-  for (int rank = 0; rank < config_.workers(); ++rank) crews[0].add_rank(rank);
-  return crews;
 }
 
 absl::StatusOr<int64_t> Exchange::Resume() {
-  return absl::FailedPreconditionError("a run without views does not go back");
+  if (!went_back()) return absl::FailedPreconditionError("the run has not gone back");
+  for (const auto& connection : connections_) connection->AwaitDisconnected();
+  if (!lent_.AwaitAll(core_.round().limit())) {
+    return absl::InternalError("gRPC has not given back gradients of connections that were closed");
+  }
+  core_.Resume();
+  Announce();
+  RETURN_IF_ERROR(AwaitReady());
+  return start_iteration();
 }
 
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
-  return ForEachShard(config_.shards(), [&](int shard) {
-    return links_[shard]->control.Pull([&](const Chunk& chunk, const ParameterChunk& message) {
-      std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
-                  message.data().size());
-      versions_[chunk.id] = message.version();
-      on_parameters_written_(chunk.model_offset, chunk.size);
-      return absl::OkStatus();
-    });
-  });
+  if (const ExchangeCore::CatchUp catch_up = core_.catch_up(); catch_up.iteration.has_value()) {
+    if (!catch_up.abandoned) {
+      RETURN_IF_ERROR(PushPull(static_cast<int64_t>(*catch_up.iteration), {}, parameters));
+    }
+    const bool has_parameters = !core_.catch_up().abandoned;
+    core_.EndCatchUp();
+    if (has_parameters) return absl::OkStatus();
+  }
+  return ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); });
+}
+
+absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
+  constexpr absl::Duration kPause = absl::Milliseconds(100);
+  const absl::Duration limit = view_link_ != nullptr
+                                   ? core_.round().limit()
+                                   : absl::Seconds(config_.proto().limits().reconnect_seconds());
+  const absl::Time deadline = clock_.Now() + limit;
+  while (true) {
+    RETURN_IF_ERROR(core_.AwaitConnected(slot));
+    const absl::Status pulled =
+        connections_[slot]->control()->Pull([&](const Chunk& chunk, const ParameterChunk& message) {
+          std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
+                      message.data().size());
+          core_.round().SetVersion(chunk.id, message.version());
+          on_parameters_written_(chunk.model_offset, chunk.size);
+          return absl::OkStatus();
+        });
+    if (pulled.ok() || !reconnects_ || !IsPassing(pulled, /*has_joined=*/true) ||
+        clock_.Now() >= deadline || stop_.stop_requested()) {
+      return pulled;
+    }
+    clock_.SleepUntil(clock_.Now() + kPause, stop_);
+  }
 }
 
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
                                 absl::Span<float> parameters) {
   RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
-  PushChunks(other_chunks_);
-  if (!last_chunks_.empty()) {
-    RETURN_IF_ERROR(round_.AwaitSent());
-    PushChunks(last_chunks_);
+  PushChunks(core_.other_chunks());
+  if (!core_.last_chunks().empty()) {
+    RETURN_IF_ERROR(core_.round().AwaitSent());
+    PushChunks(core_.last_chunks());
   }
   return AwaitAll();
 }
@@ -295,8 +285,7 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
     return absl::InvalidArgumentError(
         "the exchange was given other buffers than those that it shares with shards");
   }
-  RETURN_IF_ERROR(round_.Begin(iteration));
-  iteration_ = iteration;
+  RETURN_IF_ERROR(core_.Begin(static_cast<uint64_t>(iteration), /*skip=*/gradients.empty()));
   unpushed_ = config_.plan().chunks().size();
   gradients_ = gradients;
   parameters_ = parameters;
@@ -315,15 +304,8 @@ void Exchange::Push(int layer) {
 
 void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
   const ExchangeConfig& exchange = config_.proto().exchange();
-  round_.Pushed(chunks);
   for (const uint32_t id : chunks) {
     const Chunk& chunk = config_.plan().chunks()[id];
-    PushQueue& queue = links_[chunk.shard]->queue;
-    if (last_stream_of_chunk_[id] >= 0) {
-      queue.PushLast(last_stream_of_chunk_[id], id);
-    } else {
-      queue.Push(id);
-    }
     traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), chunk.size);
     if (!gradients_.empty()) {
       traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), chunk.size);
@@ -331,48 +313,46 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
   }
   traffic_.pushes += chunks.size();
   unpushed_ -= chunks.size();
-  const bool prioritises = exchange.schedule() == ExchangeConfig::FULL && unpushed_ == 0;
-  for (const auto& link : links_) {
-    if (prioritises) link->queue.Prioritise();
-    for (const auto& stream : link->streams) stream->Wake();
-  }
+  core_.Push(chunks, /*all=*/unpushed_ == 0);
 }
 
 absl::Status Exchange::AwaitLayer(int layer) {
-  RETURN_IF_ERROR(round_.AwaitLayer(layer));
-  return round_.AllAnswered() ? AwaitLent() : absl::OkStatus();
+  RETURN_IF_ERROR(core_.round().AwaitLayer(layer));
+  return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
 }
 
 absl::Status Exchange::AwaitAll() {
-  RETURN_IF_ERROR(round_.AwaitAll());
-  return AwaitLent();
+  RETURN_IF_ERROR(core_.round().AwaitAll());
+  return Settle();
 }
 
-absl::Status Exchange::AwaitLent() {
+absl::Status Exchange::Settle() {
+  RETURN_IF_ERROR(core_.round().AwaitView());
   // Every chunk was answered, so gRPC gives its memory back at once.
-  if (lent_.AwaitAll(round_.limit())) return absl::OkStatus();
+  if (lent_.AwaitAll(core_.round().limit())) return absl::OkStatus();
   return absl::InternalError("gRPC has not given back gradients that were answered");
 }
 
-grpc::ByteBuffer Exchange::GradientMessage(uint32_t chunk_id) {
-  const Chunk& chunk = config_.plan().chunks()[chunk_id];
+bool Exchange::NextGradient(int slot, int stream, grpc::ByteBuffer* message,
+                            GradientHeader* header) {
+  // The answer to an earlier push of the chunk may come at any time. Until this one is encoded or
+  // lent, it must not let the gradient change.
+  const LentMemory::Hold hold(&lent_);
+  const std::optional<GradientHeader> next = core_.Take(slot, stream);
+  if (!next.has_value()) return false;
+  *header = *next;
+  const Chunk& chunk = config_.plan().chunks()[next->chunk];
   const Encoding encoding = config_.proto().exchange().gradient_encoding();
-  GradientHeader header{.worker = static_cast<uint32_t>(rank_),
-                        .incarnation = incarnation_,
-                        .iteration = iteration_,
-                        .chunk = chunk_id,
-                        .base_version = versions_[chunk_id],
-                        .skip = gradients_.empty(),
-                        .encoding = encoding,
-                        .hold = IsSequential() && last_stream_of_chunk_[chunk_id] < 0};
-  const bool is_sent = !header.skip && !links_[chunk.shard]->shares_buffers;
+  const bool is_sent = !next->skip && !connections_[slot]->shares_buffers();
   const EncodedHeader encoded =
-      EncodeHeader(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
+      EncodeHeader(*next, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
   grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};
-  if (!is_sent) return grpc::ByteBuffer(slices, 1);
-  const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
-  slices[1] = encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient);
-  return grpc::ByteBuffer(slices, 2);
+  if (is_sent) {
+    const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
+    slices[1] = encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient);
+  }
+  *message = grpc::ByteBuffer(slices, is_sent ? 2 : 1);
+  return true;
 }
 
 absl::Status Exchange::CheckParameters(const Chunk& chunk,
@@ -385,7 +365,7 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
   }
   const size_t bytes = SegmentsSize(answer.data);
   const size_t expected =
-      links_[chunk.shard]->shares_buffers ? 0 : EncodedBytes(encoding, chunk.size);
+      connections_[chunk.shard]->shares_buffers() ? 0 : EncodedBytes(encoding, chunk.size);
   if (bytes != expected) {
     return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
                                             " bytes instead of ", expected));
@@ -401,51 +381,59 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
                    " (chunk ", chunk.id, ")"));
 }
 
-absl::Status Exchange::TakeParameters(int shard, const Segments& message) {
+absl::Status Exchange::TakeParameters(int slot, const Segments& message) {
   ASSIGN_OR_RETURN(const Decoded<ParameterHeader> decoded, DecodeParameterChunk(message));
   const ParameterHeader& header = decoded.header;
-  const std::vector<Chunk>& chunks = config_.plan().chunks();
-  if (header.chunk >= chunks.size() || chunks[header.chunk].shard != shard ||
-      !round_.Awaits(header.chunk, header.iteration)) {
-    return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk, " of iteration ",
-                                            header.iteration, ", which was not asked for"));
-  }
-  const Chunk& chunk = chunks[header.chunk];
+  ASSIGN_OR_RETURN(const bool counts, core_.Claim(slot, header));
+  if (!counts) return absl::OkStatus();
+  const Chunk& chunk = config_.plan().chunks()[header.chunk];
   RETURN_IF_ERROR(CheckParameters(chunk, decoded));
   Decode(config_.proto().exchange().parameter_encoding(), decoded.data,
          parameters_.data() + chunk.model_offset);
   on_parameters_written_(chunk.model_offset, chunk.size);
-  versions_[chunk.id] = header.version;
-  round_.Answered(chunk.id);
+  core_.Answered(chunk.id, header.version);
   return absl::OkStatus();
 }
 
-void Exchange::StreamEnded(int shard, const absl::Status& status) {
-  // Before Leave, a stream ends without an error only if the shard goes away.
-  const bool silent = status.ok() || absl::IsCancelled(status);
-  round_.Fail(links_[shard]->control.Named(
-      silent ? absl::UnavailableError("it ended the exchange without a reason") : status));
-}
-
 absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& stop) {
-  return links_[0]->control.Report(usage, stop);
+  const std::shared_ptr<ShardControl> control = connections_[0]->control();
+  if (control == nullptr) return absl::UnavailableError("it is not known where shard 0 is");
+  return control->Report(usage, stop);
 }
 
 absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {
-  return ForEachShard(config_.shards(), [&](int shard) {
-    return links_[shard]->control.Leave(outcome, /*before_start=*/!joined_all_, timeout);
+  return ForEachShard(config_.shards(), [&](int slot) {
+    const std::shared_ptr<ShardControl> control = connections_[slot]->control();
+    if (control == nullptr) return absl::OkStatus();
+    return control->Leave(outcome, /*before_start=*/!joined_all_,
+                          /*tries_again=*/outcome.ok() && reconnects_, timeout);
   });
 }
 
 absl::Status Exchange::Leave(const absl::Status& outcome) {
-  leave_called_ = true;
-  const absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
-  for (const auto& link : links_) {
-    if (outcome.ok() && link->control.has_left()) {
-      for (const auto& stream : link->streams) stream->Close();
-    }
-    link->streams.clear();  // closes the connections, so that gRPC gives its memory back
+  const bool announces = outcome.ok() && view_link_ != nullptr;
+  if (announces) {
+    core_.Finish(/*announced=*/false);
+  } else {
+    core_.Stop();
   }
+  absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
+  if (announces) {
+    // A shard that is gone is none of this worker's concern any more: the view counts.
+    if (!told.ok()) spdlog::info("{}", std::string(told.message()));
+    core_.Finish(/*announced=*/true);
+    Announce();
+    told = core_.AwaitFinished();
+    if (went_back()) return told;
+    core_.Stop();
+  }
+  leave_called_ = true;
+  for (const auto& connection : connections_) {
+    const std::shared_ptr<ShardControl> control = connection->control();
+    if (outcome.ok() && control != nullptr && control->has_left()) connection->CloseStreams();
+    connection->Disconnect();
+  }
+  for (const auto& connection : connections_) connection->AwaitDisconnected();
   if (!lent_.AwaitAll(ShardControl::kTimeout)) {
     spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
                   absl::FormatDuration(ShardControl::kTimeout));

@@ -12,15 +12,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/float_buffer.h"
 #include "common/config/config.h"
+#include "common/view/view_link.h"
 #include "proto/worker_usage.pb.h"
-#include "worker/exchange/exchange_round.h"
+#include "worker/exchange/exchange_core.h"
 #include "worker/exchange/lent_memory.h"
-#include "worker/exchange/shard_stream.h"
+#include "worker/exchange/shard_connection.h"
 #include "worker/exchange/training_exchange.h"
 
 namespace ps {
@@ -29,7 +31,9 @@ namespace ps {
 void LogStall(const Stall& stall);
 
 // A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers have the
-// layout that Model defines. ExchangeSchedule decides when each layer is pushed.
+// layout that Model defines. ExchangeSchedule decides when each layer is pushed. ExchangeCore
+// decides what follows when a connection breaks or a view comes; this class gives it gRPC, threads
+// and memory.
 //
 //   absl::Status Train(const Config& config, int rank, int64_t iterations) {
 //     ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
@@ -46,7 +50,9 @@ void LogStall(const Stall& stall);
 //   }
 //
 // Not thread-safe, except for the methods that say otherwise.
-class Exchange final : public TrainingExchange, private ShardStream::Handler {
+class Exchange final : public TrainingExchange,
+                       private ShardConnection::Handler,
+                       private ExchangeTransport {
  public:
   // Memory for the gradients and the parameters of the whole model. It can be shared with the
   // shards of this host if the config allows that and the system provides such memory.
@@ -61,6 +67,9 @@ class Exchange final : public TrainingExchange, private ShardStream::Handler {
     const Clock* clock = nullptr;  // must outlive the exchange; null for the system's clock
     // The shards' addresses, or none to use the config's. Tests whose ports are 0 set them.
     std::vector<std::string> addresses = {};
+    // Where the run's views come from; null for a run without views. Must outlive the exchange,
+    // which starts it.
+    ViewLink* view_link = nullptr;
     // The only buffers that PushPull and Begin will be given; null if the caller does not know
     // them. Shards of this host read and write in them if they can be shared, and may still do so
     // after an error. Another exchange then needs other buffers.
@@ -82,24 +91,27 @@ class Exchange final : public TrainingExchange, private ShardStream::Handler {
   static absl::StatusOr<Buffers> AllocateBuffers(const Config& config,
                                                  const std::vector<std::string>& addresses);
 
-  // Waits until every shard is up, opens the streams and takes the rank at each shard. Errors:
-  // DEADLINE_EXCEEDED with the names of the shards that were not up within limits.startup_seconds;
-  // a shard's refusal (see Shard::Join) with its name.
+  // Waits until every shard is up, opens the streams and takes the rank at each shard. With views
+  // it first waits until the run has taken this worker in. Errors: DEADLINE_EXCEEDED with the names
+  // of the shards that were not up within limits.startup_seconds, with views within
+  // limits.exchange_seconds; a shard's refusal (see Shard::Join) with its name.
   static absl::StatusOr<std::unique_ptr<Exchange>> Connect(const Options& options);
 
   // Calls Leave with an error if the caller has not called it.
   ~Exchange() override;
 
-  // The first iteration to push. It is 0 unless the worker was restarted.
-  int64_t start_iteration() const override { return start_iteration_; }
+  // The first iteration to push. It is 0 unless the worker was restarted or the run goes on from a
+  // checkpoint.
+  int64_t start_iteration() const override { return static_cast<int64_t>(core_.start_iteration()); }
 
-  uint64_t view_number() const override { return 0; }
-  std::vector<Crew> crews() const override;
-  bool went_back() const override { return false; }
-  // Errors: FAILED_PRECONDITION, since a run without views does not go back.
+  uint64_t view_number() const override { return core_.view_number(); }
+  std::vector<Crew> crews() const override { return core_.crews(); }
+  bool went_back() const override { return core_.went_back(); }
+  // Errors: those of Connect; FAILED_PRECONDITION if the run has not gone back.
   absl::StatusOr<int64_t> Resume() override;
 
-  // Fetches all parameters. Blocks. Errors name the shard that failed.
+  // Fetches all parameters. Blocks. A worker that joins a run under way waits until the others
+  // have completed the iteration before its first one. Errors name the shard that failed.
   absl::Status Pull(absl::Span<float> parameters) override;
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
@@ -108,7 +120,8 @@ class Exchange final : public TrainingExchange, private ShardStream::Handler {
   // contributing (`skip`). Blocks. The buffers are in use until it returns or, after an error,
   // until Leave returns.
   //
-  // Errors end this exchange. They are: the reason and name of a shard whose stream has ended;
+  // Errors end this exchange, unless went_back() is true. They are: the reason and name of a shard
+  // whose stream has ended for good (see ExchangeCore);
   // DEADLINE_EXCEEDED with the names of the shards that have not answered for longer than
   // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding cannot
   // represent.
@@ -133,7 +146,9 @@ class Exchange final : public TrainingExchange, private ShardStream::Handler {
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override;
 
   // Gives up the rank at every shard and ends the streams. The worker has finished if `outcome` is
-  // OK, and failed if it is an error. Errors name the shards that could not be reached.
+  // OK, and failed if it is an error. With views it returns when the view says that the worker has
+  // finished. Errors name the shards that could not be reached; with views they are those of
+  // PushPull, and the exchange goes on if went_back() is true.
   absl::Status Leave(const absl::Status& outcome) override;
 
   // Only sends the message of Leave, for a process that must end at once. May be called from any
@@ -143,64 +158,77 @@ class Exchange final : public TrainingExchange, private ShardStream::Handler {
   const Traffic& traffic() const override { return traffic_; }
 
  private:
-  struct ShardLink;
+  // Passes the views on as long as the exchange is there.
+  struct ViewListener;
 
   explicit Exchange(const Options& options);
 
-  absl::Status JoinAll();
-  // Waits until the shard is up, opens the streams to it and takes the rank.
-  absl::Status Join(int shard);
-  void OpenStreams(int shard);
-  void ChooseLastChunks();
-  // Calls CheckProgress once per period until `stop` is requested.
+  // Calls CheckProgress and Tick once per period until `stop` is requested.
   void Watch(const std::stop_token& stop);
+  // Tells whoever makes the views what this worker is and which view it follows.
+  void Announce();
+  absl::Status AwaitReady();
   void PushChunks(absl::Span<const uint32_t> chunks);
-  bool IsSequential() const;
-  // Waits until gRPC has given the lent gradients back. REQUIRES: every push has been answered.
-  absl::Status AwaitLent();
+  // Waits until the view is new enough and gRPC has given the lent gradients back. REQUIRES: every
+  // push has been answered.
+  absl::Status Settle();
+  // Pulls the parameters of a slot, from one process after another while the slot moves.
+  absl::Status PullSlot(int slot, absl::Span<float> parameters);
+  // Ends all streams and attempts, and waits for the lent gradients.
+  void EndStreams();
 
-  // Implement ShardStream::Handler. Called from gRPC's threads.
-  grpc::ByteBuffer GradientMessage(uint32_t chunk) override;
-  void GradientSent(uint32_t chunk) override { round_.Sent(chunk); }
-  absl::Status TakeParameters(int shard, const Segments& message) override;
-  void StreamEnded(int shard, const absl::Status& status) override;
+  // Implement ExchangeTransport.
+  void Connect(const Attempt& attempt) override { connections_[attempt.slot]->Connect(attempt); }
+  void Disconnect(int slot) override { connections_[slot]->Disconnect(); }
+  void Wake(int slot) override { connections_[slot]->Wake(); }
+
+  // Implement ShardConnection::Handler. Called from gRPC's threads and the connections'.
+  bool NextGradient(int slot, int stream, grpc::ByteBuffer* message,
+                    GradientHeader* header) override;
+  void GradientSent(const GradientHeader& header) override { core_.Sent(header); }
+  absl::Status TakeParameters(int slot, const Segments& message) override;
+  void StreamEnded(int slot, uint64_t attempt, const absl::Status& status) override {
+    core_.Broken(slot, attempt, status);
+  }
+  void Joined(int slot, uint64_t attempt, const JoinResponse& response) override {
+    core_.Connected(slot, attempt, response);
+  }
+  void NotJoined(int slot, uint64_t attempt, const absl::Status& status) override {
+    core_.Broken(slot, attempt, status);
+  }
 
   // Checks that an answer to a push of `chunk` has the run's encoding, the expected length and, in
   // a 16-bit encoding, only finite values. The answer is empty if the shard wrote the parameters to
   // shared buffers.
   absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
 
-  // Constant after Connect.
+  // Constant after construction.
   const Config& config_;
-  const int rank_;
   const Clock& clock_;
   const std::stop_token stop_;
   const std::function<void(int64_t begin, int64_t count)> on_parameters_written_;
   const std::function<void(const Stall&)> on_stall_;
   const Buffers* const shared_buffers_;  // null if they cannot be shared
-  const uint64_t incarnation_;
-  std::vector<std::unique_ptr<ShardLink>> links_;  // by shard
-  int64_t start_iteration_ = 0;
+  ViewLink* const view_link_;
+  const bool reconnects_;
+
   std::atomic<bool> joined_all_{false};  // every shard has accepted this worker
-  // Under SEQUENTIAL the last chunk of each stream, whose push lets the shard answer all of the
-  // stream's chunks. Empty under other schedules.
-  std::vector<uint32_t> last_chunks_;
-  std::vector<uint32_t> other_chunks_;
-  std::vector<int> last_stream_of_chunk_;  // by chunk: the stream that sends it last, or -1
-  uint64_t iteration_ = 0;
-  size_t unpushed_ = 0;  // this iteration's chunks that PushChunks has not queued
+  size_t unpushed_ = 0;                  // this iteration's chunks that PushChunks has not queued
+  // While a chunk is pending, also used by the streams.
   absl::Span<const float> gradients_;
   absl::Span<float> parameters_;
-  std::vector<uint64_t> versions_;  // by chunk; used only by the chunk's one pending push
   Traffic traffic_;
   bool leave_called_ = false;
 
   // Thread-safe.
   LentMemory lent_;  // the gradients that gRPC sends
-  ExchangeRound round_;
+  ExchangeCore core_;
+  absl::Mutex announce_mutex_;  // held while the state is told, so that the latest is told last
 
   // Destroyed first, since they use the other members.
-  const std::stop_callback<std::function<void()>> on_stop_;  // fails the round
+  std::vector<std::unique_ptr<ShardConnection>> connections_;  // by slot
+  const std::stop_callback<std::function<void()>> on_stop_;    // fails the exchange
+  std::shared_ptr<ViewListener> listener_;
   std::jthread watcher_;
 };
 

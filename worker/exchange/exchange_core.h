@@ -67,6 +67,9 @@ class ExchangeCore {
   void Start();
   // Follows a view, unless it is not newer than the present one.
   void OnView(const View& view);
+  // Nobody makes views any more: the exchange fails with the reason. OK: the run has ended well,
+  // which implies that this worker has finished if it has said so.
+  void OnEnd(const absl::Status& reason);
   // Ends attempts and waits that have taken too long. Must be called every tick_period().
   void Tick();
   absl::Duration tick_period() const { return tick_period_; }
@@ -138,7 +141,8 @@ class ExchangeCore {
 
  private:
   enum class Stage : uint8_t {
-    kIdle,     // before Start; with views until this worker is a MEMBER
+    kIdle,     // until Start
+    kWaiting,  // with views: until this worker is a MEMBER
     kJoining,  // not every slot has accepted this worker
     kRunning,
     kWentBack,  // until Resume
@@ -150,13 +154,15 @@ class ExchangeCore {
   struct Slot {
     ProcessId primary;       // without views only its address is set
     bool is_wanted = false;  // there is a primary to connect to
+    bool is_attempting = false;
     bool is_connected = false;
     bool has_joined = false;  // has been connected in this generation
     uint64_t attempt = 0;
     absl::Time attempt_begun;
     absl::Time since = absl::InfiniteFuture();  // when the connection was first missed
     absl::Duration backoff;
-    absl::Status reason;  // why the last attempt or connection has ended
+    absl::Status lost;    // why the last connection has ended
+    absl::Status reason;  // why the last attempt has ended
     std::optional<uint64_t> history;
     uint64_t start_iteration = 0;
   };
@@ -169,24 +175,29 @@ class ExchangeCore {
   };
 
   void ChooseLastChunks();
-  // Follows view_ if this worker is a member of it.
-  void Adopt(const View& before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GoBack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves each slot to its primary in view_, and returns the slots that have something to take.
+  // Follows view_ if this worker is a member of it. Returns the slots that have something to take.
+  std::vector<int> Adopt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves each slot to its primary in view_. Returns the same.
   std::vector<int> MoveSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Begins to connect the slots that are wanted and have no attempt: only the first until that has
-  // accepted this worker.
-  void ConnectWanted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends all connections, and forgets what they were to.
+  void ForgetSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Begins to connect the slots that have no connection and no attempt: only the first until that
+  // has accepted this worker.
+  void ConnectSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Attempt(int slot, absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PushAgain(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Queue(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Queue(uint32_t chunk);
   // Every slot has accepted this worker: decides where it starts.
-  void BeginRunning() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginRunning() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the catch-up if nobody is left who would let it end.
+  void CheckCatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLocked(const absl::Status& failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CheckSlot(int slot, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Replaces an attempt that has taken too long. Errors: the slot has been missed for too long.
+  absl::Status CheckSlot(int slot, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The state of this worker in view_; ABSENT if another incarnation holds the rank.
+  WorkerView::State OwnState() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Named(int slot, const absl::Status& status) const;
-  const WorkerView* Self(const View& view) const;
 
   // Constant after construction.
   const Config& config_;
@@ -210,6 +221,7 @@ class ExchangeCore {
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // of the connections; 0: none yet
   bool is_member_ ABSL_GUARDED_BY(mutex_) = false;   // has been a MEMBER
   bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status later_failure_ ABSL_GUARDED_BY(mutex_);  // of the exchange, after it went back
   bool says_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool all_pushed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -24,7 +24,8 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
       trace_(trace),
       layer_of_chunk_(plan_.chunks().size()),
       states_(plan_.chunks().size(), State::kAnswered),
-      overtaken_(plan_.chunks().size()) {
+      again_(plan_.chunks().size()),
+      versions_(plan_.chunks().size()) {
   for (const Layer& layer : config.model().layers()) {
     size_t chunks = 0;
     for (int i = 0; i < layer.tensor_count; ++i) {
@@ -40,11 +41,13 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
   shard_unsent_.resize(config.shards());
 }
 
-absl::Status ExchangeRound::Begin(uint64_t iteration) {
+absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   iteration_ = iteration;
+  skip_ = skip;
   states_.assign(states_.size(), State::kBegun);
+  again_.assign(again_.size(), false);
   layer_unpushed_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
   unanswered_ = states_.size();
   ++moves_;
@@ -65,13 +68,30 @@ void ExchangeRound::Pushed(absl::Span<const uint32_t> chunks) {
   unsent_ += chunks.size();
 }
 
-void ExchangeRound::Sent(uint32_t chunk) {
+std::vector<uint32_t> ExchangeRound::PushAgain(int shard) {
   absl::MutexLock lock(&mutex_);
-  if (overtaken_[chunk] > 0) {
-    --overtaken_[chunk];
-  } else {
-    CountSent(chunk);
+  std::vector<uint32_t> chunks;
+  for (const uint32_t chunk : plan_.chunks_of_shard(shard)) {
+    if (!IsPending(chunk)) continue;
+    again_[chunk] = true;
+    chunks.push_back(chunk);
   }
+  return chunks;
+}
+
+std::optional<ExchangeRound::Push> ExchangeRound::ToSend(uint32_t chunk) const {
+  absl::MutexLock lock(&mutex_);
+  if (!IsPending(chunk)) return std::nullopt;
+  return Push{.iteration = iteration_,
+              .base_version = versions_[chunk],
+              .view = view_,
+              .skip = skip_,
+              .again = again_[chunk]};
+}
+
+void ExchangeRound::Sent(uint32_t chunk, uint64_t iteration) {
+  absl::MutexLock lock(&mutex_);
+  if (iteration == iteration_ && states_[chunk] == State::kPushed) CountSent(chunk);
 }
 
 void ExchangeRound::CountSent(uint32_t chunk) {
@@ -83,18 +103,26 @@ void ExchangeRound::CountSent(uint32_t chunk) {
   ++moves_;
 }
 
-bool ExchangeRound::Awaits(uint32_t chunk, uint64_t iteration) const {
+absl::StatusOr<bool> ExchangeRound::Claim(uint32_t chunk, uint64_t iteration, uint64_t view) {
   absl::MutexLock lock(&mutex_);
-  return iteration == iteration_ &&
-         (states_[chunk] == State::kPushed || states_[chunk] == State::kSent);
+  if (iteration > iteration_ || (iteration == iteration_ && states_[chunk] == State::kBegun)) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", chunk, " of iteration ",
+                                            iteration, ", which was not asked for"));
+  }
+  if (iteration < iteration_ || view < view_ || !IsPending(chunk)) return false;
+  if (states_[chunk] == State::kPushed) CountSent(chunk);
+  states_[chunk] = State::kClaimed;
+  newest_view_ = std::max(newest_view_, view);
+  return true;
 }
 
-void ExchangeRound::Answered(uint32_t chunk) {
+void ExchangeRound::Answered(uint32_t chunk, uint64_t version) {
   absl::MutexLock lock(&mutex_);
-  if (states_[chunk] == State::kPushed) {
-    ++overtaken_[chunk];
-    CountSent(chunk);
-  }
+  versions_[chunk] = version;
+  CountAnswered(chunk);
+}
+
+void ExchangeRound::CountAnswered(uint32_t chunk) {
   states_[chunk] = State::kAnswered;
   --unanswered_;
   ++moves_;
@@ -105,9 +133,50 @@ void ExchangeRound::Answered(uint32_t chunk) {
   if (before == 1) trace_->End("pull", layer, iteration_);
 }
 
+void ExchangeRound::SetVersion(uint32_t chunk, uint64_t version) {
+  absl::MutexLock lock(&mutex_);
+  versions_[chunk] = version;
+}
+
+void ExchangeRound::Follow(uint64_t view) {
+  absl::MutexLock lock(&mutex_);
+  view_ = view;
+  ++moves_;
+}
+
+void ExchangeRound::GiveUp() {
+  absl::MutexLock lock(&mutex_);
+  for (const Chunk& chunk : plan_.chunks()) {
+    if (!IsPending(chunk.id)) continue;
+    if (states_[chunk.id] == State::kPushed) CountSent(chunk.id);
+    CountAnswered(chunk.id);
+  }
+}
+
+void ExchangeRound::Reset() {
+  absl::MutexLock lock(&mutex_);
+  failure_ = absl::OkStatus();
+  iteration_ = 0;
+  newest_view_ = 0;
+  states_.assign(states_.size(), State::kAnswered);
+  layer_unanswered_.assign(layer_unanswered_.size(), 0);
+  shard_unsent_.assign(shard_unsent_.size(), 0);
+  unanswered_ = unsent_ = 0;
+}
+
 void ExchangeRound::Fail(const absl::Status& failure) {
   absl::MutexLock lock(&mutex_);
   failure_.Update(failure);
+}
+
+absl::Status ExchangeRound::failure() const {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
+}
+
+bool ExchangeRound::Settled() const {
+  absl::MutexLock lock(&mutex_);
+  return unanswered_ == 0 && view_ >= newest_view_;
 }
 
 bool ExchangeRound::AllAnswered() const {
@@ -119,10 +188,13 @@ absl::Status ExchangeRound::AwaitLayer(int layer) { return Await({.layer = layer
 
 absl::Status ExchangeRound::AwaitAll() { return Await({}); }
 
-absl::Status ExchangeRound::AwaitSent() { return Await({.is_for_sent = true}); }
+absl::Status ExchangeRound::AwaitSent() { return Await({.until = Until::kSent}); }
+
+absl::Status ExchangeRound::AwaitView() { return Await({.until = Until::kViewed}); }
 
 size_t ExchangeRound::Remaining(const Wait& wait) const {
-  if (wait.is_for_sent) return unsent_;
+  if (wait.until == Until::kSent) return unsent_;
+  if (wait.until == Until::kViewed) return view_ < newest_view_;
   return wait.layer.has_value() ? layer_unanswered_[*wait.layer] : unanswered_;
 }
 
@@ -178,6 +250,9 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
 }
 
 std::string ExchangeRound::Missing(const Wait& wait) const {
+  if (wait.until == Until::kViewed) {
+    return absl::StrCat("view ", newest_view_, ", which a shard follows, has not come");
+  }
   std::vector<size_t> missing(shard_unsent_.size());
   std::vector<size_t> awaited(missing.size());
   for (const Chunk& chunk : plan_.chunks()) {
@@ -185,13 +260,14 @@ std::string ExchangeRound::Missing(const Wait& wait) const {
     ++awaited[chunk.shard];
     if (states_[chunk.id] != State::kAnswered) ++missing[chunk.shard];
   }
-  if (wait.is_for_sent) missing = shard_unsent_;
+  const bool is_for_sent = wait.until == Until::kSent;
+  if (is_for_sent) missing = shard_unsent_;
 
   std::vector<std::string> shards;
   for (size_t shard = 0; shard < missing.size(); ++shard) {
     if (missing[shard] == 0) continue;
     shards.push_back(absl::StrCat(shard_name_(static_cast<int>(shard)), " has not ",
-                                  wait.is_for_sent ? "taken " : "answered ", missing[shard], " of ",
+                                  is_for_sent ? "taken " : "answered ", missing[shard], " of ",
                                   awaited[shard], " chunks"));
   }
   const size_t named = std::min(shards.size(), kMostNamed);

@@ -42,9 +42,9 @@ class ExchangeRound {
   ExchangeRound(const Config& config, std::function<std::string(int shard)> shard_name,
                 Trace* trace);
 
-  // Begins an iteration, in which every chunk has to be pushed, as one to `skip` or not, and
-  // answered. REQUIRES: all chunks
-  // of the previous iteration have been answered. Errors: the failure.
+  // Begins an iteration, in which every chunk has to be pushed and answered. With `skip` the
+  // pushes contribute nothing. REQUIRES: all chunks of the previous iteration have been answered.
+  // Errors: the failure.
   absl::Status Begin(uint64_t iteration, bool skip = false);
 
   void Pushed(absl::Span<const uint32_t> chunks);
@@ -122,6 +122,7 @@ class ExchangeRound {
   bool IsPending(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return states_[chunk] == State::kPushed || states_[chunk] == State::kSent;
   }
+  void CountAnswered(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountSent(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Wait {

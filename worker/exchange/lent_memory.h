@@ -15,6 +15,18 @@ namespace ps {
 // Thread-safe.
 class LentMemory {
  public:
+  // While it exists, AwaitAll waits: for who has to decide first whether to lend.
+  class Hold {
+   public:
+    explicit Hold(LentMemory* memory) : lent_(*memory->lent_) { lent_.Add(); }
+    ~Hold() { lent_.Remove(); }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    PendingCount& lent_;
+  };
+
   // Returns a slice of `memory`, which must stay as it is until AwaitAll has returned true.
   grpc::Slice Lend(absl::Span<const float> memory);
 

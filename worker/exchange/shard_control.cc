@@ -1,9 +1,11 @@
 #include "worker/exchange/shard_control.h"
 
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
 #include "common/net/status_conversion.h"
@@ -15,10 +17,10 @@ namespace {
 
 // A wait for a shard that takes longer than this is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
-// How often a wait for a shard to be up checks whether a stop is requested.
-constexpr absl::Duration kStopPeriod = absl::Milliseconds(100);
-// The pause before another attempt to join a shard whose refusal is temporary.
-constexpr absl::Duration kJoinPause = absl::Seconds(1);
+// How often a wait checks whether a stop is requested.
+constexpr absl::Duration kStopPeriod = absl::Milliseconds(50);
+// The pause before a Leave is sent once more.
+constexpr absl::Duration kLeavePause = absl::Milliseconds(50);
 
 // The context of a blocking call, which ends after `timeout` and once `stop` is requested. gRPC
 // measures the timeout by the monotonic clock from here on.
@@ -40,7 +42,7 @@ ShardControl::ShardControl(const Options& options)
       stub_(ParameterServer::NewStub(channel_)) {}
 
 std::string ShardControl::name() const {
-  return absl::StrCat("shard ", options_.shard, " (", options_.address, ")");
+  return absl::StrCat("shard ", options_.slot, " (", options_.address, ")");
 }
 
 absl::Status ShardControl::Named(const absl::Status& status) const {
@@ -48,17 +50,12 @@ absl::Status ShardControl::Named(const absl::Status& status) const {
   return absl::Status(status.code(), absl::StrCat(name(), ": ", status.message()));
 }
 
-absl::Status ShardControl::AwaitUp(absl::Time deadline) {
+absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {
   const Clock& clock = *options_.clock;
   const absl::Time quiet = clock.Now() + kQuietWait;
   bool logged = false;
   while (!channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopPeriod))) {
-    if (options_.stop.stop_requested()) return Named(absl::CancelledError("told to stop"));
-    if (clock.Now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          name(), " was not up within ", options_.config->proto().limits().startup_seconds(),
-          " s (limits.startup_seconds)"));
-    }
+    if (stop.stop_requested()) return absl::CancelledError("told to stop");
     if (logged || clock.Now() < quiet) continue;
     spdlog::info("waiting for {}", name());
     logged = true;
@@ -66,42 +63,27 @@ absl::Status ShardControl::AwaitUp(absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<JoinResponse> ShardControl::Join(const SharedBuffers* buffers, absl::Time deadline) {
-  const Config& config = *options_.config;
-  const Clock& clock = *options_.clock;
-  JoinRequest request;
-  request.set_worker(options_.rank);
-  request.set_incarnation(options_.incarnation);
-  request.set_config_fingerprint(config.fingerprint());
-  request.set_plan_fingerprint(config.plan().fingerprint());
-  request.set_plan_version(kPlanVersion);
-  *request.mutable_config() = config.Contract();
-  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) request.add_encodings(encoding);
-  if (buffers != nullptr) *request.mutable_shared_buffers() = *buffers;
-
+absl::StatusOr<JoinResponse> ShardControl::Join(const JoinRequest& request,
+                                                const std::stop_token& stop) {
   join_called_ = true;
+  // Not a blocking call, so that no callback of gRPC's runs in the thread that requests the stop,
+  // which may hold locks.
+  grpc::ClientContext context;
   JoinResponse response;
-  while (true) {
-    CallContext call(options_.stop, deadline - clock.Now());
-    call.context.set_wait_for_ready(true);
-    const grpc::Status status = stub_->Join(&call.context, request, &response);
-    if (status.ok()) break;
-    // UNAVAILABLE is a temporary refusal: see Membership::Join.
-    const bool again =
-        status.error_code() == grpc::StatusCode::UNAVAILABLE && clock.Now() + kJoinPause < deadline;
-    const absl::Status refused = Named(FromGrpc(status));
-    if (!again) return refused;
-    spdlog::info("{}; trying again", std::string(refused.message()));
-    if (!clock.SleepUntil(clock.Now() + kJoinPause, options_.stop)) {
-      return Named(absl::CancelledError("told to stop"));
-    }
+  std::promise<grpc::Status> promise;
+  std::future<grpc::Status> done = promise.get_future();
+  stub_->async()->Join(&context, &request, &response,
+                       [&promise](const grpc::Status& status) { promise.set_value(status); });
+  while (done.wait_for(absl::ToChronoMilliseconds(kStopPeriod)) != std::future_status::ready) {
+    if (stop.stop_requested()) context.TryCancel();
   }
-  if (response.shard() != static_cast<uint32_t>(options_.shard)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        name(), " says that it is shard ", response.shard(), ": the addresses are mixed up"));
+  RETURN_IF_ERROR(FromGrpc(done.get()));
+  if (!options_.names_slot && response.shard() != static_cast<uint32_t>(options_.slot)) {
+    return absl::FailedPreconditionError(absl::StrCat("it says that it is shard ", response.shard(),
+                                                      ": the addresses are mixed up"));
   }
-  if (response.shared_buffers() && buffers == nullptr) {
-    return Named(absl::InternalError("it shares buffers that it was not offered"));
+  if (response.shared_buffers() && !request.has_shared_buffers()) {
+    return absl::InternalError("it shares buffers that it was not offered");
   }
   return response;
 }
@@ -110,7 +92,7 @@ absl::Status ShardControl::Pull(
     const std::function<absl::Status(const Chunk& chunk, const ParameterChunk& message)>& take) {
   const Config& config = *options_.config;
   CallContext call(options_.stop, absl::Seconds(config.proto().limits().exchange_seconds()));
-  return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.shard, take));
+  return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.slot, take));
 }
 
 absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_token& stop) {
@@ -118,12 +100,13 @@ absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_toke
   request.set_worker(options_.rank);
   request.set_incarnation(options_.incarnation);
   *request.mutable_usage() = usage;
+  if (options_.names_slot) request.set_slot(options_.slot);
   CallContext call(stop, kTimeout);
   ReportResponse response;
   return Named(FromGrpc(stub_->Report(&call.context, request, &response)));
 }
 
-absl::Status ShardControl::Leave(const absl::Status& outcome, bool before_start,
+absl::Status ShardControl::Leave(const absl::Status& outcome, bool before_start, bool tries_again,
                                  absl::Duration timeout) {
   if (!join_called_) return absl::OkStatus();
   LeaveRequest request;
@@ -131,9 +114,25 @@ absl::Status ShardControl::Leave(const absl::Status& outcome, bool before_start,
   request.set_incarnation(options_.incarnation);
   request.set_error(std::string(outcome.message()));
   request.set_before_start(before_start);
-  CallContext call(std::stop_token(), timeout);
-  LeaveResponse response;
-  const grpc::Status status = stub_->Leave(&call.context, request, &response);
+  if (options_.names_slot) request.set_slot(options_.slot);
+  const Clock& clock = *options_.clock;
+  const absl::Time deadline = clock.Now() + timeout;
+  bool may_have_left = false;  // an answer may have been lost
+  grpc::Status status;
+  while (true) {
+    CallContext call(std::stop_token(), deadline - clock.Now());
+    LeaveResponse response;
+    status = stub_->Leave(&call.context, request, &response);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || !tries_again ||
+        clock.Now() + kLeavePause >= deadline) {
+      break;
+    }
+    may_have_left = true;
+    clock.SleepUntil(clock.Now() + kLeavePause, std::stop_token());
+  }
+  if (may_have_left && status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
+    status = grpc::Status::OK;  // the rank is not held any more
+  }
   has_left_ = status.ok();
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(

@@ -29,12 +29,13 @@ class ShardControl {
 
   struct Options {
     const Config* config = nullptr;  // must outlive the calls
-    int shard = 0;
+    int slot = 0;
     std::string address;
+    bool names_slot = false;  // says to the process which slot it means (a run with views)
     int rank = 0;
     uint64_t incarnation = 0;
     const Clock* clock = nullptr;  // must outlive the calls
-    std::stop_token stop;          // makes AwaitUp, Join and Pull return CANCELLED soon
+    std::stop_token stop;          // makes Pull return CANCELLED soon
   };
 
   explicit ShardControl(const Options& options);
@@ -45,13 +46,13 @@ class ShardControl {
   absl::Status Named(const absl::Status& status) const;
 
   // Waits until the shard accepts connections, and logs that it waits if that takes a while.
-  // Errors: DEADLINE_EXCEEDED at `deadline`, by the clock.
-  absl::Status AwaitUp(absl::Time deadline);
+  // Errors: CANCELLED soon after `stop` is requested.
+  absl::Status AwaitUp(const std::stop_token& stop);
 
-  // Takes the rank for this incarnation. Offers `buffers` for sharing if it is not null. Tries
-  // again until `deadline` while the shard's refusal is temporary. Errors: the shard's refusal (see
-  // Shard::Join); FAILED_PRECONDITION if another shard answers.
-  absl::StatusOr<JoinResponse> Join(const SharedBuffers* buffers, absl::Time deadline);
+  // Takes the rank for this incarnation. Errors: the shard's refusal (see Shard::Join);
+  // FAILED_PRECONDITION if another shard answers; CANCELLED soon after `stop` is requested. Unlike
+  // those of the other calls they do not begin with the shard's name.
+  absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::stop_token& stop);
 
   // Calls `take` for every chunk of the shard, in order. Errors: that of `take`, or
   // DEADLINE_EXCEEDED after limits.exchange_seconds.
@@ -63,8 +64,9 @@ class ShardControl {
 
   // Gives up the rank. The worker has finished if `outcome` is OK, and failed if it is an error.
   // `before_start` says that the worker has not joined every shard. Does nothing if Join was never
-  // called.
-  absl::Status Leave(const absl::Status& outcome, bool before_start, absl::Duration timeout);
+  // called. `tries_again`: as long as the shard cannot be reached, until `timeout`.
+  absl::Status Leave(const absl::Status& outcome, bool before_start, bool tries_again,
+                     absl::Duration timeout);
   // Returns whether the shard has confirmed a Leave.
   bool has_left() const { return has_left_; }
 

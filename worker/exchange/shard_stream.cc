@@ -1,7 +1,6 @@
 #include "worker/exchange/shard_stream.h"
 
 #include <chrono>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/net/status_conversion.h"
@@ -27,6 +26,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
   context_.AddMetadata(kWorkerMetadata, absl::StrCat(options.worker));
   context_.AddMetadata(kIncarnationMetadata, absl::StrCat(options.incarnation));
   context_.AddMetadata(kJoinFollowsMetadata, "1");
+  if (options.names_slot) context_.AddMetadata(kSlotMetadata, absl::StrCat(options.slot));
   // The stub is generic because chunk_codec.h encodes and decodes the messages.
   grpc::GenericStub stub(channel);
   stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
@@ -47,14 +47,10 @@ ShardStream::~ShardStream() {
   running_.AwaitZero();
 }
 
-absl::Status ShardStream::AwaitOpen(absl::Duration timeout, const std::stop_token& stop) {
+absl::Status ShardStream::AwaitOpen(const std::stop_token& stop) {
   std::future<absl::Status> open = open_.get_future();
-  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(timeout);
   while (open.wait_for(kStopPeriod) != std::future_status::ready) {
     if (stop.stop_requested()) return absl::CancelledError("told to stop");
-    if (std::chrono::steady_clock::now() < deadline) continue;
-    return absl::DeadlineExceededError(
-        absl::StrCat("it has not opened a stream within ", absl::FormatDuration(timeout)));
   }
   return open.get();
 }
@@ -73,20 +69,16 @@ void ShardStream::Wake() {
 }
 
 void ShardStream::WriteNext() {
-  const std::optional<uint32_t> chunk =
-      writing_stopped_ ? std::nullopt : options_.queue->Pop(options_.index);
-  is_writing_ = chunk.has_value();
-  if (!is_writing_) return;
-  writing_chunk_ = *chunk;
-  write_message_ = handler_->GradientMessage(writing_chunk_);
-  StartWrite(&write_message_);
+  is_writing_ = !writing_stopped_ &&
+                handler_->NextGradient(options_.slot, options_.index, &write_message_, &writing_);
+  if (is_writing_) StartWrite(&write_message_);
 }
 
 void ShardStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   write_message_.Clear();
   if (ok) {
-    handler_->GradientSent(writing_chunk_);
+    handler_->GradientSent(writing_);
   } else {
     StopWriting();
   }
@@ -97,7 +89,7 @@ void ShardStream::OnReadDone(bool ok) {
   absl::Status taken;
   if (ok) {
     const ReceivedMessage message(&read_message_);
-    taken = handler_->TakeParameters(options_.shard, message.segments());
+    taken = handler_->TakeParameters(options_.slot, message.segments());
     if (taken.ok()) {
       StartRead(&read_message_);
       return;
@@ -129,7 +121,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
     if (!parameters_error_.ok()) outcome = parameters_error_;
   }
   SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
-  handler_->StreamEnded(options_.shard, outcome);
+  handler_->StreamEnded(options_.slot, options_.attempt, outcome);
   running_.Remove();
 }
 

@@ -11,42 +11,43 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/pending_count.h"
 #include "common/wire/chunk_codec.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/client_callback.h"
-#include "worker/exchange/push_queue.h"
 
 namespace ps {
 
 // One Exchange RPC to one shard, on a connection of its own. It sends gradient chunks one after
-// another and hands the answers to a handler. A chunk is taken from the queue when the one before
-// has passed HTTP/2 flow control, which bounds the bytes in flight. Thread-safe.
+// another and hands the answers to a handler. It asks for the next chunk when the one before has
+// passed HTTP/2 flow control, which bounds the bytes in flight. Thread-safe.
 class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // Receives the stream's events, on gRPC's threads. Must not block.
   class Handler {
    public:
     virtual ~Handler() = default;
-    // Returns the GradientChunk message to send for `chunk`.
-    virtual grpc::ByteBuffer GradientMessage(uint32_t chunk) = 0;
-    // Called when the chunk's message has passed flow control.
-    virtual void GradientSent(uint32_t chunk) = 0;
+    // Makes the message of the next GradientChunk for a stream to send, and says its header. False
+    // if there is none.
+    virtual bool NextGradient(int slot, int stream, grpc::ByteBuffer* message,
+                              GradientHeader* header) = 0;
+    // Called when the message has passed flow control.
+    virtual void GradientSent(const GradientHeader& header) = 0;
     // Called when a ParameterChunk message has been received. An error ends the stream.
-    virtual absl::Status TakeParameters(int shard, const Segments& message) = 0;
+    virtual absl::Status TakeParameters(int slot, const Segments& message) = 0;
     // Called once, when the RPC has ended. `status` is OK after Close().
-    virtual void StreamEnded(int shard, const absl::Status& status) = 0;
+    virtual void StreamEnded(int slot, uint64_t attempt, const absl::Status& status) = 0;
   };
 
   struct Options {
-    int shard = 0;
-    int index = 0;  // of the stream among those to the shard
+    int slot = 0;
+    uint64_t attempt = 0;     // of the slot's connection; see ExchangeTransport
+    int index = 0;            // of the stream among those to the slot
+    bool names_slot = false;  // says to the process which slot it means
     int worker = 0;
     uint64_t incarnation = 0;
-    PushQueue* queue = nullptr;  // the shard's queue; must outlive the stream
   };
 
   // Starts the RPC. The worker joins the shard when the stream is open. `handler` must outlive the
@@ -57,10 +58,10 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   ~ShardStream() override;
 
   // Waits until the shard has accepted the stream. Errors: the status with which the RPC has ended;
-  // DEADLINE_EXCEEDED after `timeout`; CANCELLED soon after `stop` is requested.
-  absl::Status AwaitOpen(absl::Duration timeout, const std::stop_token& stop);
+  // CANCELLED soon after `stop` is requested.
+  absl::Status AwaitOpen(const std::stop_token& stop);
 
-  // Starts to send the chunks in the queue. Does nothing if the stream is sending or has ended.
+  // Starts to send what the handler gives. Does nothing if the stream is sending or has ended.
   void Wake();
 
   // Tells the shard that there are no more pushes, upon which it ends the RPC. REQUIRES: every push
@@ -89,7 +90,7 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer write_message_;
 
   absl::Mutex mutex_;
-  uint32_t writing_chunk_ ABSL_GUARDED_BY(mutex_) = 0;  // the chunk of the last write
+  GradientHeader writing_ ABSL_GUARDED_BY(mutex_);  // of the last write
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status parameters_error_ ABSL_GUARDED_BY(mutex_);  // returned by TakeParameters

@@ -59,14 +59,24 @@ struct Fixture {
   }
   void Push(int layer) { round.Pushed(ChunksOf(layer)); }
   void Send(int layer) {
-    for (const uint32_t chunk : ChunksOf(layer)) round.Sent(chunk);
+    for (const uint32_t chunk : ChunksOf(layer)) SendChunk(chunk);
   }
   void Answer(int layer) {
-    for (const uint32_t chunk : ChunksOf(layer)) round.Answered(chunk);
+    for (const uint32_t chunk : ChunksOf(layer)) AnswerChunk(chunk);
+  }
+  absl::Status Begin(uint64_t begun) {
+    iteration = begun;
+    return round.Begin(begun);
+  }
+  void SendChunk(uint32_t chunk) { round.Sent(chunk, iteration); }
+  void AnswerChunk(uint32_t chunk) {
+    const absl::StatusOr<bool> counts = round.Claim(chunk, iteration, /*view=*/0);
+    REQUIRE(counts.ok());
+    if (*counts) round.Answered(chunk, /*version=*/iteration + 1);
   }
   // Begins an iteration and pushes everything.
-  void PushAll(uint64_t iteration) {
-    REQUIRE(round.Begin(iteration).ok());
+  void PushAll(uint64_t begun) {
+    REQUIRE(Begin(begun).ok());
     for (const int layer : {2, 0}) Push(layer);
   }
   size_t ChunksOfShard(int shard) const { return config.plan().chunks_of_shard(shard).size(); }
@@ -74,6 +84,7 @@ struct Fixture {
   const Config config;
   FakeClock clock;
   ExchangeRound round;
+  uint64_t iteration = 0;
 };
 
 // Waits on a thread, and looks at the round whenever a second of the fixture's clock has passed.
@@ -160,7 +171,7 @@ TEST_CASE("a round that has not begun waits for nothing") {
 
 TEST_CASE("a layer is there when its own chunks are answered") {
   Fixture fixture;
-  REQUIRE(fixture.round.Begin(7).ok());
+  REQUIRE(fixture.Begin(7).ok());
   CHECK(fixture.round.AwaitLayer(1).ok());  // has no tensors
   fixture.Push(2);
   fixture.Push(0);
@@ -175,19 +186,106 @@ TEST_CASE("a layer is there when its own chunks are answered") {
 
 TEST_CASE("only what was pushed in this iteration is awaited") {
   Fixture fixture;
-  REQUIRE(fixture.round.Begin(7).ok());
+  REQUIRE(fixture.Begin(7).ok());
   const uint32_t chunk = fixture.ChunksOf(2)[0];
-  CHECK_FALSE(fixture.round.Awaits(chunk, 7));
+  CHECK(absl::IsInternal(fixture.round.Claim(chunk, 7, 0).status()));
   fixture.Push(2);
-  CHECK(fixture.round.Awaits(chunk, 7));
-  CHECK_FALSE(fixture.round.Awaits(chunk, 6));
-  fixture.round.Answered(chunk);
-  CHECK_FALSE(fixture.round.Awaits(chunk, 7));
+  CHECK(absl::IsInternal(fixture.round.Claim(chunk, 8, 0).status()));
+  CHECK_FALSE(*fixture.round.Claim(chunk, 6, 0));  // late
+  CHECK(*fixture.round.Claim(chunk, 7, 0));
+  CHECK_FALSE(*fixture.round.Claim(chunk, 7, 0));  // twice
+  fixture.round.Answered(chunk, 1);
+  CHECK_FALSE(*fixture.round.Claim(chunk, 7, 0));
+}
+
+TEST_CASE("what is not answered is pushed again, and its send counts once") {
+  Fixture fixture;
+  REQUIRE(fixture.Begin(3).ok());
+  fixture.Push(0);
+  fixture.Push(2);
+  const std::vector<uint32_t> of_layer = fixture.ChunksOf(2);
+  const uint32_t answered = of_layer[0], pending = of_layer[1];
+  CHECK_FALSE(fixture.round.ToSend(pending)->again);
+  fixture.SendChunk(pending);
+  fixture.AnswerChunk(answered);
+  std::vector<uint32_t> again;
+  for (const int shard : {0, 1}) {
+    const std::vector<uint32_t> of_shard = fixture.round.PushAgain(shard);
+    again.insert(again.end(), of_shard.begin(), of_shard.end());
+  }
+  CHECK(again.size() == fixture.config.plan().chunks().size() - 1);
+  CHECK(std::count(again.begin(), again.end(), answered) == 0);
+  CHECK_FALSE(fixture.round.ToSend(answered).has_value());
+  CHECK(fixture.round.ToSend(pending)->again);
+  CHECK(fixture.round.ToSend(pending)->iteration == 3);
+  fixture.SendChunk(pending);
+  fixture.Send(0);
+  fixture.Send(2);
+  CHECK(fixture.round.AwaitSent().ok());
+  fixture.Answer(0);
+  fixture.Answer(2);
+  CHECK(fixture.round.AwaitAll().ok());
+  REQUIRE(fixture.Begin(4).ok());
+  fixture.Push(2);
+  CHECK_FALSE(fixture.round.ToSend(pending)->again);
+  CHECK(fixture.round.ToSend(pending)->base_version == 4);
+}
+
+TEST_CASE("answers of an older view do not count, and a newer one's view is waited for") {
+  Fixture fixture;
+  fixture.round.Follow(5);
+  REQUIRE(fixture.Begin(0).ok());
+  fixture.Push(2);
+  const uint32_t chunk = fixture.ChunksOf(2)[0];
+  CHECK(fixture.round.ToSend(chunk)->view == 5);
+  CHECK_FALSE(*fixture.round.Claim(chunk, 0, 4));
+  CHECK(*fixture.round.Claim(chunk, 0, 7));
+  fixture.round.Answered(chunk, 1);
+  std::thread other([&] { fixture.round.Follow(7); });
+  CHECK(fixture.round.AwaitView().ok());
+  other.join();
+  CHECK(fixture.round.ToSend(fixture.ChunksOf(2)[1])->view == 7);
+  CHECK_FALSE(fixture.round.Settled());
+  fixture.round.GiveUp();
+  fixture.Push(0);
+  CHECK_FALSE(fixture.round.Settled());
+  fixture.round.GiveUp();
+  CHECK(fixture.round.Settled());
+  CHECK(fixture.round.AwaitAll().ok());
+}
+
+TEST_CASE("a view that does not come ends the wait for it") {
+  Fixture fixture({"limits.exchange_seconds=10"});
+  REQUIRE(fixture.Begin(2).ok());
+  fixture.Push(0);
+  const uint32_t chunk = fixture.ChunksOf(0)[0];
+  REQUIRE(*fixture.round.Claim(chunk, 2, 9));
+  fixture.round.Answered(chunk, 1);
+  CHECK(WatchedWait(&fixture, &ExchangeRound::AwaitView).AwaitEnd() ==
+        absl::DeadlineExceededError("iteration 2: view 9, which a shard follows, has not come for "
+                                    "12s (limits.exchange_seconds)"));
+}
+
+TEST_CASE("a round that was reset begins anew") {
+  Fixture fixture;
+  REQUIRE(fixture.Begin(8).ok());
+  fixture.Push(0);
+  fixture.Push(2);
+  fixture.Send(2);
+  fixture.round.Fail(absl::AbortedError("back"));
+  CHECK(fixture.round.AwaitAll() == absl::AbortedError("back"));
+  fixture.round.Reset();
+  CHECK(fixture.round.failure().ok());
+  CHECK(fixture.round.Settled());
+  CHECK(fixture.round.AwaitSent().ok());
+  fixture.PushAll(2);
+  for (const int layer : {0, 2}) fixture.Answer(layer);
+  CHECK(fixture.round.AwaitAll().ok());
 }
 
 TEST_CASE("a wait ends when another thread reports the last answer, or the last send") {
   Fixture fixture;
-  REQUIRE(fixture.round.Begin(0).ok());
+  REQUIRE(fixture.Begin(0).ok());
   fixture.Push(0);
   std::thread other([&] {
     fixture.Send(0);
@@ -200,12 +298,12 @@ TEST_CASE("a wait ends when another thread reports the last answer, or the last 
 
 TEST_CASE("the report that a chunk was sent may come after its answer, in the next iteration") {
   Fixture fixture;
-  REQUIRE(fixture.round.Begin(0).ok());
+  REQUIRE(fixture.Begin(0).ok());
   fixture.Push(0);
   fixture.Answer(0);
-  REQUIRE(fixture.round.Begin(1).ok());
-  fixture.Send(0);
+  REQUIRE(fixture.Begin(1).ok());
   fixture.Push(0);
+  for (const uint32_t chunk : fixture.ChunksOf(0)) fixture.round.Sent(chunk, /*iteration=*/0);
   fixture.Send(0);
   CHECK(fixture.round.AwaitSent().ok());
   fixture.Push(2);
@@ -221,26 +319,27 @@ TEST_CASE(
   REQUIRE(trace.ok());
   Fixture fixture({}, "", trace->get());
   // The answers come before the news that the chunks were sent, which come in the next iteration.
-  REQUIRE(fixture.round.Begin(0).ok());
+  REQUIRE(fixture.Begin(0).ok());
   fixture.Push(2);
   fixture.Push(0);
   fixture.Answer(0);
   fixture.Answer(2);
-  REQUIRE(fixture.round.Begin(1).ok());
+  REQUIRE(fixture.Begin(1).ok());
   fixture.Push(2);
   fixture.Send(2);
   fixture.Push(0);
+  for (const int layer : {0, 2}) {
+    for (const uint32_t chunk : fixture.ChunksOf(layer)) fixture.round.Sent(chunk, 0);
+  }
   fixture.Send(0);
-  fixture.Send(0);
-  fixture.Send(2);
   fixture.Answer(2);
   fixture.Answer(0);
   // A layer's chunks are pushed and sent one by one.
-  REQUIRE(fixture.round.Begin(2).ok());
+  REQUIRE(fixture.Begin(2).ok());
   for (const int layer : {0, 2}) {
     for (const uint32_t chunk : fixture.ChunksOf(layer)) {
       fixture.round.Pushed({chunk});
-      fixture.round.Sent(chunk);
+      fixture.SendChunk(chunk);
     }
     fixture.Answer(layer);
   }
@@ -265,7 +364,7 @@ TEST_CASE(
 
 TEST_CASE("the first failure ends every wait, and every later round") {
   Fixture fixture;
-  REQUIRE(fixture.round.Begin(0).ok());
+  REQUIRE(fixture.Begin(0).ok());
   fixture.Push(0);
   std::thread other([&] {
     fixture.round.Fail(absl::UnavailableError("gone"));
@@ -276,20 +375,20 @@ TEST_CASE("the first failure ends every wait, and every later round") {
   other.join();
   CHECK(fixture.round.AwaitAll() == gone);
   CHECK(fixture.round.AwaitSent() == gone);
-  CHECK(fixture.round.Begin(1) == gone);
+  CHECK(fixture.Begin(1) == gone);
 }
 
 TEST_CASE("if nothing moves for the limit, the error names the shards and the iteration") {
   Fixture fixture({"limits.exchange_seconds=10"});
   fixture.PushAll(3);
   for (const uint32_t chunk : fixture.config.plan().chunks_of_shard(0)) {
-    fixture.round.Answered(chunk);
+    fixture.AnswerChunk(chunk);
   }
   const absl::Status status = WatchedWait(&fixture).AwaitEnd();
   CHECK(status == absl::DeadlineExceededError(absl::StrCat(
                       "iteration 3: shard 1 has not answered ", fixture.ChunksOfShard(1), " of ",
                       fixture.ChunksOfShard(1), " chunks for 12s (limits.exchange_seconds)")));
-  CHECK(fixture.round.Begin(4) == status);
+  CHECK(fixture.Begin(4) == status);
 }
 
 TEST_CASE("every answer begins the limit anew") {
@@ -299,7 +398,7 @@ TEST_CASE("every answer begins the limit anew") {
   for (const int layer : {0, 2}) {
     for (const uint32_t chunk : fixture.ChunksOf(layer)) {
       wait.News(/*looks=*/10);
-      fixture.round.Answered(chunk);
+      fixture.AnswerChunk(chunk);
     }
   }
   CHECK(wait.AwaitEnd().ok());
@@ -348,8 +447,8 @@ TEST_CASE("a stall says which shards have not answered, or not taken, how many c
   Fixture fixture;
   fixture.PushAll(0);
   const absl::Span<const uint32_t> of_first = fixture.config.plan().chunks_of_shard(0);
-  fixture.round.Answered(of_first[0]);
-  fixture.round.Sent(of_first[0]);
+  fixture.AnswerChunk(of_first[0]);
+  fixture.SendChunk(of_first[0]);
   const bool sent = GENERATE(false, true);
   const std::string verb = sent ? "taken" : "answered";
   WatchedWait wait(&fixture, sent ? &ExchangeRound::AwaitSent : &ExchangeRound::AwaitAll);

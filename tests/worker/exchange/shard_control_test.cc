@@ -20,14 +20,16 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 struct Fixture {
   ShardControl::Options OptionsOf(int rank, uint64_t incarnation) const {
     return {.config = &cluster.config(),
-            .shard = 0,
+            .slot = 0,
             .address = cluster.addresses()[0],
             .rank = rank,
             .incarnation = incarnation,
             .clock = &clock,
             .stop = {}};
   }
-  absl::Time Soon() const { return clock.Now() + absl::Seconds(30); }
+  JoinRequest RequestOf(int rank, uint64_t incarnation) const {
+    return cluster.RequestToJoin(rank, incarnation);
+  }
 
   TestCluster cluster{MustParse(kSmallConfig, {"update.policy=ASYNC"})};
   RealClock clock;
@@ -37,15 +39,18 @@ struct Fixture {
 
 TEST_CASE_METHOD(Fixture, "a rank is taken, reported for and given up") {
   ShardControl control(OptionsOf(1, 7));
-  REQUIRE(control.AwaitUp(Soon()).ok());
-  const absl::StatusOr<JoinResponse> joined = control.Join(/*buffers=*/nullptr, Soon());
+  REQUIRE(control.AwaitUp({}).ok());
+  const absl::StatusOr<JoinResponse> joined = control.Join(RequestOf(1, 7), {});
   REQUIRE(joined.ok());
   CHECK(joined->start_iteration() == 0);
   WorkerUsage usage;
   usage.set_resident_bytes(4711);
   CHECK(control.Report(usage, {}).ok());
   CHECK_FALSE(control.has_left());
-  CHECK(control.Leave(absl::OkStatus(), /*before_start=*/false, ShardControl::kTimeout).ok());
+  CHECK(control
+            .Leave(absl::OkStatus(), /*before_start=*/false, /*tries_again=*/false,
+                   ShardControl::kTimeout)
+            .ok());
   CHECK(control.has_left());
   const WorkerStats stats = cluster.server(0).shard().Stats().worker(1);
   CHECK(stats.state() == WorkerStats::LEFT);
@@ -54,45 +59,50 @@ TEST_CASE_METHOD(Fixture, "a rank is taken, reported for and given up") {
 
 TEST_CASE_METHOD(Fixture, "who never called Join has nothing to leave") {
   ShardControl control(OptionsOf(1, 7));
-  CHECK(control.Leave(absl::OkStatus(), /*before_start=*/false, ShardControl::kTimeout).ok());
+  CHECK(control
+            .Leave(absl::OkStatus(), /*before_start=*/false, /*tries_again=*/false,
+                   ShardControl::kTimeout)
+            .ok());
   CHECK_FALSE(control.has_left());
 }
 
-TEST_CASE_METHOD(Fixture, "a refusal that passes is waited for, another one is returned") {
-  // A rank that is held without a stream is free again after Membership::kStreamGrace, or when its
-  // holder leaves.
+TEST_CASE_METHOD(Fixture, "a refusal is returned as the shard gives it") {
   ShardControl holder(OptionsOf(0, 7));
-  REQUIRE(holder.Join(nullptr, Soon()).ok());
+  REQUIRE(holder.Join(RequestOf(0, 7), {}).ok());
+  // A rank that is held without a stream is free again later, or when its holder leaves.
   ShardControl successor(OptionsOf(0, 8));
-  const absl::Status at_once =
-      successor.Join(nullptr, clock.Now() + absl::Milliseconds(500)).status();
-  CHECK(absl::IsUnavailable(at_once));
-  CHECK_THAT(Message(at_once), Contains("shard 0 (127.0.0.1:") && Contains("it is free in"));
+  const absl::Status held = successor.Join(RequestOf(0, 8), {}).status();
+  CHECK(absl::IsUnavailable(held));
+  CHECK_THAT(Message(held), Contains("it is free in"));
+  CHECK(holder.Leave(absl::OkStatus(), false, false, ShardControl::kTimeout).ok());
+  CHECK(successor.Join(RequestOf(0, 8), {}).ok());
 
-  absl::StatusOr<JoinResponse> joined = absl::UnknownError("did not run");
-  std::thread waiting([&] { joined = successor.Join(nullptr, Soon()); });
-  absl::SleepFor(absl::Milliseconds(50));  // most likely it has been refused once by then
-  CHECK(holder.Leave(absl::OkStatus(), false, ShardControl::kTimeout).ok());
-  waiting.join();
-  CHECK(joined.ok());
-
-  ShardControl unknown(OptionsOf(7, 9));
-  CHECK(absl::IsOutOfRange(unknown.Join(nullptr, Soon()).status()));
+  CHECK(absl::IsOutOfRange(ShardControl(OptionsOf(7, 9)).Join(RequestOf(7, 9), {}).status()));
 }
 
 TEST_CASE_METHOD(Fixture, "a stop ends a wait for a shard that is not up") {
-  ShardControl::Options options = OptionsOf(0, 7);
   cluster.server(0).Shutdown();
   std::stop_source stop;
-  options.stop = stop.get_token();
-  ShardControl control(options);
+  ShardControl control(OptionsOf(0, 7));
   absl::Status up;
-  std::thread waiting([&] { up = control.AwaitUp(Soon()); });
+  std::thread waiting([&] { up = control.AwaitUp(stop.get_token()); });
   stop.request_stop();
   waiting.join();
   CHECK(absl::IsCancelled(up));
-  CHECK_THAT(Message(up), Contains("shard 0 (127.0.0.1:"));
-  CHECK(absl::IsDeadlineExceeded(ShardControl(OptionsOf(0, 7)).AwaitUp(clock.Now())));
+}
+
+TEST_CASE_METHOD(Fixture, "a Leave to a shard that cannot be reached is tried again, or not") {
+  ShardControl control(OptionsOf(1, 7));
+  REQUIRE(control.Join(RequestOf(1, 7), {}).ok());
+  cluster.server(0).Shutdown();
+  for (const bool tries_again : {false, true}) {
+    const absl::Status left =
+        control.Leave(absl::OkStatus(), false, tries_again, absl::Milliseconds(300));
+    INFO(left.ToString());
+    CHECK_FALSE(left.ok());
+    CHECK_THAT(Message(left), Contains("shard 0 (127.0.0.1:"));
+  }
+  CHECK_FALSE(control.has_left());
 }
 
 }  // namespace ps

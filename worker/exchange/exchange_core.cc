@@ -1,0 +1,646 @@
+#include "worker/exchange/exchange_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/model/plan.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+constexpr absl::Duration kFirstDelay = absl::Milliseconds(10);
+constexpr absl::Duration kLongestDelay = absl::Milliseconds(500);
+// An attempt that takes longer is replaced, since the network may have lost it.
+constexpr absl::Duration kAttemptLimit = absl::Seconds(5);
+constexpr absl::Duration kShortestTick = absl::Milliseconds(10);
+
+bool IsSequential(const Config& config) {
+  return config.proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL;
+}
+
+bool Contains(const Crew& crew, uint32_t rank) {
+  return std::find(crew.rank().begin(), crew.rank().end(), rank) != crew.rank().end();
+}
+
+// Returns the iteration from which on the rank has been in every crew. REQUIRES: it is in the last.
+uint64_t MemberFrom(const View& view, uint32_t rank) {
+  uint64_t from = 0;
+  for (auto crew = view.crew().rbegin(); crew != view.crew().rend(); ++crew) {
+    if (!Contains(*crew, rank)) break;
+    from = crew->from_iteration();
+  }
+  return from;
+}
+
+bool IsSame(const ProcessId& a, const ProcessId& b) {
+  return a.process() == b.process() && a.incarnation() == b.incarnation() &&
+         a.address() == b.address();
+}
+
+}  // namespace
+
+bool IsPassing(const absl::Status& status, bool has_joined) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnknown:
+      return true;
+    case absl::StatusCode::kResourceExhausted:
+      return !has_joined;
+    default:
+      return false;
+  }
+}
+
+ExchangeCore::ExchangeCore(const Options& options)
+    : config_(*options.config),
+      options_(options),
+      reconnects_(options.has_views || config_.proto().limits().reconnect_seconds() > 0),
+      addresses_(options.addresses),
+      round_(
+          config_, [this](int slot) { return SlotName(slot); }, options.trace) {
+  const Limits& limits = config_.proto().limits();
+  for (int slot = 0; slot < config_.shards(); ++slot) {
+    lanes_.push_back(std::make_unique<Lane>(limits.connections()));
+  }
+  ChooseLastChunks();
+  tick_period_ = std::min(round_.watch_period(), absl::Seconds(limits.startup_seconds()) / 10);
+  if (limits.reconnect_seconds() > 0) {
+    tick_period_ = std::min(tick_period_, absl::Seconds(limits.reconnect_seconds()) / 10);
+  }
+  tick_period_ = std::max(tick_period_, kShortestTick);
+  absl::MutexLock lock(&mutex_);
+  slots_.resize(config_.shards());
+  absl::MutexLock names_lock(&names_mutex_);
+  addresses_.resize(config_.shards());
+}
+
+void ExchangeCore::ChooseLastChunks() {
+  const Plan& plan = config_.plan();
+  last_stream_of_chunk_.assign(plan.chunks().size(), -1);
+  for (int slot = 0; IsSequential(config_) && slot < config_.shards(); ++slot) {
+    const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(slot);
+    const size_t streams = config_.proto().limits().connections();
+    for (size_t i = 0; i < std::min(streams, chunks.size()); ++i) {
+      last_stream_of_chunk_[chunks[chunks.size() - 1 - i]] = static_cast<int>(i);
+    }
+  }
+  for (const Chunk& chunk : plan.chunks()) {
+    (last_stream_of_chunk_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
+  }
+}
+
+void ExchangeCore::Start() {
+  std::vector<int> wake;
+  {
+    absl::MutexLock lock(&mutex_);
+    moved_ = options_.clock->Now();
+    if (has_failed_) return;
+    if (options_.has_views) {
+      stage_ = Stage::kWaiting;
+      if (view_.number() > 0) wake = Adopt();
+    } else {
+      stage_ = Stage::kJoining;
+      for (size_t slot = 0; slot < slots_.size(); ++slot) {
+        slots_[slot].primary.set_address(options_.addresses[slot]);
+        slots_[slot].is_wanted = true;
+      }
+      ConnectSlots();
+    }
+  }
+  for (const int slot : wake) options_.transport->Wake(slot);
+}
+
+void ExchangeCore::OnView(const View& view) {
+  std::vector<int> wake;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stage_ == Stage::kStopped || view.number() <= view_.number()) return;
+    view_ = view;
+    moved_ = options_.clock->Now();
+    if (stage_ != Stage::kIdle) wake = Adopt();
+  }
+  for (const int slot : wake) options_.transport->Wake(slot);
+}
+
+void ExchangeCore::OnEnd(const absl::Status& reason) {
+  absl::MutexLock lock(&mutex_);
+  if (reason.ok() && says_finished_) {
+    is_finished_ = true;
+  } else {
+    FailLocked(reason.ok() ? absl::AbortedError("the run has ended") : reason);
+  }
+}
+
+WorkerView::State ExchangeCore::OwnState() const {
+  if (options_.rank >= view_.worker_size()) return WorkerView::ABSENT;
+  const WorkerView& self = view_.worker(options_.rank);
+  return self.incarnation() == options_.incarnation ? self.state() : WorkerView::ABSENT;
+}
+
+std::vector<int> ExchangeCore::Adopt() {
+  if (has_failed_) return {};
+  if (generation_ != 0 && view_.generation() != generation_) {
+    if (stage_ == Stage::kRunning || stage_ == Stage::kLeaving) {
+      const std::string to = view_.checkpoint().empty()
+                                 ? "the initial parameters"
+                                 : absl::StrCat("checkpoint ", view_.checkpoint());
+      FailLocked(absl::AbortedError(
+          absl::StrCat("the run goes back to ", to, " (view ", view_.number(), ")")));
+      ForgetSlots();
+      stage_ = Stage::kWentBack;
+      return {};
+    }
+    ForgetSlots();
+    stage_ = Stage::kWaiting;
+  }
+  const WorkerView::State state = OwnState();
+  if (state == WorkerView::FINISHED) {
+    is_finished_ = stage_ == Stage::kLeaving;
+    return {};
+  }
+  if (state != WorkerView::MEMBER) {
+    if (is_member_ && state != WorkerView::JOINING) {
+      FailLocked(absl::FailedPreconditionError(
+          absl::StrCat("the run counts this worker as lost (view ", view_.number(), ")")));
+    }
+    return {};
+  }
+  is_member_ = true;
+  if (stage_ == Stage::kWaiting) {
+    stage_ = Stage::kJoining;
+    generation_ = view_.generation();
+  }
+  round_.Follow(view_.number());
+  std::vector<int> wake = MoveSlots();
+  CheckCatchUp();
+  return wake;
+}
+
+std::vector<int> ExchangeCore::MoveSlots() {
+  std::vector<int> wake;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const SlotView& now =
+        index < view_.slot_size() ? view_.slot(index) : SlotView::default_instance();
+    Slot& slot = slots_[i];
+    if (now.has_primary() && slot.is_wanted && IsSame(now.primary(), slot.primary)) {
+      if (stage_ == Stage::kLeaving) continue;
+      if (slot.is_connected) {
+        PushAgain(index);
+        wake.push_back(index);
+      } else if (slot.is_attempting) {
+        // Its Join names an older view.
+        slot.backoff = absl::ZeroDuration();
+        Attempt(index, absl::ZeroDuration());
+      }
+      continue;
+    }
+    Drop(index);
+    slot.backoff = absl::ZeroDuration();
+    slot.is_wanted = now.has_primary();
+    slot.primary = now.primary();
+    if (!slot.is_wanted) continue;
+    absl::MutexLock lock(&names_mutex_);
+    addresses_[i] = now.primary().address();
+  }
+  ConnectSlots();
+  return wake;
+}
+
+void ExchangeCore::ForgetSlots() {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Drop(static_cast<int>(i));
+    const uint64_t attempts = slots_[i].attempt;
+    slots_[i] = Slot();
+    slots_[i].attempt = attempts;
+  }
+  generation_ = 0;
+}
+
+void ExchangeCore::ConnectSlots() {
+  if (stage_ != Stage::kJoining && stage_ != Stage::kRunning) return;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (i > 0 && stage_ == Stage::kJoining && !slots_[0].has_joined) break;
+    const Slot& slot = slots_[i];
+    if (!slot.is_wanted || slot.is_connected || slot.is_attempting) continue;
+    Attempt(static_cast<int>(i), absl::ZeroDuration());
+  }
+}
+
+void ExchangeCore::Attempt(int index, absl::Duration delay) {
+  Slot& slot = slots_[index];
+  lanes_[index]->queue.Clear();
+  lanes_[index]->answers = false;
+  const absl::Time now = options_.clock->Now();
+  slot.is_connected = false;
+  slot.is_attempting = true;
+  slot.attempt_begun = now + delay;
+  slot.since = std::min(slot.since, now);
+  JoinRequest join;
+  join.set_worker(options_.rank);
+  join.set_incarnation(options_.incarnation);
+  join.set_config_fingerprint(config_.fingerprint());
+  join.set_plan_fingerprint(config_.plan().fingerprint());
+  join.set_plan_version(kPlanVersion);
+  *join.mutable_config() = config_.Contract();
+  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) join.add_encodings(encoding);
+  if (options_.has_views) {
+    join.set_slot(index);
+    join.set_view(view_.number());
+  }
+  options_.transport->Connect({.slot = index,
+                               .number = ++slot.attempt,
+                               .address = slot.primary.address(),
+                               .not_before = slot.attempt_begun,
+                               .join = std::move(join)});
+}
+
+void ExchangeCore::Drop(int index) {
+  Slot& slot = slots_[index];
+  lanes_[index]->queue.Clear();
+  ++slot.attempt;  // so that later events of the old one have no effect
+  slot.is_attempting = slot.is_connected = false;
+  slot.since = std::min(slot.since, options_.clock->Now());
+  options_.transport->Disconnect(index);
+}
+
+void ExchangeCore::Connected(int index, uint64_t attempt, const JoinResponse& response) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Slot& slot = slots_[index];
+    if (attempt != slot.attempt || !slot.is_attempting) return;
+    const absl::Time now = options_.clock->Now();
+    if (slot.history.value_or(response.history()) != response.history()) {
+      FailLocked(Named(
+          index, absl::FailedPreconditionError("the shard was started anew without its state")));
+      return;
+    }
+    if (slot.has_joined) {
+      spdlog::info("{}: connected again after {}", SlotName(index),
+                   absl::FormatDuration(absl::Trunc(now - slot.since, absl::Milliseconds(1))));
+    }
+    slot.is_attempting = false;
+    slot.is_connected = slot.has_joined = true;
+    slot.since = absl::InfiniteFuture();
+    slot.reason = absl::OkStatus();
+    slot.history = response.history();
+    slot.start_iteration = response.start_iteration();
+    moved_ = now;
+    if (stage_ == Stage::kJoining) {
+      ConnectSlots();
+      const bool all = std::all_of(slots_.begin(), slots_.end(),
+                                   [](const Slot& each) { return each.has_joined; });
+      if (!all) return;
+      if (const absl::Status begun = BeginRunning(); !begun.ok()) FailLocked(begun);
+      return;
+    }
+    if (stage_ != Stage::kRunning) return;
+    PushAgain(index);
+  }
+  options_.transport->Wake(index);
+}
+
+absl::Status ExchangeCore::BeginRunning() {
+  const auto [least, most] = std::minmax_element(
+      slots_.begin(), slots_.end(),
+      [](const Slot& a, const Slot& b) { return a.start_iteration < b.start_iteration; });
+  // A worker that was lost in the middle of an iteration has pushed it to some slots only.
+  if (!options_.has_views && most->start_iteration > least->start_iteration + 1) {
+    const auto name = [&](const auto& slot) {
+      return SlotName(static_cast<int>(slot - slots_.begin()));
+    };
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the shards are not of one run: ", name(most),
+        " has taken this worker's iterations before ", most->start_iteration, ", ", name(least),
+        " those before ", least->start_iteration, "; start all shards again"));
+  }
+  const bool is_sync = config_.proto().update().policy() == Update::SYNC;
+  start_iteration_ = is_sync ? least->start_iteration : most->start_iteration;
+  catch_up_ = {};
+  if (options_.has_views && is_sync) {
+    if (view_.crew().empty() || !Contains(*view_.crew().rbegin(), options_.rank)) {
+      return absl::InternalError(absl::StrCat("view ", view_.number(), " has worker ",
+                                              options_.rank, " as a member and not in its crew"));
+    }
+    const uint64_t from = MemberFrom(view_, options_.rank);
+    if (start_iteration_ < from) {
+      start_iteration_ = from;
+      catch_up_.iteration = from - 1;
+    }
+  }
+  stage_ = Stage::kRunning;
+  CheckCatchUp();
+  return absl::OkStatus();
+}
+
+void ExchangeCore::CheckCatchUp() {
+  if (stage_ != Stage::kRunning || !catch_up_.iteration.has_value()) return;
+  for (const uint32_t rank : view_.crew().rbegin()->rank()) {
+    if (rank == static_cast<uint32_t>(options_.rank)) continue;
+    if (view_.worker(static_cast<int>(rank)).state() != WorkerView::FINISHED) return;
+  }
+  catch_up_.abandoned = true;
+  round_.GiveUp();
+}
+
+void ExchangeCore::Broken(int index, uint64_t attempt, const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  Slot& slot = slots_[index];
+  if (attempt != slot.attempt || !(slot.is_attempting || slot.is_connected)) return;
+  if (has_failed_ || (stage_ != Stage::kJoining && stage_ != Stage::kRunning)) return;
+  const bool is_silent = status.ok() || absl::IsCancelled(status);
+  const absl::Status reason =
+      is_silent ? absl::UnavailableError("it ended the exchange without a reason") : status;
+  if (!IsPassing(status, slot.has_joined) || (slot.has_joined && !reconnects_)) {
+    FailLocked(Named(index, reason));
+    return;
+  }
+  if (slot.is_connected) {
+    slot.lost = reason;
+    spdlog::warn("{}; connecting again", std::string(Named(index, reason).message()));
+  } else if (slot.reason != reason) {
+    spdlog::info("{}; trying again", std::string(Named(index, reason).message()));
+  }
+  slot.reason = reason;
+  if (lanes_[index]->answers) slot.backoff = absl::ZeroDuration();
+  slot.backoff = std::clamp(2 * slot.backoff, kFirstDelay, kLongestDelay);
+  Attempt(index, slot.backoff);
+}
+
+void ExchangeCore::Tick() {
+  absl::MutexLock lock(&mutex_);
+  has_failed_ = has_failed_ || !round_.failure().ok();
+  if (has_failed_) return;
+  const absl::Time now = options_.clock->Now();
+  const absl::Duration limit = round_.limit();
+  if (stage_ == Stage::kWaiting) {
+    const double startup_seconds = config_.proto().limits().startup_seconds();
+    if (view_.number() == 0 && now - moved_ >= absl::Seconds(startup_seconds)) {
+      FailLocked(absl::DeadlineExceededError(
+          absl::StrCat("nobody has said within ", startup_seconds,
+                       " s where the shards are (limits.startup_seconds)")));
+    } else if (view_.number() > 0 && now - moved_ >= limit) {
+      FailLocked(absl::DeadlineExceededError(
+          absl::StrCat("the run has not taken this worker in for ", absl::FormatDuration(limit),
+                       " (limits.exchange_seconds; view ", view_.number(), ")")));
+    }
+  } else if (stage_ == Stage::kLeaving && says_finished_ && now - moved_ >= limit) {
+    FailLocked(absl::DeadlineExceededError(
+        absl::StrCat("the run has not noticed that this worker has finished for ",
+                     absl::FormatDuration(limit), " (limits.exchange_seconds)")));
+  } else if (stage_ == Stage::kJoining || stage_ == Stage::kRunning) {
+    absl::Status first;
+    std::vector<std::string> messages;
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      const absl::Status checked = CheckSlot(static_cast<int>(slot), now);
+      if (checked.ok()) continue;
+      first.Update(checked);
+      messages.emplace_back(checked.message());
+    }
+    if (!first.ok()) FailLocked(absl::Status(first.code(), absl::StrJoin(messages, "; ")));
+  }
+}
+
+absl::Status ExchangeCore::CheckSlot(int index, absl::Time now) {
+  const Limits& limits = config_.proto().limits();
+  const Slot& slot = slots_[index];
+  if (slot.is_connected || slot.since == absl::InfiniteFuture()) return absl::OkStatus();
+  const absl::Duration missed = now - slot.since;
+  const std::string why =
+      slot.reason.ok() ? "" : absl::StrCat(": ", std::string(slot.reason.message()));
+  if (options_.has_views) {
+    if (missed >= round_.limit()) {
+      return absl::DeadlineExceededError(absl::StrCat(SlotName(index), " could not be reached for ",
+                                                      absl::FormatDuration(round_.limit()),
+                                                      " (limits.exchange_seconds)", why));
+    }
+  } else if (!slot.has_joined) {
+    if (missed >= absl::Seconds(limits.startup_seconds())) {
+      if (!slot.reason.ok()) return Named(index, slot.reason);
+      return absl::DeadlineExceededError(absl::StrCat(SlotName(index), " was not up within ",
+                                                      limits.startup_seconds(),
+                                                      " s (limits.startup_seconds)"));
+    }
+  } else if (missed >= absl::Seconds(limits.reconnect_seconds())) {
+    return absl::UnavailableError(
+        absl::StrCat(SlotName(index), ": ", std::string(slot.lost.message()),
+                     "; it was not there again within ", limits.reconnect_seconds(),
+                     " s (limits.reconnect_seconds)", slot.reason == slot.lost ? "" : why));
+  }
+  const bool may_replace = options_.has_views || slot.has_joined;
+  if (may_replace && slot.is_attempting && now - slot.attempt_begun >= kAttemptLimit) {
+    Attempt(index, absl::ZeroDuration());
+  }
+  return absl::OkStatus();
+}
+
+void ExchangeCore::Fail(const absl::Status& failure) {
+  absl::MutexLock lock(&mutex_);
+  FailLocked(failure);
+}
+
+void ExchangeCore::FailLocked(const absl::Status& failure) {
+  if (stage_ == Stage::kWentBack) {
+    later_failure_.Update(failure);
+    return;
+  }
+  round_.Fail(failure);
+  has_failed_ = true;
+}
+
+std::optional<GradientHeader> ExchangeCore::Take(int slot, int stream) {
+  while (const std::optional<uint32_t> chunk = lanes_[slot]->queue.Pop(stream)) {
+    const std::optional<ExchangeRound::Push> push = round_.ToSend(*chunk);
+    if (!push.has_value()) continue;
+    return GradientHeader{
+        .worker = static_cast<uint32_t>(options_.rank),
+        .incarnation = options_.incarnation,
+        .iteration = push->iteration,
+        .chunk = *chunk,
+        .base_version = push->base_version,
+        .skip = push->skip,
+        .encoding = config_.proto().exchange().gradient_encoding(),
+        .hold = IsSequential(config_) && last_stream_of_chunk_[*chunk] < 0 && !push->again,
+        .view = push->view};
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<bool> ExchangeCore::Claim(int slot, const ParameterHeader& header) {
+  const std::vector<Chunk>& chunks = config_.plan().chunks();
+  if (header.chunk >= chunks.size() || chunks[header.chunk].shard != slot) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", header.chunk, " of iteration ",
+                                            header.iteration, ", which was not asked for"));
+  }
+  absl::StatusOr<bool> counts = round_.Claim(header.chunk, header.iteration, header.view);
+  if (counts.ok() && *counts) lanes_[slot]->answers.store(true, std::memory_order_relaxed);
+  return counts;
+}
+
+absl::Status ExchangeCore::Begin(uint64_t iteration, bool skip) {
+  absl::MutexLock lock(&mutex_);
+  all_pushed_ = false;
+  return round_.Begin(iteration, skip);
+}
+
+void ExchangeCore::Queue(uint32_t chunk) {
+  PushQueue& queue = lanes_[config_.plan().chunks()[chunk].shard]->queue;
+  if (last_stream_of_chunk_[chunk] >= 0) {
+    queue.PushLast(last_stream_of_chunk_[chunk], chunk);
+  } else {
+    queue.Push(chunk);
+  }
+}
+
+void ExchangeCore::Push(absl::Span<const uint32_t> chunks, bool all) {
+  {
+    absl::MutexLock lock(&mutex_);
+    round_.Pushed(chunks);
+    all_pushed_ = all;
+    for (const uint32_t chunk : chunks) {
+      if (slots_[config_.plan().chunks()[chunk].shard].is_connected) Queue(chunk);
+    }
+    if (all && config_.proto().exchange().schedule() == ExchangeConfig::FULL) {
+      for (const auto& lane : lanes_) lane->queue.Prioritise();
+    }
+    if (catch_up_.abandoned) round_.GiveUp();
+  }
+  for (int slot = 0; slot < config_.shards(); ++slot) options_.transport->Wake(slot);
+}
+
+void ExchangeCore::PushAgain(int slot) {
+  PushQueue& queue = lanes_[slot]->queue;
+  queue.Clear();
+  for (const uint32_t chunk : round_.PushAgain(slot)) Queue(chunk);
+  if (all_pushed_ && config_.proto().exchange().schedule() == ExchangeConfig::FULL) {
+    queue.Prioritise();
+  }
+}
+
+void ExchangeCore::Resume() {
+  std::vector<int> wake;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stage_ != Stage::kWentBack) return;
+    round_.Reset();
+    has_failed_ = says_finished_ = is_finished_ = false;
+    catch_up_ = {};
+    stage_ = Stage::kWaiting;
+    moved_ = options_.clock->Now();
+    if (!later_failure_.ok()) FailLocked(later_failure_);
+    wake = Adopt();
+  }
+  for (const int slot : wake) options_.transport->Wake(slot);
+}
+
+void ExchangeCore::Finish(bool announced) {
+  absl::MutexLock lock(&mutex_);
+  moved_ = options_.clock->Now();
+  if (stage_ != Stage::kRunning && stage_ != Stage::kLeaving) return;
+  stage_ = Stage::kLeaving;
+  says_finished_ = announced;
+}
+
+void ExchangeCore::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stage_ = Stage::kStopped;
+}
+
+bool ExchangeCore::ready() const {
+  absl::MutexLock lock(&mutex_);
+  return stage_ == Stage::kRunning || stage_ == Stage::kLeaving;
+}
+
+bool ExchangeCore::went_back() const {
+  absl::MutexLock lock(&mutex_);
+  return stage_ == Stage::kWentBack;
+}
+
+bool ExchangeCore::finished() const {
+  absl::MutexLock lock(&mutex_);
+  return is_finished_;
+}
+
+uint64_t ExchangeCore::start_iteration() const {
+  absl::MutexLock lock(&mutex_);
+  return start_iteration_;
+}
+
+ExchangeCore::CatchUp ExchangeCore::catch_up() const {
+  absl::MutexLock lock(&mutex_);
+  return catch_up_;
+}
+
+void ExchangeCore::EndCatchUp() {
+  absl::MutexLock lock(&mutex_);
+  catch_up_ = {};
+}
+
+uint64_t ExchangeCore::view_number() const {
+  absl::MutexLock lock(&mutex_);
+  return view_.number();
+}
+
+std::vector<Crew> ExchangeCore::crews() const {
+  if (options_.has_views && config_.proto().update().policy() == Update::SYNC) {
+    absl::MutexLock lock(&mutex_);
+    return {view_.crew().begin(), view_.crew().end()};
+  }
+  std::vector<Crew> crews(1);
+  for (int rank = 0; rank < config_.workers(); ++rank) crews[0].add_rank(rank);
+  return crews;
+}
+
+ProcessState ExchangeCore::State() const {
+  ProcessState state;
+  state.set_worker(options_.rank);
+  state.set_incarnation(options_.incarnation);
+  state.set_config_fingerprint(config_.fingerprint());
+  absl::MutexLock lock(&mutex_);
+  state.set_view(view_.number());
+  state.set_finished(says_finished_);
+  return state;
+}
+
+std::string ExchangeCore::SlotName(int slot) const {
+  absl::MutexLock lock(&names_mutex_);
+  return absl::StrCat("shard ", slot, " (", addresses_[slot], ")");
+}
+
+absl::Status ExchangeCore::Named(int slot, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(SlotName(slot), ": ", status.message()));
+}
+
+absl::Status ExchangeCore::AwaitReady() {
+  absl::MutexLock lock(&mutex_);
+  const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return has_failed_ || stage_ == Stage::kRunning;
+  };
+  mutex_.Await(absl::Condition(&over));
+  return round_.failure();
+}
+
+absl::Status ExchangeCore::AwaitFinished() {
+  absl::MutexLock lock(&mutex_);
+  const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return has_failed_ || is_finished_;
+  };
+  mutex_.Await(absl::Condition(&over));
+  return is_finished_ ? absl::OkStatus() : round_.failure();
+}
+
+absl::Status ExchangeCore::AwaitConnected(int slot) {
+  absl::MutexLock lock(&mutex_);
+  const auto over = [this, slot]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return has_failed_ || slots_[slot].is_connected;
+  };
+  mutex_.Await(absl::Condition(&over));
+  return round_.failure();
+}
+
+}  // namespace ps
