@@ -246,11 +246,12 @@ Outcome Simulation::Run() {
     const Training& training = context_.config.proto().training();
     int64_t iterations = training.iterations();
     if (training.has_epochs()) {
-      iterations = Dealing::Create({.images = context_.config.proto().data().synthetic().images(),
-                                    .batch_size = training.batch_size(),
-                                    .crews = {last.crew().begin(), last.crew().end()}})
-                       .value()
-                       .IterationsOf(training.epochs());
+      const auto dealing =
+          Dealing::Create({.images = context_.config.proto().data().synthetic().images(),
+                           .batch_size = training.batch_size(),
+                           .crews = {last.crew().begin(), last.crew().end()}});
+      if (!dealing.ok()) oracle.Violated(std::string(dealing.status().message()));
+      iterations = dealing.ok() ? dealing->IterationsOf(training.epochs()) : 0;
     }
     oracle.RunFinished(last, iterations);
     outcome.same_crew = last.crew_size() == 1;

@@ -167,21 +167,24 @@ void WorkerProcess::PullSlot(int slot) {
   });
 }
 
-Dealing WorkerProcess::Deal() const {
+absl::StatusOr<Dealing> WorkerProcess::Deal() const {
   std::vector<Crew> crews = core_.crews();
   if (context_.plant == Plant::kDealsByFirstCrew) crews = {*first_crew_};
   const ClusterConfig& proto = context_.config.proto();
   return Dealing::Create({.images = proto.data().synthetic().images(),
                           .batch_size = proto.training().batch_size(),
-                          .crews = std::move(crews)})
-      .value();
+                          .crews = std::move(crews)});
 }
 
 void WorkerProcess::BeginIteration() {
   const Training& training = context_.config.proto().training();
-  const Dealing dealing = Deal();
+  const absl::StatusOr<Dealing> dealing = Deal();
+  if (!dealing.ok()) {
+    GiveUp(dealing.status());
+    return;
+  }
   const int64_t end =
-      training.has_epochs() ? dealing.IterationsOf(training.epochs()) : training.iterations();
+      training.has_epochs() ? dealing->IterationsOf(training.epochs()) : training.iterations();
   ++attempt_;
   if (static_cast<int64_t>(iteration_) >= end) {
     step_ = Step::kLeaving;
@@ -194,7 +197,7 @@ void WorkerProcess::BeginIteration() {
   }
   step_ = Step::kComputing;
   skips_ = false;
-  share_ = dealing.ShareOf(rank_, static_cast<int64_t>(iteration_));
+  share_ = dealing->ShareOf(rank_, static_cast<int64_t>(iteration_));
   World& world = context_.world;
   world.Run(node_, context_.scenario.compute * world.dice().Scale(0.3, 3),
             [this, attempt = attempt_] {

@@ -54,7 +54,7 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   void BeginIteration();
   void PushNext();
   void Compute(uint32_t chunk);
-  Dealing Deal() const;
+  absl::StatusOr<Dealing> Deal() const;
   void GiveUp(const absl::Status& failure);
 
   Context& context_;

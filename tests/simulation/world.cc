@@ -40,9 +40,7 @@ void World::Halt(int node) {
   halted.running = false;
   halted.dying = true;
   halted.deferred.clear();
-  for (const auto& weak : halted.connections) {
-    const std::shared_ptr<Connection> connection = weak.lock();
-    if (connection == nullptr) continue;
+  for (const auto& connection : std::exchange(halted.connections, {})) {
     const int side = connection->sides_[0].node == Ref(node) ? 0 : 1;
     connection->sides_[side].open = false;
     connection->sides_[side].on_broken = nullptr;
@@ -53,7 +51,6 @@ void World::Halt(int node) {
     if (dice_.Once(2)) connection->sides_[1 - side].incoming.clear();
     connection->Enqueue(1 - side, [connection, side, reset] { connection->Hear(1 - side, reset); });
   }
-  halted.connections.clear();
 }
 
 void World::Pause(int node, absl::Time until) {
@@ -88,9 +85,7 @@ void World::Cut(int a, int b, absl::Time until) {
   absl::Time& cut = cuts_[{std::min(a, b), std::max(a, b)}];
   cut = std::max(cut, until);
   // A side notices after a while that nothing comes any more, if at all.
-  for (const auto& weak : nodes_[a].connections) {
-    const std::shared_ptr<Connection> connection = weak.lock();
-    if (connection == nullptr) continue;
+  for (const auto& connection : nodes_[a].connections) {
     if (connection->node(0) != b && connection->node(1) != b) continue;
     for (int side = 0; side < 2; ++side) {
       if (dice_.Once(2)) continue;
@@ -108,9 +103,7 @@ void World::Slow(int node, absl::Duration delay, absl::Time until) {
 }
 
 void World::BreakAll(int node) {
-  for (const auto& weak : std::vector(nodes_[node].connections)) {
-    const std::shared_ptr<Connection> connection = weak.lock();
-    if (connection == nullptr) continue;
+  for (const auto& connection : std::vector(nodes_[node].connections)) {
     connection->Break(dice_.Int(0, 1), absl::UnavailableError("the connection broke"));
   }
 }
@@ -159,8 +152,10 @@ std::shared_ptr<Connection> World::Connect(NodeRef from, NodeRef to) {
   for (const NodeRef& ref : {from, to}) {
     if (!IsRunning(ref)) continue;
     auto& connections = nodes_[ref.node].connections;
-    if (connections.size() > 64) {
-      std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+    if (connections.size() % 64 == 63) {
+      std::erase_if(connections, [](const auto& each) {
+        return !each->sides_[0].open && !each->sides_[1].open;
+      });
     }
     connections.push_back(connection);
   }

@@ -96,7 +96,7 @@ class World {
     std::deque<std::function<void()>> deferred;
     std::function<void()> after_event;
     std::function<void()> on_crash;
-    std::vector<std::weak_ptr<Connection>> connections;
+    std::vector<std::shared_ptr<Connection>> connections;
   };
 
   void Execute(NodeRef ref, const std::function<void()>& run);
