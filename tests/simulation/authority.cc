@@ -167,6 +167,7 @@ void Authority::Tick() {
     if (context_.scenario.etcd) {
       context_.world.Log(absl::StrCat("the lease of ", context_.world.name(node), " has run out"));
       processes_.erase(node);
+      ++lost_leases_;
       if (process.has_said) Gone(node, process.incarnation, "lost its lease", process.heard);
     } else if (context_.world.IsRunning(process.peer.node)) {
       options_.kill(node, "was silent and was killed");

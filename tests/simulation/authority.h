@@ -63,6 +63,8 @@ class Authority {
   const View& view() const { return published_; }
   const absl::Status& failure() const { return failure_; }
   bool finished() const { return finished_; }
+  // With etcd: how many processes have lost their lease.
+  int lost_leases() const { return lost_leases_; }
 
   void AfterEvent();
 
@@ -94,6 +96,7 @@ class Authority {
   View published_;
   absl::Status failure_;
   bool finished_ = false;
+  int lost_leases_ = 0;
 };
 
 }  // namespace ps

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/random.h"
 #include "common/view/crew.h"
 #include "common/wire/encoding.h"
@@ -63,11 +64,24 @@ void WorkerProcess::AfterEvent() {
   if (step_ != Step::kDone) link_.Announce(core_.State());
 }
 
+std::string WorkerProcess::Describe() {
+  std::vector<uint32_t> unanswered;
+  for (int slot = 0; slot < context_.config.shards(); ++slot) {
+    const std::vector<uint32_t> of_slot = core_.round().PushAgain(slot);
+    unanswered.insert(unanswered.end(), of_slot.begin(), of_slot.end());
+  }
+  static constexpr const char* kSteps[] = {"connecting", "catching up", "pulling", "computing",
+                                           "exchanging", "leaving",     "done"};
+  return absl::StrCat("worker ", rank_, " is ", kSteps[static_cast<int>(step_)], " iteration ",
+                      iteration_, " in view ", core_.view_number(), ", with ", to_push_.size(),
+                      " chunks to push, and without an answer for ",
+                      absl::StrJoin(unanswered, " "));
+}
+
 bool WorkerProcess::Advance() {
   if (core_.went_back()) {
     ++attempt_;
     step_ = Step::kConnecting;
-    left_ = false;
     core_.Resume();
     return true;
   }

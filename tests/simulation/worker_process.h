@@ -25,6 +25,9 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   // Whether the worker has trained to the end, and everyone knows.
   bool is_done() const { return step_ == Step::kDone; }
 
+  // What the worker does at the moment, for people. Called at the end of a simulation.
+  std::string Describe();
+
   // After each event of the process: does what has become possible.
   void AfterEvent();
 
@@ -76,7 +79,6 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   std::vector<uint32_t> to_push_;  // the last one first
   std::vector<std::vector<float>> gradients_;   // by chunk
   std::vector<std::vector<float>> parameters_;  // by chunk
-  bool left_ = false;
 };
 
 }  // namespace ps
