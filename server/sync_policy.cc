@@ -132,8 +132,8 @@ bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
 }
 
 bool SyncPolicy::IsComplete(const Gather& gather) const {
-  return gather.arrived > 0 &&
-         gather.awaited == gather.view->crews->Waited(gather.chunk->clock().iteration);
+  // If the whole crew of the iteration is leaving, nobody is waited for, and maybe nothing comes.
+  return gather.awaited == gather.view->crews->Waited(gather.chunk->clock().iteration);
 }
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
@@ -155,7 +155,8 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
     RETURN_IF_ERROR(ApplySum(gather, &change));
   }
   Complete(index, gather, std::move(change), released);
-  return absl::OkStatus();
+  // The next iteration may be one that waits for nobody.
+  return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
 }
 
 SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
