@@ -10,7 +10,17 @@ grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* co
                                                  const grpc::ByteBuffer* request,
                                                  grpc::ByteBuffer* response) {
   return AnswerUnary<GetStatsRequest, ShardStats>(
-      context, *request, response, [this](const GetStatsRequest&) { return shard_->Stats(); });
+      context, *request, response,
+      [this](const GetStatsRequest& stats) -> absl::StatusOr<ShardStats> {
+        return host_->Stats(stats.has_slot() ? static_cast<int>(stats.slot()) : process_);
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetView(grpc::CallbackServerContext* context,
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  return AnswerUnary<GetViewRequest, View>(context, *request, response,
+                                           [this](const GetViewRequest&) { return host_->view(); });
 }
 
 grpc::ServerUnaryReactor* AdminService::Shutdown(grpc::CallbackServerContext* context,

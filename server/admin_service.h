@@ -4,28 +4,34 @@
 #include <functional>
 
 #include "proto/admin.grpc.pb.h"
-#include "server/shard.h"
+#include "server/slot_host.h"
 
 namespace ps {
 
-// Translates the Admin RPCs into calls of a Shard. Its methods are raw for the reason given at
+// Translates the Admin RPCs into calls of the process's shards. Its methods are raw for the reason given at
 // AnswerUnary. Thread-safe.
-class AdminService final : public Admin::WithRawCallbackMethod_GetStats<
-                               Admin::WithRawCallbackMethod_Shutdown<Admin::Service>> {
+class AdminService final
+    : public Admin::WithRawCallbackMethod_GetStats<Admin::WithRawCallbackMethod_GetView<
+          Admin::WithRawCallbackMethod_Shutdown<Admin::Service>>> {
  public:
-  // `shard` must outlive the service. `request_shutdown` must not block.
-  AdminService(const Shard* shard, std::function<void()> request_shutdown)
-      : shard_(shard), request_shutdown_(std::move(request_shutdown)) {}
+  // `host` must outlive the service. `process` is the slot that is meant where none is named.
+  // `request_shutdown` must not block.
+  AdminService(const SlotHost* host, int process, std::function<void()> request_shutdown)
+      : host_(host), process_(process), request_shutdown_(std::move(request_shutdown)) {}
 
  private:
   grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetView(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
 
-  const Shard* const shard_;
+  const SlotHost* const host_;
+  const int process_;
   const std::function<void()> request_shutdown_;
 };
 

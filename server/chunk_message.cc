@@ -9,20 +9,22 @@ namespace {
 
 // Returns a message with the current parameters of a chunk. If `borrow`, a FLOAT32 message refers
 // to the memory of the parameters (see UpdatePolicy::RepliesMayBorrow).
-grpc::ByteBuffer DataMessage(StoredChunk& chunk, uint64_t iteration, Encoding encoding,
-                             bool borrow) {
+grpc::ByteBuffer DataMessage(Shard& shard, StoredChunk& chunk, uint64_t iteration, uint64_t view,
+                             Encoding encoding, bool borrow) {
   absl::ReaderMutexLock lock(&chunk.mutex);
   const absl::Span<const float> parameters = chunk.parameters();
   const size_t bytes = EncodedBytes(encoding, parameters.size());
   const EncodedHeader header = EncodeHeader(ParameterHeader{.iteration = iteration,
                                                             .chunk = chunk.info().id,
                                                             .version = chunk.version(),
-                                                            .encoding = encoding},
+                                                            .encoding = encoding,
+                                                            .view = view},
                                             bytes);
   grpc::Slice slices[] = {
       grpc::Slice(header.data(), header.size()),
       borrow && encoding == FLOAT32
-          ? grpc::Slice(const_cast<float*>(parameters.data()), bytes, [](void*) {})
+          ? OwnedSlice(reinterpret_cast<const char*>(parameters.data()), bytes,
+                       shard.shared_store())
           : EncodedSlice(encoding, parameters),
   };
   return grpc::ByteBuffer(slices, 2);
@@ -35,11 +37,15 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session, const Pendin
   const Encoding encoding = shard->config().proto().exchange().parameter_encoding();
   shard->CountReply(session, EncodedBytes(encoding, chunk.info().size));
   if (!reply.written_version.has_value()) {
-    return DataMessage(chunk, reply.iteration, encoding, shard->RepliesMayBorrow());
+    return DataMessage(*shard, chunk, reply.iteration, shard->view(), encoding,
+                       shard->RepliesMayBorrow());
   }
   const EncodedHeader header = EncodeHeader(
       ParameterHeader{
-          .iteration = reply.iteration, .chunk = reply.chunk, .version = *reply.written_version},
+          .iteration = reply.iteration,
+          .chunk = reply.chunk,
+          .version = *reply.written_version,
+          .view = shard->view()},
       /*data_bytes=*/0);
   const grpc::Slice slice(header.data(), header.size());
   return grpc::ByteBuffer(&slice, 1);
@@ -47,7 +53,7 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session, const Pendin
 
 grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding) {
   shard->CountReply(/*session=*/nullptr, EncodedBytes(encoding, chunk.info().size));
-  return DataMessage(chunk, /*iteration=*/0, encoding, /*borrow=*/false);
+  return DataMessage(*shard, chunk, /*iteration=*/0, /*view=*/0, encoding, /*borrow=*/false);
 }
 
 }  // namespace ps

@@ -26,7 +26,7 @@ namespace ps {
 
 ExchangeStream::ExchangeStream(const Options& options)
     : options_(options),
-      shard_(options.shard),
+      shard_(options.shard.get()),
       gate_({.held_bytes = static_cast<size_t>(shard_->config().proto().limits().held_bytes()),
              .waiting = shard_->store().chunks().size()}),
       replies_(ChunkOrderOf(shard_->config().proto().exchange())) {}

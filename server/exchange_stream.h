@@ -43,7 +43,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
                              public std::enable_shared_from_this<ExchangeStream> {
  public:
   struct Options {
-    Shard* shard = nullptr;               // must outlive the RPC
+    std::shared_ptr<Shard> shard;
     PushThreads* push_threads = nullptr;  // must outlive the RPC
     uint32_t worker = 0;
     uint64_t incarnation = 0;
@@ -59,6 +59,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // worker. Has no effect on an open stream.
   void Open();
   uint32_t worker() const { return options_.worker; }
+  const Shard* shard() const { return shard_; }
   // Ends the RPC of a stream that was opened before `since` and still waits for its Join.
   void EndWaiting(absl::Time since);
 

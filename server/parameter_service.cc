@@ -2,10 +2,12 @@
 
 #include <utility>
 
-#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
+#include "common/wire/metadata_number.h"
 #include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 
@@ -13,30 +15,49 @@ namespace ps {
 
 namespace {
 
-// Returns a number from the call's metadata, or 0, which is no incarnation, if there is none.
-uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* key) {
-  const auto found = context.client_metadata().find(key);
-  uint64_t number = 0;
-  if (found == context.client_metadata().end()) return number;
-  const absl::string_view text(found->second.data(), found->second.size());
-  return absl::SimpleAtoi(text, &number) ? number : 0;
+template <typename Request>
+std::optional<uint32_t> SlotOf(const Request& request) {
+  return request.has_slot() ? std::optional<uint32_t>(request.slot()) : std::nullopt;
 }
+
+// An Exchange that is refused at once.
+class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit RefusedStream(const absl::Status& reason) { Finish(ToGrpc(reason)); }
+  void OnDone() override { delete this; }
+};
 
 }  // namespace
 
-ParameterService::ParameterService(Shard* shard)
-    : shard_(shard),
-      pulls_(shard->config().workers(),
-             absl::Seconds(shard->config().proto().limits().exchange_seconds()), &shard->clock()),
-      push_threads_(ChunkOrderOf(shard->config().proto().exchange())) {
-  shard->OnFailure([this](const absl::Status& failure) {
-    spdlog::error("the run has failed: {}", std::string(failure.message()));
-    EndStreams(failure);
+ParameterService::ParameterService(const Options& options)
+    : options_(options),
+      pulls_(options.config->workers(),
+             absl::Seconds(options.config->proto().limits().exchange_seconds()), options.clock),
+      push_threads_(ChunkOrderOf(options.config->proto().exchange())) {}
+
+void ParameterService::Serve(Shard& shard) {
+  shard.OnEnd([this, ended = &shard](const absl::Status& reason, bool is_failure) {
+    if (is_failure) spdlog::error("the run has failed: {}", std::string(reason.message()));
+    EndStreams(ended, reason);
   });
+}
+
+absl::StatusOr<std::shared_ptr<Shard>> ParameterService::Find(std::optional<uint32_t> slot) const {
+  const int wanted = static_cast<int>(slot.value_or(options_.process));
+  if (std::shared_ptr<Shard> shard = options_.host->Primary(wanted); shard != nullptr) return shard;
+  return absl::UnavailableError(absl::StrCat("ps ", options_.process, " is not primary of slot ",
+                                             wanted, " in view ",
+                                             options_.host->view().number()));
 }
 
 void ParameterService::EndStreams(const absl::Status& status) {
   for (const auto& stream : Streams()) stream->End(status);
+}
+
+void ParameterService::EndStreams(const Shard* shard, const absl::Status& status) {
+  for (const auto& stream : Streams()) {
+    if (stream->shard() == shard) stream->End(status);
+  }
 }
 
 grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* context,
@@ -44,11 +65,15 @@ grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* co
                                                  grpc::ByteBuffer* response) {
   const std::string peer = Printable(context->peer());
   return AnswerUnary<JoinRequest, JoinResponse>(
-      context, *request, response, [&](const JoinRequest& join) {
-        absl::StatusOr<JoinResponse> joined = shard_->Join(join, peer);
+      context, *request, response,
+      [&](const JoinRequest& join) -> absl::StatusOr<JoinResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(join)));
+        absl::StatusOr<JoinResponse> joined = shard->Join(join, peer);
         if (joined.ok()) {
           for (const auto& stream : Streams()) {
-            if (stream->worker() == join.worker()) stream->Open();
+            if (stream->worker() == join.worker() && stream->shard() == shard.get()) {
+              stream->Open();
+            }
           }
           spdlog::info("worker {} joined from {}", join.worker(), peer);
         } else {
@@ -64,7 +89,8 @@ grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* c
                                                   grpc::ByteBuffer* response) {
   return AnswerUnary<LeaveRequest, LeaveResponse>(
       context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
-        RETURN_IF_ERROR(shard_->Leave(leave));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(leave)));
+        RETURN_IF_ERROR(shard->Leave(leave));
         spdlog::info("worker {} left{}{}", leave.worker(), leave.error().empty() ? "" : ": ",
                      Printable(leave.error()));
         return LeaveResponse();
@@ -77,16 +103,22 @@ grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* 
   return AnswerUnary<ReportRequest, ReportResponse>(
       context, *request, response,
       [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
-        RETURN_IF_ERROR(shard_->Report(report));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(report)));
+        RETURN_IF_ERROR(shard->Report(report));
         return ReportResponse();
       });
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
-  // A stream may wait for its Join only while fewer than twice the workers' streams are open.
-  const uint64_t most =
-      uint64_t{2} * shard_->config().workers() * shard_->config().proto().limits().connections();
+  const bool names_slot = context->client_metadata().count(kSlotMetadata) > 0;
+  const absl::StatusOr<std::shared_ptr<Shard>> shard = Find(
+      names_slot ? std::optional<uint32_t>(MetadataNumber(*context, kSlotMetadata)) : std::nullopt);
+  if (!shard.ok()) return new RefusedStream(shard.status());
+  // A stream may wait for its Join only while fewer than twice the workers' streams of each slot
+  // that the process may have are open.
+  const uint64_t most = uint64_t{2} * options_.config->workers() *
+                        options_.config->proto().limits().connections();
   bool may_wait;
   {
     absl::MutexLock lock(&mutex_);
@@ -94,12 +126,12 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
   }
   // gRPC does not call OnDone before this method has returned the reactor.
   const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
-      {.shard = shard_,
+      {.shard = *shard,
        .push_threads = &push_threads_,
        .worker = static_cast<uint32_t>(MetadataNumber(*context, kWorkerMetadata)),
        .incarnation = MetadataNumber(*context, kIncarnationMetadata),
        .join_follows = may_wait && MetadataNumber(*context, kJoinFollowsMetadata) != 0,
-       .opened = shard_->clock().Now(),
+       .opened = options_.clock->Now(),
        .on_done = [this](ExchangeStream* done) {
          absl::MutexLock lock(&mutex_);
          streams_.erase(done->shared_from_this());
@@ -115,9 +147,9 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
 }
 
 void ParameterService::EndWaitingStreams() {
-  const Limits& limits = shard_->config().proto().limits();
+  const Limits& limits = options_.config->proto().limits();
   // A worker gives up its attempt to join after this time.
-  const absl::Time since = shard_->clock().Now() - absl::Seconds(limits.startup_seconds());
+  const absl::Time since = options_.clock->Now() - absl::Seconds(limits.startup_seconds());
   for (const auto& stream : Streams()) stream->EndWaiting(since);
 }
 
@@ -128,7 +160,11 @@ std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return new PullStream(context, shard_, &pulls_, *request);
+  absl::StatusOr<PullRequest> parsed = ParseMessage<PullRequest>(*request);
+  absl::StatusOr<std::shared_ptr<Shard>> shard;
+  if (parsed.ok()) shard = Find(SlotOf(*parsed));
+  if (parsed.ok() && !shard.ok()) parsed = shard.status();
+  return new PullStream(context, shard.ok() ? *std::move(shard) : nullptr, &pulls_, parsed);
 }
 
 }  // namespace ps

@@ -2,21 +2,24 @@
 #define PS_SERVER_PARAMETER_SERVICE_H_
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/exchange_stream.h"
 #include "server/pull_stream.h"
 #include "server/push_threads.h"
 #include "server/shard.h"
+#include "server/slot_host.h"
 
 namespace ps {
 
-// Translates the ParameterServer RPCs into calls of a Shard. All methods are raw: Exchange and Pull
+// Translates the ParameterServer RPCs into calls of the Shard of the slot that they name. All methods are raw: Exchange and Pull
 // so that chunk messages need no generated classes, which would copy the data, and the others for
 // the reason given at AnswerUnary. Thread-safe.
 class ParameterService final
@@ -26,8 +29,17 @@ class ParameterService final
                   ParameterServer::WithRawCallbackMethod_Exchange<
                       ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
  public:
-  // `shard` must outlive the service. If its run fails, the service ends the open Exchange streams.
-  explicit ParameterService(Shard* shard);
+  struct Options {
+    const Config* config = nullptr;  // must outlive the service, like every pointer here
+    int process = 0;                 // which slot is meant by calls that name none
+    const SlotHost* host = nullptr;
+    const Clock* clock = nullptr;
+  };
+
+  explicit ParameterService(const Options& options);
+
+  // Ends the shard's Exchange streams when it ends. Called for each shard before it takes part.
+  void Serve(Shard& shard);
 
   // Ends every open Exchange stream with `status`.
   void EndStreams(const absl::Status& status);
@@ -53,11 +65,14 @@ class ParameterService final
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
 
+  // Returns the shard of a slot. Errors: UNAVAILABLE if this process is not its primary now.
+  absl::StatusOr<std::shared_ptr<Shard>> Find(std::optional<uint32_t> slot) const;
+  void EndStreams(const Shard* shard, const absl::Status& status);
   // Returns the Exchange streams whose RPCs are not done. Their methods must be called without the
   // lock, because OnDone acquires it.
   std::vector<std::shared_ptr<ExchangeStream>> Streams();
 
-  Shard* const shard_;
+  const Options options_;
   OpenPulls pulls_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);

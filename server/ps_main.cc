@@ -8,19 +8,80 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/command_line.h"
 #include "common/base/log.h"
 #include "common/base/process_setup.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/checkpoint/checkpoint_folder.h"
+#include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
+#include "common/view/authority_link.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "spdlog/spdlog.h"
 
 namespace {
 
-int Run(const std::string& config_path, const std::vector<std::string>& overrides, int shard) {
+struct CommandLine {
+  std::string config;
+  std::vector<std::string> overrides;
+  int shard = -1;
+  std::string authority;
+  bool resume = false;
+  std::string log_level;
+};
+
+// Returns the checkpoint from which a run without views starts, or an empty string.
+absl::StatusOr<std::string> FindCheckpoint(const ps::Config& config, bool resume) {
+  if (!config.proto().recovery().has_checkpoint()) {
+    if (!resume) return std::string();
+    return config.FieldError("recovery.checkpoint", "is missing, and --resume needs it");
+  }
+  const ps::Recovery::Checkpoint& settings = config.proto().recovery().checkpoint();
+  ps::RealStorage storage;
+  const ps::CheckpointFolder folder(&storage, settings.folder());
+  std::vector<ps::CheckpointInfo> damaged;
+  ASSIGN_OR_RETURN(const std::optional<ps::CheckpointInfo> newest,
+                   folder.Newest(ps::Verification::kQuick, &damaged));
+  for (const ps::CheckpointInfo& info : damaged) {
+    spdlog::warn("passed over the checkpoint {}: {}", info.id.ToString(), info.why);
+  }
+  if (newest.has_value() != resume) {
+    return config.FieldError(
+        "recovery.checkpoint.folder",
+        resume ? absl::StrCat("has no complete checkpoint to resume from: ", folder.path())
+               : absl::StrCat("has checkpoints of an earlier run: ", folder.path(),
+                              ", allowed: --resume to go on with it, or another folder"));
+  }
+  return resume ? newest->id.ToString() : "";
+}
+
+// Returns the process's tie to whoever makes the views, or null if nobody does.
+std::unique_ptr<ps::ViewLink> MakeLink(const CommandLine& command, const ps::Config& config) {
+  if (command.authority.empty()) return nullptr;
+  return std::make_unique<ps::AuthorityLink>(command.authority, config.proto());
+}
+
+// Returns an error if the config asks for what needs views.
+absl::Status CheckWithoutViews(const ps::Config& config) {
+  const ps::Recovery& recovery = config.proto().recovery();
+  const char* const field =
+      recovery.replicas() > 0                          ? "recovery.replicas"
+      : recovery.worker_loss() != ps::Recovery::FAIL   ? "recovery.worker_loss"
+      : recovery.checkpoint().has_every_seconds() &&
+              config.proto().update().policy() == ps::Update::SYNC
+          ? "recovery.checkpoint.every_seconds"
+          : nullptr;
+  if (field == nullptr) return absl::OkStatus();
+  return config.FieldError(field,
+                           "needs somebody who decides which process has which role, allowed: a "
+                           "run by launch, or recovery.etcd");
+}
+
+int Run(const CommandLine& command) {
   // These signals are awaited below. They are blocked before any thread starts, so that none of the
   // threads receives one.
   sigset_t signals;
@@ -30,16 +91,28 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ps::SetUpProcess();
 
-  absl::StatusOr<ps::Config> config = ps::Config::Load(config_path, overrides);
+  absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
   if (!config.ok()) {
     spdlog::error("{}", std::string(config.status().message()));
     return 2;
   }
   ps::RealClock clock;
+  std::unique_ptr<ps::ViewLink> link = MakeLink(command, *config);
+  absl::StatusOr<std::string> checkpoint;
+  if (link == nullptr) {
+    absl::Status possible = CheckWithoutViews(*config);
+    checkpoint = possible.ok() ? FindCheckpoint(*config, command.resume) : possible;
+    if (!checkpoint.ok()) {
+      spdlog::error("{}", std::string(checkpoint.status().message()));
+      return 2;
+    }
+  }
   absl::StatusOr<std::unique_ptr<ps::Server>> server = ps::Server::Start({
       .config = &*config,
-      .shard = shard,
+      .shard = command.shard,
       .clock = &clock,
+      .view_link = link.get(),
+      .checkpoint = link == nullptr ? *checkpoint : "",
       .request_shutdown = [] { kill(getpid(), SIGTERM); },
       .release_memory = ps::ReleaseFreeMemory,
   });
@@ -47,8 +120,9 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
     spdlog::error("{}", std::string(server.status().message()));
     return absl::IsOutOfRange(server.status()) ? 2 : 1;  // OUT_OF_RANGE: no such shard
   }
-  spdlog::info("Evenshard ps {} is listening on {}: {}", shard, (*server)->address(),
-               ps::Ownership(*config, shard));
+  spdlog::info("Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
+               command.shard < config->shards() ? ps::Ownership(*config, command.shard)
+                                                : "a spare process");
   if (config->proto().partition().scheme() == ps::Partition::AUTO) {
     spdlog::info("{}", ps::AutoChoice(*config));
   }
@@ -56,47 +130,62 @@ int Run(const std::string& config_path, const std::vector<std::string>& override
   int signal = 0;
   sigwait(&signals, &signal);
   spdlog::info("{}: ending", strsignal(signal));
-  const ps::ShardStats stats = (*server)->shard().Stats();
-  (*server)->Shutdown();
-  spdlog::info("{}", ps::Summary(stats));
-  if (stats.skipped_pushes() > 0) {
-    spdlog::warn("{} pushes were skipped: gradients of workers were not finite",
-                 ps::FormatCount(stats.skipped_pushes()));
+  std::vector<ps::ShardStats> all;
+  for (int slot = 0; slot < config->shards(); ++slot) {
+    if (absl::StatusOr<ps::ShardStats> stats = (*server)->host().Stats(slot); stats.ok()) {
+      all.push_back(*std::move(stats));
+    }
   }
-  return stats.failure().empty() ? 0 : 1;
+  (*server)->Shutdown();
+  link.reset();  // it calls the server
+  bool failed = false;
+  for (const ps::ShardStats& stats : all) {
+    spdlog::info("{}", ps::Summary(stats));
+    if (stats.skipped_pushes() > 0) {
+      spdlog::warn("{} pushes were skipped: gradients of workers were not finite",
+                   ps::FormatCount(stats.skipped_pushes()));
+    }
+    failed |= !stats.failure().empty();
+  }
+  return failed ? 1 : 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string config;
-  std::vector<std::string> overrides;
-  int shard = -1;
-  std::string log_level;
+  CommandLine command;
   const std::vector<ps::Flag> flags = {
       {.name = "config",
        .value = "FILE",
        .help = "the run's ClusterConfig, protobuf text format",
-       .target = &config,
+       .target = &command.config,
        .required = true},
       {.name = "shard",
        .value = "I",
-       .help = "which shard of the config this process is, from 0",
-       .target = &shard,
+       .help = "which shard of the config this process is, from 0; spares follow the shards",
+       .target = &command.shard,
        .required = true},
       {.name = "set",
        .value = "FIELD=VALUE",
        .help = "overrides a field of the config; repeatable",
-       .target = &overrides},
-      ps::LogLevelFlag(&log_level),
+       .target = &command.overrides},
+      {.name = "authority",
+       .value = "ADDRESS",
+       .help = "who makes the run's views: set by launch",
+       .target = &command.authority},
+      {.name = "resume",
+       .help = "starts from the newest complete checkpoint in recovery.checkpoint.folder; launch "
+               "has a flag of its own",
+       .target = &command.resume},
+      ps::LogLevelFlag(&command.log_level),
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(
       "Evenshard's ps: serves one shard of the parameters.\n\n"
-      "bazel-bin/server/ps --config=FILE --shard=I\n\n"
+      "bazel-bin/server/ps --config=FILE --shard=I [--resume]\n\n"
       "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
       "well, 1 after a failure, 2 for a wrong command line or config.",
       flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  ps::SetUpLog("ps", log_level);
-  return Run(config, overrides, shard);
+  ps::SetUpLog("ps", command.log_level);
+  return Run(command);
 }

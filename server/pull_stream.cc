@@ -2,12 +2,13 @@
 
 #include <grpc/grpc.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/encoding.h"
 #include "server/chunk_message.h"
-#include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
@@ -41,17 +42,19 @@ void OpenPulls::EndUnread() {
   }
 }
 
-PullStream::PullStream(grpc::CallbackServerContext* context, Shard* shard, OpenPulls* open,
-                       const grpc::ByteBuffer& request)
-    : context_(context), shard_(shard), open_(open), write_began_(absl::ToUnixNanos(open->Now())) {
-  const absl::StatusOr<PullRequest> parsed = ParseMessage<PullRequest>(request);
-  absl::Status refused = parsed.ok() ? Check(*parsed) : parsed.status();
+PullStream::PullStream(grpc::CallbackServerContext* context, std::shared_ptr<Shard> shard,
+                       OpenPulls* open, const absl::StatusOr<PullRequest>& request)
+    : context_(context),
+      shard_(std::move(shard)),
+      open_(open),
+      write_began_(absl::ToUnixNanos(open->Now())) {
+  absl::Status refused = request.ok() ? Check(*request) : request.status();
   if (refused.ok()) refused = open_->Add(this);
   if (!refused.ok()) {
     Finish(ToGrpc(refused));
     return;
   }
-  encoding_ = parsed->encoding();
+  encoding_ = request->encoding();
   WriteNext();
 }
 
@@ -97,7 +100,7 @@ void PullStream::WriteNext() {
     return;
   }
   StoredChunk& chunk = shard_->store().chunks()[next_++];
-  write_ = PullMessage(shard_, chunk, encoding_);
+  write_ = PullMessage(shard_.get(), chunk, encoding_);
   write_began_ = absl::ToUnixNanos(open_->Now());
   StartWrite(&write_);
 }

@@ -2,10 +2,12 @@
 #define PS_SERVER_PULL_STREAM_H_
 
 #include <atomic>
+#include <memory>
 #include <set>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
@@ -53,9 +55,9 @@ class OpenPulls {
 // of the parameters that is made when the chunk's turn comes. Deletes itself when the RPC is done.
 class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // `request` is a serialised PullRequest. `context`, `shard` and `open` must outlive the RPC.
-  PullStream(grpc::CallbackServerContext* context, Shard* shard, OpenPulls* open,
-             const grpc::ByteBuffer& request);
+  // `context` and `open` must outlive the RPC. An error as `request` ends the RPC with it.
+  PullStream(grpc::CallbackServerContext* context, std::shared_ptr<Shard> shard, OpenPulls* open,
+             const absl::StatusOr<PullRequest>& request);
 
   // Returns when the latest write began. A write ends when flow control has let the chunk pass.
   absl::Time write_began() const { return absl::FromUnixNanos(write_began_); }
@@ -73,7 +75,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   void WriteNext();
 
   grpc::CallbackServerContext* const context_;
-  Shard* const shard_;
+  const std::shared_ptr<Shard> shard_;  // null only after an error
   OpenPulls* const open_;
   Encoding encoding_ = FLOAT32;
   size_t next_ = 0;  // index of the next chunk to send

@@ -5,27 +5,82 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/unix_socket.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
+#include "spdlog/spdlog.h"
 
 namespace ps {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
+  const int processes = options.config->processes();
+  if (options.shard < 0 || options.shard >= processes) {
+    return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.shard,
+                                              ": the config has ", processes,
+                                              " shards, 0 to ", processes - 1));
+  }
   std::unique_ptr<Server> server(new Server(options));
-  ASSIGN_OR_RETURN(server->shard_, Shard::Create(options.config, options.shard, options.clock));
-  server->parameter_service_ = std::make_unique<ParameterService>(server->shard_.get());
-  server->admin_service_ =
-      std::make_unique<AdminService>(server->shard_.get(), options.request_shutdown);
+  RETURN_IF_ERROR(server->StartHost());
+  RETURN_IF_ERROR(server->Listen());
+  server->watcher_ = std::thread([s = server.get()] { s->Watch(); });
+  if (options.view_link != nullptr) server->FollowViews();
+  return server;
+}
 
+absl::Status Server::StartHost() {
+  const Config& config = *options_.config;
+  const Recovery& recovery = config.proto().recovery();
+  if (recovery.replicas() > 0) {
+    replica_client_ = std::make_unique<ReplicaClient>(&config.proto().limits());
+  }
+  SlotHost::Options host{.config = &config,
+                         .clock = options_.clock,
+                         .has_views = options_.view_link != nullptr,
+                         .transport = replica_client_.get(),
+                         .storage = recovery.has_checkpoint() ? &storage_ : nullptr,
+                         .checkpoint = options_.checkpoint,
+                         .on_primary =
+                             [this](Shard& shard) {
+                               if (parameter_service_ != nullptr) parameter_service_->Serve(shard);
+                             },
+                         .on_state =
+                             [this] {
+                               if (options_.view_link == nullptr || host_ == nullptr) return;
+                               options_.view_link->Announce(host_->State());
+                             }};
+  host.self.set_process(options_.shard);
+  host.self.set_incarnation(NewIncarnation());
+  host.self.set_address(config.process_address(options_.shard));
+  if (options_.view_link != nullptr) {
+    host.holds_roles = [link = options_.view_link] { return link->HoldsRoles(); };
+  } else if (recovery.has_checkpoint() && options_.shard == 0) {
+    // Otherwise whoever makes the views owns the folder.
+    ASSIGN_OR_RETURN(folder_, FolderOwner::Take(&storage_, recovery.checkpoint().folder(),
+                                                config.fingerprint(), "ps 0"));
+  }
+  ASSIGN_OR_RETURN(host_, SlotHost::Start(host));
+  parameter_service_ = std::make_unique<ParameterService>(ParameterService::Options{
+      .config = &config, .process = options_.shard, .host = host_.get(), .clock = options_.clock});
+  ForEachShard([this](Shard& shard) { parameter_service_->Serve(shard); });
+  admin_service_ = std::make_unique<AdminService>(host_.get(), options_.shard,
+                                                  options_.request_shutdown);
+  replication_service_ = std::make_unique<ReplicationService>(host_.get());
+  return absl::OkStatus();
+}
+
+absl::Status Server::Listen() {
+  const Config& config = *options_.config;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  SetServerOptions(options.config->proto().limits(), &builder);
-  const std::string& address = options.config->address(options.shard);
+  // A chunk's state goes to a copy in one message, with at most two arrays of the optimizer's.
+  const int chunks = config.proto().recovery().replicas() > 0 ? 3 : 1;
+  SetServerOptions(config.proto().limits(), chunks, &builder);
+  const std::string& address = config.process_address(options_.shard);
   const std::optional<std::string> unix_path = UnixPath(address);
   std::unique_ptr<UnixListener::Acceptor> unix_acceptor;
   if (unix_path.has_value()) {
@@ -33,33 +88,48 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
   } else {
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &server->port_);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
   }
-  builder.RegisterService(server->parameter_service_.get());
-  builder.RegisterService(server->admin_service_.get());
-  server->grpc_server_ = builder.BuildAndStart();
-  if (server->grpc_server_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("shard ", options.shard, " cannot listen on ",
+  builder.RegisterService(parameter_service_.get());
+  builder.RegisterService(admin_service_.get());
+  if (replica_client_ != nullptr) builder.RegisterService(replication_service_.get());
+  grpc_server_ = builder.BuildAndStart();
+  if (grpc_server_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat("shard ", options_.shard, " cannot listen on ",
                                                address,
                                                ": is it in use, or not an address of this host?"));
   }
-  if (unix_path.has_value()) {
-    absl::StatusOr<std::unique_ptr<UnixListener>> listener =
-        UnixListener::Start(*unix_path, std::move(unix_acceptor));
-    if (!listener.ok()) {
-      return absl::UnavailableError(absl::StrCat("shard ", options.shard, " cannot listen on ",
-                                                 address, ": ", listener.status().message()));
-    }
-    server->unix_listener_ = *std::move(listener);
+  if (!unix_path.has_value()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<UnixListener>> listener =
+      UnixListener::Start(*unix_path, std::move(unix_acceptor));
+  if (!listener.ok()) {
+    return absl::UnavailableError(absl::StrCat("shard ", options_.shard, " cannot listen on ",
+                                               address, ": ", listener.status().message()));
   }
-  server->watcher_ = std::thread([s = server.get()] { s->Watch(); });
-  return server;
+  unix_listener_ = *std::move(listener);
+  return absl::OkStatus();
+}
+
+void Server::FollowViews() {
+  options_.view_link->Start({.on_view = [this](const View& view) { host_->Adopt(view); },
+                             .on_end =
+                                 [this](const absl::Status& reason) {
+                                   spdlog::error("{}", std::string(reason.message()));
+                                   options_.request_shutdown();
+                                 }});
+  options_.view_link->Announce(host_->State());
+}
+
+void Server::ForEachShard(absl::FunctionRef<void(Shard&)> use) {
+  for (int slot = 0; slot < options_.config->shards(); ++slot) {
+    if (const std::shared_ptr<Shard> shard = host_->Primary(slot); shard != nullptr) use(*shard);
+  }
 }
 
 Server::~Server() { Shutdown(); }
 
 std::string Server::address() const {
-  const std::string& configured = options_.config->address(options_.shard);
+  const std::string& configured = options_.config->process_address(options_.shard);
   if (port_ == 0) return configured;
   return absl::StrCat(configured.substr(0, configured.rfind(':')), ":", port_);
 }
@@ -71,7 +141,7 @@ void Server::Shutdown() {
   if (grpc_server_ == nullptr) return;
   const absl::Status reason =
       absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down"));
-  shard_->Close(reason);
+  ForEachShard([&reason](Shard& shard) { shard.Close(reason); });
   parameter_service_->EndStreams(reason);
   // Calls that have not ended by this deadline are cancelled, and the second that is left of
   // limits.shutdown_seconds is for that.
@@ -82,15 +152,26 @@ void Server::Shutdown() {
 
 void Server::Watch() {
   // A limit is exceeded by a tenth at most.
-  const absl::Duration period =
+  const absl::Duration checks =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
+  // Streams to copies, checkpoints and handovers do not wait longer than this.
+  const absl::Duration period = options_.config->proto().has_recovery()
+                                    ? std::min(checks, absl::Milliseconds(100))
+                                    : checks;
   uint64_t bytes_before = 0;
   const RealClock clock;  // Abseil's waits with a timeout follow the time of day
+  absl::Time next_check = clock.Now() + checks;
   while (clock.SleepUntil(clock.Now() + period, stopping_.get_token())) {
-    shard_->CheckWaits();
+    host_->Tick();
+    if (clock.Now() < next_check) continue;
+    next_check = clock.Now() + checks;
+    uint64_t bytes = 0;
+    ForEachShard([&bytes](Shard& shard) {
+      shard.CheckWaits();
+      bytes += shard.bytes_moved();
+    });
     parameter_service_->EndWaitingStreams();
     parameter_service_->EndUnreadPulls();
-    const uint64_t bytes = shard_->bytes_moved();
     if (std::exchange(bytes_before, bytes) == bytes) options_.release_memory();
   }
 }

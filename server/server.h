@@ -7,14 +7,21 @@
 #include <string>
 #include <thread>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/checkpoint/folder_owner.h"
+#include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
+#include "common/view/view_link.h"
 #include "grpcpp/server.h"
 #include "server/admin_service.h"
 #include "server/parameter_service.h"
+#include "server/replica_client.h"
+#include "server/replication_service.h"
 #include "server/shard.h"
+#include "server/slot_host.h"
 #include "server/unix_listener.h"
 
 namespace ps {
@@ -36,8 +43,12 @@ class Server {
  public:
   struct Options {
     const Config* config = nullptr;  // must outlive the server
-    int shard = 0;
+    int shard = 0;  // the index of this process: a shard's, or a spare's after them
     const Clock* clock = nullptr;  // must outlive the server
+    // Follows the run's views; null without views. Must outlive the server.
+    ViewLink* view_link = nullptr;
+    // Without views: the name of the checkpoint to start from, or empty.
+    std::string checkpoint;
     // Called when a Shutdown RPC comes. Must not block.
     std::function<void()> request_shutdown = [] {};
     // Called from time to time while no gradients and parameters come and go. It should return free
@@ -46,8 +57,8 @@ class Server {
   };
 
   // Starts a server, which listens when this returns. Errors: OUT_OF_RANGE if the config has no
-  // such shard; RESOURCE_EXHAUSTED if there is not enough memory; UNAVAILABLE if the shard cannot
-  // listen on its address.
+  // such process; RESOURCE_EXHAUSTED if there is not enough memory; UNAVAILABLE if the shard cannot
+  // listen on its address; those of reading a checkpoint.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
 
   // Calls Shutdown.
@@ -57,7 +68,9 @@ class Server {
   int port() const { return port_; }
   // Returns the config's address with the bound port.
   std::string address() const;
-  Shard& shard() { return *shard_; }
+  const SlotHost& host() const { return *host_; }
+  // The shard of the process's own slot. REQUIRES: there are no views.
+  Shard& shard() { return *host_->Primary(options_.shard); }
 
   // Ends the workers' streams with the reason, ends every other RPC within limits.shutdown_seconds,
   // and joins the threads. Idempotent.
@@ -66,12 +79,21 @@ class Server {
  private:
   explicit Server(const Options& options) : options_(options) {}
 
+  absl::Status StartHost();
+  absl::Status Listen();
+  void FollowViews();
   void Watch();
+  // Calls `use` for every shard that the process has now.
+  void ForEachShard(absl::FunctionRef<void(Shard&)> use);
 
   const Options options_;
-  std::unique_ptr<Shard> shard_;
+  RealStorage storage_;
+  std::unique_ptr<FolderOwner> folder_;  // null unless this process owns the checkpoints' folder
+  std::unique_ptr<ReplicaClient> replica_client_;
+  std::unique_ptr<SlotHost> host_;
   std::unique_ptr<ParameterService> parameter_service_;
   std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<ReplicationService> replication_service_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;

@@ -237,14 +237,27 @@ ProcessState SlotHost::State() const {
   return state;
 }
 
-void SlotHost::FillStats(int slot, ShardStats* stats) const {
-  ShardStats::Recovery* const recovery = stats->mutable_recovery();
-  const View now = view();
-  recovery->set_view(now.number());
-  recovery->set_generation(now.generation());
-  absl::MutexLock lock(&mutex_);
-  const auto found = primaries_.find(slot);
-  if (found != primaries_.end()) found->second->FillStats(recovery);
+absl::StatusOr<ShardStats> SlotHost::Stats(int slot) const {
+  std::shared_ptr<SlotPrimary> primary;
+  View now;
+  {
+    absl::MutexLock lock(&mutex_);
+    now = view_;
+    const auto found = primaries_.find(slot);
+    if (found != primaries_.end()) primary = found->second;
+  }
+  if (primary == nullptr) {
+    return absl::UnavailableError(absl::StrCat("ps ", options_.self.process(),
+                                               " is not primary of slot ", slot, " in view ",
+                                               now.number()));
+  }
+  ShardStats stats = primary->shard()->Stats();
+  if (options_.config->proto().has_recovery()) {
+    stats.mutable_recovery()->set_view(now.number());
+    stats.mutable_recovery()->set_generation(now.generation());
+    primary->FillStats(stats.mutable_recovery());
+  }
+  return stats;
 }
 
 void SlotHost::Tick() {

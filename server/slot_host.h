@@ -73,8 +73,8 @@ class SlotHost {
   // What the process says of itself to whoever makes the views.
   ProcessState State() const;
   View view() const;
-  // Fills in ShardStats.Recovery for the slot. REQUIRES: the config has `recovery`.
-  void FillStats(int slot, ShardStats* stats) const;
+  // Returns the statistics of a slot. Errors: UNAVAILABLE if this process is not its primary.
+  absl::StatusOr<ShardStats> Stats(int slot) const;
 
   // Does what is due by the clock. Called every 100 ms or so.
   void Tick();

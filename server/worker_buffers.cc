@@ -16,6 +16,10 @@ absl::StatusOr<std::shared_ptr<WorkerBuffers>> WorkerBuffers::Map(const Config& 
     return absl::FailedPreconditionError(
         "the shard's config has exchange.shared_memory: false or an encoding other than FLOAT32");
   }
+  if (config.proto().recovery().has_etcd()) {
+    // A paused process that has lost its role could go on writing to the worker's memory.
+    return absl::FailedPreconditionError("the shard's config has recovery.etcd");
+  }
   auto buffers = std::make_shared<WorkerBuffers>();
   const SharedBuffers& offered = request.shared_buffers();
   for (const auto& [name, place, buffer] :

@@ -90,11 +90,15 @@ CheckpointInfo CheckpointFolder::Describe(const CheckpointId& id, Verification v
     for (const ShardRecord& record : manifest->records) {
       if (status.ok()) status = VerifyFile(record, verification);
     }
+    // It may have been removed meanwhile, which begins with the manifest.
+    if (!status.ok() && absl::IsNotFound(ReadManifest(id).status())) {
+      status = absl::NotFoundError("");
+    }
   }
   if (status.ok()) {
     info.state = CheckpointInfo::State::kComplete;
   } else if (absl::IsNotFound(status)) {
-    info.why = absl::StrCat("has no manifest; ", records, " shards have written their files");
+    info.why = absl::StrCat("has no manifest, and the records of ", records, " shards");
   } else {
     info.state = CheckpointInfo::State::kDamaged;
     info.why = std::string(status.message());

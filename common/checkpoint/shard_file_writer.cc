@@ -40,8 +40,11 @@ std::string ArrayName(const RecordedSlice& slice, int array) {
 SafetensorsLayout LayOut(ShardRecord* record) {
   std::vector<SafetensorsEntry> entries;
   std::vector<std::pair<RecordedSlice*, int>> owners;
-  constexpr int kMaxArrays = 3;
-  for (int array = 0; array < kMaxArrays; ++array) {
+  size_t arrays = 0;
+  for (const RecordedSlice& slice : record->slices) {
+    arrays = std::max(arrays, slice.offsets.size());
+  }
+  for (int array = 0; array < static_cast<int>(arrays); ++array) {
     for (RecordedSlice& slice : record->slices) {
       if (array >= static_cast<int>(slice.offsets.size())) continue;
       entries.push_back({ArrayName(slice, array), {slice.size}});

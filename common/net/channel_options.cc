@@ -13,9 +13,9 @@ namespace {
 
 // A message must have room for a chunk and its header, or for a control message, which may be
 // larger than a small chunk.
-int MaxMessageBytes(const Limits& limits) {
+int MaxMessageBytes(const Limits& limits, int chunks) {
   constexpr int kRoom = 256 * 1024;
-  return static_cast<int>(limits.chunk_bytes()) + kRoom;
+  return static_cast<int>(chunks * limits.chunk_bytes()) + kRoom;
 }
 
 constexpr int kBulkBytes = 1 << 20;
@@ -47,7 +47,7 @@ constexpr int kKeepaliveMilliseconds = 20000;
 
 grpc::ChannelArguments Arguments(const Limits& limits) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(MaxMessageBytes(limits));
+  arguments.SetMaxReceiveMessageSize(MaxMessageBytes(limits, /*chunks=*/1));
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, kNoDecompression);
   arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, kUncompressedOnly);
   SetFlowControl(limits, [&](const char* name, int value) { arguments.SetInt(name, value); });
@@ -84,8 +84,8 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, con
   return CreateChannel(address, limits);
 }
 
-void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(MaxMessageBytes(limits));
+void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(MaxMessageBytes(limits, chunks));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, kNoDecompression);
   // The builder would overwrite the equivalent channel argument.

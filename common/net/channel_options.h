@@ -21,8 +21,8 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, con
 
 // Sets the server's options: it limits the size of messages and the number of streams on a
 // connection, refuses compressed messages, sends keepalive pings, and does not share its port with
-// another listener.
-void SetServerOptions(const Limits& limits, grpc::ServerBuilder* builder);
+// another listener. A message may have the data of `chunks` chunks.
+void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder);
 
 }  // namespace ps
 

@@ -32,10 +32,10 @@ class ViewKeeper {
  public:
   // A complete checkpoint, as its manifest describes it.
   struct Checkpoint {
-    std::string name;  // in recovery.checkpoint.folder
-    uint64_t generation = 0;
-    uint64_t iteration = 0;  // the first that is not in it; under ASYNC its number
-    CrewHistory crew = {};   // as it was at its cut
+    std::string name;         // in recovery.checkpoint.folder
+    uint64_t generation = 0;  // the largest of all checkpoints that were begun in the folder
+    uint64_t iteration = 0;   // the first that is not in it; under ASYNC its number
+    CrewHistory crew = {};    // as it was at its cut
   };
   // Returns the newest complete checkpoint, or nothing if there is none. It may read files.
   using NewestCheckpoint = std::function<absl::StatusOr<std::optional<Checkpoint>>()>;

@@ -11,6 +11,8 @@ inline constexpr char kIncarnationMetadata[] = "ps-incarnation";
 inline constexpr char kJoinFollowsMetadata[] = "ps-join-follows";
 // The slot whose primary the worker means. Absent: the process's own.
 inline constexpr char kSlotMetadata[] = "ps-slot";
+// The number of the sender's view, for Replicate.
+inline constexpr char kViewMetadata[] = "ps-view";
 
 }  // namespace ps
 

@@ -1,6 +1,8 @@
 #ifndef PS_COMMON_WIRE_MESSAGE_SLICES_H_
 #define PS_COMMON_WIRE_MESSAGE_SLICES_H_
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -18,6 +20,14 @@ inline grpc::Slice EncodedSlice(Encoding encoding, absl::Span<const float> value
   char* const bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(slice.begin()));
   Encode(encoding, values, bytes);
   return slice;
+}
+
+// Returns a slice of borrowed memory, which keeps `owner` until gRPC is done with it.
+inline grpc::Slice OwnedSlice(const char* data, size_t size, std::shared_ptr<const void> owner) {
+  using Owner = std::shared_ptr<const void>;
+  return grpc::Slice(
+      const_cast<char*>(data), size, [](void* kept) { delete static_cast<Owner*>(kept); },
+      new Owner(std::move(owner)));
 }
 
 // Refers to the bytes of a received message where gRPC put them, without copying them.

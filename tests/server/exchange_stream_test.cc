@@ -24,7 +24,8 @@ namespace {
 class ExchangeService final
     : public ParameterServer::WithRawCallbackMethod_Exchange<ParameterServer::Service> {
  public:
-  ExchangeService(Shard* shard, const Clock* clock) : shard_(shard), clock_(clock) {
+  ExchangeService(std::shared_ptr<Shard> shard, const Clock* clock)
+      : shard_(std::move(shard)), clock_(clock) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
@@ -69,7 +70,7 @@ class ExchangeService final
   std::atomic<int> done{0};
 
  private:
-  Shard* const shard_;
+  const std::shared_ptr<Shard> shard_;
   const Clock* const clock_;
   PushThreads push_threads_{ChunkOrder::kArrival};
   absl::Mutex mutex_;
@@ -107,7 +108,7 @@ struct Fixture : ShardFixture {
   // With a lead of 0, the worker that is ahead is paced until the clock advances.
   void Serve(int workers) {
     Start(workers, {"limits.lead_bytes=0"});
-    service = std::make_unique<ExchangeService>(shard.get(), &clock);
+    service = std::make_unique<ExchangeService>(shard, &clock);
   }
   std::unique_ptr<ExchangeService> service;
 };

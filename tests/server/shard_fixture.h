@@ -141,7 +141,7 @@ class ShardFixture {
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   std::weak_ptr<const void> last_owner;  // owner of the latest push's gradient
   std::vector<float> start;
-  std::unique_ptr<Shard> shard;
+  std::shared_ptr<Shard> shard;
 };
 
 }  // namespace ps

@@ -150,7 +150,7 @@ TEST_CASE_METHOD(ShardFixture, "a push that is refused does not move the rank's 
     const absl::Status refused = Push(0, iteration, {1, 1, 1, 1}, 1);
     CHECK(absl::IsFailedPrecondition(refused));
     CHECK_THAT(Message(refused),
-               Contains("the shard expects 0 (a repeat) or iterations 1 to 1001"));
+               Contains("the shard expects up to 0 (repeats) or iterations 1 to 1001"));
   }
   CHECK(absl::IsInvalidArgument(Push(0, 1, {1, 1, 1, 1}, /*base_version=*/99)));
   CHECK(shard->Stats().worker(0).pushes() == 1);

@@ -148,18 +148,18 @@ TEST_CASE_METHOD(ShardFixture, "ASYNC counts a repeated push once and answers it
   CHECK(shard->Stats().repeated_pushes() == 1);
 }
 
-TEST_CASE_METHOD(ShardFixture, "ASYNC refuses an iteration that was passed over or is far ahead") {
+TEST_CASE_METHOD(ShardFixture, "ASYNC refuses an iteration that is far ahead") {
   Start(1, {"update.policy=ASYNC"});
   REQUIRE(Push(0, 0, {1, 0, 0, 0}).ok());
   REQUIRE(Push(0, 4, {1, 0, 0, 0}, 1).ok());  // a restarted worker may go on after a gap
-  for (const uint64_t iteration : {0, 1, 2, 3, 1006}) {
-    CAPTURE(iteration);
-    const absl::Status refused = Push(0, iteration, {9, 9, 9, 9}, 2);
-    CHECK(absl::IsFailedPrecondition(refused));
-    CHECK(refused.message() == "worker 0 pushed chunk 0 for iteration " +
-                                   std::to_string(iteration) +
-                                   "; the shard expects 4 (a repeat) or iterations 5 to 1005");
-  }
+  const absl::Status refused = Push(0, 1006, {9, 9, 9, 9}, 2);
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(refused.message() ==
+        "worker 0 pushed chunk 0 for iteration 1006; the shard expects up to 4 (repeats) or "
+        "iterations 5 to 1005");
+  // What comes late by another connection is answered and does not count, as a repeat is.
+  for (const uint64_t iteration : {0, 3}) REQUIRE(Push(0, iteration, {9, 9, 9, 9}).ok());
+  CHECK(Replies(0) == 4);
   REQUIRE(Push(0, 4, {1, 0, 0, 0}, 1).ok());  // a repeat
   RequireNear(Applied(), {2, 0, 0, 0});
   REQUIRE(Push(0, 1005, {1, 0, 0, 0}, 2).ok());

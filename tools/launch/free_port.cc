@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
@@ -71,8 +72,15 @@ absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config)
     for (const int fd : sockets) close(fd);
   };
   std::vector<std::string> overrides;
+  std::vector<std::pair<std::string, std::string>> addresses;  // by field
   for (int shard = 0; shard < config.shards(); ++shard) {
-    const std::string& address = config.address(shard);
+    addresses.emplace_back(absl::StrCat("shard[", shard, "].address"), config.address(shard));
+  }
+  for (int i = 0; i < config.proto().recovery().spare_size(); ++i) {
+    addresses.emplace_back(absl::StrCat("recovery.spare[", i, "].address"),
+                           config.proto().recovery().spare(i).address());
+  }
+  for (const auto& [field, address] : addresses) {
     absl::Status unusable;
     if (absl::StartsWith(address, "unix:")) {
       unusable = CheckNobodyListens(address.substr(5));
@@ -84,14 +92,13 @@ absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config)
       unusable = fd.status();
       if (fd.ok()) sockets.push_back(*fd);
       if (fd.ok() && port == "0") {
-        overrides.push_back(absl::StrCat("shard[", shard, "].address=", host, ":", Port(*fd)));
+        overrides.push_back(absl::StrCat(field, "=", host, ":", Port(*fd)));
       }
     }
     if (!unusable.ok()) {
       return config.FieldError(
-          absl::StrCat("shard[", shard, "].address"),
-          absl::StrCat("is \"", address, "\", where this machine cannot listen: ",
-                       unusable.message(), ", allowed: a free address of this machine"));
+          field, absl::StrCat("is \"", address, "\", where this machine cannot listen: ",
+                              unusable.message(), ", allowed: a free address of this machine"));
     }
   }
   return overrides;

@@ -1,10 +1,12 @@
 // launch runs a whole cluster on this machine:
 //   1. It checks the config and its data, and that each result can be written to a file of its own.
 //   2. It gives shards with port 0 a free port.
-//   3. It starts the shards and the workers and supervises them (supervisor.h).
-//   4. When the workers have succeeded, one has failed, or a signal has ended them, it runs psctl
+//   3. With `recovery`, it takes the folder of checkpoints and becomes the authority of the run
+//      (authority.h), unless etcd is.
+//   4. It starts the shards and the workers and supervises them (supervisor.h).
+//   5. When the workers have succeeded, one has failed, or a signal has ended them, it runs psctl
 //      stats and psctl save if they are asked for.
-//   5. It ends the shards and says how the run ended.
+//   6. It ends the shards and says how the run ended.
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -22,11 +25,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/atomic_file.h"
+#include "common/base/clock.h"
 #include "common/base/command_line.h"
+#include "common/base/incarnation.h"
 #include "common/base/log.h"
+#include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
+#include "common/view/view_keeper.h"
+#include "tools/launch/authority.h"
 #include "tools/launch/free_port.h"
 #include "tools/launch/labelled_output.h"
+#include "tools/launch/run_checkpoints.h"
 #include "tools/launch/supervisor.h"
 #include "worker/data/dataset.h"
 
@@ -36,11 +45,15 @@ constexpr char kUsage[] =
     "Evenshard's launch: a whole run on this machine.\n\n"
     "bazel-bin/tools/launch/launch --config=FILE [--set field=value ...] [--save=FILE] "
     "[--stats=FILE]\n"
-    "                       [--summary=FILE] [--trace=FILE]\n\n"
+    "                       [--summary=FILE] [--trace=FILE] [--resume]\n\n"
     "Starts all shards and workers of a config on this machine, waits for the workers and then\n"
     "ends the shards. All output goes to standard output, each line behind the name of its\n"
     "process; the last line says whether the run succeeded. If a process fails, the others are\n"
     "ended. No process outlives launch.\n\n"
+    "With `recovery` in the config, a process that dies is started again, the run goes on as the\n"
+    "config says, and the last line says what it survived. --resume begins from the newest "
+    "complete\n"
+    "checkpoint of an earlier run.\n\n"
     "--save and --stats write what the shards have even if a worker fails or the accuracy is too\n"
     "low. After SIGINT, SIGTERM or SIGHUP they do so within limits.shutdown_seconds; a second\n"
     "signal ends everything at once. A shard whose address has port 0 gets a free port.\n\n"
@@ -61,6 +74,7 @@ struct Options {
   std::string stats;
   std::string summary;
   std::string trace;
+  bool resume = false;
   std::string log_level;
   std::string ps;
   std::string worker;
@@ -109,7 +123,9 @@ absl::Status CheckData(const ps::Config& config) {
   return ps::OpenDatasets(config).status();
 }
 
-ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int columns) {
+// `authority` is null if another process, or nobody, makes views.
+ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int columns,
+                          ps::AuthorityServer* authority) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
     std::vector<std::string> command = {program};
     command.insert(command.end(), arguments.begin(), arguments.end());
@@ -123,14 +139,28 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
     return command;
   };
 
+  const auto member = [&](const std::string& label, const std::string& program,
+                          std::vector<std::string> arguments, ps::ProcessRole role) {
+    ps::ProcessSpec spec;
+    spec.label = label;
+    if (authority != nullptr) {
+      arguments.push_back(absl::StrCat("--authority=", authority->address()));
+      spec.role = role;
+    }
+    spec.command = command(program, arguments);
+    return spec;
+  };
+
   ps::SupervisedRun run;
+  run.recovery = authority;
   run.grace = absl::Seconds(config.proto().limits().shutdown_seconds()) + kGraceMargin;
-  for (int shard = 0; shard < config.shards(); ++shard) {
-    run.services.push_back(
-        {absl::StrCat("ps ", shard), command(options.ps, {absl::StrCat("--shard=", shard)})});
+  const uint32_t processes = config.shards() + config.proto().recovery().spare_size();
+  for (uint32_t index = 0; index < processes; ++index) {
+    run.services.push_back(member(absl::StrCat("ps ", index), options.ps,
+                                  {absl::StrCat("--shard=", index)}, {false, index}));
   }
   ps::Stage workers;
-  for (int rank = 0; rank < config.workers(); ++rank) {
+  for (uint32_t rank = 0; rank < static_cast<uint32_t>(config.workers()); ++rank) {
     std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
     if (rank == 0) {
       for (const auto& [flag, path] :
@@ -139,7 +169,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
       }
     }
     workers.processes.push_back(
-        {absl::StrCat("worker ", rank), command(options.worker, arguments)});
+        member(absl::StrCat("worker ", rank), options.worker, arguments, {true, rank}));
   }
   // Only rank 0 draws a live line: it gets a terminal if launch has one, narrower by the label.
   workers.processes[0].terminal_columns =
@@ -164,10 +194,17 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
   return run;
 }
 
+absl::Status CheckResume(const Options& options, const ps::Config& config) {
+  if (!options.resume || config.proto().recovery().has_checkpoint()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--resume: needs recovery.checkpoint in the config, which says where checkpoints are");
+}
+
 int Launch(Options options) {
   absl::StatusOr<ps::Config> config = ps::Config::Load(options.config, options.overrides);
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
+  if (status.ok()) status = CheckResume(options, *config);
   if (status.ok()) status = CheckData(*config);
   if (!status.ok()) {
     std::cerr << status.message() << "\n";
@@ -184,12 +221,39 @@ int Launch(Options options) {
   }
   options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
 
+  ps::BlockSupervisedSignals();
+  const ps::RealClock clock;
+  ps::RealStorage storage;
+  std::unique_ptr<ps::RunCheckpoints> checkpoints;
+  std::unique_ptr<ps::AuthorityServer> authority;
+  if (config->proto().has_recovery() && !config->proto().recovery().has_etcd()) {
+    ps::ViewKeeper::Settings settings =
+        ps::ViewKeeper::SettingsOf(config->proto(), config->fingerprint());
+    settings.run = ps::NewIncarnation();
+    if (config->proto().recovery().has_checkpoint()) {
+      auto opened = ps::RunCheckpoints::Open(*config, settings.run, options.resume, &storage);
+      if (!opened.ok()) {
+        std::cerr << opened.status().message() << "\n";
+        return absl::IsInvalidArgument(opened.status()) ? kUsageError : kFailure;
+      }
+      checkpoints = *std::move(opened);
+      settings.resume = checkpoints->resume();
+    }
+    auto started = ps::AuthorityServer::Start(
+        settings, [&checkpoints] { return checkpoints->Newest(); }, &clock);
+    if (!started.ok()) {
+      std::cerr << started.status().message() << "\n";
+      return kFailure;
+    }
+    authority = *std::move(started);
+  }
+
   const int columns = TerminalColumns();
   ps::LabelledOutput output(columns > 0, [](absl::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   });
-  return ps::Supervise(MakeRun(options, *config, columns), &output);
+  return ps::Supervise(MakeRun(options, *config, columns, authority.get()), &output);
 }
 
 }  // namespace
@@ -215,6 +279,8 @@ int main(int argc, char** argv) {
        &options.summary},
       {"trace", "FILE", "has worker 0 write a trace of its work to this file, for Perfetto",
        &options.trace},
+      {"resume", "", "begins from the newest complete checkpoint in recovery.checkpoint.folder",
+       &options.resume},
       ps::LogLevelFlag(&options.log_level),
       {"ps", "FILE", "the program of a shard; default: the one built with launch", &options.ps},
       {"worker", "FILE", "the program of a worker; default: the one built with launch",

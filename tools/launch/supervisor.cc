@@ -4,8 +4,10 @@
 //   2. Wait() polls that descriptor and the children's output, up to the deadline of
 //      step 6.
 //   3. ReadOutput() passes on what the children wrote, line by line.
-//   4. Reap() notes each child that has ended. After a failure, Settle() waits a moment for its
-//      cause to come to light (see kSettling) before it ends the other processes.
+//   4. Reap() notes each child that has ended. With recovery, its host says whether Restart() is to
+//      have it started again, and FollowOrders() does what else the host wants. After a failure,
+//      Settle() waits a moment for its cause to come to light (see kSettling) before it ends the
+//      other processes.
 //   5. When a stage is done, the next one starts. After the last stage the end begins. After a
 //      failure in a stage, or a signal, EndStage() ends the rest of the stage first, and only
 //      stages with `after_failure` follow.
@@ -25,17 +27,32 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/clock.h"
+#include "common/base/text.h"
 #include "tools/launch/child_process.h"
+#include "tools/launch/restart_policy.h"
 
 namespace ps {
 namespace {
 
 constexpr int kSignalExit = 128;
+// The exit code of a program whose usage or config is wrong. It would be wrong again.
+constexpr int kUsageExit = 2;
 
 // A killed process drops its connections before the supervisor sees its end, so its peers may fail
 // and end first. If a signal killed a process within this time after a failure, it is the cause.
 constexpr absl::Duration kSettling = absl::Milliseconds(300);
+
+sigset_t BlockSignals() {
+  // If the parent left SIGCHLD ignored, the kernel would reap the children.
+  signal(SIGCHLD, SIG_DFL);
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
 
 class Supervisor {
  public:
@@ -48,15 +65,21 @@ class Supervisor {
   enum class Kind { kService, kStage, kAfterFailure };
 
   struct Child {
-    std::string label;
+    const ProcessSpec* spec;
     Kind kind;
-    std::string result;
     ChildProcess process;
-    int source;           // in output_
-    bool running = true;  // until it is reaped
+    int source;            // in output_
+    bool running = false;  // until it is reaped
+    RestartPolicy restarts = {};
+    absl::Time restart_at = absl::InfiniteFuture();
+    // When it gets SIGKILL, if it was told to end by itself.
+    absl::Time kill_at = absl::InfiniteFuture();
   };
 
-  void Start(const ProcessSpec& spec, Kind kind);
+  void Add(const ProcessSpec& spec, Kind kind);
+  void Start(Child* child);
+  bool WillRestart(const Child& child) const;
+  void StartDue();
   bool Settling() const { return settled_ != absl::InfiniteFuture(); }
   bool AnyRunning(bool services_too) const;
   void StartNextStage();
@@ -66,7 +89,11 @@ class Supervisor {
   void ReadSignals();
   bool ReadOutput(Child* child);
   void Reap(Child* child);
-  void Ended(const Child& child, const siginfo_t& info);
+  void Ended(Child* child, const siginfo_t& info);
+  bool Survives(Child* child, const siginfo_t& info, std::string* failure);
+  void FollowOrders();
+  Child* Find(ProcessRole role);
+  std::string Success() const;
   void Fail(int exit_code, const std::string& outcome);
   void Settle();
   void EndStage(int signal);
@@ -83,7 +110,7 @@ class Supervisor {
   size_t next_stage_ = 0;
   int exit_code_ = 0;
   bool failed_ = false;  // a process failed or a signal came, so exit_code_ is final
-  std::string outcome_ = "the run succeeded";
+  std::string outcome_;
   int interrupt_ = 0;  // the signal to this process; 0: none has come
   // The deadline of all remaining stages after a signal.
   absl::Time stages_deadline_ = absl::InfiniteFuture();
@@ -92,44 +119,55 @@ class Supervisor {
   absl::Time settled_ = absl::InfiniteFuture();
   bool ending_ = false;
   absl::Time deadline_ = absl::InfiniteFuture();
+  absl::Duration held_up_;  // by the deaths that the run has survived
 };
 
 Supervisor::Supervisor(const SupervisedRun& run, LabelledOutput* output)
     : run_(run), output_(output), own_source_(output->AddSource("launch")) {
-  // If the parent left SIGCHLD ignored, the kernel would reap the children.
-  signal(SIGCHLD, SIG_DFL);
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  const sigset_t signals = BlockSignals();
   signals_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 int Supervisor::Run() {
-  for (const ProcessSpec& spec : run_.services) Start(spec, Kind::kService);
+  size_t all = run_.services.size();
+  for (const Stage& stage : run_.stages) all += stage.processes.size();
+  children_.reserve(all);
+  for (const ProcessSpec& spec : run_.services) Add(spec, Kind::kService);
   while (true) {
     while (!Settling() && !ending_ && !AnyRunning(/*services_too=*/false)) StartNextStage();
     if (!AnyRunning(/*services_too=*/true)) {
-      Say(outcome_);
+      Say(failed_ ? outcome_ : Success());
       return exit_code_;
     }
     Wait();
     ReadSignals();
+    StartDue();
     for (Child& child : children_) {
       if (!child.running) continue;
       ReadOutput(&child);
       Reap(&child);
     }
+    if (run_.recovery != nullptr && !failed_ && !ending_) FollowOrders();
     if (clock_.Now() >= settled_ || !AnyRunning(/*services_too=*/true)) Settle();
     if (clock_.Now() >= deadline_) KillRest();
   }
 }
 
-void Supervisor::Start(const ProcessSpec& spec, Kind kind) {
+void Supervisor::Add(const ProcessSpec& spec, Kind kind) {
   if (ending_) return;
+  children_.push_back({&spec, kind, {}, output_->AddSource(spec.label)});
+  Start(&children_.back());
+}
+
+void Supervisor::Start(Child* child) {
+  const ProcessSpec& spec = *child->spec;
+  child->restart_at = absl::InfiniteFuture();
+  if (spec.role.has_value()) run_.recovery->Started(*spec.role);
   const absl::StatusOr<ChildProcess> process = StartChild(spec.command, spec.terminal_columns);
   if (process.ok()) {
-    children_.push_back({spec.label, kind, spec.result, *process, output_->AddSource(spec.label)});
+    child->process = *process;
+    child->running = true;
+    child->restarts.Started(clock_.Now());
     return;
   }
   const std::string failure = absl::StrCat(spec.label, ": ", process.status().message());
@@ -138,9 +176,20 @@ void Supervisor::Start(const ProcessSpec& spec, Kind kind) {
   BeginEnd(SIGTERM);
 }
 
+bool Supervisor::WillRestart(const Child& child) const {
+  return child.restart_at != absl::InfiniteFuture() && !failed_ && !ending_;
+}
+
+void Supervisor::StartDue() {
+  for (Child& child : children_) {
+    if (WillRestart(child) && clock_.Now() >= child.restart_at) Start(&child);
+    if (child.running && clock_.Now() >= child.kill_at) kill(-child.process.pid, SIGKILL);
+  }
+}
+
 bool Supervisor::AnyRunning(bool services_too) const {
   return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
-    return child.running && (services_too || child.kind != Kind::kService);
+    return (child.running || WillRestart(child)) && (services_too || child.kind != Kind::kService);
   });
 }
 
@@ -165,7 +214,7 @@ void Supervisor::StartNextStage() {
   deadline_ = stages_deadline_;  // replaces the deadline of the stage before
   for (const ProcessSpec& spec : stage.processes) {
     if (clock_.Now() < deadline_) {
-      Start(spec, stage.after_failure ? Kind::kAfterFailure : Kind::kStage);
+      Add(spec, stage.after_failure ? Kind::kAfterFailure : Kind::kStage);
     } else {
       Say(absl::StrCat("there is no time left for ", spec.label));
     }
@@ -186,6 +235,10 @@ void Supervisor::Wait() {
   if (const absl::Time next = std::min(settled_, deadline_); next != absl::InfiniteFuture()) {
     const absl::Duration left = absl::Ceil(next - clock_.Now(), absl::Milliseconds(1));
     timeout = std::max<int>(0, absl::ToInt64Milliseconds(left));
+  }
+  if (run_.recovery != nullptr) {
+    const int period = static_cast<int>(absl::ToInt64Milliseconds(RecoveryHost::kPollPeriod));
+    timeout = timeout < 0 ? period : std::min(timeout, period);
   }
   // After an interruption or error, the caller checks everything early, which does no harm.
   poll(fds.data(), fds.size(), timeout);
@@ -250,28 +303,32 @@ void Supervisor::Reap(Child* child) {
   }
   output_->Close(child->source);
   if (child->process.output >= 0) close(child->process.output);
-  Ended(*child, info);
+  Ended(child, info);
 }
 
-void Supervisor::Ended(const Child& child, const siginfo_t& info) {
+void Supervisor::Ended(Child* child, const siginfo_t& info) {
+  const std::string& label = child->spec->label;
   const bool exited = info.si_code == CLD_EXITED;
-  const bool too_early = child.kind == Kind::kService && !ending_;
-  if (too_early) services_failed_ = true;
-  if (exited && info.si_status == 0 && !too_early) {
-    if (child.kind == Kind::kAfterFailure) Say(child.result);
-    return;
-  }
-  std::string failure = absl::StrCat(child.label, " ended before the workers were done");
+  const bool too_early = child->kind == Kind::kService && !ending_;
+  std::string failure = absl::StrCat(label, " ended before the workers were done");
   int exit_code = 1;
   if (!exited) {
     exit_code = kSignalExit + info.si_status;
-    failure = absl::StrCat(child.label, " was killed by SIG", sigabbrev_np(info.si_status));
+    failure = absl::StrCat(label, " was killed by SIG", sigabbrev_np(info.si_status));
   } else if (info.si_status != 0) {
     exit_code = info.si_status;
-    failure = absl::StrCat(child.label, " failed with exit code ", info.si_status);
+    failure = absl::StrCat(label, " failed with exit code ", info.si_status);
+  }
+  if (child->spec->role.has_value() && !failed_ && !ending_ && Survives(child, info, &failure)) {
+    return;
+  }
+  if (too_early) services_failed_ = true;
+  if (exited && info.si_status == 0 && !too_early) {
+    if (child->kind == Kind::kAfterFailure) Say(child->spec->result);
+    return;
   }
   if (failed_ && (!Settling() || exited)) {
-    if (child.kind == Kind::kAfterFailure) Say(failure);
+    if (child->kind == Kind::kAfterFailure) Say(failure);
     return;
   }
   // A killed process replaces the failure that it caused.
@@ -280,6 +337,106 @@ void Supervisor::Ended(const Child& child, const siginfo_t& info) {
   outcome_ = absl::StrCat("the run failed: ", failure);
   failure_ = failure;
   settled_ = exited ? clock_.Now() + kSettling : absl::InfinitePast();
+}
+
+// Returns whether the run goes on although the process has ended, and otherwise may say more of why
+// not in `failure`.
+bool Supervisor::Survives(Child* child, const siginfo_t& info, std::string* failure) {
+  const std::string& label = child->spec->label;
+  const bool exited = info.si_code == CLD_EXITED;
+  const bool success = exited && info.si_status == 0;
+  switch (run_.recovery->Ended(*child->spec->role, failure->substr(label.size() + 1), !exited,
+                               success)) {
+    case RecoveryHost::Verdict::kDone:
+      return true;
+    case RecoveryHost::Verdict::kFailure:
+      if (absl::Status status = run_.recovery->failure(); !status.ok()) {
+        *failure = std::string(status.message());
+      }
+      return false;
+    case RecoveryHost::Verdict::kRestart:
+      break;
+  }
+  if (exited && info.si_status == kUsageExit) return false;
+  // A worker can end well while the run goes back, so that it is needed again.
+  const bool ended_well = success && child->kind != Kind::kService;
+  if (ended_well) *failure = absl::StrCat(label, " ended, but is needed again");
+  child->restart_at =
+      ended_well ? child->restarts.Ended(clock_.Now()) : child->restarts.Died(clock_.Now());
+  if (child->restart_at == absl::InfiniteFuture()) {
+    absl::StrAppend(failure, ", as did each of its last ", RestartPolicy::kMostEarlyFailures,
+                    " starts within ", absl::FormatDuration(RestartPolicy::kEarly));
+    if (!ended_well) return false;
+    failure_ = *failure;
+    Fail(1, absl::StrCat("the run failed: ", failure_));
+    settled_ = absl::InfinitePast();
+    return true;
+  }
+  Say(absl::StrCat(*failure, "; starting it again"));
+  return true;
+}
+
+void Supervisor::FollowOrders() {
+  const RecoveryHost::Orders orders = run_.recovery->Poll();
+  for (const RecoveryEvent& event : orders.events) {
+    const bool held_up = event.seconds() > 0;
+    Say(held_up ? absl::StrCat(event.what(), " (held up ", FormatSeconds(event.seconds()), ")")
+                : event.what());
+    held_up_ += absl::Seconds(event.seconds());
+  }
+  if (absl::Status status = run_.recovery->failure(); !status.ok()) {
+    failure_ = std::string(status.message());
+    Fail(1, absl::StrCat("the run failed: ", failure_));
+    settled_ = absl::InfinitePast();
+    return;
+  }
+  for (const ProcessRole role : orders.kill) {
+    Child* child = Find(role);
+    if (child == nullptr || !child->running) continue;
+    Say(absl::StrCat("killing ", child->spec->label, ", which has been silent for too long"));
+    kill(-child->process.pid, SIGKILL);
+  }
+  for (const ProcessRole role : orders.start_again) {
+    Child* child = Find(role);
+    if (child == nullptr || child->running) continue;
+    Say(absl::StrCat(child->spec->label, " is needed again; starting it"));
+    child->restart_at = clock_.Now();
+  }
+  if (!orders.finished) return;
+  for (Child& child : children_) {
+    if (child.kind == Kind::kStage) child.restart_at = absl::InfiniteFuture();
+  }
+  for (const ProcessRole role : orders.end) {
+    Child* child = Find(role);
+    if (child == nullptr || !child->running || child->kill_at != absl::InfiniteFuture()) continue;
+    Say(absl::StrCat("ending ", child->spec->label, ", without which the training has ended"));
+    kill(-child->process.pid, SIGTERM);
+    child->kill_at = clock_.Now() + run_.grace;
+  }
+}
+
+Supervisor::Child* Supervisor::Find(ProcessRole role) {
+  for (Child& child : children_) {
+    if (child.spec->role == role) return &child;
+  }
+  return nullptr;
+}
+
+// "the run succeeded; it survived 3 deaths: ps 1 (1x), worker 4 (2x); held up 1.2s in all"
+std::string Supervisor::Success() const {
+  int deaths = 0;
+  std::vector<std::string> died;
+  for (const Child& child : children_) {
+    if (child.restarts.deaths() == 0) continue;
+    deaths += child.restarts.deaths();
+    died.push_back(absl::StrCat(child.spec->label, " (", child.restarts.deaths(), "x)"));
+  }
+  if (deaths == 0) return "the run succeeded";
+  const std::string held_up =
+      absl::StrCat("; held up ", FormatSeconds(absl::ToDoubleSeconds(held_up_)), " in all");
+  return absl::StrCat("the run succeeded; it survived ", deaths,
+                      deaths == 1 ? " death: " : " deaths: ", absl::StrJoin(died, ", "),
+                      held_up_ > absl::ZeroDuration() ? held_up : "");
 }
 
 void Supervisor::Settle() {
@@ -314,7 +471,7 @@ void Supervisor::KillRest() {
   deadline_ = absl::InfiniteFuture();
   for (const Child& child : children_) {
     if (!child.running || (child.kind == Kind::kService && !ending_)) continue;
-    Say(absl::StrCat("killing ", child.label, ", which did not end"));
+    Say(absl::StrCat("killing ", child.spec->label, ", which did not end"));
     kill(-child.process.pid, SIGKILL);
   }
 }
@@ -324,6 +481,8 @@ void Supervisor::Say(const std::string& message) {
 }
 
 }  // namespace
+
+void BlockSupervisedSignals() { BlockSignals(); }
 
 int Supervise(const SupervisedRun& run, LabelledOutput* output) {
   return Supervisor(run, output).Run();

@@ -1,11 +1,13 @@
 #ifndef PS_TOOLS_LAUNCH_SUPERVISOR_H_
 #define PS_TOOLS_LAUNCH_SUPERVISOR_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "tools/launch/labelled_output.h"
+#include "tools/launch/recovery_host.h"
 
 namespace ps {
 
@@ -16,6 +18,8 @@ struct ProcessSpec {
   // The message that is printed when the process has succeeded, as "the model is in FILE". Only for
   // stages that run after a failure.
   std::string result = {};
+  // Which place of the run the process takes. Only with SupervisedRun::recovery.
+  std::optional<ProcessRole> role = {};
 };
 
 // Processes that run at the same time. A stage is done when all have ended with exit code 0.
@@ -33,17 +37,26 @@ struct SupervisedRun {
   // The time from SIGTERM, or the forwarded signal, to SIGKILL. It is also the time for all stages
   // together that follow a signal to this process.
   absl::Duration grace;
+  // Decides what becomes of the run when a process with a role ends. Absent: the run fails. A
+  // process that fails early too often (restart_policy.h), or whose usage or config is wrong, fails
+  // the run in any case.
+  RecoveryHost* recovery = nullptr;
 };
+
+// Blocks the signals that Supervise takes over, so that threads started from now on do not get
+// them. REQUIRES: as Supervise.
+void BlockSupervisedSignals();
 
 // Runs all services and stages to the end. Their output and the supervisor's own messages go to
 // `output`. The last message says whether the run succeeded, or why not.
 //
-// If a process of a stage fails, the others of the stage are ended, and only stages with
-// `after_failure` follow. If a service ends early, everything is ended. SIGINT, SIGTERM and SIGHUP
-// to this process are forwarded and end the run: all processes at once if no stage with
-// `after_failure` is left; otherwise the current stage first, and the services after the remaining
-// stages. A second signal ends the run with SIGKILL. When Supervise returns, every process has
-// ended and is reaped. If this process is killed, the kernel kills its children.
+// With `recovery`, processes are started again as it says, and a process keeps its label then.
+// Otherwise, and when that has failed: if a process of a stage fails, the others of the stage are
+// ended, and only stages with `after_failure` follow. If a service ends early, everything is ended.
+// SIGINT, SIGTERM and SIGHUP to this process are forwarded and end the run: all processes at once
+// if no stage with `after_failure` is left; otherwise the current stage first, and the services
+// after the remaining stages. A second signal ends the run with SIGKILL. When Supervise returns,
+// every process has ended and is reaped. If this process is killed, the kernel kills its children.
 //
 // Returns 0 if all processes succeeded. Otherwise returns the exit code of the process that failed
 // first: 128 + n if signal n killed it, 1 if it is a service that ended early without an error or a

@@ -18,7 +18,9 @@ struct Verb {
 constexpr Verb kVerbs[] = {
     {"plan", ps::PlanVerb, "predicts what each shard holds and moves, before anything runs"},
     {"stats", ps::StatsVerb, "prints the statistics of the running shards"},
+    {"view", ps::ViewVerb, "prints which process has which role in a run with recovery"},
     {"save", ps::SaveVerb, "writes the running shards' parameters to a file"},
+    {"checkpoints", ps::CheckpointsVerb, "lists a run's checkpoints, and checks them"},
     {"shutdown", ps::ShutdownVerb, "ends the running shards"},
 };
 
@@ -27,7 +29,7 @@ void PrintUsage(std::ostream& out) {
          "bazel-bin/tools/psctl/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help "
          "describes its flags):\n";
   for (const Verb& verb : kVerbs) {
-    out << "  " << verb.name << std::string(10 - verb.name.size(), ' ') << verb.help << "\n";
+    out << "  " << verb.name << std::string(13 - verb.name.size(), ' ') << verb.help << "\n";
   }
   out << "\nExit code: 0 all went well, 1 something failed, 2 wrong usage or config.\n";
 }

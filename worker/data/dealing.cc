@@ -58,10 +58,6 @@ void Dealing::Append(const Crew& crew) {
     const Place last = PlaceAt(before, next.from - 1);
     next.epoch = last.epoch;
     next.position = last.position + before.global_batch;
-    if (next.position + next.global_batch > images_) {
-      ++next.epoch;
-      next.position = 0;
-    }
   }
   segments_.push_back(std::move(next));
 }
@@ -101,16 +97,14 @@ int Dealing::LowestRank(int64_t iteration) const {
 }
 
 int64_t Dealing::IterationsOf(int64_t epochs) const {
-  for (size_t i = 0; i < segments_.size(); ++i) {
+  for (size_t i = 0;; ++i) {
     const Segment& segment = segments_[i];
-    if (segment.epoch >= epochs) return segment.from;
     const int64_t rest = (images_ - segment.position) / segment.global_batch;
     const int64_t whole = images_ / segment.global_batch;
     const int64_t end = segment.from + rest + (epochs - segment.epoch - 1) * whole;
-    // At the beginning of the next segment, a smaller crew may find images left in the epoch.
+    // If it is where the next segment begins, a smaller crew may find images left in the epoch.
     if (i + 1 == segments_.size() || end < segments_[i + 1].from) return end;
   }
-  return segments_.back().from;
 }
 
 int64_t Dealing::FirstDifference(const Dealing& other) const {

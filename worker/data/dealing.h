@@ -53,7 +53,7 @@ class Dealing {
   int64_t EpochAt(int64_t iteration) const;
   // Returns the lowest rank of an iteration's crew.
   int LowestRank(int64_t iteration) const;
-  // Returns the number of iterations of the first `epochs` epochs. It is at least 1.
+  // Returns the number of iterations of the first `epochs` epochs. REQUIRES: epochs >= 1.
   int64_t IterationsOf(int64_t epochs) const;
 
   // Returns an iteration such that both deal alike before it; the largest integer if they deal
@@ -65,7 +65,7 @@ class Dealing {
   struct Segment {
     int64_t from = 0;
     std::vector<uint32_t> ranks;
-    // Where the first iteration stands. At least one iteration fits into the rest of the epoch.
+    // Where the images of the first iteration begin, or the next epoch if too few are left.
     int64_t epoch = 0;
     int64_t position = 0;
     int64_t global_batch = 1;  // the images of an iteration

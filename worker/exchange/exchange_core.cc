@@ -47,7 +47,6 @@ bool IsPassing(const absl::Status& status, bool has_joined) {
     case absl::StatusCode::kOk:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kUnknown:
       return true;
     case absl::StatusCode::kResourceExhausted:
       return !has_joined;
@@ -129,6 +128,7 @@ void ExchangeCore::OnView(const View& view) {
 
 void ExchangeCore::OnEnd(const absl::Status& reason) {
   absl::MutexLock lock(&mutex_);
+  is_dismissed_ = true;
   if (reason.ok() && says_finished_) {
     is_finished_ = true;
   } else {
@@ -165,6 +165,7 @@ std::vector<int> ExchangeCore::Adopt() {
   }
   if (state != WorkerView::MEMBER) {
     if (is_member_ && state != WorkerView::JOINING) {
+      is_dismissed_ = true;
       FailLocked(absl::FailedPreconditionError(
           absl::StrCat("the run counts this worker as lost (view ", view_.number(), ")")));
     }
@@ -262,10 +263,11 @@ void ExchangeCore::Attempt(int index, absl::Duration delay) {
 
 void ExchangeCore::Drop(int index) {
   Slot& slot = slots_[index];
+  slot.since = std::min(slot.since, options_.clock->Now());
+  if (!slot.is_attempting && !slot.is_connected) return;
   lanes_[index]->queue.Clear();
   ++slot.attempt;  // so that later events of the old one have no effect
   slot.is_attempting = slot.is_connected = false;
-  slot.since = std::min(slot.since, options_.clock->Now());
   options_.transport->Disconnect(index);
 }
 
@@ -546,9 +548,12 @@ void ExchangeCore::Finish(bool announced) {
   says_finished_ = announced;
 }
 
-void ExchangeCore::Stop() {
+void ExchangeCore::Stop(const absl::Status& outcome) {
   absl::MutexLock lock(&mutex_);
   stage_ = Stage::kStopped;
+  if (!outcome.ok() && !absl::IsCancelled(outcome) && !is_dismissed_) {
+    gave_up_ = std::string(outcome.message());
+  }
 }
 
 bool ExchangeCore::ready() const {
@@ -604,6 +609,7 @@ ProcessState ExchangeCore::State() const {
   absl::MutexLock lock(&mutex_);
   state.set_view(view_.number());
   state.set_finished(says_finished_);
+  state.set_failure(gave_up_);
   return state;
 }
 

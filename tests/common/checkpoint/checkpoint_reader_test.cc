@@ -6,8 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/safetensors.h"
 #include "tests/common/checkpoint/checkpoint_fixture.h"
 #include "tests/testing/scratch_folder.h"
+#include "tests/testing/simulated_disk.h"
 
 namespace ps {
 namespace {
@@ -130,6 +132,40 @@ TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers
                        ": other/weight is missing there; other/bias is missing there; fc/bias is "
                        "missing here; fc/weight is missing here"));
   CHECK(absl::EndsWith(error("model={builtin: \"resnet18\"}"), "tensors differ"));
+}
+
+TEST_CASE("a flipped bit or a missing end is an error of the elements that need it") {
+  SimulatedDisk disk;
+  const Config config = CheckpointConfig(1, {"limits.chunk_bytes=64"});
+  WriteCheckpoint(&disk, "/c", config, kId);
+  const std::string path = CheckpointFolder(&disk, "/c").FilePath(kId, ShardFileName(0, 1));
+  const auto file = disk.OpenFile(path);
+  const auto tensors = ReadSafetensorsHeader(**file, path);
+  REQUIRE(tensors.ok());
+  CHECK((*tensors)[0].name == "conv/weight[0:216]");
+  // Element 20 is in the second chunk of 16.
+  disk.FlipBit(path, (*tensors)[0].offset + 20 * 4);
+  const auto reader = CheckpointReader::Open(&disk, "/c", config, kId);
+  REQUIRE(reader.ok());
+  std::vector<float> values(16);
+  CHECK((*reader)->ReadParameters(0, 0, absl::MakeSpan(values)).ok());
+  // As a whole chunk, as a part of it, which must not be taken for read when it is asked for again,
+  // and among others.
+  for (const auto& [begin, size] : {std::pair(16, 16), {31, 1}, {31, 1}, {0, 216}}) {
+    values.resize(size);
+    const absl::Status status = (*reader)->ReadParameters(0, begin, absl::MakeSpan(values));
+    CHECK(absl::IsDataLoss(status));
+    CHECK(absl::StrContains(status.message(), path + " is damaged: the 64 bytes from byte "));
+  }
+  CHECK((*reader)->ReadOptimizerArray(0, 0, 0, absl::MakeSpan(values)).ok());
+  CHECK((*reader)->ReadParameters(0, 32, absl::MakeSpan(values).subspan(0, 100)).ok());
+
+  disk.Truncate(path, disk.Files()[path].size() - 1);
+  const auto shorter = CheckpointReader::Open(&disk, "/c", config, kId);
+  REQUIRE(shorter.ok());
+  const absl::Status status = (*shorter)->ReadParameters(0, 0, absl::MakeSpan(values));
+  CHECK(absl::IsDataLoss(status));
+  CHECK(absl::StrContains(status.message(), "bytes in place of"));
 }
 
 TEST_CASE("only the files that are needed are opened") {

@@ -405,6 +405,7 @@ TEST_CASE("positions count only for the view of which they are") {
   CHECK(run.keeper->view().crew_changes());
   REQUIRE(run.Announce(slot0).ok());
   CHECK(run.Announce(slot1).code() == absl::StatusCode::kFailedPrecondition);
+  REQUIRE(run.Announce(run.PsState(2)).ok());
   CHECK(run.keeper->view().crew_changes());
   run.Settle();
   CHECK_FALSE(run.keeper->view().crew_changes());

@@ -1,0 +1,137 @@
+#ifndef PS_TESTS_COMMON_ETCD_TCP_PROXY_H_
+#define PS_TESTS_COMMON_ETCD_TCP_PROXY_H_
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace ps {
+
+// Forwards connections to a port of this machine, as a network does that can stop to carry anything
+// and can be slow. Thread-safe.
+class TcpProxy {
+ public:
+  explicit TcpProxy(int target) : target_(target) {
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = Loopback(0);
+    socklen_t size = sizeof(address);
+    REQUIRE(bind(listener_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(listen(listener_, 16) == 0);
+    REQUIRE(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    port_ = ntohs(address.sin_port);
+    threads_.emplace_back([this] { Accept(); });
+  }
+
+  ~TcpProxy() {
+    std::vector<std::thread> threads;
+    {
+      absl::MutexLock lock(&mutex_);
+      ended_ = true;
+      shutdown(listener_, SHUT_RDWR);
+      for (const int fd : fds_) shutdown(fd, SHUT_RDWR);
+    }
+    while (true) {
+      {
+        absl::MutexLock lock(&mutex_);
+        threads.swap(threads_);
+      }
+      if (threads.empty()) break;
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+    }
+    for (const int fd : fds_) close(fd);
+    close(listener_);
+  }
+
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  // From now on nothing gets through, in connections that are open or new, until Release.
+  void Hold() { Set(&held_, true); }
+  void Release() { Set(&held_, false); }
+
+  // Makes everything that gets through late by this time.
+  void Delay(absl::Duration delay) {
+    absl::MutexLock lock(&mutex_);
+    delay_ = delay;
+  }
+
+ private:
+  static sockaddr_in Loopback(int port) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    return address;
+  }
+
+  void Set(bool* flag, bool value) {
+    absl::MutexLock lock(&mutex_);
+    *flag = value;
+  }
+
+  void Accept() {
+    while (true) {
+      const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (client < 0) return;
+      const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const sockaddr_in address = Loopback(target_);
+      absl::MutexLock lock(&mutex_);
+      fds_.push_back(client);
+      fds_.push_back(server);
+      if (ended_ ||
+          connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+        shutdown(client, SHUT_RDWR);
+        continue;
+      }
+      threads_.emplace_back([this, client, server] { Forward(client, server); });
+      threads_.emplace_back([this, client, server] { Forward(server, client); });
+    }
+  }
+
+  void Forward(int from, int to) {
+    char buffer[16384];
+    while (true) {
+      const ssize_t size = read(from, buffer, sizeof(buffer));
+      absl::Duration delay;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto may_pass = [this]()
+                                  ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_ || !held_; };
+        mutex_.Await(absl::Condition(&may_pass));
+        if (ended_ || size <= 0) break;
+        delay = delay_;
+      }
+      absl::SleepFor(delay);
+      if (send(to, buffer, size, MSG_NOSIGNAL) != size) break;
+    }
+    shutdown(from, SHUT_RDWR);
+    shutdown(to, SHUT_RDWR);
+  }
+
+  const int target_;
+  int listener_ = -1;
+  int port_ = 0;
+
+  absl::Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration delay_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> fds_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_COMMON_ETCD_TCP_PROXY_H_

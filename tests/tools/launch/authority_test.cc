@@ -1,0 +1,210 @@
+#include "tools/launch/authority.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "common/view/authority_link.h"
+#include "tests/testing/await.h"
+#include "tests/testing/fake_clock.h"
+
+namespace ps {
+namespace {
+
+ClusterConfig OneShard() {
+  ClusterConfig config;
+  config.add_shard();
+  config.set_workers(1);
+  config.mutable_recovery()->set_replicas(0);
+  config.mutable_recovery()->set_worker_loss(Recovery::WAIT);
+  config.mutable_recovery()->mutable_checkpoint()->set_folder("checkpoints");
+  config.mutable_limits()->set_startup_seconds(1);
+  return config;
+}
+
+constexpr ProcessRole kPs = {false, 0};
+constexpr ProcessRole kWorker = {true, 0};
+
+// A process that follows the views.
+class Process {
+ public:
+  Process(const std::string& address, ProcessRole role, uint64_t incarnation)
+      : link_(std::make_unique<AuthorityLink>(address, OneShard())) {
+    if (role.is_worker) {
+      state_.set_worker(role.index);
+    } else {
+      state_.set_ps(role.index);
+    }
+    state_.set_incarnation(incarnation);
+    link_->Start({.on_view =
+                      [this](const View& view) {
+                        absl::MutexLock lock(&mutex_);
+                        views_.push_back(view);
+                      },
+                  .on_end =
+                      [this](const absl::Status& reason) {
+                        absl::MutexLock lock(&mutex_);
+                        end_ = reason;
+                      }});
+    link_->Announce(state_);
+  }
+  void Finish() {
+    state_.set_finished(true);
+    End();
+  }
+  // Follows the latest view, and is gone.
+  void End() {
+    state_.set_view(latest().number());
+    link_->Announce(state_);
+    link_.reset();
+  }
+  View latest() const {
+    absl::MutexLock lock(&mutex_);
+    return views_.empty() ? View() : views_.back();
+  }
+  absl::Status end() const {
+    absl::MutexLock lock(&mutex_);
+    return end_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<View> views_;
+  absl::Status end_;
+  ProcessState state_;
+  std::unique_ptr<AuthorityLink> link_;
+};
+
+std::unique_ptr<AuthorityServer> StartAuthority(const Clock* clock) {
+  ViewKeeper::Settings settings = ViewKeeper::SettingsOf(OneShard(), 0);
+  settings.run = 3;
+  auto authority = AuthorityServer::Start(
+      settings,
+      []() -> absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> { return std::nullopt; },
+      clock);
+  REQUIRE(authority.ok());
+  (*authority)->Started(kPs);
+  (*authority)->Started(kWorker);
+  return *std::move(authority);
+}
+
+}  // namespace
+
+TEST_CASE("processes hear the views, and what they say changes them") {
+  const RealClock clock;
+  const auto authority = StartAuthority(&clock);
+  Process worker(authority->address(), kWorker, 21);
+  Process shard(authority->address(), kPs, 11);
+  AwaitTrue([&] {
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+  });
+  CHECK(worker.latest().run() == 3);
+  CHECK(worker.latest().slot(0).primary().incarnation() == 11);
+  AwaitTrue([&] { return shard.latest().number() == worker.latest().number(); });
+  // The last words are delivered before the link is gone.
+  worker.Finish();
+  AwaitTrue([&] { return authority->Poll().finished; });
+  CHECK(authority->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+}
+
+TEST_CASE("a worker that ends well has finished, also when its last words are lost") {
+  const RealClock clock;
+  const auto authority = StartAuthority(&clock);
+  Process worker(authority->address(), kWorker, 21);
+  Process shard(authority->address(), kPs, 11);
+  AwaitTrue([&] {
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+  });
+  worker.End();
+  CHECK(authority->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+  CHECK(authority->Poll().finished);
+}
+
+TEST_CASE("a process that does not belong to the run is told so") {
+  const RealClock clock;
+  const auto authority = StartAuthority(&clock);
+  Process other(authority->address(), {false, 7}, 11);
+  AwaitTrue([&] { return !other.end().ok(); });
+  CHECK(other.end().message() == "there is no ps 7, allowed: 0 to 0");
+}
+
+TEST_CASE("a link ends when nobody makes views any more") {
+  const RealClock clock;
+  auto authority = StartAuthority(&clock);
+  Process shard(authority->address(), kPs, 11);
+  AwaitTrue([&] { return shard.latest().number() == 1; });
+  const std::filesystem::path socket = authority->address().substr(5);
+  CHECK(std::filesystem::exists(socket));
+  authority.reset();
+  CHECK_FALSE(std::filesystem::exists(socket.parent_path()));
+  AwaitTrue([&] { return !shard.end().ok(); });
+  CHECK(absl::StrContains(shard.end().message(), "nobody makes views of the run any more"));
+}
+
+TEST_CASE("a silent process is to be killed, and then counts as dead") {
+  FakeClock clock;
+  const auto authority = StartAuthority(&clock);
+  {
+    Process worker(authority->address(), kWorker, 21);
+    Process shard(authority->address(), kPs, 11);
+    AwaitTrue([&] {
+      return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+    });
+  }
+  CHECK(authority->Poll().kill.empty());
+  SECTION("but not after this process could not run") {
+    clock.Advance(absl::Seconds(100));
+    CHECK(authority->Poll().kill.empty());
+  }
+  SECTION("after a while") {
+    std::vector<ProcessRole> killed;
+    for (int i = 0; i < 6; ++i) {
+      clock.Advance(absl::Seconds(1));
+      for (const ProcessRole role : authority->Poll().kill) killed.push_back(role);
+    }
+    CHECK(killed == std::vector<ProcessRole>{kPs, kWorker});
+    CHECK(authority->view().worker(0).state() == WorkerView::MEMBER);
+    CHECK(authority->Ended(kWorker, "was killed by SIGKILL", true, false) ==
+          RecoveryHost::Verdict::kRestart);
+    CHECK(authority->view().worker(0).state() == WorkerView::ABSENT);
+    CHECK(authority->Ended(kPs, "was killed by SIGKILL", true, false) ==
+          RecoveryHost::Verdict::kRestart);
+    CHECK_FALSE(authority->view().slot(0).has_primary());
+    authority->Started(kPs);
+    Process shard(authority->address(), kPs, 12);
+    AwaitTrue([&] { return shard.latest().generation() == 2; });
+  }
+}
+
+TEST_CASE("a worker that had finished is started again when the run goes back") {
+  const RealClock clock;
+  ViewKeeper::Settings settings = ViewKeeper::SettingsOf(OneShard(), 0);
+  settings.workers = 2;
+  auto started = AuthorityServer::Start(
+      settings,
+      []() -> absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> { return std::nullopt; },
+      &clock);
+  REQUIRE(started.ok());
+  AuthorityServer& authority = **started;
+  for (const ProcessRole role : {kPs, kWorker, ProcessRole{true, 1}}) authority.Started(role);
+  Process worker(authority.address(), kWorker, 21);
+  Process other(authority.address(), {true, 1}, 22);
+  Process shard(authority.address(), kPs, 11);
+  AwaitTrue([&] {
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+  });
+  worker.Finish();
+  CHECK(authority.Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+  CHECK(authority.Poll().start_again.empty());
+  CHECK(authority.Ended(kPs, "was killed by SIGKILL", true, false) ==
+        RecoveryHost::Verdict::kRestart);
+  authority.Started(kPs);
+  Process again(authority.address(), kPs, 12);
+  AwaitTrue([&] { return again.latest().generation() == 2; });
+  CHECK(authority.Poll().start_again == std::vector<ProcessRole>{kWorker});
+  CHECK(authority.Poll().start_again.empty());
+}
+
+}  // namespace ps

@@ -1,0 +1,42 @@
+#ifndef PS_TOOLS_LAUNCH_RESTART_POLICY_H_
+#define PS_TOOLS_LAUNCH_RESTART_POLICY_H_
+
+#include "absl/time/time.h"
+
+namespace ps {
+
+// Decides when a process that has died is started again, and when it is given up. One object is for
+// one place of the run, and stays when the process is another. Not thread-safe.
+class RestartPolicy {
+ public:
+  // A process that ends within this time of its start has failed early.
+  static constexpr absl::Duration kEarly = absl::Seconds(10);
+  // How many times in a row a process may fail early, the last time included.
+  static constexpr int kMostEarlyFailures = 5;
+  // The wait before the process is started again. It doubles with each early failure in a row.
+  static constexpr absl::Duration kFirstWait = absl::Milliseconds(100);
+  static constexpr absl::Duration kLongestWait = absl::Seconds(2);
+
+  void Started(absl::Time now) { started_ = now; }
+
+  // The process has ended, though it is needed. Returns when it is to be started again, or
+  // InfiniteFuture if it has ended early too often.
+  absl::Time Ended(absl::Time now);
+
+  // Likewise, and counts a death.
+  absl::Time Died(absl::Time now) {
+    ++deaths_;
+    return Ended(now);
+  }
+
+  int deaths() const { return deaths_; }
+
+ private:
+  absl::Time started_ = absl::InfinitePast();
+  int early_failures_ = 0;
+  int deaths_ = 0;
+};
+
+}  // namespace ps
+
+#endif  // PS_TOOLS_LAUNCH_RESTART_POLICY_H_

@@ -1,0 +1,65 @@
+#include "tools/launch/run_checkpoints.h"
+
+#include <unistd.h>
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+constexpr char kFolderField[] = "recovery.checkpoint.folder";
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Config& config,
+                                                                     uint64_t run, bool resume,
+                                                                     Storage* storage) {
+  const std::string& path = config.proto().recovery().checkpoint().folder();
+  std::unique_ptr<RunCheckpoints> checkpoints(new RunCheckpoints(storage, path));
+  if (resume) {
+    ASSIGN_OR_RETURN(checkpoints->resume_, checkpoints->Newest());
+    if (!checkpoints->resume_.has_value()) {
+      return config.FieldError(kFolderField,
+                               absl::StrCat("is \"", path,
+                                            "\", which has no complete checkpoint to resume from, "
+                                            "allowed: a folder with one, or no --resume"));
+    }
+  } else {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, checkpoints->folder_.List());
+    if (!found.empty()) {
+      return config.FieldError(
+          kFolderField, absl::StrCat("is \"", path, "\", which has checkpoints of an earlier run (",
+                                     found[0].id.ToString(),
+                                     "), allowed: --resume to go on from the newest, or another "
+                                     "folder"));
+    }
+  }
+  ASSIGN_OR_RETURN(
+      checkpoints->owner_,
+      FolderOwner::Take(storage, path, run, absl::StrCat("launch, process ", getpid())));
+  return checkpoints;
+}
+
+absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::Newest() const {
+  std::vector<CheckpointInfo> damaged;
+  ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
+                   folder_.Newest(Verification::kFull, &damaged));
+  for (const CheckpointInfo& info : damaged) {
+    spdlog::warn("passed over {}, which is damaged: {}", info.id.ToString(), info.why);
+  }
+  if (!newest.has_value()) return std::nullopt;
+  ASSIGN_OR_RETURN(const uint64_t next_generation, folder_.NextGeneration());
+  ViewKeeper::Checkpoint checkpoint = {.name = newest->id.ToString(),
+                                       .generation = next_generation - 1,
+                                       .iteration = newest->id.iteration};
+  if (newest->facts.has_value()) {
+    checkpoint.crew.Assign(newest->facts->crew.begin(), newest->facts->crew.end());
+  }
+  return checkpoint;
+}
+
+}  // namespace ps
