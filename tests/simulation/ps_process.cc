@@ -252,8 +252,7 @@ std::shared_ptr<PushStream> PsProcess::OpenStream(int slot, uint32_t rank, uint6
                           .shard = *shard,
                           .session = *session,
                           .primary = primaries_.at(slot),
-                          .node = node_,
-                          .may_answer = [this] { return HoldsRoles(); }});
+                          .node = node_});
   // The connection keeps the stream.
   connection->OnBroken(1, [stream](const absl::Status& status) { stream->End(status); });
   streams_[shard->get()].insert(stream);

@@ -71,27 +71,25 @@ void PushStream::WriteNext() {
   writing_ = false;
   if (ended_ || hold_ || replies_.empty()) return;
   const Pending next = replies_.Pop();
-  if (options_.may_answer()) {
-    const Encoding encoding =
-        options_.context->config.proto().exchange().parameter_encoding();
-    StoredChunk& chunk = options_.shard->chunk(next.chunk);
-    ParameterHeader header{.iteration = next.iteration,
-                           .chunk = next.chunk,
-                           .encoding = encoding,
-                           .view = options_.shard->view()};
-    std::string data;
-    {
-      absl::ReaderMutexLock lock(&chunk.mutex);
-      header.version = chunk.version();
-      data.resize(EncodedBytes(encoding, chunk.info().size));
-      Encode(encoding, chunk.parameters(), data.data());
-    }
-    options_.shard->CountReply(options_.session.get(), data.size());
-    options_.connection->Send(1, [deliver = deliver_, header, data = std::move(data),
-                                  primary = options_.primary] {
-      deliver(header, data, primary);
-    });
+  const Encoding encoding =
+      options_.context->config.proto().exchange().parameter_encoding();
+  StoredChunk& chunk = options_.shard->chunk(next.chunk);
+  ParameterHeader header{.iteration = next.iteration,
+                         .chunk = next.chunk,
+                         .encoding = encoding,
+                         .view = options_.shard->view()};
+  std::string data;
+  {
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    header.version = chunk.version();
+    data.resize(EncodedBytes(encoding, chunk.info().size));
+    Encode(encoding, chunk.parameters(), data.data());
   }
+  options_.shard->CountReply(options_.session.get(), data.size());
+  options_.connection->Send(1, [deliver = deliver_, header, data = std::move(data),
+                                primary = options_.primary] {
+    deliver(header, data, primary);
+  });
   WriteLater();
 }
 

@@ -29,7 +29,6 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
     std::shared_ptr<WorkerSession> session;
     int primary = 0;  // the oracle's number
     NodeRef node;
-    std::function<bool()> may_answer;
   };
 
   explicit PushStream(Options options);

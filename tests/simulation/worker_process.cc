@@ -118,7 +118,7 @@ bool WorkerProcess::Advance() {
     case Step::kLeaving:
       if (!core_.finished()) return false;
       step_ = Step::kDone;
-      core_.Stop();
+      core_.Stop(absl::OkStatus());
       context_.exit(node_.node, "");
       return false;
     case Step::kComputing:
@@ -132,11 +132,16 @@ void WorkerProcess::GiveUp(const absl::Status& failure) {
   const bool is_bug = absl::IsInternal(failure) || absl::IsInvalidArgument(failure) ||
                       absl::IsDataLoss(failure) || absl::IsOutOfRange(failure) ||
                       absl::IsDeadlineExceeded(failure);
+  context_.world.Log(absl::StrCat("worker ", rank_, " gives up: ", failure.ToString()));
   if (is_bug) {
     context_.oracle.Violated(absl::StrCat("worker ", rank_, " gives up: ", failure.ToString()));
   }
   step_ = Step::kDone;
-  context_.exit(node_.node, failure.ToString());
+  core_.Stop(failure);
+  link_.Announce(core_.State());
+  // Its last words are on the way.
+  context_.world.Run(node_, absl::Milliseconds(10),
+                     [this, failure] { context_.exit(node_.node, failure.ToString()); });
 }
 
 void WorkerProcess::AfterConnect() {
