@@ -64,8 +64,8 @@ class Oracle {
   // under SYNC.
   void RunFinished(const View& last, uint64_t iterations);
 
-  // The chunks at the end of the newest generation.
-  std::vector<ChunkState> FinalStates() const;
+  // By chunk: the changes that led to the end of the newest generation.
+  std::vector<std::vector<ChangeRecord>> FinalHistory() const;
   // How many changes the newest generation has, from the initial parameters on.
   uint64_t changes() const { return changes_; }
 

@@ -28,17 +28,16 @@ std::vector<const ChangeRecord*> Oracle::WholeLine(GenerationId generation,
   return whole;
 }
 
-std::vector<ChunkState> Oracle::FinalStates() const {
-  std::vector<ChunkState> states;
-  if (instances_.empty()) return states;
-  const GenerationId generation = instances_.back().generation;
+std::vector<std::vector<ChangeRecord>> Oracle::FinalHistory() const {
+  std::vector<std::vector<ChangeRecord>> history;
+  if (instances_.empty()) return history;
   for (const Chunk& chunk : config_.plan().chunks()) {
-    const auto line = Line(generation, chunk.shard);
-    if (line.empty()) return {};
-    const ChunkHistory& history = line.back()->chunks.at(chunk.id);
-    states.push_back(history.After(history.length()));
+    auto& changes = history.emplace_back();
+    for (const ChangeRecord* change : WholeLine(instances_.back().generation, chunk.id)) {
+      changes.push_back(*change);
+    }
   }
-  return states;
+  return history;
 }
 
 void Oracle::RunFinished(const View& last, uint64_t iterations) {

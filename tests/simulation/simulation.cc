@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace ps {
 namespace {
@@ -14,6 +15,21 @@ namespace {
 constexpr absl::Duration kLimit = absl::Seconds(120);
 constexpr uint64_t kMostSteps = 3'000'000;
 constexpr int kMostRuns = 8;
+
+// Where two runs of the same crew came apart. Empty if nowhere.
+std::string Difference(const std::vector<std::vector<ChangeRecord>>& without_faults,
+                       const std::vector<std::vector<ChangeRecord>>& with_faults) {
+  for (size_t i = 0; i < without_faults.front().size(); ++i) {
+    for (size_t chunk = 0; chunk < without_faults.size(); ++chunk) {
+      const ChangeRecord& with = with_faults[chunk][i];
+      if (with.state.HasBitsOf(without_faults[chunk][i].state)) continue;
+      return absl::StrCat("chunk ", chunk, " has other bits than in a run without faults from ",
+                          "iteration ", with.iteration, " of workers ",
+                          absl::StrJoin(with.workers, " "), " on");
+    }
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -257,7 +273,7 @@ Outcome Simulation::Run() {
     }
     oracle.RunFinished(last, iterations);
     outcome.same_crew = last.crew_size() == 1;
-    outcome.final_states = oracle.FinalStates();
+    outcome.history = oracle.FinalHistory();
   }
   outcome.violation = oracle.violation();
   outcome.lasted = world_.loop().Elapsed();
@@ -282,12 +298,8 @@ Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
   // A worker that comes later pulls parameters in full width, where the others have rounded ones.
   const bool is_exact = config->proto().exchange().parameter_encoding() == FLOAT32;
   if (outcome.violation.empty() && outcome.end == "finished" && scenario.sync &&
-      outcome.same_crew) {
-    for (size_t i = 0; i < reference.final_states.size(); ++i) {
-      if (outcome.final_states[i].HasBitsOf(reference.final_states[i])) continue;
-      outcome.violation =
-          absl::StrCat("chunk ", i, " ends with other bits than in a run without faults");
-    }
+      outcome.same_crew && is_exact) {
+    outcome.violation = Difference(reference.history, outcome.history);
   }
   return outcome;
 }

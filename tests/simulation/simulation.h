@@ -21,7 +21,7 @@ struct Outcome {
   std::string violation;  // empty if all was well
   // How the run ended: "finished", or why it had to fail.
   std::string end;
-  std::vector<ChunkState> final_states;
+  std::vector<std::vector<ChangeRecord>> history;  // by chunk: what led to the end
   bool same_crew = true;  // all workers counted in all iterations
   absl::Duration lasted;  // virtual
   uint64_t steps = 0;
