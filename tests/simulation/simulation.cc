@@ -295,10 +295,8 @@ Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
   }
   Outcome outcome =
       Simulation(scenario, &*config, scenario.DrawFaults(reference.lasted), plant, verbose).Run();
-  // A worker that comes later pulls parameters in full width, where the others have rounded ones.
-  const bool is_exact = config->proto().exchange().parameter_encoding() == FLOAT32;
   if (outcome.violation.empty() && outcome.end == "finished" && scenario.sync &&
-      outcome.same_crew && is_exact) {
+      outcome.same_crew) {
     outcome.violation = Difference(reference.history, outcome.history);
   }
   return outcome;

@@ -180,6 +180,10 @@ void WorkerProcess::PullSlot(int slot) {
     }
     for (const PsProcess::Pulled& pulled : *answer) {
       std::memcpy(parameters_[pulled.chunk].data(), pulled.data.data(), pulled.data.size());
+      if (pulled.version > 0) {
+        RoundTo(context_.config.proto().exchange().parameter_encoding(),
+                absl::MakeSpan(parameters_[pulled.chunk]));
+      }
       core_.round().SetVersion(pulled.chunk, pulled.version);
     }
     pulled_[slot] = true;
