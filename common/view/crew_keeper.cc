@@ -31,6 +31,16 @@ int Count(const View& view, WorkerView::State state) {
                     [&](const WorkerView& worker) { return worker.state() == state; }));
 }
 
+// The size of the smallest crew from `iteration` on.
+size_t SmallestCrew(const CrewHistory& history, uint64_t iteration) {
+  size_t smallest = CrewAt(history, iteration).size();
+  for (const Crew& crew : history) {
+    if (crew.from_iteration() < iteration) continue;
+    smallest = std::min<size_t>(smallest, crew.rank_size());
+  }
+  return smallest;
+}
+
 bool IsInLastCrew(const View& view, uint32_t rank) {
   const absl::Span<const uint32_t> crew = LastCrew(view.crew());
   return std::binary_search(crew.begin(), crew.end(), rank);
@@ -184,9 +194,16 @@ bool CrewKeeper::FinishChange(const View& view, const PositionOf& position_of, a
       missing[i] = std::min(missing[i], position->missing(static_cast<int>(i)));
     }
   }
+  std::vector<bool> is_waited_for(leaving.size());
   for (size_t i = 0; i < leaving.size(); ++i) {
-    RemoveFromCrew(leaving[i], missing[i] + 1, next->mutable_crew());
     SetState(WorkerView::ABSENT, 0, next->mutable_worker(leaving[i]));
+    CrewHistory without = next->crew();
+    RemoveFromCrew(leaving[i], missing[i] + 1, &without);
+    // Those who join later do not help an iteration that has nobody else.
+    is_waited_for[i] =
+        SmallestCrew(without, missing[i] + 1) < std::max<size_t>(settings_.min_workers, 1);
+    absence_[leaving[i]].is_waited_for = is_waited_for[i];
+    if (!is_waited_for[i]) *next->mutable_crew() = std::move(without);
   }
   for (const uint32_t rank : joining) {
     AddToCrew(rank, farthest + kAheadOfJoin, next->mutable_crew());
@@ -197,6 +214,7 @@ bool CrewKeeper::FinishChange(const View& view, const PositionOf& position_of, a
   const size_t left = LastCrew(next->crew()).size();
   const std::string with = absl::StrCat(left, left == 1 ? " worker" : " workers");
   for (size_t i = 0; i < leaving.size(); ++i) {
+    if (is_waited_for[i]) continue;  // Admit tells it
     events_.AddUntil(view.number() + 1,
                      absl::StrCat(Fate(leaving[i]), "; the run goes on with ", with,
                                   " from iteration ", missing[i] + 1, " on"),
@@ -220,6 +238,7 @@ void CrewKeeper::BeginChange(absl::Time now, View* next) {
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->mutable_worker(r);
     if (worker->state() != WorkerView::ABSENT || !IsInLastCrew(*next, r) || !IsGivenUp(r, now) ||
+        absence_[r].is_waited_for ||
         left - 1 < std::max<uint32_t>(settings_.min_workers, 1)) {
       continue;
     }

@@ -54,7 +54,8 @@ class CrewKeeper {
   struct Absence {
     // When the rank became absent; InfiniteFuture while it is not.
     absl::Time since = absl::InfiniteFuture();
-    bool was_lost = false;  // it has been there before
+    bool was_lost = false;        // it has been there before
+    bool is_waited_for = false;  // the run cannot go on without it
   };
 
   absl::Status NoteLosses(uint64_t number, absl::Time now, View* next);
