@@ -54,8 +54,12 @@ class Checkpointer {
   };
 
   explicit Checkpointer(Options options);
-  // Ends the writing; what is not complete stays incomplete.
+  // Calls Stop.
   ~Checkpointer();
+
+  // Ends the writing; what is not complete stays incomplete. Blocks while a chunk is written. One
+  // thread calls it.
+  void Stop();
 
   // Which run and generation the checkpoints are of, and what else of a view they need.
   void Adopt(const View& view);
@@ -123,7 +127,7 @@ class Checkpointer {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
+  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;  // or left out: CheckpointId::iteration
   std::optional<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);  // whose manifest is not there yet
   std::optional<CheckpointId> durable_ ABSL_GUARDED_BY(mutex_);  // the newest complete one
   absl::Time durable_since_ ABSL_GUARDED_BY(mutex_);

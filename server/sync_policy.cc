@@ -274,8 +274,7 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     }
   }
   pacing_.Restart(view.crews->At(std::numeric_limits<uint64_t>::max() - 1));
-  held_up_from_ =
-      view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
+  held_up_from_ = view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));
   }
@@ -309,7 +308,10 @@ uint64_t SyncPolicy::StartIteration(uint32_t rank) const {
   uint64_t start = std::numeric_limits<uint64_t>::max();
   for (const Gather& gather : gathers_) {
     absl::ReaderMutexLock lock(&gather.chunk->mutex);
-    start = std::min(start, gather.chunk->clock().iteration);
+    // The update before may be lost with this process while it is not confirmed, and the sum of its
+    // gradients is still being sent. So the worker waits for the confirmation too.
+    const uint64_t lost = gather.unconfirmed.waits() ? 1 : 0;
+    start = std::min(start, gather.chunk->clock().iteration - lost);
   }
   return gathers_.empty() ? 0 : start;
 }
