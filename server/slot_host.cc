@@ -242,9 +242,9 @@ ProcessState SlotHost::State() const {
   }
   for (const auto& primary : Primaries()) {
     primary->Describe(&state);
-    const absl::Status failure = primary->shard()->failure();
-    if (!failure.ok() && state.failure().empty()) {
-      state.set_failure(std::string(failure.message()));
+    const Shard& shard = *primary->shard();
+    if (shard.has_failed() && state.failure().empty()) {
+      state.set_failure(std::string(shard.failure().message()));
     }
   }
   return state;

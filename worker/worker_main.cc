@@ -26,6 +26,7 @@
 #include "common/base/process_setup.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
+#include "common/view/authority_link.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace/trace.h"
 #include "worker/trainer.h"
@@ -42,6 +43,7 @@ struct CommandLine {
   std::string config;
   std::vector<std::string> overrides;
   int rank = -1;
+  std::string authority;
   std::string summary;
   std::string trace;
   std::string log_level;
@@ -150,12 +152,21 @@ int Run(const CommandLine& command) {
     }
     trace = *std::move(created);
   }
+  std::unique_ptr<ps::ViewLink> views;  // null for a run without views
+  if (!command.authority.empty()) {
+    views = std::make_unique<ps::AuthorityLink>(command.authority, config->proto());
+  }
   absl::StatusOr<std::unique_ptr<ps::Trainer>> trainer = ps::Trainer::Create({
       .config = &*config,
       .rank = command.rank,
       .clock = &clock,
       .progress = ps::ProgressReporter::ForOutput(stdout),
       .trace = trace.get(),
+      .connect =
+          [&views](ps::Exchange::Options options) {
+            options.view_link = views.get();
+            return ps::Exchange::Connect(options);
+          },
   });
   if (!trainer.ok()) {
     spdlog::error("{}", std::string(trainer.status().message()));
@@ -215,6 +226,10 @@ int main(int argc, char** argv) {
        .help = "the worker's rank, from 0",
        .target = &command.rank,
        .required = true},
+      {.name = "authority",
+       .value = "ADDRESS",
+       .help = "who decides which process has which role, as launch says it",
+       .target = &command.authority},
       {.name = "set",
        .value = "FIELD=VALUE",
        .help = "overrides a field of the config; repeatable",

@@ -39,7 +39,7 @@ class RecoveryHost {
 
   virtual ~RecoveryHost() = default;
 
-  // A process has been started.
+  // A process is about to be started.
   virtual void Started(ProcessRole role) = 0;
   // A process has ended and is reaped. `reason` says how: "was killed by SIGKILL"; `by_signal`
   // whether a signal ended it, and `success` whether its exit code was 0.

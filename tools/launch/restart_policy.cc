@@ -4,8 +4,7 @@
 
 namespace ps {
 
-absl::Time RestartPolicy::Died(absl::Time now) {
-  ++deaths_;
+absl::Time RestartPolicy::Ended(absl::Time now) {
   early_failures_ = now < started_ + kEarly ? early_failures_ + 1 : 0;
   if (early_failures_ >= kMostEarlyFailures) return absl::InfiniteFuture();
   const int doublings = std::max(early_failures_ - 1, 0);

@@ -19,9 +19,15 @@ class RestartPolicy {
 
   void Started(absl::Time now) { started_ = now; }
 
-  // The process has died. Returns when it is to be started again, or InfiniteFuture if it has
-  // failed early too often.
-  absl::Time Died(absl::Time now);
+  // The process has ended, though it is needed. Returns when it is to be started again, or
+  // InfiniteFuture if it has ended early too often.
+  absl::Time Ended(absl::Time now);
+
+  // Likewise, and counts a death.
+  absl::Time Died(absl::Time now) {
+    ++deaths_;
+    return Ended(now);
+  }
 
   int deaths() const { return deaths_; }
 

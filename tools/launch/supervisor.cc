@@ -162,12 +162,12 @@ void Supervisor::Add(const ProcessSpec& spec, Kind kind) {
 void Supervisor::Start(Child* child) {
   const ProcessSpec& spec = *child->spec;
   child->restart_at = absl::InfiniteFuture();
+  if (spec.role.has_value()) run_.recovery->Started(*spec.role);
   const absl::StatusOr<ChildProcess> process = StartChild(spec.command, spec.terminal_columns);
   if (process.ok()) {
     child->process = *process;
     child->running = true;
     child->restarts.Started(clock_.Now());
-    if (spec.role.has_value()) run_.recovery->Started(*spec.role);
     return;
   }
   const std::string failure = absl::StrCat(spec.label, ": ", process.status().message());
@@ -358,17 +358,19 @@ bool Supervisor::Survives(Child* child, const siginfo_t& info, std::string* fail
       break;
   }
   if (exited && info.si_status == kUsageExit) return false;
-  if (success && child->kind != Kind::kService) {
-    // The run went back while the worker was ending.
-    Say(absl::StrCat(label, " is needed again; starting it"));
-    child->restart_at = clock_.Now();
-    return true;
-  }
-  child->restart_at = child->restarts.Died(clock_.Now());
+  // A worker can end well while the run goes back, so that it is needed again.
+  const bool ended_well = success && child->kind != Kind::kService;
+  if (ended_well) *failure = absl::StrCat(label, " ended, but is needed again");
+  child->restart_at =
+      ended_well ? child->restarts.Ended(clock_.Now()) : child->restarts.Died(clock_.Now());
   if (child->restart_at == absl::InfiniteFuture()) {
     absl::StrAppend(failure, ", as did each of its last ", RestartPolicy::kMostEarlyFailures,
                     " starts within ", absl::FormatDuration(RestartPolicy::kEarly));
-    return false;
+    if (!ended_well) return false;
+    failure_ = *failure;
+    Fail(1, absl::StrCat("the run failed: ", failure_));
+    settled_ = absl::InfinitePast();
+    return true;
   }
   Say(absl::StrCat(*failure, "; starting it again"));
   return true;
@@ -430,9 +432,11 @@ std::string Supervisor::Success() const {
     died.push_back(absl::StrCat(child.spec->label, " (", child.restarts.deaths(), "x)"));
   }
   if (deaths == 0) return "the run succeeded";
+  const std::string held_up =
+      absl::StrCat("; held up ", FormatSeconds(absl::ToDoubleSeconds(held_up_)), " in all");
   return absl::StrCat("the run succeeded; it survived ", deaths,
                       deaths == 1 ? " death: " : " deaths: ", absl::StrJoin(died, ", "),
-                      "; held up ", FormatSeconds(absl::ToDoubleSeconds(held_up_)), " in all");
+                      held_up_ > absl::ZeroDuration() ? held_up : "");
 }
 
 void Supervisor::Settle() {

@@ -12,6 +12,7 @@ inline constexpr int kPsctlUsage = 2;
 // output and errors to standard error, and returns the exit code.
 int PlanVerb(int argc, const char* const* argv);
 int StatsVerb(int argc, const char* const* argv);
+int ViewVerb(int argc, const char* const* argv);
 int SaveVerb(int argc, const char* const* argv);
 int CheckpointsVerb(int argc, const char* const* argv);
 int ShutdownVerb(int argc, const char* const* argv);

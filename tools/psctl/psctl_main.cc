@@ -18,6 +18,7 @@ struct Verb {
 constexpr Verb kVerbs[] = {
     {"plan", ps::PlanVerb, "predicts what each shard holds and moves, before anything runs"},
     {"stats", ps::StatsVerb, "prints the statistics of the running shards"},
+    {"view", ps::ViewVerb, "prints which process has which role in a run with recovery"},
     {"save", ps::SaveVerb, "writes the running shards' parameters to a file"},
     {"checkpoints", ps::CheckpointsVerb, "lists a run's checkpoints, and checks them"},
     {"shutdown", ps::ShutdownVerb, "ends the running shards"},

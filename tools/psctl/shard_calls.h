@@ -16,6 +16,9 @@ namespace ps {
 std::vector<absl::StatusOr<ShardStats>> GetStats(const Config& config, absl::Duration timeout);
 std::vector<absl::Status> ShutDownShards(const Config& config, absl::Duration timeout);
 
+// Likewise for all ps processes, the spares of `recovery` last.
+std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout);
+
 }  // namespace ps
 
 #endif  // PS_TOOLS_PSCTL_SHARD_CALLS_H_

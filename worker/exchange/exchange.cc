@@ -125,7 +125,7 @@ Exchange::Exchange(const Options& options)
              .rank = options.rank,
              .incarnation = NewIncarnation(),
              .clock = &clock_,
-             .transport = this,
+             .transport = &transport_,
              .addresses = AddressesOf(config_, options.addresses),
              .has_views = view_link_ != nullptr,
              .trace = options.trace}),
@@ -415,7 +415,8 @@ absl::Status Exchange::Leave(const absl::Status& outcome) {
   if (announces) {
     core_.Finish(/*announced=*/false);
   } else {
-    core_.Stop();
+    core_.Stop(outcome);
+    Announce();
   }
   absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
   if (announces) {
@@ -425,7 +426,8 @@ absl::Status Exchange::Leave(const absl::Status& outcome) {
     Announce();
     told = core_.AwaitFinished();
     if (went_back()) return told;
-    core_.Stop();
+    core_.Stop(told);
+    Announce();
   }
   leave_called_ = true;
   for (const auto& connection : connections_) {

@@ -50,9 +50,7 @@ void LogStall(const Stall& stall);
 //   }
 //
 // Not thread-safe, except for the methods that say otherwise.
-class Exchange final : public TrainingExchange,
-                       private ShardConnection::Handler,
-                       private ExchangeTransport {
+class Exchange final : public TrainingExchange, private ShardConnection::Handler {
  public:
   // Memory for the gradients and the parameters of the whole model. It can be shared with the
   // shards of this host if the config allows that and the system provides such memory.
@@ -158,6 +156,17 @@ class Exchange final : public TrainingExchange,
   const Traffic& traffic() const override { return traffic_; }
 
  private:
+  // Hands what the core asks for to the slots' connections.
+  class Transport final : public ExchangeTransport {
+   public:
+    explicit Transport(Exchange* exchange) : connections_(exchange->connections_) {}
+    void Connect(const Attempt& attempt) override { connections_[attempt.slot]->Connect(attempt); }
+    void Disconnect(int slot) override { connections_[slot]->Disconnect(); }
+    void Wake(int slot) override { connections_[slot]->Wake(); }
+
+   private:
+    std::vector<std::unique_ptr<ShardConnection>>& connections_;
+  };
   // Passes the views on as long as the exchange is there.
   struct ViewListener;
 
@@ -174,14 +183,6 @@ class Exchange final : public TrainingExchange,
   absl::Status Settle();
   // Pulls the parameters of a slot, from one process after another while the slot moves.
   absl::Status PullSlot(int slot, absl::Span<float> parameters);
-  // Ends all streams and attempts, and waits for the lent gradients.
-  void EndStreams();
-
-  // Implement ExchangeTransport.
-  void Connect(const Attempt& attempt) override { connections_[attempt.slot]->Connect(attempt); }
-  void Disconnect(int slot) override { connections_[slot]->Disconnect(); }
-  void Wake(int slot) override { connections_[slot]->Wake(); }
-
   // Implement ShardConnection::Handler. Called from gRPC's threads and the connections'.
   bool NextGradient(int slot, int stream, grpc::ByteBuffer* message,
                     GradientHeader* header) override;
@@ -222,6 +223,7 @@ class Exchange final : public TrainingExchange,
 
   // Thread-safe.
   LentMemory lent_;  // the gradients that gRPC sends
+  Transport transport_{this};
   ExchangeCore core_;
   absl::Mutex announce_mutex_;  // held while the state is told, so that the latest is told last
 

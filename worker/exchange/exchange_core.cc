@@ -128,6 +128,7 @@ void ExchangeCore::OnView(const View& view) {
 
 void ExchangeCore::OnEnd(const absl::Status& reason) {
   absl::MutexLock lock(&mutex_);
+  is_dismissed_ = true;
   if (reason.ok() && says_finished_) {
     is_finished_ = true;
   } else {
@@ -164,6 +165,7 @@ std::vector<int> ExchangeCore::Adopt() {
   }
   if (state != WorkerView::MEMBER) {
     if (is_member_ && state != WorkerView::JOINING) {
+      is_dismissed_ = true;
       FailLocked(absl::FailedPreconditionError(
           absl::StrCat("the run counts this worker as lost (view ", view_.number(), ")")));
     }
@@ -546,9 +548,12 @@ void ExchangeCore::Finish(bool announced) {
   says_finished_ = announced;
 }
 
-void ExchangeCore::Stop() {
+void ExchangeCore::Stop(const absl::Status& outcome) {
   absl::MutexLock lock(&mutex_);
   stage_ = Stage::kStopped;
+  if (!outcome.ok() && !absl::IsCancelled(outcome) && !is_dismissed_) {
+    gave_up_ = std::string(outcome.message());
+  }
 }
 
 bool ExchangeCore::ready() const {
@@ -604,6 +609,7 @@ ProcessState ExchangeCore::State() const {
   absl::MutexLock lock(&mutex_);
   state.set_view(view_.number());
   state.set_finished(says_finished_);
+  state.set_failure(gave_up_);
   return state;
 }
 

@@ -131,8 +131,9 @@ class ExchangeCore {
   void Finish(bool announced);
   // Whether the view says that this worker has finished.
   bool finished() const;
-  // No event has an effect from now on.
-  void Stop();
+  // No event has an effect from now on. If the worker has failed with an error, State() says so,
+  // which fails the run: unless it was told to stop (CANCELLED), or the run goes on without it.
+  void Stop(const absl::Status& outcome);
 
   // Wait for ready(), finished(), and a connection to the slot. Errors: the failure.
   absl::Status AwaitReady();
@@ -222,6 +223,9 @@ class ExchangeCore {
   bool is_member_ ABSL_GUARDED_BY(mutex_) = false;   // has been a MEMBER
   bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status later_failure_ ABSL_GUARDED_BY(mutex_);  // of the exchange, after it went back
+  bool is_dismissed_ ABSL_GUARDED_BY(mutex_) =
+      false;                                     // the run goes on without this worker, or ended
+  std::string gave_up_ ABSL_GUARDED_BY(mutex_);  // why this worker has failed
   bool says_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool all_pushed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -52,6 +52,10 @@ class Process {
   }
   void Finish() {
     state_.set_finished(true);
+    End();
+  }
+  // Follows the latest view, and is gone.
+  void End() {
     state_.set_view(latest().number());
     link_->Announce(state_);
     link_.reset();
@@ -103,6 +107,19 @@ TEST_CASE("processes hear the views, and what they say changes them") {
   worker.Finish();
   AwaitTrue([&] { return authority->Poll().finished; });
   CHECK(authority->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+}
+
+TEST_CASE("a worker that ends well has finished, also when its last words are lost") {
+  const RealClock clock;
+  const auto authority = StartAuthority(&clock);
+  Process worker(authority->address(), kWorker, 21);
+  Process shard(authority->address(), kPs, 11);
+  AwaitTrue([&] {
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+  });
+  worker.End();
+  CHECK(authority->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+  CHECK(authority->Poll().finished);
 }
 
 TEST_CASE("a process that does not belong to the run is told so") {

@@ -1,6 +1,9 @@
+#include <signal.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -19,7 +22,7 @@ class RecoveryRun {
   // The scripts know their number as $index, and how often they were started, this time included,
   // as $start.
   std::string ps = "await_term";
-  std::string worker = "exit 0";
+  std::string worker = "await_ready";
   std::string recovery = "replicas: 1 worker_loss: WAIT";
   std::vector<std::string> flags;
 
@@ -61,7 +64,8 @@ done
 cd "${0%/*}"
 echo >>"${0##*/}$index.starts"
 start=$(wc -l <"${0##*/}$index.starts")
-await_term() { trap 'exit 0' TERM; while :; do sleep infinity & wait; done; }
+await_term() { trap 'exit 0' TERM; touch "${0##*/}$index.ready"; while :; do sleep infinity & wait; done; }
+await_ready() { for i in 0 1 2; do until [[ -e ps$i.ready ]]; do sleep 0.01; done; done; }
 await_start() { until [[ -e $1.starts && $(wc -l <"$1.starts") -ge $2 ]]; do sleep 0.01; done; }
 )sh",
                                                              body, "\n"));
@@ -79,7 +83,7 @@ TEST_CASE("processes that die are started again, and the last line says what the
   run.ps = R"sh([[ $index = 1 && $start = 1 ]] && { await_start worker1 1; kill -KILL $$; }
 echo "start $start of $index"; await_term)sh";
   run.worker = R"sh([[ $index = 1 && $start -lt 3 ]] && { await_start ps1 1; exit 3; }
-await_start ps1 2; echo done)sh";
+await_start ps1 2; await_ready; echo done)sh";
   CHECK(run.Run() == 0);
   INFO(run.output());
   CHECK(run.Says("[launch] ps 1 was killed by SIGKILL; starting it again\n"));
@@ -88,13 +92,13 @@ await_start ps1 2; echo done)sh";
   CHECK(run.Says("[worker 1] done\n"));
   CHECK(
       run.output().ends_with("[launch] the run succeeded; it survived 3 deaths: ps 1 (1x), "
-                             "worker 1 (2x); held up 0.00s in all\n"));
+                             "worker 1 (2x)\n"));
 }
 
 TEST_CASE("ps and workers know the authority, and spares are started with ports of their own") {
   RecoveryRun run;
   run.ps = "echo \"$index at $authority\"; await_term";
-  run.worker = "for i in 0 1 2; do await_start ps$i 1; done; sleep 0.1; echo \"at $authority\"";
+  run.worker = "await_ready; echo \"at $authority\"";
   CHECK(run.Run() == 0);
   INFO(run.output());
   CHECK(run.Says("[ps 2] 2 at unix:/"));
@@ -138,6 +142,21 @@ TEST_CASE("without copies and checkpoints a dead ps ends the run") {
   run.worker = "await_term";
   CHECK(run.Run() == 137);
   CHECK(run.output().ends_with("[launch] the run failed: ps 0 was killed by SIGKILL\n"));
+}
+
+TEST_CASE("a signal ends a run whose processes keep dying, and nothing is left of it") {
+  RecoveryRun run;
+  run.ps = R"sh(echo "pid $$"; [[ $index = 2 && $start -lt 3 ]] && exit 1; await_term)sh";
+  run.worker = R"sh(echo "pid $$"; [[ $index = 0 ]] && { await_start ps2 2; kill -TERM $PPID; }
+await_term)sh";
+  CHECK(run.Run() == 143);
+  INFO(run.output());
+  CHECK(run.output().ends_with("[launch] the run was ended by SIGTERM\n"));
+  static const std::regex kPid("\\] pid (\\d+)\n");
+  for (std::sregex_iterator match(run.output().begin(), run.output().end(), kPid), end;
+       match != end; ++match) {
+    CHECK(kill(std::stoi((*match)[1]), 0) != 0);
+  }
 }
 
 TEST_CASE("a run needs a folder without checkpoints, or --resume and one with") {

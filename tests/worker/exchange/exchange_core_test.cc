@@ -540,6 +540,22 @@ TEST_CASE("a member that the run counts as lost ends") {
         absl::FailedPreconditionError("the run counts this worker as lost (view 2)"));
 }
 
+TEST_CASE("a worker that gives up fails the run, unless the run has dismissed it") {
+  ViewFixture fixture;
+  fixture.FollowAndConnect();
+  const int why = GENERATE(0, 1, 2, 3);
+  if (why == 1) fixture.core.OnEnd(absl::UnavailableError("launch is gone"));
+  if (why == 2) {
+    fixture.view.mutable_worker(1)->set_incarnation(4711);
+    fixture.Follow();
+  }
+  CHECK(fixture.core.State().failure().empty());
+  fixture.core.Stop(why == 3 ? absl::CancelledError("stopped") : absl::DataLossError("bad image"));
+  CHECK(fixture.core.State().failure() == (why == 0 ? "bad image" : ""));
+  CHECK(fixture.core.State().incarnation() == kIncarnation);
+  CHECK(fixture.core.State().worker() == 1);
+}
+
 TEST_CASE("a worker has finished when the view says so, unless the run goes back before") {
   ViewFixture fixture;
   fixture.FollowAndConnect();

@@ -198,6 +198,17 @@ TEST_CASE("only what was pushed in this iteration is awaited") {
   CHECK_FALSE(*fixture.round.Claim(chunk, 7, 0));
 }
 
+TEST_CASE("a late report that a chunk was sent counts for its own iteration only") {
+  Fixture fixture;
+  fixture.PushAll(0);
+  for (const int layer : {0, 2}) fixture.Answer(layer);
+  fixture.PushAll(1);
+  for (const int layer : {0, 2}) {
+    for (const uint32_t chunk : fixture.ChunksOf(layer)) fixture.round.Sent(chunk, /*iteration=*/0);
+  }
+  CHECK(absl::IsDeadlineExceeded(WatchedWait(&fixture, &ExchangeRound::AwaitSent).AwaitEnd()));
+}
+
 TEST_CASE("what is not answered is pushed again, and its send counts once") {
   Fixture fixture;
   REQUIRE(fixture.Begin(3).ok());

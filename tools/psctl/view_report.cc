@@ -1,0 +1,116 @@
+#include "tools/psctl/view_report.h"
+
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/text.h"
+#include "common/view/crew.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+
+namespace ps {
+namespace {
+
+constexpr size_t kCellBytes = 100;
+
+std::string Process(const ProcessId& id) {
+  return absl::StrCat("ps ", id.process(), " (", Printable(id.address(), kCellBytes), ")");
+}
+
+std::string Doing(const SlotView& slot) {
+  if (!slot.has_primary()) return "lost";
+  if (slot.handing_over()) return "hands over to its copy";
+  if (slot.has_copy() && !slot.copy_is_complete()) return "fills its copy";
+  return "";
+}
+
+std::string SlotTable(const View& view) {
+  Table table({">slot", "primary", "copy", ""});
+  for (int s = 0; s < view.slot_size(); ++s) {
+    const SlotView& slot = view.slot(s);
+    table.AddRow({absl::StrCat(s), slot.has_primary() ? Process(slot.primary()) : "-",
+                  slot.has_copy() ? Process(slot.copy()) : "-", Doing(slot)});
+  }
+  return table.ToString();
+}
+
+std::string WorkerTable(const View& view) {
+  Table table({">worker", "state"});
+  for (int r = 0; r < view.worker_size(); ++r) {
+    table.AddRow(
+        {absl::StrCat(r), absl::AsciiStrToLower(WorkerView::State_Name(view.worker(r).state()))});
+  }
+  return table.ToString();
+}
+
+std::string CrewText(const View& view) {
+  std::string text;
+  for (const Crew& crew : view.crew()) {
+    const std::string ranks =
+        FormatRanks(absl::MakeConstSpan(crew.rank().data(), crew.rank_size()));
+    absl::StrAppend(&text, "from iteration ", crew.from_iteration(), " on, workers ", ranks,
+                    " count\n");
+  }
+  if (view.crew_changes()) absl::StrAppend(&text, "the next view changes which workers count\n");
+  return text;
+}
+
+}  // namespace
+
+const View* NewestView(const ViewReport& report) {
+  const View* newest = nullptr;
+  for (const absl::StatusOr<View>& view : report) {
+    if (view.ok() && (newest == nullptr || view->number() > newest->number())) newest = &*view;
+  }
+  return newest;
+}
+
+std::string ViewText(const ViewReport& report) {
+  const View* view = NewestView(report);
+  std::string text;
+  if (view != nullptr && view->number() == 0) {
+    text = "no views: the run has no recovery, or has not begun\n";
+  } else if (view != nullptr) {
+    text = absl::StrCat("view ", view->number(), ", generation ", view->generation(), " from ",
+                        view->checkpoint().empty() ? "the initial parameters"
+                                                   : Printable(view->checkpoint(), kCellBytes),
+                        "\n\n", SlotTable(*view), "\n", WorkerTable(*view), "\n", CrewText(*view));
+  }
+  for (size_t i = 0; i < report.size(); ++i) {
+    if (!report[i].ok()) {
+      absl::StrAppend(&text, "ps ", i, " does not answer: ", report[i].status().message(), "\n");
+    } else if (report[i]->number() != view->number()) {
+      absl::StrAppend(&text, "ps ", i, " follows view ", report[i]->number(), "\n");
+    }
+  }
+  return text;
+}
+
+std::string ViewJson(const ViewReport& report) {
+  using Json = nlohmann::ordered_json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  Json processes = Json::array();
+  for (size_t i = 0; i < report.size(); ++i) {
+    Json entry = {{"process", i}};
+    if (report[i].ok()) {
+      entry["view"] = std::to_string(report[i]->number());
+    } else {
+      entry["error"] = std::string(report[i].status().message());
+    }
+    processes.push_back(std::move(entry));
+  }
+  Json view = nullptr;
+  std::string text;
+  if (const View* newest = NewestView(report);
+      newest != nullptr &&
+      google::protobuf::util::MessageToJsonString(*newest, &text, options).ok()) {
+    view = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  }
+  const Json json = {{"view", std::move(view)}, {"processes", std::move(processes)}};
+  return json.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ps
