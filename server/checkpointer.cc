@@ -71,15 +71,12 @@ void Checkpointer::Begin(uint64_t iteration) {
     return;
   }
   const size_t chunks = options_.store->chunks().size();
-  active_.emplace();
-  active_->cut = {.id = {.generation = view_.generation(), .iteration = iteration},
-                  .run = view_.run()};
+  active_.emplace(CheckpointId{.generation = view_.generation(), .iteration = iteration}, chunks);
+  active_->cut.run = view_.run();
   // What comes later is none of the cut's, and other slots may not know of it yet.
   for (const Crew& crew : view_.crew()) {
     if (crew.from_iteration() <= iteration || !IsSync()) active_->cut.crew.push_back(crew);
   }
-  active_->progress.assign(chunks, Progress::kDue);
-  active_->left = chunks;
   ++changes_;
 }
 
@@ -141,7 +138,8 @@ std::optional<Checkpointer::Copy> Checkpointer::TakeChunk(int index) {
   if (!options_.is_confirmed(index)) return std::nullopt;
   absl::MutexLock lock(&mutex_);
   if (active_->progress[index] != Progress::kDue) return std::nullopt;
-  if (IsSync() && chunk.clock().iteration != active_->cut.id.iteration) return std::nullopt;
+  const uint64_t iteration = chunk.clock().iteration;
+  if (IsSync() && iteration != active_->cut.id.iteration) return std::nullopt;
   active_->progress[index] = Progress::kTaken;
   return CopyOf(index, chunk);
 }

@@ -90,9 +90,12 @@ class Checkpointer {
 
   // The checkpoint that is being written.
   struct Active {
+    Active(const CheckpointId& id, size_t chunks)
+        : cut{.id = id}, progress(chunks, Progress::kDue), left(chunks) {}
+
     Cut cut;
     std::vector<Progress> progress;  // by chunk
-    size_t left = 0;                 // chunks that are not written
+    size_t left;                     // chunks that are not written
     std::deque<Copy> copies;
     int64_t copied_bytes = 0;
     std::set<int> held_up;  // the chunks whose update waits

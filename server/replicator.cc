@@ -226,7 +226,7 @@ void Replicator::FillMore() {
   }
 }
 
-ReplicaMessage Replicator::StateOf(StoredChunk& chunk) const {
+ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   ReplicaMessage message;
   const ChunkClock& clock = chunk.clock();
   message.header.set_chunk(chunk.info().id);

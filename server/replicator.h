@@ -104,7 +104,7 @@ class Replicator {
   void Confirm(const std::vector<Due>& due);
   // Sends states of chunks while there is room. Acquires chunks' locks.
   void FillMore();
-  ReplicaMessage StateOf(StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  ReplicaMessage StateOf(const StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   const Options options_;
 

@@ -61,7 +61,8 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
   std::vector<DueReply> released;
   absl::Status taken;
   {
-    absl::MutexLock lock(&chunk.mutex);
+    absl::MutexLock lock(&gather.chunk->mutex);
+    chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
     if (gather.view == nullptr) return absl::CancelledError("the run has failed");
     switch (CheckView(*gather.view, header)) {
       case ViewCheck::kDropped:
@@ -97,6 +98,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
                                  Gradient gradient, std::shared_ptr<ReplySink> sink,
                                  std::vector<DueReply>& released) {
   StoredChunk& chunk = *gather.chunk;
+  chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
   const GradientHeader& header = gradient.header;
   const uint64_t iteration = chunk.clock().iteration;
   const Crews& crews = *gather.view->crews;

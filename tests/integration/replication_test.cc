@@ -73,10 +73,8 @@ class ReplicatedRun {
   void StartServer(int process) {
     servers[process].reset();
     links[process] = std::make_unique<TestLink>();
-    auto server = Server::Start({.config = &config,
-                                 .shard = process,
-                                 .clock = &clock,
-                                 .view_link = links[process].get()});
+    auto server = Server::Start(
+        {.config = &config, .shard = process, .clock = &clock, .view_link = links[process].get()});
     INFO(server.status().ToString());
     REQUIRE(server.ok());
     servers[process] = *std::move(server);
@@ -161,9 +159,8 @@ TEST_CASE("a process dies, comes back, is filled and takes its slot again, and n
   std::vector<std::thread> workers;
   for (int rank = 0; rank < kWorkers; ++rank) {
     workers.emplace_back([&, rank] {
-      auto exchange = Exchange::Connect({.config = &run.config,
-                                         .rank = rank,
-                                         .view_link = run.worker_links[rank].get()});
+      auto exchange = Exchange::Connect(
+          {.config = &run.config, .rank = rank, .view_link = run.worker_links[rank].get()});
       absl::Status status = exchange.status();
       if (status.ok()) status = (*exchange)->Pull(absl::MakeSpan(parameters[rank]));
       for (int i = 0; i < kIterations && status.ok(); ++i) {
@@ -219,8 +216,8 @@ TEST_CASE("a process dies, comes back, is filled and takes its slot again, and n
   run.Publish();
   for (std::thread& worker : workers) worker.join();
   RequireAllOk(outcomes);
-  const std::vector<float> expected = Undisturbed(
-      {"optimizer.kind=" + optimizer, "update.deterministic=true"}, kIterations);
+  const std::vector<float> expected =
+      Undisturbed({"optimizer.kind=" + optimizer, "update.deterministic=true"}, kIterations);
   for (const std::vector<float>& actual : parameters) {
     for (const Tensor& tensor : model.tensors()) {
       REQUIRE(std::memcmp(actual.data() + tensor.offset, expected.data() + tensor.offset,

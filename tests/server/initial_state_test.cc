@@ -53,16 +53,15 @@ TEST_CASE("a slot gets its part of a checkpoint, however the model was cut then"
 }
 
 TEST_CASE("what is no name of a checkpoint, or of none that is there, is an error") {
-  const Config config =
-      CheckpointConfig(1, {"recovery.checkpoint.folder=\"" + kFolder + "\"",
-                           "recovery.checkpoint.every_iterations=5"});
+  const Config config = CheckpointConfig(1, {"recovery.checkpoint.folder=\"" + kFolder + "\"",
+                                             "recovery.checkpoint.every_iterations=5"});
   SimulatedDisk disk;
   WriteCheckpoint(&disk, kFolder, config, {.generation = 1, .iteration = 5});
   CHECK(absl::IsInvalidArgument(MakeInitialState(config, 0, &disk, "../other").status()));
   CHECK(absl::IsInvalidArgument(
       MakeInitialState(config, 0, nullptr, CheckpointId{1, 5}.ToString()).status()));
-  CHECK(absl::IsNotFound(
-      MakeInitialState(config, 0, &disk, CheckpointId{1, 6}.ToString()).status()));
+  CHECK(
+      absl::IsNotFound(MakeInitialState(config, 0, &disk, CheckpointId{1, 6}.ToString()).status()));
 }
 
 TEST_CASE("without a checkpoint the parameters are those of the file, or random ones") {

@@ -94,8 +94,8 @@ class PolicyFixture {
                           .encoding = FLOAT32,
                           .view = view};
     const std::vector<float> values(skip ? 0 : 16, value);
-    auto owner = std::make_shared<std::string>(
-        reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    auto owner = std::make_shared<std::string>(reinterpret_cast<const char*>(values.data()),
+                                               values.size() * sizeof(float));
     Segments data;
     if (!skip) data.emplace_back(*owner);
     return policy->Push(index, *sessions[rank], Gradient{header, std::move(data), owner},

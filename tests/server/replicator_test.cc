@@ -62,8 +62,7 @@ class ReplicatorFixture {
         .store = store,
         .transport = &net,
         .clock = &clock,
-        .confirm = [this](int index,
-                          uint64_t change) { confirmed.emplace_back(index, change); },
+        .confirm = [this](int index, uint64_t change) { confirmed.emplace_back(index, change); },
         .on_progress = [this] { ++progress; }});
   }
   void Adopt(uint64_t number, uint64_t copy, bool complete) {
@@ -116,7 +115,8 @@ TEST_CASE_METHOD(ReplicatorFixture, "without a copy no reply waits") {
   CHECK_FALSE(replicator->is_filled());
 }
 
-TEST_CASE_METHOD(ReplicatorFixture, "changes go to the copy in order, and receipts release replies") {
+TEST_CASE_METHOD(ReplicatorFixture,
+                 "changes go to the copy in order, and receipts release replies") {
   Adopt(1, 20, true);
   CHECK(replicator->is_filled());
   CHECK(Change(2) == 1);
@@ -137,7 +137,8 @@ TEST_CASE_METHOD(ReplicatorFixture, "changes go to the copy in order, and receip
   CHECK(replicator->is_idle());
 }
 
-TEST_CASE_METHOD(ReplicatorFixture, "a broken stream is opened again after a pause, with everything") {
+TEST_CASE_METHOD(ReplicatorFixture,
+                 "a broken stream is opened again after a pause, with everything") {
   Adopt(1, 20, true);
   for (const int index : {0, 1, 0}) Change(index);
   net.Confirm();
@@ -159,7 +160,8 @@ TEST_CASE_METHOD(ReplicatorFixture, "a broken stream is opened again after a pau
   CHECK(net.opened == 2);
 }
 
-TEST_CASE_METHOD(ReplicatorFixture, "in a new view the same copy is sent what it has not confirmed") {
+TEST_CASE_METHOD(ReplicatorFixture,
+                 "in a new view the same copy is sent what it has not confirmed") {
   Adopt(1, 20, true);
   Change(0);
   Change(1);
@@ -207,7 +209,8 @@ TEST_CASE_METHOD(ReplicatorFixture, "a new copy is filled a few chunks at a time
   }
 }
 
-TEST_CASE_METHOD(ReplicatorFixture, "a state that was on the way is sent again, with what followed") {
+TEST_CASE_METHOD(ReplicatorFixture,
+                 "a state that was on the way is sent again, with what followed") {
   Adopt(1, 20, false);
   net.Confirm();  // chunk 0
   CHECK(Change(0) == 1);
@@ -224,7 +227,8 @@ TEST_CASE_METHOD(ReplicatorFixture, "a state that was on the way is sent again, 
   CHECK(replicator->is_filled());
 }
 
-TEST_CASE_METHOD(ReplicatorFixture, "filling goes on in the next view, and begins anew after a gap") {
+TEST_CASE_METHOD(ReplicatorFixture,
+                 "filling goes on in the next view, and begins anew after a gap") {
   const size_t chunks = store->chunks().size();
   Adopt(1, 20, false);
   net.Confirm(2);

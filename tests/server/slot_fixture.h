@@ -117,23 +117,32 @@ inline SlotState StateOf(ParameterStore& store) {
 
 inline Config SlotConfig(const std::vector<std::string>& overrides = {}) {
   absl::StatusOr<Config> config = Config::Parse(R"pb(
-    model {
-      input { channels: 6 height: 1 width: 1 }
-      layer { name: "fc1" linear { out_features: 10 } }
-      layer { name: "norm" batch_norm {} }
-      layer { name: "fc2" linear { out_features: 5 } }
-    }
-    partition { scheme: STRIPED }
-    shard { address: "127.0.0.1:7001" }
-    shard { address: "127.0.0.1:7002" }
-    workers: 2
-    update { policy: SYNC }
-    optimizer { kind: SGD learning_rate: 0.125 }
-    training { iterations: 100 }
-    compute { backend: EMULATED }
-    limits { chunk_bytes: 64 exchange_seconds: 60 }
-    recovery { replicas: 1 }
-  )pb",
+                                                  model {
+                                                    input { channels: 6 height: 1 width: 1 }
+                                                    layer {
+                                                      name: "fc1"
+                                                      linear { out_features: 10 }
+                                                    }
+                                                    layer {
+                                                      name: "norm"
+                                                      batch_norm {}
+                                                    }
+                                                    layer {
+                                                      name: "fc2"
+                                                      linear { out_features: 5 }
+                                                    }
+                                                  }
+                                                  partition { scheme: STRIPED }
+                                                  shard { address: "127.0.0.1:7001" }
+                                                  shard { address: "127.0.0.1:7002" }
+                                                  workers: 2
+                                                  update { policy: SYNC }
+                                                  optimizer { kind: SGD learning_rate: 0.125 }
+                                                  training { iterations: 100 }
+                                                  compute { backend: EMULATED }
+                                                  limits { chunk_bytes: 64 exchange_seconds: 60 }
+                                                  recovery { replicas: 1 }
+                                                )pb",
                                                 "test.textproto", overrides);
   INFO(config.status().ToString());
   REQUIRE(config.ok());
@@ -162,15 +171,14 @@ class SlotFixture {
   }
 
   void StartHost(int process, uint64_t incarnation) {
-    SlotHost::Options options{.config = config.get(),
-                              .self = {},
-                              .clock = &clock,
-                              .has_views = true,
-                              .transport = &net,
-                              .storage = storage,
-                              .checkpoint = "",
-                              .has_threads = has_threads};
+    SlotHost::Options options;
+    options.config = config.get();
     options.self = Process(process, incarnation);
+    options.clock = &clock;
+    options.has_views = true;
+    options.transport = &net;
+    options.storage = storage;
+    options.has_threads = has_threads;
     auto host = SlotHost::Start(options);
     REQUIRE(host.ok());
     hosts[process] = *std::move(host);

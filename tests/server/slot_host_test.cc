@@ -23,7 +23,8 @@ class HostFixture : public SlotFixture {
   }
 };
 
-TEST_CASE_METHOD(HostFixture, "primary and copy have the same bits, and replies wait for the copy") {
+TEST_CASE_METHOD(HostFixture,
+                 "primary and copy have the same bits, and replies wait for the copy") {
   const std::string optimizer = GENERATE("SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD");
   const std::string encoding = GENERATE("FLOAT32", "BFLOAT16");
   const std::string update = GENERATE("update.policy=SYNC", "update.policy=ASYNC");
@@ -58,7 +59,7 @@ TEST_CASE_METHOD(HostFixture, "a copy takes over with what was confirmed, and hi
   CHECK(Primary(0)->history() == history);
   CHECK(hosts[1]->Copy(0) == nullptr);
   const size_t replies = Replies();
-  Train(0, 1);  // pushed again
+  Train(0, 1);                                  // pushed again
   CHECK(Replies() == replies + 2 * Chunks(0));  // no copy, so nothing to wait for
 }
 
@@ -291,7 +292,8 @@ TEST_CASE_METHOD(HostFixture, "changes that a lost copy has not confirmed wait f
   CHECK(hosts[0]->Stats(0)->recovery().replication_lag() == 0);
 }
 
-TEST_CASE_METHOD(HostFixture, "a stream that breaks is opened again, and everything is sent again") {
+TEST_CASE_METHOD(HostFixture,
+                 "a stream that breaks is opened again, and everything is sent again") {
   Start({GENERATE("update.policy=SYNC", "update.policy=ASYNC")});
   Begin();
   Train(0, 0);

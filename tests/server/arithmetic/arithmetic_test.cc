@@ -38,7 +38,8 @@ TEST_CASE("every instruction set gives the same bits") {
   if (__builtin_cpu_supports("avx2")) CHECK(Run("arithmetic_avx2", seed) == expected);
   if (__builtin_cpu_supports("avx512f")) CHECK(Run("arithmetic_avx512f", seed) == expected);
 #endif
-  const std::string with = LinesOf(expected, "FLOAT16 encode") + LinesOf(expected, "FLOAT16 decode");
+  const std::string with =
+      LinesOf(expected, "FLOAT16 encode") + LinesOf(expected, "FLOAT16 decode");
   CHECK(with == LinesOf(expected, "FLOAT16 without instructions encode") +
                     LinesOf(expected, "FLOAT16 without instructions decode"));
 }
