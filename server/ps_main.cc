@@ -68,13 +68,12 @@ std::unique_ptr<ps::ViewLink> MakeLink(const CommandLine& command, const ps::Con
 // Returns an error if the config asks for what needs views.
 absl::Status CheckWithoutViews(const ps::Config& config) {
   const ps::Recovery& recovery = config.proto().recovery();
-  const char* const field =
-      recovery.replicas() > 0                          ? "recovery.replicas"
-      : recovery.worker_loss() != ps::Recovery::FAIL   ? "recovery.worker_loss"
-      : recovery.checkpoint().has_every_seconds() &&
-              config.proto().update().policy() == ps::Update::SYNC
-          ? "recovery.checkpoint.every_seconds"
-          : nullptr;
+  const char* const field = recovery.replicas() > 0                        ? "recovery.replicas"
+                            : recovery.worker_loss() != ps::Recovery::FAIL ? "recovery.worker_loss"
+                            : recovery.checkpoint().has_every_seconds() &&
+                                    config.proto().update().policy() == ps::Update::SYNC
+                                ? "recovery.checkpoint.every_seconds"
+                                : nullptr;
   if (field == nullptr) return absl::OkStatus();
   return config.FieldError(field,
                            "needs somebody who decides which process has which role, allowed: a "
@@ -120,9 +119,9 @@ int Run(const CommandLine& command) {
     spdlog::error("{}", std::string(server.status().message()));
     return absl::IsOutOfRange(server.status()) ? 2 : 1;  // OUT_OF_RANGE: no such shard
   }
-  spdlog::info("Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
-               command.shard < config->shards() ? ps::Ownership(*config, command.shard)
-                                                : "a spare process");
+  spdlog::info(
+      "Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
+      command.shard < config->shards() ? ps::Ownership(*config, command.shard) : "a spare process");
   if (config->proto().partition().scheme() == ps::Partition::AUTO) {
     spdlog::info("{}", ps::AutoChoice(*config));
   }
