@@ -121,7 +121,8 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
   options.transport = this;
   options.storage = context_.scenario.has_checkpoints ? storage_.get() : nullptr;
   options.has_threads = false;
-  options.holds_roles = [this] { return HoldsRoles(); };
+  options.breaks_cuts = context_.plant == Plant::kInconsistentCut;
+  options.holds_roles = [this] { return link_.HoldsRoles(); };
   options.on_primary = [this](Shard& shard) { BecamePrimary(shard); };
   options.on_state = [this] { announce_ = true; };
   options.on_change = [this](int slot, const StoredChunk& chunk, const ChunkChange& change)
@@ -137,10 +138,6 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
 }
 
 PsProcess::~PsProcess() { streams_.clear(); }
-
-bool PsProcess::HoldsRoles() const {
-  return context_.plant == Plant::kIgnoresLease || link_.HoldsRoles();
-}
 
 void PsProcess::BecamePrimary(Shard& shard) {
   const int slot = shard.index();

@@ -43,9 +43,6 @@ class PsProcess final : public ReplicaTransport {
   std::shared_ptr<PushStream> OpenStream(int slot, uint32_t rank, uint64_t incarnation,
                                          std::shared_ptr<Connection> connection);
 
-  // Whether this process may have lost its roles without its knowledge.
-  bool HoldsRoles() const;
-
   std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override;

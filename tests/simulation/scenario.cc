@@ -54,7 +54,7 @@ const std::vector<Plant>& AllPlants() {
   static const auto& plants = *new std::vector<Plant>{
       Plant::kCountsRepeats,    Plant::kAnswersBeforeCopy, Plant::kLeavesOutSync,
       Plant::kIgnoresViews,     Plant::kInconsistentCut,   Plant::kDealsByFirstCrew,
-      Plant::kIgnoresLease,     Plant::kReportsFilledEarly, Plant::kHandsOverEarly};
+      Plant::kReportsFilledEarly, Plant::kHandsOverEarly};
   return plants;
 }
 
@@ -74,8 +74,6 @@ std::string PlantName(Plant plant) {
       return "inconsistent_cut";
     case Plant::kDealsByFirstCrew:
       return "deals_by_first_crew";
-    case Plant::kIgnoresLease:
-      return "ignores_lease";
     case Plant::kReportsFilledEarly:
       return "reports_filled_early";
     case Plant::kHandsOverEarly:

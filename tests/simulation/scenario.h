@@ -20,7 +20,6 @@ enum class Plant {
   kIgnoresViews,         // shards and copies take what is of another view
   kInconsistentCut,      // a slot writes the newest state of its chunks to a checkpoint
   kDealsByFirstCrew,     // workers deal images by the crew of the beginning
-  kIgnoresLease,         // a primary answers although its lease has ended
   kReportsFilledEarly,   // a primary says that its copy is complete before it is
   kHandsOverEarly,       // a primary hands a slot over before the copy has everything
 };
