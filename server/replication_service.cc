@@ -16,15 +16,26 @@
 #include "server/slot_copy.h"
 
 namespace ps {
-namespace {
 
 // One Replicate RPC: takes message after message, and confirms each. Deletes itself when the RPC is
 // done.
-class ReplicaReceiver final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ReplicationService::Receiver final
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  ReplicaReceiver(std::shared_ptr<SlotCopy> copy, uint64_t view, uint64_t primary)
-      : copy_(std::move(copy)), view_(view), primary_(primary) {
+  Receiver(ReplicationService* service, std::shared_ptr<SlotCopy> copy, uint64_t view,
+           uint64_t primary)
+      : service_(service), copy_(std::move(copy)), view_(view), primary_(primary) {
     StartRead(&read_);
+  }
+
+  // Ends the RPC after the write under way. Only the first call has an effect.
+  void End(const absl::Status& status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (end_.has_value()) return;
+      end_ = status;
+    }
+    Write();
   }
 
  private:
@@ -61,7 +72,13 @@ class ReplicaReceiver final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     }
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    {
+      absl::MutexLock lock(&service_->mutex_);
+      service_->receivers_.erase(this);
+    }
+    delete this;
+  }
 
   // Writes the next receipt unless a write is under way, or ends the RPC if it is ending.
   void Write() {
@@ -89,15 +106,7 @@ class ReplicaReceiver final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     StartWrite(&write_);
   }
 
-  void End(const absl::Status& status) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (end_.has_value()) return;
-      end_ = status;
-    }
-    Write();
-  }
-
+  ReplicationService* const service_;
   const std::shared_ptr<SlotCopy> copy_;
   const uint64_t view_;
   const uint64_t primary_;
@@ -110,6 +119,8 @@ class ReplicaReceiver final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> end_;  // set once under the lock
 };
+
+namespace {
 
 class RefusedReplicas final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -128,8 +139,18 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReplicationService:
         "this process does not hold the copy of slot ", slot, " in view ",
         host_->view().number())));
   }
-  return new ReplicaReceiver(std::move(copy), MetadataNumber(*context, kViewMetadata),
-                             MetadataNumber(*context, kIncarnationMetadata));
+  auto* const receiver =
+      new Receiver(this, std::move(copy), MetadataNumber(*context, kViewMetadata),
+                   MetadataNumber(*context, kIncarnationMetadata));
+  absl::MutexLock lock(&mutex_);
+  // gRPC does not call OnDone before this method has returned the reactor.
+  receivers_.insert(receiver);
+  return receiver;
+}
+
+void ReplicationService::EndStreams(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  for (Receiver* receiver : receivers_) receiver->End(status);
 }
 
 }  // namespace ps

@@ -1,6 +1,11 @@
 #ifndef PS_SERVER_REPLICATION_SERVICE_H_
 #define PS_SERVER_REPLICATION_SERVICE_H_
 
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "proto/replication.grpc.pb.h"
 #include "server/slot_host.h"
 
@@ -14,11 +19,18 @@ class ReplicationService final
   // `host` must outlive the service.
   explicit ReplicationService(const SlotHost* host) : host_(host) {}
 
+  // Ends every open stream with `status`.
+  void EndStreams(const absl::Status& status);
+
  private:
+  class Receiver;
+
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicate(
       grpc::CallbackServerContext* context) override;
 
   const SlotHost* const host_;
+  absl::Mutex mutex_;
+  std::set<Receiver*> receivers_ ABSL_GUARDED_BY(mutex_);  // whose RPCs are not done
 };
 
 }  // namespace ps

@@ -143,6 +143,7 @@ void Server::Shutdown() {
       absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down"));
   ForEachShard([&reason](Shard& shard) { shard.Close(reason); });
   parameter_service_->EndStreams(reason);
+  replication_service_->EndStreams(reason);
   // Calls that have not ended by this deadline are cancelled, and the second that is left of
   // limits.shutdown_seconds is for that.
   const double seconds = std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1);

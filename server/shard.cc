@@ -143,6 +143,7 @@ absl::Status Shard::CheckView(const JoinRequest& request) const {
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
   if (absl::Status status = failure(); !status.ok()) {
+    if (!has_failed()) return status;  // the slot is another process's
     // The failure may be DEADLINE_EXCEEDED, which a worker would take for its own time limit.
     return absl::FailedPreconditionError(
         absl::StrCat("the run has failed, start the shards again: ", status.message()));
@@ -400,6 +401,7 @@ std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
 
 void Shard::End(const absl::Status& reason, bool is_failure) {
   if (!Close(reason)) return;
+  has_failed_ = is_failure;
   if (on_end_) on_end_(reason, is_failure);
   policy_->Abandon();
 }

@@ -133,6 +133,8 @@ class Shard {
   // Returns the first failure of the run, or OK. A failed shard keeps its parameters, answers Pull
   // and GetStats, and refuses Join and Push.
   absl::Status failure() const;
+  // Whether the run has failed. Otherwise a failure() is only why this shard has ended.
+  bool has_failed() const { return has_failed_; }
   // Has `listener` called when the run fails, or when the shard retires.
   using EndListener = std::function<void(const absl::Status& reason, bool is_failure)>;
   // REQUIRES: no RPC has been served.
@@ -184,6 +186,7 @@ class Shard {
   std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
 
   std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
+  std::atomic<bool> has_failed_{false};
   mutable absl::Mutex failure_mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
 };

@@ -230,9 +230,9 @@ ProcessState SlotHost::State() const {
   }
   for (const auto& primary : Primaries()) {
     primary->Describe(&state);
-    const absl::Status failure = primary->shard()->failure();
-    if (!failure.ok() && state.failure().empty()) {
-      state.set_failure(std::string(failure.message()));
+    const Shard& shard = *primary->shard();
+    if (shard.has_failed() && state.failure().empty()) {
+      state.set_failure(std::string(shard.failure().message()));
     }
   }
   return state;
@@ -256,6 +256,8 @@ absl::StatusOr<ShardStats> SlotHost::Stats(int slot) const {
   if (options_.config->proto().has_recovery()) {
     stats.mutable_recovery()->set_view(now.number());
     stats.mutable_recovery()->set_generation(now.generation());
+    *stats.mutable_recovery()->mutable_event() = now.event();
+    stats.mutable_recovery()->set_events(now.events());
     primary->FillStats(stats.mutable_recovery());
   }
   return stats;

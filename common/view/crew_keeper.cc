@@ -69,6 +69,7 @@ void CrewKeeper::BeginGeneration(CrewHistory history, uint64_t iteration, absl::
                                  View* next) {
   generation_began_ = next->number() + 1;
   next->set_crew_changes(false);
+  next->set_cut_iteration(0);
   const bool is_first = next->crew().empty();
   // Under ASYNC it is only the number of a checkpoint.
   if (history.empty() || !settings_.synchronous) iteration = 0;
@@ -110,13 +111,16 @@ absl::Status CrewKeeper::Update(const View& view, const PositionOf& position_of,
   if (next->crew_changes()) {
     // The positions are those of the present view, and a change of it goes first.
     if (view.crew_changes() && FinishChange(view, position_of, now, next)) return absl::OkStatus();
-    if (Count(*next, WorkerView::JOINING) + Count(*next, WorkerView::LEAVING) == 0) {
+    if (Count(*next, WorkerView::JOINING) + Count(*next, WorkerView::LEAVING) == 0 &&
+        settings_.cut_every == absl::InfiniteDuration()) {
       next->set_crew_changes(false);
     }
     return absl::OkStatus();
   }
   // The run gets to work between two changes.
-  if (ChangesCrews() && !view.crew_changes()) BeginChange(now, next);
+  if (view.crew_changes()) return absl::OkStatus();
+  if (ChangesCrews()) BeginChange(now, next);
+  if (settings_.synchronous && !next->crew_changes()) OrderCut(now, next);
   return absl::OkStatus();
 }
 
@@ -210,6 +214,11 @@ bool CrewKeeper::FinishChange(const View& view, const PositionOf& position_of, a
     next->mutable_worker(rank)->set_state(WorkerView::MEMBER);
   }
   next->set_crew_changes(false);
+  if (leaving.empty() && joining.empty()) {
+    next->set_cut_iteration(farthest + kAheadOfJoin);
+    cut_ordered_ = now;
+    return true;
+  }
 
   const size_t left = LastCrew(next->crew()).size();
   const std::string with = absl::StrCat(left, left == 1 ? " worker" : " workers");
@@ -258,6 +267,15 @@ void CrewKeeper::BeginChange(absl::Time now, View* next) {
     SetState(WorkerView::JOINING, workers_[r].present, worker);
     next->set_crew_changes(true);
   }
+}
+
+void CrewKeeper::OrderCut(absl::Time now, View* next) {
+  if (cut_ordered_ == absl::InfinitePast()) cut_ordered_ = now;  // the first is due after a while
+  if (now < cut_ordered_ + settings_.cut_every || Count(*next, WorkerView::FINISHED) > 0) return;
+  for (const SlotView& slot : next->slot()) {
+    if (!slot.has_primary() || slot.handing_over()) return;
+  }
+  next->set_crew_changes(true);
 }
 
 bool CrewKeeper::IsGivenUp(uint32_t rank, absl::Time now) const {

@@ -23,12 +23,17 @@ ProcessRole RoleOf(const ProcessState& state) {
   return {is_worker, is_worker ? state.worker() : state.ps()};
 }
 
+// How long the workers wait for a view that some shard has not confirmed.
+constexpr absl::Duration kShardsFirst = absl::Milliseconds(100);
+
 }  // namespace
 
 // One process's stream. gRPC destroys it through OnDone.
 class AuthorityServer::Follower final : public grpc::ServerBidiReactor<ProcessState, View> {
  public:
   explicit Follower(AuthorityServer* authority) : authority_(*authority) { StartRead(&state_); }
+
+  bool is_worker = false;  // guarded by the authority's lock
 
   // Sends a view, or the latest one as soon as the one before has been sent.
   void Send(const View& view) {
@@ -158,8 +163,9 @@ absl::Status AuthorityServer::Heard(Follower* follower, const ProcessState& stat
     place->second.state = state;
     place->second.heard = now;
   }
-  if (followers_.insert(follower).second && keeper_.view().number() > 0) {
-    follower->Send(keeper_.view());
+  if (followers_.insert(follower).second) {
+    follower->is_worker = role.is_worker;
+    if (keeper_.view().number() > 0) follower->Send(keeper_.view());
   }
   Publish();
   return absl::OkStatus();
@@ -172,9 +178,33 @@ void AuthorityServer::Forget(Follower* follower) {
 }
 
 void AuthorityServer::Publish() {
-  if (published_ == keeper_.view().number()) return;
-  published_ = keeper_.view().number();
-  for (Follower* follower : followers_) follower->Send(keeper_.view());
+  const View& view = keeper_.view();
+  const auto send = [&](bool to_workers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (Follower* follower : followers_) {
+      if (follower->is_worker == to_workers) follower->Send(view);
+    }
+  };
+  if (published_ != view.number()) {
+    published_ = view.number();
+    published_at_ = clock_.Now();
+    send(/*to_workers=*/false);
+  }
+  if (worker_view_ == published_) return;
+  if (!ShardsFollow() && clock_.Now() < published_at_ + kShardsFirst) return;
+  worker_view_ = published_;
+  send(/*to_workers=*/true);
+}
+
+bool AuthorityServer::ShardsFollow() const {
+  const auto follows = [this](const ProcessId& process) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto place = places_.find({.is_worker = false, .index = process.process()});
+    return process.incarnation() == 0 || place == places_.end() ||
+           place->second.state.view() >= published_;
+  };
+  for (const SlotView& slot : keeper_.view().slot()) {
+    if (!follows(slot.primary()) || !follows(slot.copy())) return false;
+  }
+  return true;
 }
 
 void AuthorityServer::Started(ProcessRole role) {

@@ -154,6 +154,7 @@ TEST_CASE("a watch leaves an endpoint that has become silent") {
   AwaitTrue([&] { return !etcd.diary.heard().empty(); });
   // A quiet stream is no silent one: it is asked, and answers.
   absl::SleepFor(absl::Seconds(1));
+  CHECK(other.connections() == 0);
   etcd.proxy.Hold();
   etcd.Put("/run/a", "2");
   AwaitTrue([&] { return etcd.diary.heard().back() == "/run/a=2"; });

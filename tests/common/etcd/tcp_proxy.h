@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -19,11 +20,12 @@
 
 namespace ps {
 
-// Forwards connections to a port of this machine, as a network does that can stop to carry anything
-// and can be slow. Thread-safe.
+// Forwards connections to a port of this machine, or to a unix socket, as a network does that can
+// stop to carry anything and can be slow. Thread-safe.
 class TcpProxy {
  public:
-  explicit TcpProxy(int target) : target_(target) {
+  explicit TcpProxy(int target, const std::string& unix_path = "")
+      : target_(target), unix_path_(unix_path) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = Loopback(0);
     socklen_t size = sizeof(address);
@@ -57,6 +59,12 @@ class TcpProxy {
 
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
 
+  // How many connections there have been.
+  size_t connections() const {
+    absl::MutexLock lock(&mutex_);
+    return fds_.size() / 2;
+  }
+
   // From now on nothing gets through, in connections that are open or new, until Release.
   void Hold() { Set(&held_, true); }
   void Release() { Set(&held_, false); }
@@ -85,19 +93,29 @@ class TcpProxy {
     while (true) {
       const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
       if (client < 0) return;
-      const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      const sockaddr_in address = Loopback(target_);
+      const int server =
+          socket(unix_path_.empty() ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
       absl::MutexLock lock(&mutex_);
       fds_.push_back(client);
       fds_.push_back(server);
-      if (ended_ ||
-          connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      if (ended_ || !Connect(server)) {
         shutdown(client, SHUT_RDWR);
         continue;
       }
       threads_.emplace_back([this, client, server] { Forward(client, server); });
       threads_.emplace_back([this, client, server] { Forward(server, client); });
     }
+  }
+
+  bool Connect(int fd) const {
+    if (unix_path_.empty()) {
+      const sockaddr_in address = Loopback(target_);
+      return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    }
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    unix_path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   }
 
   void Forward(int from, int to) {
@@ -121,10 +139,11 @@ class TcpProxy {
   }
 
   const int target_;
+  const std::string unix_path_;  // in place of target_ if it is not empty
   int listener_ = -1;
   int port_ = 0;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration delay_ ABSL_GUARDED_BY(mutex_);

@@ -136,6 +136,14 @@ class ActedRun {
       });
     }
   }
+  // Whether the process would answer a worker.
+  bool Answers(BenchRole role) { return bench_->Lives(role) && processes_.at(role)->HoldsRoles(); }
+  // Waits until the process is told, or ended, because the run has failed. Returns why it has.
+  std::string AwaitFailure(BenchRole role) {
+    ActedProcess& process = *processes_.at(role);
+    AwaitTrue([&] { return process.end().has_value() || !bench_->Failure().ok(); });
+    return std::string(process.end().value_or(bench_->Failure()).message());
+  }
   void Cut(BenchRole role) {
     bench_->Cut(role);
     cut_.insert(role);

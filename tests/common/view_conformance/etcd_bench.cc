@@ -45,6 +45,8 @@ class EtcdBench final : public ViewBench {
 
   void Cut(BenchRole role) override { processes_.at(role).way->Hold(); }
   void Mend(BenchRole role) override { processes_.at(role).way->Release(); }
+  bool Lives(BenchRole role) const override { return true; }
+  absl::Status Failure() const override { return absl::OkStatus(); }
   void Died(BenchRole role) override { processes_.erase(role); }
 
   void SlowDown(absl::Duration delay) override { delay_ = delay; }

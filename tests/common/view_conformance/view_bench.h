@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/view/view_keeper.h"
 #include "common/view/view_link.h"
@@ -32,6 +33,10 @@ class ViewBench {
   virtual void Cut(BenchRole role) = 0;
   // Ends Cut.
   virtual void Mend(BenchRole role) = 0;
+  // Whether the process runs, as far as the bench has not killed it.
+  virtual bool Lives(BenchRole role) const = 0;
+  // Why the run has failed, if the processes do not hear it but are ended.
+  virtual absl::Status Failure() const = 0;
   // The process is dead. Its link exists no more.
   virtual void Died(BenchRole role) = 0;
 

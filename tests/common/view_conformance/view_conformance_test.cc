@@ -24,7 +24,8 @@ constexpr auto Ps = ActedRun::Ps;
 constexpr auto Worker = ActedRun::Worker;
 
 ViewKeeper::Settings Settings(int slots, int workers, int replicas) {
-  ViewKeeper::Settings settings{.slots = slots, .workers = workers, .config_fingerprint = 42};
+  ViewKeeper::Settings settings{
+      .slots = slots, .workers = workers, .config_fingerprint = 42, .run = 7};
   settings.recovery.set_replicas(replicas);
   settings.recovery.set_silence_seconds(2);
   settings.recovery.set_worker_loss(Recovery::WAIT);
@@ -74,12 +75,12 @@ TEST_CASE("a shard that is paused answers nobody any more when another has its s
   run.Cut(Ps(1));
   AwaitTrue([&] {
     const bool taken_over = ActedRun::Slots(run[Worker(0)].view()) == "0:- 0:-";
-    if (taken_over) CHECK_FALSE(run[Ps(1)].HoldsRoles());
+    if (taken_over) CHECK_FALSE(run.Answers(Ps(1)));
     return taken_over;
   });
   run.bench().Mend(Ps(1));
   AwaitTrue([&] { return run[Ps(1)].end().has_value(); });
-  CHECK_FALSE(run[Ps(1)].HoldsRoles());
+  CHECK_FALSE(run.Answers(Ps(1)));
 }
 
 TEST_CASE("a slot without a copy and without checkpoints fails the run, for everyone") {
@@ -88,8 +89,7 @@ TEST_CASE("a slot without a copy and without checkpoints fails the run, for ever
   run.StartAll();
   run.Kill(Ps(1));
   for (const BenchRole role : {Ps(0), Worker(0)}) {
-    AwaitTrue([&] { return run[role].end().has_value(); });
-    CHECK_THAT(std::string(run[role].end()->message()), Contains("ps 1"));
+    CHECK_THAT(run.AwaitFailure(role), Contains("ps 1"));
   }
 }
 
@@ -100,8 +100,7 @@ TEST_CASE("FAIL: a lost worker fails the run, for everyone") {
   run.StartAll();
   run.Kill(Worker(1));
   for (const BenchRole role : {Ps(0), Worker(0)}) {
-    AwaitTrue([&] { return run[role].end().has_value(); });
-    CHECK_THAT(std::string(run[role].end()->message()), Contains("worker 1"));
+    CHECK_THAT(run.AwaitFailure(role), Contains("worker 1"));
   }
 }
 
