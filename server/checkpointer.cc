@@ -88,7 +88,7 @@ bool Checkpointer::MayChange(int index, const StoredChunk& chunk) {
   if (!IsSync()) return true;
   const uint64_t iteration = chunk.clock().iteration;
   if (IsDue(iteration)) Begin(iteration);
-  if (!active_.has_value() || active_->cut.id.iteration != iteration ||
+  if (!active_.has_value() || active_->cut.id.iteration != iteration || options_.breaks_cuts ||
       active_->progress[index] != Progress::kDue) {
     return true;
   }
@@ -135,7 +135,9 @@ std::optional<Checkpointer::Copy> Checkpointer::TakeChunk(int index) {
   absl::MutexLock lock(&mutex_);
   if (active_->progress[index] != Progress::kDue) return std::nullopt;
   const uint64_t iteration = chunk.clock().iteration;
-  if (IsSync() && iteration != active_->cut.id.iteration) return std::nullopt;
+  if (IsSync() && iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
+    return std::nullopt;
+  }
   active_->progress[index] = Progress::kTaken;
   return CopyOf(index, chunk);
 }

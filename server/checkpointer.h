@@ -47,6 +47,8 @@ class Checkpointer {
     Storage* storage = nullptr;
     const Clock* clock = nullptr;
     bool has_thread = true;  // otherwise only Work() writes
+    // For a test of what the tests notice: chunks are written as they are when their turn comes.
+    bool breaks_cuts = false;
     // Called without a lock: the chunk may change now (UpdatePolicy::Resume).
     std::function<void(int index)> resume;
     // Whether every change of the chunk is confirmed. Called under the chunk's lock.

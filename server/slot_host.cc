@@ -65,6 +65,7 @@ absl::StatusOr<std::shared_ptr<SlotPrimary>> SlotHost::MakePrimary(
                                         .transport = options_.transport,
                                         .storage = options_.storage,
                                         .has_threads = options_.has_threads,
+                                        .breaks_cuts = options_.breaks_cuts,
                                         .holds_roles = options_.holds_roles,
                                         .on_progress = options_.on_state,
                                         .on_change = options_.on_change}));

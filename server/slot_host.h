@@ -48,6 +48,7 @@ class SlotHost {
     std::string checkpoint;
     // Writes checkpoints in a thread of its own. Otherwise only Work does, as a simulation wants.
     bool has_threads = true;
+    bool breaks_cuts = false;  // see Checkpointer::Options
     // See ViewLink::HoldsRoles.
     std::function<bool()> holds_roles = [] { return true; };
     // Called with each shard before it takes part.

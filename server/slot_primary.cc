@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .storage = own.storage,
         .clock = own.clock,
         .has_thread = own.has_threads,
+        .breaks_cuts = own.breaks_cuts,
         .resume = [self](int index) { self->shard_->Resume(index); },
         .is_confirmed =
             [self](int index) {

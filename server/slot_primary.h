@@ -34,6 +34,7 @@ class SlotPrimary final : private UpdateObserver {
     ReplicaTransport* transport = nullptr;  // may be null
     Storage* storage = nullptr;             // may be null
     bool has_threads = true;                // see SlotHost::Options
+    bool breaks_cuts = false;               // see Checkpointer::Options
     std::function<bool()> holds_roles;
     std::function<void()> on_progress;  // the slot's part of ProcessState has changed
     std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change;
