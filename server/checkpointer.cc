@@ -68,10 +68,6 @@ void Checkpointer::Begin(uint64_t iteration) {
   active_.emplace();
   active_->cut = {.id = {.generation = view_.generation(), .iteration = iteration},
                   .run = view_.run()};
-  // What comes later is none of the cut's, and other slots may not know of it yet.
-  for (const Crew& crew : view_.crew()) {
-    if (crew.from_iteration() <= iteration || !IsSync()) active_->cut.crew.push_back(crew);
-  }
   active_->progress.assign(chunks, Progress::kDue);
   active_->left = chunks;
   ++changes_;
@@ -221,7 +217,17 @@ absl::Status Checkpointer::Write(const Copy& copy) {
 }
 
 absl::Status Checkpointer::Finish(const Cut& cut) {
-  RETURN_IF_ERROR(writer_->Commit());
+  uint64_t view;
+  std::vector<Crew> crews;
+  {
+    absl::MutexLock lock(&mutex_);
+    view = view_.number();
+    for (const Crew& crew : view_.crew()) {
+      // What comes later is none of the cut's.
+      if (crew.from_iteration() <= cut.id.iteration || !IsSync()) crews.push_back(crew);
+    }
+  }
+  RETURN_IF_ERROR(writer_->Commit(view, crews));
   absl::MutexLock lock(&mutex_);
   written_ = cut.id;
   return absl::OkStatus();

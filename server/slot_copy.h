@@ -43,6 +43,8 @@ class SlotCopy {
   // Ends the copy and returns its parameters. Nothing is taken any more.
   std::shared_ptr<ParameterStore> Retire();
 
+  ParameterStore& store() { return *store_; }  // for tests
+
  private:
   // What the lock of each chunk guards besides the chunk.
   struct Place {

@@ -255,6 +255,8 @@ absl::StatusOr<ShardStats> SlotHost::Stats(int slot) const {
   if (options_.config->proto().has_recovery()) {
     stats.mutable_recovery()->set_view(now.number());
     stats.mutable_recovery()->set_generation(now.generation());
+    *stats.mutable_recovery()->mutable_event() = now.event();
+    stats.mutable_recovery()->set_events(now.events());
     primary->FillStats(stats.mutable_recovery());
   }
   return stats;

@@ -84,13 +84,20 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
       }
     } else if (header.iteration == iteration && gather.pushed[header.worker].here) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-      gather.pushed[header.worker].sink = std::move(sink);
+      AddSink(std::move(sink), gather.pushed[header.worker].sinks);
     } else {
       taken = TakeNew(index, gather, session, std::move(gradient), std::move(sink), released);
     }
   }
   Send(chunk.info().id, released);
   return taken;
+}
+
+void SyncPolicy::AddSink(std::shared_ptr<ReplySink> sink, Sinks& sinks) {
+  constexpr size_t kMost = 8;
+  if (std::find(sinks.begin(), sinks.end(), sink) != sinks.end()) return;
+  if (sinks.size() == kMost) sinks.erase(sinks.begin());
+  sinks.push_back(std::move(sink));
 }
 
 absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& session,
@@ -102,9 +109,17 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   const Crews& crews = *gather.view->crews;
   if (header.skip && header.iteration - iteration <= kMaxAhead &&
       !crews.Contains(header.worker, header.iteration)) {
-    std::erase_if(gather.onlookers,
-                  [&](const Onlooker& onlooker) { return onlooker.rank == header.worker; });
-    gather.onlookers.push_back({header.worker, {std::move(sink), header.iteration}});
+    auto onlooker = std::find_if(
+        gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
+          return each.rank == header.worker && each.iteration == header.iteration;
+        });
+    if (onlooker == gather.onlookers.end()) {
+      std::erase_if(gather.onlookers,
+                    [&](const Onlooker& each) { return each.rank == header.worker; });
+      onlooker = gather.onlookers.insert(gather.onlookers.end(),
+                                         {.rank = header.worker, .iteration = header.iteration});
+    }
+    AddSink(std::move(sink), onlooker->sinks);
     return absl::OkStatus();
   }
   if (header.iteration != iteration) {
@@ -120,7 +135,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   if (crews.WaitsFor(header.worker, iteration)) ++gather.awaited;
   gather.newest = static_cast<int>(header.worker);
   gather.pushed[gather.newest] = {
-      .here = true, .sink = std::move(sink), .held = std::move(gradient)};
+      .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
   return Advance(index, gather, released);
 }
 
@@ -132,8 +147,8 @@ bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
 }
 
 bool SyncPolicy::IsComplete(const Gather& gather) const {
-  return gather.arrived > 0 &&
-         gather.awaited == gather.view->crews->Waited(gather.chunk->clock().iteration);
+  // If the whole crew of the iteration is leaving, nobody is waited for, and maybe nothing comes.
+  return gather.awaited == gather.view->crews->Waited(gather.chunk->clock().iteration);
 }
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
@@ -155,7 +170,8 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
     RETURN_IF_ERROR(ApplySum(gather, &change));
   }
   Complete(index, gather, std::move(change), released);
-  return absl::OkStatus();
+  // The next iteration may be one that waits for nobody.
+  return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
 }
 
 SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
@@ -228,22 +244,26 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
     const auto number = observer_->Changed(index, *gather.chunk, std::move(change));
     if (number.has_value()) gather.unconfirmed.Begin(*number);
   }
-  const auto release = [&](DueReply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-    if (gather.unconfirmed.waits()) {
-      gather.unconfirmed.Add(std::move(reply));
-    } else {
-      released.push_back(std::move(reply));
+  const auto release = [&](Sinks& sinks, uint64_t answered)
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
+    for (std::shared_ptr<ReplySink>& sink : sinks) {
+      DueReply reply{std::move(sink), answered};
+      if (gather.unconfirmed.waits()) {
+        gather.unconfirmed.Add(std::move(reply));
+      } else {
+        released.push_back(std::move(reply));
+      }
     }
   };
   for (Pushed& pushed : gather.pushed) {
-    if (pushed.here) release({std::move(pushed.sink), iteration});
+    if (pushed.here) release(pushed.sinks, iteration);
     pushed = Pushed();
   }
+  const auto is_over = [&](const Onlooker& onlooker) { return onlooker.iteration <= iteration; };
   for (Onlooker& onlooker : gather.onlookers) {
-    if (onlooker.reply.iteration <= iteration) release(std::move(onlooker.reply));
+    if (is_over(onlooker)) release(onlooker.sinks, onlooker.iteration);
   }
-  std::erase_if(gather.onlookers,
-                [](const Onlooker& onlooker) { return onlooker.reply.sink == nullptr; });
+  std::erase_if(gather.onlookers, is_over);
   gather.arrived = gather.awaited = gather.added = gather.summed = 0;
 }
 

@@ -99,7 +99,7 @@ TEST_CASE("the clock of elements from several chunks has the largest of each num
                      {.version = i, .iteration = 0, .next_iteration = {100 - i, i}})
                 .ok());
   }
-  REQUIRE((*writer)->Commit().ok());
+  REQUIRE((*writer)->Commit(/*view=*/1, MakeCrews()).ok());
   REQUIRE(*CheckpointFolder(&storage, folder.Path("c")).TryComplete(kId, kRun, 1, kNow));
   const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
   REQUIRE(reader.ok());
