@@ -20,8 +20,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   const int processes = options.config->processes();
   if (options.shard < 0 || options.shard >= processes) {
     return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.shard,
-                                              ": the config has ", processes,
-                                              " shards, 0 to ", processes - 1));
+                                              ": the config has ", processes, " shards, 0 to ",
+                                              processes - 1));
   }
   std::unique_ptr<Server> server(new Server(options));
   RETURN_IF_ERROR(server->StartHost());
@@ -66,8 +66,8 @@ absl::Status Server::StartHost() {
   parameter_service_ = std::make_unique<ParameterService>(ParameterService::Options{
       .config = &config, .process = options_.shard, .host = host_.get(), .clock = options_.clock});
   ForEachShard([this](Shard& shard) { parameter_service_->Serve(shard); });
-  admin_service_ = std::make_unique<AdminService>(host_.get(), options_.shard,
-                                                  options_.request_shutdown);
+  admin_service_ =
+      std::make_unique<AdminService>(host_.get(), options_.shard, options_.request_shutdown);
   replication_service_ = std::make_unique<ReplicationService>(host_.get());
   return absl::OkStatus();
 }
@@ -115,9 +115,18 @@ void Server::FollowViews() {
                              .on_end =
                                  [this](const absl::Status& reason) {
                                    spdlog::error("{}", std::string(reason.message()));
+                                   {
+                                     absl::MutexLock lock(&views_mutex_);
+                                     views_ended_ = reason;
+                                   }
                                    options_.request_shutdown();
                                  }});
   options_.view_link->Announce(host_->State());
+}
+
+absl::Status Server::views_ended() const {
+  absl::MutexLock lock(&views_mutex_);
+  return views_ended_;
 }
 
 void Server::ForEachShard(absl::FunctionRef<void(Shard&)> use) {
@@ -156,9 +165,8 @@ void Server::Watch() {
   const absl::Duration checks =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
   // Streams to copies, checkpoints and handovers do not wait longer than this.
-  const absl::Duration period = options_.config->proto().has_recovery()
-                                    ? std::min(checks, absl::Milliseconds(100))
-                                    : checks;
+  const absl::Duration period =
+      options_.config->proto().has_recovery() ? std::min(checks, absl::Milliseconds(100)) : checks;
   uint64_t bytes_before = 0;
   const RealClock clock;  // Abseil's waits with a timeout follow the time of day
   absl::Time next_check = clock.Now() + checks;

@@ -7,8 +7,11 @@
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/folder_owner.h"
@@ -43,7 +46,7 @@ class Server {
  public:
   struct Options {
     const Config* config = nullptr;  // must outlive the server
-    int shard = 0;  // the index of this process: a shard's, or a spare's after them
+    int shard = 0;                 // the index of this process: a shard's, or a spare's after them
     const Clock* clock = nullptr;  // must outlive the server
     // Follows the run's views; null without views. Must outlive the server.
     ViewLink* view_link = nullptr;
@@ -72,6 +75,9 @@ class Server {
   // The shard of the process's own slot. REQUIRES: there are no views.
   Shard& shard() { return *host_->Primary(options_.shard); }
 
+  // Why no view will come any more, or OK.
+  absl::Status views_ended() const;
+
   // Ends the workers' streams with the reason, ends every other RPC within limits.shutdown_seconds,
   // and joins the threads. Idempotent.
   void Shutdown();
@@ -97,6 +103,8 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;
+  mutable absl::Mutex views_mutex_;
+  absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);
   std::stop_source stopping_;
   std::thread watcher_;
 };
