@@ -111,6 +111,10 @@ void Server::FollowViews() {
                              .on_end =
                                  [this](const absl::Status& reason) {
                                    spdlog::error("{}", std::string(reason.message()));
+                                   {
+                                     absl::MutexLock lock(&views_mutex_);
+                                     views_ended_ = reason;
+                                   }
                                    options_.request_shutdown();
                                  }});
   Announce();
@@ -121,6 +125,11 @@ void Server::Announce() {
   absl::MutexLock lock(&announce_mutex_);
   if (stopping_.stop_requested()) return;  // the link may have ended
   options_.view_link->Announce(host_->State());
+}
+
+absl::Status Server::views_ended() const {
+  absl::MutexLock lock(&views_mutex_);
+  return views_ended_;
 }
 
 void Server::ForEachShard(absl::FunctionRef<void(Shard&)> use) {

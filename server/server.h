@@ -7,7 +7,9 @@
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -74,6 +76,9 @@ class Server {
   // The shard of the process's own slot. REQUIRES: there are no views.
   Shard& shard() { return *host_->Primary(options_.shard); }
 
+  // Why no view will come any more, or OK.
+  absl::Status views_ended() const;
+
   // Ends the workers' streams with the reason, ends every other RPC within limits.shutdown_seconds,
   // and joins the threads. Idempotent.
   void Shutdown();
@@ -101,6 +106,8 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;
+  mutable absl::Mutex views_mutex_;
+  absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);
   std::stop_source stopping_;
   // Held to announce a state, from its making on, so that none is followed by an older one.
   absl::Mutex announce_mutex_;
