@@ -16,7 +16,7 @@ AsyncPolicy::AsyncPolicy(const Config& config, ParameterStore* store, UpdateObse
     History& history = histories_.emplace_back(&chunk);
     absl::MutexLock lock(&chunk.mutex);
     history.view = view;
-    chunk.clock().next_iteration.resize(config.workers());
+    chunk.mutable_clock().next_iteration.resize(config.workers());
   }
 }
 
@@ -38,7 +38,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
         break;
     }
     RETURN_IF_ERROR(CheckHoldsRank(session, header));
-    uint64_t& next = chunk.clock().next_iteration[header.worker];
+    uint64_t& next = chunk.mutable_clock().next_iteration[header.worker];
     if (header.iteration < next) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
     } else if (header.iteration - next > kMaxGap) {

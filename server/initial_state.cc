@@ -21,7 +21,7 @@ absl::Status Restore(CheckpointReader& reader, StoredChunk& chunk) {
     RETURN_IF_ERROR(
         reader.ReadOptimizerArray(i - 1, info.tensor, info.begin, chunk.mutable_array(i)));
   }
-  chunk.clock() = reader.ClockOf(info.tensor, info.begin, info.size);
+  chunk.mutable_clock() = reader.ClockOf(info.tensor, info.begin, info.size);
   return absl::OkStatus();
 }
 

@@ -178,12 +178,18 @@ void Replicator::Confirmed(const Link* link) {
 }
 
 void Replicator::Ended(const Link* link, const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  if (link != link_.get() || link_->broken_) return;
-  link_->broken_ = true;
-  link_->broken_since_ = options_.clock->Now();
-  spdlog::info("slot {}: the stream to its copy ended: {}", options_.slot,
-               std::string(status.message()));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (link != link_.get() || link->broken_) return;
+    link_->broken_ = true;
+    link_->broken_since_ = options_.clock->Now();
+    if (logged_ != status.message()) {
+      logged_ = std::string(status.message());
+      spdlog::info("slot {}: the stream to its copy ended: {}", options_.slot, logged_);
+    }
+  }
+  // Sending again would not help.
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) options_.on_failure(status);
 }
 
 void Replicator::Tick() {

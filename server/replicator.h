@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -38,6 +39,8 @@ class Replicator {
     std::function<void(int index, uint64_t change)> confirm;
     // Called, without a lock, when is_filled() or is_idle() may have become true.
     std::function<void()> on_progress;
+    // Called when the copy says that it lacks changes that it had confirmed, or has another state.
+    std::function<void(const absl::Status& failure)> on_failure;
   };
 
   explicit Replicator(const Options& options);
@@ -119,6 +122,7 @@ class Replicator {
   int filling_ ABSL_GUARDED_BY(mutex_) = 0;       // states on the way
   size_t next_fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the first chunk that may not have been sent
   std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);  // null without a copy
+  std::string logged_ ABSL_GUARDED_BY(mutex_);  // why a stream ended, as logged the last time
 };
 
 }  // namespace ps

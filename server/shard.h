@@ -123,6 +123,9 @@ class Shard {
     return store_->counters().received.bytes_in() + store_->counters().bytes_out;
   }
 
+  // Fails the run. Only the first failure counts.
+  void Fail(const absl::Status& failure);
+
   // Takes the ranks of workers that have joined and opened no stream. Fails the run if an update
   // has waited for longer than limits.exchange_seconds, or waits for a worker that has finished.
   // Otherwise logs for whom an update waits. One thread calls this about once a second.
@@ -167,7 +170,6 @@ class Shard {
   std::string Describe(const std::vector<uint32_t>& ranks) const;
   // Whether one of the ranks is nobody's in the view, so that whoever makes views waits for it.
   bool WaitsForAbsent(const std::vector<uint32_t>& ranks) const;
-  void Fail(const absl::Status& failure);
   void End(const absl::Status& reason, bool is_failure);
 
   const Config& config_;

@@ -31,7 +31,7 @@ SlotCopy::SlotCopy(const Config* config, int slot, std::shared_ptr<ParameterStor
   if (config_.proto().update().policy() != Update::ASYNC) return;
   for (StoredChunk& chunk : store_->chunks()) {
     absl::MutexLock lock(&chunk.mutex);
-    chunk.clock().next_iteration.resize(config_.workers());
+    chunk.mutable_clock().next_iteration.resize(config_.workers());
   }
 }
 
@@ -134,7 +134,7 @@ absl::Status SlotCopy::TakeState(StoredChunk& chunk, Place& place, const Replica
 absl::Status SlotCopy::TakeChange(StoredChunk& chunk, const Place& place,
                                   const ReplicaMessage& message) {
   const ReplicaChunk& header = message.header;
-  ChunkClock& clock = chunk.clock();
+  ChunkClock& clock = chunk.mutable_clock();
   const uint64_t updates = message.data.empty() ? 0 : 1;
   if (place.is_filled && Has(clock, header)) return absl::OkStatus();
   const bool is_next = clock.version + updates == header.version() &&

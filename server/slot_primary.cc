@@ -27,7 +27,8 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .transport = own.transport,
         .clock = own.clock,
         .confirm = [self](int index, uint64_t change) { self->shard_->Confirm(index, change); },
-        .on_progress = own.on_progress});
+        .on_progress = own.on_progress,
+        .on_failure = [self](const absl::Status& failure) { self->shard_->Fail(failure); }});
   }
   if (own.storage != nullptr) {
     primary->checkpointer_ = std::make_unique<Checkpointer>(Checkpointer::Options{

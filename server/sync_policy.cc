@@ -150,7 +150,9 @@ bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
 
 bool SyncPolicy::IsComplete(const Gather& gather) const {
   // If the whole crew of the iteration is leaving, nobody is waited for, and maybe nothing comes.
-  return gather.awaited == gather.view->crews->Waited(gather.chunk->clock().iteration);
+  const uint64_t iteration = gather.chunk->clock().iteration;
+  const Crews& crews = *gather.view->crews;
+  return gather.awaited == crews.Waited(iteration) && !crews.At(iteration).empty();
 }
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
@@ -238,7 +240,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
                           std::vector<DueReply>& released) {
   counters_->straggler_wait_nanoseconds +=
       absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
-  const uint64_t iteration = gather.chunk->clock().iteration++;
+  const uint64_t iteration = gather.chunk->mutable_clock().iteration++;
   if (observer_ != nullptr) {
     for (const uint32_t rank : gather.view->crews->At(iteration)) {
       if (gather.pushed[rank].here) change.workers.push_back(rank);

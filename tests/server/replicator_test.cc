@@ -63,7 +63,8 @@ class ReplicatorFixture {
         .transport = &net,
         .clock = &clock,
         .confirm = [this](int index, uint64_t change) { confirmed.emplace_back(index, change); },
-        .on_progress = [this] { ++progress; }});
+        .on_progress = [this] { ++progress; },
+        .on_failure = [this](const absl::Status& failure) { failures.push_back(failure); }});
   }
   void Adopt(uint64_t number, uint64_t copy, bool complete) {
     View view;
@@ -78,8 +79,8 @@ class ReplicatorFixture {
   std::optional<uint64_t> Change(int index) {
     StoredChunk& chunk = store->chunks()[index];
     absl::MutexLock lock(&chunk.mutex);
-    ++chunk.clock().version;
-    ++chunk.clock().iteration;
+    ++chunk.mutable_clock().version;
+    ++chunk.mutable_clock().iteration;
     return replicator->Changed(index, chunk, {.iteration = chunk.clock().iteration - 1});
   }
   uint32_t Id(int index) { return store->chunks()[index].info().id; }
@@ -101,6 +102,7 @@ class ReplicatorFixture {
   std::shared_ptr<ParameterStore> store;
   Confirmations confirmed;
   int progress = 0;
+  std::vector<absl::Status> failures;
   std::unique_ptr<Replicator> replicator;
 };
 

@@ -25,7 +25,7 @@ Oracle::Oracle(const Config* config)
     scratch_.push_back(ParameterStore::Create(config_, slot).value());
     for (StoredChunk& chunk : scratch_.back()->chunks()) {
       absl::MutexLock lock(&chunk.mutex);
-      if (!sync_) chunk.clock().next_iteration.resize(config_.workers());
+      if (!sync_) chunk.mutable_clock().next_iteration.resize(config_.workers());
       initial_[chunk.info().id] = ChunkState::Of(chunk);
     }
   }
