@@ -116,8 +116,9 @@ void Checkpointer::Tick() {
     absl::MutexLock lock(&mutex_);
     // Without an iteration in common, the slots count the checkpoints by the time of day.
     const uint64_t number =
-        IsSync() ? 0 : static_cast<uint64_t>(absl::ToDoubleSeconds(
-                           options_.clock->Now() - absl::UnixEpoch()) / every);
+        IsSync() ? 0
+                 : static_cast<uint64_t>(
+                       absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
     if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
     if (number > last_begun_) Begin(number);
   }
@@ -270,10 +271,9 @@ void Checkpointer::TryComplete() {
   const absl::StatusOr<bool> complete =
       folder_.TryComplete(id, run, options_.config->shards(), options_.clock->Now());
   if (complete.ok() && !*complete) return;
-  const absl::Status removed =
-      complete.ok() && options_.slot == 0
-          ? folder_.RemoveOld(proto_.recovery().checkpoint().keep())
-          : absl::OkStatus();
+  const absl::Status removed = complete.ok() && options_.slot == 0
+                                   ? folder_.RemoveOld(proto_.recovery().checkpoint().keep())
+                                   : absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   if (written_ != id) return;
   written_.reset();

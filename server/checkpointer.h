@@ -125,7 +125,7 @@ class Checkpointer {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
+  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;  // or left out: CheckpointId::iteration
   std::optional<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);  // whose manifest is not there yet
   std::optional<CheckpointId> durable_ ABSL_GUARDED_BY(mutex_);  // the newest complete one
   absl::Time durable_since_ ABSL_GUARDED_BY(mutex_);

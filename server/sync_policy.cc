@@ -109,8 +109,8 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   const Crews& crews = *gather.view->crews;
   if (header.skip && header.iteration - iteration <= kMaxAhead &&
       !crews.Contains(header.worker, header.iteration)) {
-    auto onlooker = std::find_if(
-        gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
+    auto onlooker =
+        std::find_if(gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
           return each.rank == header.worker && each.iteration == header.iteration;
         });
     if (onlooker == gather.onlookers.end()) {
@@ -246,15 +246,15 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   }
   const auto release = [&](Sinks& sinks, uint64_t answered)
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-    for (std::shared_ptr<ReplySink>& sink : sinks) {
-      DueReply reply{std::move(sink), answered};
-      if (gather.unconfirmed.waits()) {
-        gather.unconfirmed.Add(std::move(reply));
-      } else {
-        released.push_back(std::move(reply));
-      }
-    }
-  };
+                             for (std::shared_ptr<ReplySink>& sink : sinks) {
+                               DueReply reply{std::move(sink), answered};
+                               if (gather.unconfirmed.waits()) {
+                                 gather.unconfirmed.Add(std::move(reply));
+                               } else {
+                                 released.push_back(std::move(reply));
+                               }
+                             }
+                           };
   for (Pushed& pushed : gather.pushed) {
     if (pushed.here) release(pushed.sinks, iteration);
     pushed = Pushed();
@@ -294,8 +294,7 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     }
   }
   pacing_.Restart(view.crews->At(std::numeric_limits<uint64_t>::max() - 1));
-  held_up_from_ =
-      view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
+  held_up_from_ = view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));
   }
