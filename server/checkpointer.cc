@@ -36,7 +36,13 @@ Checkpointer::Checkpointer(Options options)
   }
 }
 
-Checkpointer::~Checkpointer() = default;
+Checkpointer::~Checkpointer() { Stop(); }
+
+void Checkpointer::Stop() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  thread_.join();
+}
 
 bool Checkpointer::IsSync() const { return proto_.update().policy() == Update::SYNC; }
 
@@ -65,11 +71,8 @@ void Checkpointer::Begin(uint64_t iteration) {
     return;
   }
   const size_t chunks = options_.store->chunks().size();
-  active_.emplace();
-  active_->cut = {.id = {.generation = view_.generation(), .iteration = iteration},
-                  .run = view_.run()};
-  active_->progress.assign(chunks, Progress::kDue);
-  active_->left = chunks;
+  active_.emplace(CheckpointId{.generation = view_.generation(), .iteration = iteration}, chunks);
+  active_->cut.run = view_.run();
   ++changes_;
 }
 
@@ -131,7 +134,8 @@ std::optional<Checkpointer::Copy> Checkpointer::TakeChunk(int index) {
   if (!options_.is_confirmed(index)) return std::nullopt;
   absl::MutexLock lock(&mutex_);
   if (active_->progress[index] != Progress::kDue) return std::nullopt;
-  if (IsSync() && chunk.clock().iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
+  const uint64_t iteration = chunk.clock().iteration;
+  if (IsSync() && iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
     return std::nullopt;
   }
   active_->progress[index] = Progress::kTaken;

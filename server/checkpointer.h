@@ -56,8 +56,12 @@ class Checkpointer {
   };
 
   explicit Checkpointer(Options options);
-  // Ends the writing; what is not complete stays incomplete.
+  // Calls Stop.
   ~Checkpointer();
+
+  // Ends the writing; what is not complete stays incomplete. Blocks while a chunk is written. One
+  // thread calls it.
+  void Stop();
 
   // Which run and generation the checkpoints are of, and what else of a view they need.
   void Adopt(const View& view);
@@ -88,9 +92,12 @@ class Checkpointer {
 
   // The checkpoint that is being written.
   struct Active {
+    Active(const CheckpointId& id, size_t chunks)
+        : cut{.id = id}, progress(chunks, Progress::kDue), left(chunks) {}
+
     Cut cut;
     std::vector<Progress> progress;  // by chunk
-    size_t left = 0;                 // chunks that are not written
+    size_t left;                     // chunks that are not written
     std::deque<Copy> copies;
     int64_t copied_bytes = 0;
     std::set<int> held_up;  // the chunks whose update waits
