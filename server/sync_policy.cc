@@ -111,8 +111,8 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   const Crews& crews = *gather.view->crews;
   if (header.skip && header.iteration - iteration <= kMaxAhead &&
       !crews.Contains(header.worker, header.iteration)) {
-    auto onlooker = std::find_if(
-        gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
+    auto onlooker =
+        std::find_if(gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
           return each.rank == header.worker && each.iteration == header.iteration;
         });
     if (onlooker == gather.onlookers.end()) {
@@ -250,15 +250,15 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   }
   const auto release = [&](Sinks& sinks, uint64_t answered)
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-    for (std::shared_ptr<ReplySink>& sink : sinks) {
-      DueReply reply{std::move(sink), answered};
-      if (gather.unconfirmed.waits()) {
-        gather.unconfirmed.Add(std::move(reply));
-      } else {
-        released.push_back(std::move(reply));
-      }
-    }
-  };
+                             for (std::shared_ptr<ReplySink>& sink : sinks) {
+                               DueReply reply{std::move(sink), answered};
+                               if (gather.unconfirmed.waits()) {
+                                 gather.unconfirmed.Add(std::move(reply));
+                               } else {
+                                 released.push_back(std::move(reply));
+                               }
+                             }
+                           };
   for (Pushed& pushed : gather.pushed) {
     if (pushed.here) release(pushed.sinks, iteration);
     pushed = Pushed();

@@ -45,7 +45,7 @@ class SyncPolicy final : public UpdatePolicy {
   using Sinks = absl::InlinedVector<std::shared_ptr<ReplySink>, 1>;
 
   struct Pushed {
-    bool here = false;                // this worker's push of the iteration has come
+    bool here = false;  // this worker's push of the iteration has come
     // Where its reply goes: to each stream that the push came on, the oldest first. A push on a
     // stream that the worker has given up may be overtaken by its repetition on another one.
     Sinks sinks;

@@ -247,8 +247,7 @@ void CrewKeeper::BeginChange(absl::Time now, View* next) {
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->mutable_worker(r);
     if (worker->state() != WorkerView::ABSENT || !IsInLastCrew(*next, r) || !IsGivenUp(r, now) ||
-        absence_[r].is_waited_for ||
-        left - 1 < std::max<uint32_t>(settings_.min_workers, 1)) {
+        absence_[r].is_waited_for || left - 1 < std::max<uint32_t>(settings_.min_workers, 1)) {
       continue;
     }
     --left;

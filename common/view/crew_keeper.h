@@ -56,7 +56,7 @@ class CrewKeeper {
   struct Absence {
     // When the rank became absent; InfiniteFuture while it is not.
     absl::Time since = absl::InfiniteFuture();
-    bool was_lost = false;        // it has been there before
+    bool was_lost = false;       // it has been there before
     bool is_waited_for = false;  // the run cannot go on without it
   };
 
@@ -75,8 +75,8 @@ class CrewKeeper {
   const Settings settings_;
   const StartTable& workers_;
   EventLog& events_;
-  uint64_t generation_began_;     // the number of the view that began it
-  std::vector<Absence> absence_;  // by rank
+  uint64_t generation_began_;                      // the number of the view that began it
+  std::vector<Absence> absence_;                   // by rank
   absl::Time cut_ordered_ = absl::InfinitePast();  // when the latest cut was ordered
   absl::Time admitted_ = absl::InfinitePast();
 };

@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
          .target = &keep_going}}},
       argc, argv);
   if (code.has_value()) return *code;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // whoever ends a long run sees what it has found
   spdlog::set_level(verbose ? spdlog::level::info : spdlog::level::off);
   spdlog::set_pattern("           %v");
   ps::Plant plant = ps::Plant::kNone;
