@@ -90,8 +90,8 @@ Shard::Shard(Options& options)
       incarnation_(NewIncarnation()),
       history_(options.history != 0 ? options.history : NewIncarnation()),
       holds_roles_(std::move(options.holds_roles)),
-      membership_(config_.workers(),
-                  absl::Seconds(config_.proto().limits().reconnect_seconds()), clock_),
+      membership_(config_.workers(), absl::Seconds(config_.proto().limits().reconnect_seconds()),
+                  clock_),
       store_(std::move(options.store)) {}
 
 absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
@@ -141,6 +141,13 @@ absl::Status Shard::CheckView(const JoinRequest& request) const {
                    view_.load(), ": it counts as lost or has been replaced"));
 }
 
+absl::Status Shard::CheckHoldsRole() const {
+  if (holds_roles_()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("shard ", index_,
+                                             " cannot be sure that the slot is still its own; try "
+                                             "again"));
+}
+
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
   if (absl::Status status = failure(); !status.ok()) {
     if (!has_failed()) return status;  // the slot is another process's
@@ -166,6 +173,7 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   }
   RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
   RETURN_IF_ERROR(CheckView(request));
+  RETURN_IF_ERROR(CheckHoldsRole());
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
   if (!buffers.ok() && request.has_shared_buffers()) {
@@ -275,7 +283,8 @@ absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
 absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
-  if (!holds_roles_()) return absl::OkStatus();  // the worker pushes again in the next view
+  // The stream ends with that, so that the worker pushes again, here or where the slot is then.
+  RETURN_IF_ERROR(CheckHoldsRole());
   RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
   // The memory of a repeated push may have another content already, which is not looked at.
   if (absl::Status finite = CheckFinite(gradient, store_->chunks()[index].info());
@@ -379,9 +388,8 @@ void Shard::CheckWaits() {
 
 bool Shard::WaitsForAbsent(const std::vector<uint32_t>& ranks) const {
   absl::MutexLock lock(&view_mutex_);
-  return view_ != 0 &&
-         absl::c_any_of(ranks, [&](uint32_t rank)
-                                   ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; });
+  return view_ != 0 && absl::c_any_of(ranks, [&](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(
+                                                 view_mutex_) { return ranks_[rank] == 0; });
 }
 
 absl::Status Shard::failure() const {
