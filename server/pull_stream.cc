@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/encoding.h"
@@ -59,6 +60,7 @@ PullStream::PullStream(grpc::CallbackServerContext* context, std::shared_ptr<Sha
 }
 
 absl::Status PullStream::Check(const PullRequest& request) const {
+  RETURN_IF_ERROR(shard_->CheckHoldsRole());
   if (request.plan_fingerprint() != shard_->config().plan().fingerprint()) {
     return absl::FailedPreconditionError(absl::StrCat("the puller has another plan than shard ",
                                                       shard_->index(),

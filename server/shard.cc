@@ -126,11 +126,7 @@ void Shard::Resume(int index) {
 }
 
 absl::Status Shard::CheckView(const JoinRequest& request) const {
-  if (!holds_roles_()) {
-    return absl::UnavailableError(absl::StrCat("shard ", index_,
-                                               " does not know whether it is "
-                                               "still primary; try again"));
-  }
+  RETURN_IF_ERROR(CheckHoldsRole());
   if (request.view() != view_) {
     return absl::UnavailableError(absl::StrCat("worker ", request.worker(), " follows view ",
                                                request.view(), ", shard ", index_, " view ",
@@ -143,6 +139,13 @@ absl::Status Shard::CheckView(const JoinRequest& request) const {
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", request.worker(), " is not this start's of the worker in view ",
                    view_.load(), ": it counts as lost or has been replaced"));
+}
+
+absl::Status Shard::CheckHoldsRole() const {
+  if (holds_roles_()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("shard ", index_,
+                                             " cannot be sure that the slot is still its own; try "
+                                             "again"));
 }
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
@@ -281,10 +284,8 @@ absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
 absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
-  if (!holds_roles_()) {  // the worker connects and pushes again, here or to another process
-    return absl::UnavailableError(
-        absl::StrCat("shard ", index_, " does not know whether it is still primary; try again"));
-  }
+  // The stream ends with that, so that the worker pushes again, here or where the slot is then.
+  RETURN_IF_ERROR(CheckHoldsRole());
   RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
   // The memory of a repeated push may have another content already, which is not looked at.
   if (absl::Status finite = CheckFinite(gradient, store_->chunks()[index].info());

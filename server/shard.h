@@ -46,7 +46,7 @@ class Shard {
     UpdateObserver* observer = nullptr;  // must outlive the shard; may be null
     // Tells the store's history from others: see JoinResponse.history. 0 for a new one.
     uint64_t history = 0;
-    // See ViewLink::HoldsRoles. While it returns false, no Join and no push is taken.
+    // See ViewLink::HoldsRoles. While it returns false, Join, Push and Pull are UNAVAILABLE.
     std::function<bool()> holds_roles = [] { return true; };
   };
 
@@ -139,6 +139,8 @@ class Shard {
   // Returns the first failure of the run, or OK. A failed shard keeps its parameters, answers Pull
   // and GetStats, and refuses Join and Push.
   absl::Status failure() const;
+  // UNAVAILABLE while another process may have the slot without this one's knowledge.
+  absl::Status CheckHoldsRole() const;
   // Whether the run has failed. Otherwise a failure() is only why this shard has ended.
   bool has_failed() const { return has_failed_; }
   // Has `listener` called when the run fails, or when the shard retires.
