@@ -26,7 +26,8 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
   StoredChunk& chunk = *history.chunk;
   const GradientHeader header = gradient.header;
   {
-    absl::MutexLock lock(&chunk.mutex);
+    absl::MutexLock lock(&history.chunk->mutex);
+    chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
     if (history.view == nullptr) return absl::CancelledError("the run has failed");
     switch (CheckView(*history.view, header)) {
       case ViewCheck::kDropped:

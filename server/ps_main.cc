@@ -18,9 +18,10 @@
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
-#include "common/view/authority_link.h"
+#include "common/etcd/make_view_link.h"
 #include "server/server.h"
 #include "server/summary.h"
+#include "server/view_candidate.h"
 #include "spdlog/spdlog.h"
 
 namespace {
@@ -59,22 +60,22 @@ absl::StatusOr<std::string> FindCheckpoint(const ps::Config& config, bool resume
   return resume ? newest->id.ToString() : "";
 }
 
-// Returns the process's tie to whoever makes the views, or null if nobody does.
-std::unique_ptr<ps::ViewLink> MakeLink(const CommandLine& command, const ps::Config& config) {
-  if (command.authority.empty()) return nullptr;
-  return std::make_unique<ps::AuthorityLink>(command.authority, config.proto());
+// Returns the exit code of a process that ends because of these: 2 if starting it again could not
+// help.
+int ExitCode(const absl::Status& views_ended, const absl::Status& candidate) {
+  if (absl::IsFailedPrecondition(views_ended) || absl::IsInvalidArgument(candidate)) return 2;
+  return views_ended.ok() && candidate.ok() ? 0 : 1;
 }
 
 // Returns an error if the config asks for what needs views.
 absl::Status CheckWithoutViews(const ps::Config& config) {
   const ps::Recovery& recovery = config.proto().recovery();
-  const char* const field =
-      recovery.replicas() > 0                          ? "recovery.replicas"
-      : recovery.worker_loss() != ps::Recovery::FAIL   ? "recovery.worker_loss"
-      : recovery.checkpoint().has_every_seconds() &&
-              config.proto().update().policy() == ps::Update::SYNC
-          ? "recovery.checkpoint.every_seconds"
-          : nullptr;
+  const char* const field = recovery.replicas() > 0                        ? "recovery.replicas"
+                            : recovery.worker_loss() != ps::Recovery::FAIL ? "recovery.worker_loss"
+                            : recovery.checkpoint().has_every_seconds() &&
+                                    config.proto().update().policy() == ps::Update::SYNC
+                                ? "recovery.checkpoint.every_seconds"
+                                : nullptr;
   if (field == nullptr) return absl::OkStatus();
   return config.FieldError(field,
                            "needs somebody who decides which process has which role, allowed: a "
@@ -97,7 +98,7 @@ int Run(const CommandLine& command) {
     return 2;
   }
   ps::RealClock clock;
-  std::unique_ptr<ps::ViewLink> link = MakeLink(command, *config);
+  std::unique_ptr<ps::ViewLink> link = ps::MakeViewLink(command.authority, config->proto(), &clock);
   absl::StatusOr<std::string> checkpoint;
   if (link == nullptr) {
     absl::Status possible = CheckWithoutViews(*config);
@@ -107,24 +108,34 @@ int Run(const CommandLine& command) {
       return 2;
     }
   }
+  const auto request_shutdown = [] { kill(getpid(), SIGTERM); };
   absl::StatusOr<std::unique_ptr<ps::Server>> server = ps::Server::Start({
       .config = &*config,
       .shard = command.shard,
       .clock = &clock,
       .view_link = link.get(),
       .checkpoint = link == nullptr ? *checkpoint : "",
-      .request_shutdown = [] { kill(getpid(), SIGTERM); },
+      .request_shutdown = request_shutdown,
       .release_memory = ps::ReleaseFreeMemory,
   });
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
     return absl::IsOutOfRange(server.status()) ? 2 : 1;  // OUT_OF_RANGE: no such shard
   }
-  spdlog::info("Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
-               command.shard < config->shards() ? ps::Ownership(*config, command.shard)
-                                                : "a spare process");
+  spdlog::info(
+      "Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
+      command.shard < config->shards() ? ps::Ownership(*config, command.shard) : "a spare process");
   if (config->proto().partition().scheme() == ps::Partition::AUTO) {
     spdlog::info("{}", ps::AutoChoice(*config));
+  }
+  std::unique_ptr<ps::ViewCandidate> candidate;  // null unless etcd has the views
+  if (command.authority.empty() && config->proto().recovery().has_etcd()) {
+    candidate = std::make_unique<ps::ViewCandidate>(
+        ps::ViewCandidate::Options{.config = &*config,
+                                   .process = command.shard,
+                                   .resume = command.resume,
+                                   .clock = &clock,
+                                   .request_shutdown = request_shutdown});
   }
 
   int signal = 0;
@@ -137,7 +148,12 @@ int Run(const CommandLine& command) {
     }
   }
   (*server)->Shutdown();
-  link.reset();  // it calls the server
+  // The link calls the server, and gives up this process's roles, so that nobody may be answered
+  // any more.
+  link.reset();
+  const absl::Status candidate_failure =
+      candidate == nullptr ? absl::OkStatus() : candidate->failure();
+  candidate.reset();
   bool failed = false;
   for (const ps::ShardStats& stats : all) {
     spdlog::info("{}", ps::Summary(stats));
@@ -147,7 +163,8 @@ int Run(const CommandLine& command) {
     }
     failed |= !stats.failure().empty();
   }
-  return failed ? 1 : 0;
+  const int code = ExitCode((*server)->views_ended(), candidate_failure);
+  return code == 0 && failed ? 1 : code;
 }
 
 }  // namespace
@@ -174,8 +191,9 @@ int main(int argc, char** argv) {
        .help = "who makes the run's views: set by launch",
        .target = &command.authority},
       {.name = "resume",
-       .help = "starts from the newest complete checkpoint in recovery.checkpoint.folder; launch "
-               "has a flag of its own",
+       .help = "starts from the newest complete checkpoint in recovery.checkpoint.folder. With "
+               "recovery.etcd it counts only when the run begins, and each ps should have it; "
+               "launch has a flag of its own",
        .target = &command.resume},
       ps::LogLevelFlag(&command.log_level),
   };

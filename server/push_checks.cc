@@ -32,8 +32,8 @@ ViewCheck CheckView(const PolicyView& view, const GradientHeader& header) {
 
 absl::Status ShardIsBehind(const PolicyView& view, const GradientHeader& header) {
   return absl::UnavailableError(absl::StrCat("worker ", header.worker, " follows view ",
-                                             header.view, " and this shard only view ",
-                                             view.number, " yet; try again"));
+                                             header.view, " and this shard only view ", view.number,
+                                             " yet; try again"));
 }
 
 PushOutcome OutcomeOf(const GradientHeader& header) {

@@ -41,7 +41,12 @@ class Replicator {
   };
 
   explicit Replicator(const Options& options);
+  // Calls Stop.
   ~Replicator();
+
+  // Ends the stream. When it returns, no callback is called any more, and what waits for the copy
+  // waits forever. Must not be called from a callback.
+  void Stop();
 
   // Goes over to a view in which this process is the slot's primary. Changes that waited for
   // another copy than the view's are confirmed.
@@ -99,12 +104,13 @@ class Replicator {
   void Confirm(const std::vector<Due>& due);
   // Sends states of chunks while there is room. Acquires chunks' locks.
   void FillMore();
-  ReplicaMessage StateOf(StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  ReplicaMessage StateOf(const StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   const Options options_;
 
   mutable absl::Mutex mutex_;
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t links_ ABSL_GUARDED_BY(mutex_) = 0;  // that were opened so far
   ProcessId primary_ ABSL_GUARDED_BY(mutex_);
   std::optional<ProcessId> copy_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkState> chunks_ ABSL_GUARDED_BY(mutex_);  // parallel to the store's chunks

@@ -20,8 +20,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   const int processes = options.config->processes();
   if (options.shard < 0 || options.shard >= processes) {
     return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.shard,
-                                              ": the config has ", processes,
-                                              " shards, 0 to ", processes - 1));
+                                              ": the config has ", processes, " shards, 0 to ",
+                                              processes - 1));
   }
   std::unique_ptr<Server> server(new Server(options));
   RETURN_IF_ERROR(server->StartHost());
@@ -47,11 +47,7 @@ absl::Status Server::StartHost() {
                              [this](Shard& shard) {
                                if (parameter_service_ != nullptr) parameter_service_->Serve(shard);
                              },
-                         .on_state =
-                             [this] {
-                               if (options_.view_link == nullptr || host_ == nullptr) return;
-                               options_.view_link->Announce(host_->State());
-                             }};
+                         .on_state = [this] { Announce(); }};
   host.self.set_process(options_.shard);
   host.self.set_incarnation(NewIncarnation());
   host.self.set_address(config.process_address(options_.shard));
@@ -66,8 +62,8 @@ absl::Status Server::StartHost() {
   parameter_service_ = std::make_unique<ParameterService>(ParameterService::Options{
       .config = &config, .process = options_.shard, .host = host_.get(), .clock = options_.clock});
   ForEachShard([this](Shard& shard) { parameter_service_->Serve(shard); });
-  admin_service_ = std::make_unique<AdminService>(host_.get(), options_.shard,
-                                                  options_.request_shutdown);
+  admin_service_ =
+      std::make_unique<AdminService>(host_.get(), options_.shard, options_.request_shutdown);
   replication_service_ = std::make_unique<ReplicationService>(host_.get());
   return absl::OkStatus();
 }
@@ -115,9 +111,25 @@ void Server::FollowViews() {
                              .on_end =
                                  [this](const absl::Status& reason) {
                                    spdlog::error("{}", std::string(reason.message()));
+                                   {
+                                     absl::MutexLock lock(&views_mutex_);
+                                     views_ended_ = reason;
+                                   }
                                    options_.request_shutdown();
                                  }});
+  Announce();
+}
+
+void Server::Announce() {
+  if (options_.view_link == nullptr || host_ == nullptr) return;
+  absl::MutexLock lock(&announce_mutex_);
+  if (stopping_.stop_requested()) return;  // the link may have ended
   options_.view_link->Announce(host_->State());
+}
+
+absl::Status Server::views_ended() const {
+  absl::MutexLock lock(&views_mutex_);
+  return views_ended_;
 }
 
 void Server::ForEachShard(absl::FunctionRef<void(Shard&)> use) {
@@ -126,7 +138,11 @@ void Server::ForEachShard(absl::FunctionRef<void(Shard&)> use) {
   }
 }
 
-Server::~Server() { Shutdown(); }
+Server::~Server() {
+  Shutdown();
+  // Shards that are still there end with it, and tell the services.
+  host_.reset();
+}
 
 std::string Server::address() const {
   const std::string& configured = options_.config->process_address(options_.shard);
@@ -135,7 +151,10 @@ std::string Server::address() const {
 }
 
 void Server::Shutdown() {
-  if (!stopping_.request_stop()) return;
+  {
+    absl::MutexLock lock(&announce_mutex_);
+    if (!stopping_.request_stop()) return;
+  }
   if (watcher_.joinable()) watcher_.join();
   unix_listener_.reset();
   if (grpc_server_ == nullptr) return;
@@ -156,9 +175,8 @@ void Server::Watch() {
   const absl::Duration checks =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
   // Streams to copies, checkpoints and handovers do not wait longer than this.
-  const absl::Duration period = options_.config->proto().has_recovery()
-                                    ? std::min(checks, absl::Milliseconds(100))
-                                    : checks;
+  const absl::Duration period =
+      options_.config->proto().has_recovery() ? std::min(checks, absl::Milliseconds(100)) : checks;
   uint64_t bytes_before = 0;
   const RealClock clock;  // Abseil's waits with a timeout follow the time of day
   absl::Time next_check = clock.Now() + checks;
@@ -171,6 +189,7 @@ void Server::Watch() {
       shard.CheckWaits();
       bytes += shard.bytes_moved();
     });
+    Announce();  // a shard may have failed
     parameter_service_->EndWaitingStreams();
     parameter_service_->EndUnreadPulls();
     if (std::exchange(bytes_before, bytes) == bytes) options_.release_memory();

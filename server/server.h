@@ -7,8 +7,11 @@
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/folder_owner.h"
@@ -43,9 +46,10 @@ class Server {
  public:
   struct Options {
     const Config* config = nullptr;  // must outlive the server
-    int shard = 0;  // the index of this process: a shard's, or a spare's after them
+    int shard = 0;                 // the index of this process: a shard's, or a spare's after them
     const Clock* clock = nullptr;  // must outlive the server
-    // Follows the run's views; null without views. Must outlive the server.
+    // Follows the run's views; null without views. It calls the server, so it must be destroyed
+    // before the server, and after Shutdown.
     ViewLink* view_link = nullptr;
     // Without views: the name of the checkpoint to start from, or empty.
     std::string checkpoint;
@@ -72,6 +76,9 @@ class Server {
   // The shard of the process's own slot. REQUIRES: there are no views.
   Shard& shard() { return *host_->Primary(options_.shard); }
 
+  // Why no view will come any more, or OK.
+  absl::Status views_ended() const;
+
   // Ends the workers' streams with the reason, ends every other RPC within limits.shutdown_seconds,
   // and joins the threads. Idempotent.
   void Shutdown();
@@ -82,6 +89,8 @@ class Server {
   absl::Status StartHost();
   absl::Status Listen();
   void FollowViews();
+  // Says what the process is now to whoever makes the views.
+  void Announce();
   void Watch();
   // Calls `use` for every shard that the process has now.
   void ForEachShard(absl::FunctionRef<void(Shard&)> use);
@@ -97,7 +106,11 @@ class Server {
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;
+  mutable absl::Mutex views_mutex_;
+  absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);
   std::stop_source stopping_;
+  // Held to announce a state, from its making on, so that none is followed by an older one.
+  absl::Mutex announce_mutex_;
   std::thread watcher_;
 };
 

@@ -90,8 +90,8 @@ Shard::Shard(Options& options)
       incarnation_(NewIncarnation()),
       history_(options.history != 0 ? options.history : NewIncarnation()),
       holds_roles_(std::move(options.holds_roles)),
-      membership_(config_.workers(),
-                  absl::Seconds(config_.proto().limits().reconnect_seconds()), clock_),
+      membership_(config_.workers(), absl::Seconds(config_.proto().limits().reconnect_seconds()),
+                  clock_),
       store_(std::move(options.store)) {}
 
 absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
@@ -112,8 +112,8 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
       }
       membership_.EndOthers(rank, ranks_[rank]);
     }
+    view_ = view.number();
   }
-  view_ = view.number();
   absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
   if (absl::IsOutOfRange(position.status())) Fail(position.status());
   return position;
@@ -126,12 +126,16 @@ void Shard::Resume(int index) {
 }
 
 absl::Status Shard::CheckView(const JoinRequest& request) const {
+  if (!holds_roles_()) {
+    return absl::UnavailableError(absl::StrCat("shard ", index_,
+                                               " does not know whether it is "
+                                               "still primary; try again"));
+  }
   if (request.view() != view_) {
     return absl::UnavailableError(absl::StrCat("worker ", request.worker(), " follows view ",
                                                request.view(), ", shard ", index_, " view ",
                                                view_.load(), "; try again"));
   }
-  absl::MutexLock lock(&view_mutex_);
   if (view_ == 0 || request.worker() >= ranks_.size() ||
       ranks_[request.worker()] == request.incarnation()) {
     return absl::OkStatus();
@@ -165,7 +169,6 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
         differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
   }
   RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
-  RETURN_IF_ERROR(CheckView(request));
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
   if (!buffers.ok() && request.has_shared_buffers()) {
@@ -173,10 +176,15 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
                  response.shared_buffers_refusal());
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
-                   membership_.Join(request.worker(), request.incarnation(), address,
-                                    buffers.ok() ? *std::move(buffers) : nullptr,
-                                    /*replaces=*/view_ != 0));
+  std::shared_ptr<WorkerSession> session;
+  {
+    // Both in the same view, or a rank could be taken from the one to whom a newer view gives it.
+    absl::MutexLock lock(&view_mutex_);
+    RETURN_IF_ERROR(CheckView(request));
+    ASSIGN_OR_RETURN(session, membership_.Join(request.worker(), request.incarnation(), address,
+                                               buffers.ok() ? *std::move(buffers) : nullptr,
+                                               /*replaces=*/view_ != 0));
+  }
   response.set_shared_buffers(session->buffers() != nullptr);
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
@@ -203,12 +211,10 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
 
 absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker,
                                                                  uint64_t incarnation) {
-  absl::StatusOr<std::shared_ptr<WorkerSession>> session =
-      membership_.StreamOpened(worker, incarnation);
-  if (session.ok()) return session;
-  // A worker may have lost its rank because the run has failed. It is told the failure then.
-  const absl::Status failed = failure();
-  return failed.ok() ? session.status() : failed;
+  // A worker may have lost its rank because the run has failed. It is told the failure then. Nobody
+  // else would end a stream that comes after the shard has ended.
+  RETURN_IF_ERROR(failure());
+  return membership_.StreamOpened(worker, incarnation);
 }
 
 void Shard::CloseStream(WorkerSession* session) {
@@ -275,7 +281,10 @@ absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
 absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
-  if (!holds_roles_()) return absl::OkStatus();  // the worker pushes again in the next view
+  if (!holds_roles_()) {  // the worker connects and pushes again, here or to another process
+    return absl::UnavailableError(
+        absl::StrCat("shard ", index_, " does not know whether it is still primary; try again"));
+  }
   RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
   // The memory of a repeated push may have another content already, which is not looked at.
   if (absl::Status finite = CheckFinite(gradient, store_->chunks()[index].info());
@@ -379,9 +388,8 @@ void Shard::CheckWaits() {
 
 bool Shard::WaitsForAbsent(const std::vector<uint32_t>& ranks) const {
   absl::MutexLock lock(&view_mutex_);
-  return view_ != 0 &&
-         absl::c_any_of(ranks, [&](uint32_t rank)
-                                   ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; });
+  return view_ != 0 && absl::c_any_of(ranks, [&](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(
+                                                 view_mutex_) { return ranks_[rank] == 0; });
 }
 
 absl::Status Shard::failure() const {
@@ -396,6 +404,9 @@ void Shard::Fail(const absl::Status& failure) { End(failure, /*is_failure=*/true
 
 std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
   End(reason, /*is_failure=*/false);
+  // Whoever has ended the shard before may not have come so far yet. Afterwards, nothing changes
+  // the parameters, and the observer is not called.
+  policy_->Abandon();
   return store_;
 }
 

@@ -61,7 +61,8 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
   std::vector<DueReply> released;
   absl::Status taken;
   {
-    absl::MutexLock lock(&chunk.mutex);
+    absl::MutexLock lock(&gather.chunk->mutex);
+    chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
     if (gather.view == nullptr) return absl::CancelledError("the run has failed");
     switch (CheckView(*gather.view, header)) {
       case ViewCheck::kDropped:
@@ -104,6 +105,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
                                  Gradient gradient, std::shared_ptr<ReplySink> sink,
                                  std::vector<DueReply>& released) {
   StoredChunk& chunk = *gather.chunk;
+  chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
   const GradientHeader& header = gradient.header;
   const uint64_t iteration = chunk.clock().iteration;
   const Crews& crews = *gather.view->crews;
@@ -294,8 +296,7 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     }
   }
   pacing_.Restart(view.crews->At(std::numeric_limits<uint64_t>::max() - 1));
-  held_up_from_ =
-      view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
+  held_up_from_ = view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));
   }
@@ -329,7 +330,10 @@ uint64_t SyncPolicy::StartIteration(uint32_t rank) const {
   uint64_t start = std::numeric_limits<uint64_t>::max();
   for (const Gather& gather : gathers_) {
     absl::ReaderMutexLock lock(&gather.chunk->mutex);
-    start = std::min(start, gather.chunk->clock().iteration);
+    // The update before may be lost with this process while it is not confirmed, and the sum of its
+    // gradients is still being sent. So the worker waits for the confirmation too.
+    const uint64_t lost = gather.unconfirmed.waits() ? 1 : 0;
+    start = std::min(start, gather.chunk->clock().iteration - lost);
   }
   return gathers_.empty() ? 0 : start;
 }

@@ -69,7 +69,7 @@ class SyncPolicy final : public UpdatePolicy {
     // The view whose pushes are taken; null after Abandon.
     std::shared_ptr<const PolicyView> view ABSL_GUARDED_BY(chunk->mutex);
     std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
-    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;  // pushes that have come
+    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
     int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that are waited for
     int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the crew
                                                     // that are done with

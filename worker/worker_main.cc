@@ -26,7 +26,7 @@
 #include "common/base/process_setup.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
-#include "common/view/authority_link.h"
+#include "common/etcd/make_view_link.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace/trace.h"
 #include "worker/trainer.h"
@@ -152,10 +152,8 @@ int Run(const CommandLine& command) {
     }
     trace = *std::move(created);
   }
-  std::unique_ptr<ps::ViewLink> views;  // null for a run without views
-  if (!command.authority.empty()) {
-    views = std::make_unique<ps::AuthorityLink>(command.authority, config->proto());
-  }
+  const std::unique_ptr<ps::ViewLink> views =
+      ps::MakeViewLink(command.authority, config->proto(), &clock);
   absl::StatusOr<std::unique_ptr<ps::Trainer>> trainer = ps::Trainer::Create({
       .config = &*config,
       .rank = command.rank,

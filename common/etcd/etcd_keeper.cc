@@ -88,7 +88,7 @@ absl::Status EtcdKeeper::RunTerm(const EtcdLease& lease, int64_t created,
                                         .keys = keys_,
                                         .created = created,
                                         .settings = options_.settings,
-                                        .newest_checkpoint = options_.newest_checkpoint,
+                                        .checkpoints = options_.checkpoints,
                                         .on_event = options_.on_event})
                                 .Run(stop);
   SetElected(false);

@@ -19,6 +19,7 @@
 #include "common/etcd/etcd_keys.h"
 #include "common/etcd/etcd_lease.h"
 #include "common/etcd/etcd_watch.h"
+#include "common/etcd/keeper_checkpoints.h"
 #include "common/etcd/wakeup.h"
 #include "common/view/view_keeper.h"
 #include "proto/view.pb.h"
@@ -41,7 +42,7 @@ class EtcdKeeper {
     const Clock* clock = nullptr;   // must outlive the keeper
     std::string name;               // of this process, for whoever looks into etcd: "ps 1"
     ViewKeeper::Settings settings;  // `run` is chosen by the first keeper of the run
-    ViewKeeper::NewestCheckpoint newest_checkpoint;
+    KeeperCheckpoints* checkpoints = nullptr;  // null without checkpoints; must outlive the keeper
     // Called by the keeper's thread with what an operator wants to know of.
     std::function<void(const RecoveryEvent& event)> on_event = [](const RecoveryEvent&) {};
   };

@@ -107,7 +107,17 @@ absl::Status KeeperTerm::Begin(const std::stop_token& stop) {
   }
   ViewKeeper::Settings settings = options_.settings;
   settings.run = last.number() == 0 ? NewIncarnation() : last.run();
-  keeper_.emplace(std::move(settings), options_.newest_checkpoint, std::move(last));
+  if (KeeperCheckpoints* checkpoints = options_.checkpoints; checkpoints != nullptr) {
+    ASSIGN_OR_RETURN(settings.resume,
+                     checkpoints->Begin(settings.run, /*is_new=*/last.number() == 0));
+  }
+  const auto newest =
+      [checkpoints =
+           options_.checkpoints]() -> absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> {
+    if (checkpoints == nullptr) return std::nullopt;
+    return checkpoints->Newest();
+  };
+  keeper_.emplace(std::move(settings), newest, std::move(last));
   return absl::OkStatus();
 }
 

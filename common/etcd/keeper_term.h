@@ -17,6 +17,7 @@
 #include "common/etcd/etcd_client.h"
 #include "common/etcd/etcd_keys.h"
 #include "common/etcd/etcd_lease.h"
+#include "common/etcd/keeper_checkpoints.h"
 #include "common/etcd/wakeup.h"
 #include "common/view/view_keeper.h"
 #include "proto/etcd/kv.pb.h"
@@ -38,7 +39,7 @@ class KeeperTerm {
     EtcdKeys keys;
     int64_t created = 0;  // the revision at which the keeper's key was created
     ViewKeeper::Settings settings;
-    ViewKeeper::NewestCheckpoint newest_checkpoint;
+    KeeperCheckpoints* checkpoints = nullptr;  // null without checkpoints; must outlive the term
     std::function<void(const RecoveryEvent& event)> on_event;
   };
 
@@ -46,7 +47,7 @@ class KeeperTerm {
 
   // Makes views until the term is over. Blocks. Returns why it is over: ABORTED if another keeper
   // has taken over or the lease has ended, CANCELLED if `stop` is requested, otherwise an error of
-  // etcd, after which the same keeper may begin another term.
+  // etcd or of the checkpoints, after which the same keeper may begin another term.
   absl::Status Run(const std::stop_token& stop);
 
  private:

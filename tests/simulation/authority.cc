@@ -30,8 +30,7 @@ Authority::Authority(Options options)
     }
     owner_ = *std::move(owner);
     const absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> newest = Newest();
-    const absl::StatusOr<uint64_t> next =
-        CheckpointFolder(storage_.get(), folder).NextGeneration();
+    const absl::StatusOr<uint64_t> next = CheckpointFolder(storage_.get(), folder).NextGeneration();
     if (!newest.ok() || !next.ok()) {
       failure_ = newest.ok() ? next.status() : newest.status();
       return;
@@ -58,7 +57,8 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Authority::Newest() {
 
 void Authority::MakeKeeper() {
   const absl::Time now = context_.world.loop().Now();
-  keeper_.emplace(settings_, [this] { return Newest(); }, published_);
+  keeper_.emplace(
+      settings_, [this] { return Newest(); }, published_);
   for (const auto& [node, process] : processes_) {
     if (process.has_said) keeper_->Seen(process.state, now).IgnoreError();
   }
@@ -130,11 +130,11 @@ void Authority::Said(NodeRef node, const std::string& state) {
   if (!keeper_.has_value()) return;
   const absl::Status seen = keeper_->Seen(process.state, process.heard);
   if (seen.ok()) return;
-  context_.world.Log(absl::StrCat("the authority refuses ", context_.world.name(node.node), ": ",
-                                  seen.message()));
+  context_.world.Log(
+      absl::StrCat("the authority refuses ", context_.world.name(node.node), ": ", seen.message()));
   const Peer& peer = process.peer;
-  peer.connection->Send(
-      1, [on_end = peer.on_end, why = std::string(seen.message())] { on_end(why); });
+  peer.connection->Send(1,
+                        [on_end = peer.on_end, why = std::string(seen.message())] { on_end(why); });
 }
 
 void Authority::Died(NodeRef node, uint64_t incarnation, const std::string& why) {
@@ -190,7 +190,8 @@ void Authority::Publish() {
   if (keeper_->view().number() == published_.number()) return;
   published_ = keeper_->view();
   context_.world.Log(absl::StrCat("view: ", published_.ShortDebugString()));
-  context_.oracle.ViewBegan(published_);
+  // A checkpoint that cannot be read at the moment counts as damaged, and is passed over.
+  context_.oracle.ViewBegan(published_, /*reads_newest=*/!context_.disk.is_failing());
   for (const auto& [node, process] : processes_) TellView(process.peer);
 }
 

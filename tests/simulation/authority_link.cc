@@ -33,13 +33,11 @@ void AuthorityLink::Connect() {
     on_view_(view);
   };
   peer.on_lease = [this](absl::Time asked) {
-    lease_until_ = std::max(lease_until_,
-                            asked + (1 - kMargin) * context_.authority()->silence());
+    lease_until_ = std::max(lease_until_, asked + (1 - kMargin) * context_.authority()->silence());
   };
   peer.on_end = [this](const std::string& why) { context_.exit(node_.node, why); };
-  connection_->Send(0, [this_authority = &context_, peer] {
-    this_authority->authority()->Opened(peer);
-  });
+  connection_->Send(
+      0, [this_authority = &context_, peer] { this_authority->authority()->Opened(peer); });
   if (!state_.empty()) {
     connection_->Send(0, [context = &context_, node = node_, state = state_] {
       context->authority()->Said(node, state);
@@ -54,9 +52,8 @@ void AuthorityLink::Beat() {
     context_.exit(node_.node, "its lease has ended");
     return;
   }
-  connection_->Send(0, [context = &context_, node = node_, now] {
-    context->authority()->Heard(node, now);
-  });
+  connection_->Send(
+      0, [context = &context_, node = node_, now] { context->authority()->Heard(node, now); });
   context_.world.Run(node_, context_.authority()->silence() / 5, [this] { Beat(); });
 }
 

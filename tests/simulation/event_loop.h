@@ -23,9 +23,7 @@ class EventLoop final : public Clock {
 
   absl::Duration Elapsed() const { return now_ - start_; }
 
-  void After(absl::Duration delay, std::function<void()> run) {
-    At(now_ + delay, std::move(run));
-  }
+  void After(absl::Duration delay, std::function<void()> run) { At(now_ + delay, std::move(run)); }
   void At(absl::Time time, std::function<void()> run) {
     events_.emplace(std::pair(std::max(time, now_), added_++), std::move(run));
   }

@@ -21,11 +21,11 @@ bool ChunkState::HasBitsOf(const ChunkState& other) const {
 }
 
 std::string ChunkState::Describe() const {
-  return absl::StrCat("version ", clock.version,
-                      clock.next_iteration.empty()
-                          ? absl::StrCat(", iteration ", clock.iteration)
-                          : absl::StrCat(", next iterations ",
-                                         absl::StrJoin(clock.next_iteration, " ")));
+  return absl::StrCat(
+      "version ", clock.version,
+      clock.next_iteration.empty()
+          ? absl::StrCat(", iteration ", clock.iteration)
+          : absl::StrCat(", next iterations ", absl::StrJoin(clock.next_iteration, " ")));
 }
 
 std::string GenerationId::ToString() const {

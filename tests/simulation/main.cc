@@ -16,8 +16,9 @@ namespace {
 
 constexpr size_t kShown = 60;
 
-bool RunOne(uint64_t seed, ps::Plant plant, bool verbose, bool brief) {
+bool RunOne(uint64_t seed, ps::Plant plant, bool verbose, bool brief, ps::Coverage* coverage) {
   const ps::Outcome outcome = ps::RunSeed(seed, plant, verbose);
+  coverage->Add(outcome.coverage);
   if (outcome.violation.empty()) {
     if (verbose) std::printf("seed %lu: %s\n", seed, outcome.end.c_str());
     return true;
@@ -73,11 +74,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   int failed = 0;
+  ps::Coverage coverage;
   for (uint64_t s = first; s <= last; ++s) {
-    if (RunOne(s, plant, verbose, keep_going)) continue;
+    if (RunOne(s, plant, verbose, keep_going, &coverage)) continue;
     ++failed;
     if (!keep_going) break;
   }
-  if (first != last) std::printf("%d seeds with violations\n", failed);
+  if (first != last) {
+    std::printf("%s\n%d seeds with violations\n", coverage.ToString().c_str(), failed);
+  }
   return failed == 0 ? 0 : 1;
 }

@@ -55,8 +55,8 @@ const ChunkState* Oracle::Find(GenerationId generation, uint32_t chunk,
   return nullptr;
 }
 
-int Oracle::PrimaryBegan(int process, int slot, uint64_t generation,
-                         const std::string& checkpoint, ParameterStore& store) {
+int Oracle::PrimaryBegan(int process, int slot, uint64_t generation, const std::string& checkpoint,
+                         ParameterStore& store) {
   Instance instance{.number = static_cast<int>(instances_.size()),
                     .process = process,
                     .slot = slot,
@@ -74,6 +74,7 @@ int Oracle::PrimaryBegan(int process, int slot, uint64_t generation,
   if (before == nullptr) {
     CheckStart(instance, checkpoint);
   } else {
+    ++coverage_.takeovers;
     CheckTakeover(instance, *before);
   }
   instances_.push_back(std::move(instance));
@@ -84,6 +85,7 @@ void Oracle::CheckStart(const Instance& instance, const std::string& checkpoint)
   const std::string what = absl::StrCat(instance.generation.ToString(), ", slot ", instance.slot);
   if (checkpoint.empty()) {
     origins_[instance.generation] = std::nullopt;
+    if (instance.generation != GenerationId{0, 1} && instance.slot == 0) ++coverage_.begun_anew;
     for (const auto& [id, history] : instance.chunks) {
       const ChunkState& initial = initial_.at(id);
       if (history.first.HasBitsOf(initial) && history.first.clock == initial.clock) continue;
@@ -92,10 +94,11 @@ void Oracle::CheckStart(const Instance& instance, const std::string& checkpoint)
     return;
   }
   const std::optional<CheckpointId> from = ParseCheckpointId(checkpoint);
-  if (!from.has_value() || !ever_complete_.contains(*from)) {
+  if (!from.has_value() || !complete_.contains(*from)) {
     return Violated(absl::StrCat(what, " begins from ", checkpoint, ", which was not complete"));
   }
-  const GenerationId origin{ever_complete_.at(*from), from->generation};
+  ++coverage_.restored;
+  const GenerationId origin{complete_.at(*from), from->generation};
   origins_[instance.generation] = {origin, *from};
   for (const auto& [id, history] : instance.chunks) {
     const ChunkState& state = history.first;
@@ -106,10 +109,9 @@ void Oracle::CheckStart(const Instance& instance, const std::string& checkpoint)
     const ChunkState* recorded =
         Find(origin, id, [&](const ChunkState& other) { return other.clock == state.clock; });
     if (recorded == nullptr || !recorded->HasBitsOf(state)) {
-      return Violated(absl::StrCat(what, ": chunk ", id, " of checkpoint ", checkpoint, " at ",
-                                   state.Describe(),
-                                   recorded == nullptr ? " is not in the history"
-                                                       : " has other bits than the history"));
+      return Violated(absl::StrCat(
+          what, ": chunk ", id, " of checkpoint ", checkpoint, " at ", state.Describe(),
+          recorded == nullptr ? " is not in the history" : " has other bits than the history"));
     }
   }
 }
@@ -130,9 +132,10 @@ void Oracle::CheckTakeover(Instance& instance, Instance& before) {
       return Violated(absl::StrCat(what, ", with other bits"));
     }
     old.kept = kept;
+    coverage_.lost_changes += static_cast<int>(old.changes.size() - kept);
     if (old.acknowledged > kept) {
-      return Violated(absl::StrCat(what, ", but workers were told ",
-                                   old.After(old.acknowledged).Describe()));
+      return Violated(
+          absl::StrCat(what, ", but workers were told ", old.After(old.acknowledged).Describe()));
     }
   }
 }
@@ -143,7 +146,7 @@ void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& c
   const ChunkState before = history.After(history.changes.size());
   ChangeRecord record{
       .state = ChunkState::Of(chunk), .iteration = change.iteration, .workers = change.workers};
-  ++changes_;
+  ++coverage_.changes;
   std::string wrong = CheckClock(before, record.state, change);
   if (wrong.empty()) wrong = CheckUpdate(instance, chunk, before, record.state, &record);
   if (!wrong.empty()) {
@@ -216,6 +219,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
 }
 
 void Oracle::CopyConfirmed(int primary, StoredChunk& chunk) {
+  ++coverage_.confirmed;
   const Instance& instance = instances_[primary];
   const ChunkHistory& history = instance.chunks.at(chunk.info().id);
   absl::ReaderMutexLock lock(&chunk.mutex);
@@ -235,18 +239,19 @@ void Oracle::Pushed(GenerationId generation, uint32_t rank, uint64_t iteration, 
   std::vector<PushRecord>& pushes = pushes_[{generation, rank, iteration, chunk}];
   if (std::find(pushes.begin(), pushes.end(), push) == pushes.end()) {
     pushes.push_back(std::move(push));
+  } else {
+    ++coverage_.repeats;
   }
 }
 
 void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
                       uint32_t chunk, uint64_t version, absl::Span<const float> parameters) {
   Instance& instance = instances_[primary];
-  const std::string what =
-      absl::StrCat("worker ", rank, " is told version ", version, " of chunk ", chunk, " by ps ",
-                   instance.process);
+  const std::string what = absl::StrCat("worker ", rank, " is told version ", version, " of chunk ",
+                                        chunk, " by ps ", instance.process);
   if (instance.generation != generation) {
-    return Violated(absl::StrCat(what, " of ", instance.generation.ToString(), " in ",
-                                 generation.ToString()));
+    return Violated(
+        absl::StrCat(what, " of ", instance.generation.ToString(), " in ", generation.ToString()));
   }
   ChunkHistory& history = instance.chunks.at(chunk);
   // With skips, several states have the same version and bits. The first one will do.
@@ -273,18 +278,46 @@ void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint6
 
 void Oracle::CheckpointCompleted(const CheckpointId& id) {
   complete_[id] = run_;
-  ever_complete_[id] = run_;
+  ++coverage_.checkpoints;
 }
 
-void Oracle::ViewBegan(const View& view) {
-  const GenerationId generation = Generation(view.generation());
-  if (origins_.contains(generation)) return;
-  origins_[generation] = std::nullopt;  // until the first primary says more
+void Oracle::ViewBegan(const View& view, bool reads_newest) {
   const std::string newest = complete_.empty() ? "" : complete_.rbegin()->first.ToString();
-  if (view.checkpoint() != newest) {
-    Violated(absl::StrCat(generation.ToString(), " begins from \"", view.checkpoint(),
-                          "\", and the newest complete checkpoint is \"", newest, "\""));
+  for (const SlotView& slot : view.slot()) coverage_.handovers += slot.handing_over() ? 1 : 0;
+  if (view.crew_changes()) {
+    for (const WorkerView& worker : view.worker()) {
+      coverage_.losses += worker.state() == WorkerView::LEAVING ? 1 : 0;
+      coverage_.joins += worker.state() == WorkerView::JOINING ? 1 : 0;
+    }
   }
+  if (!origins_.emplace(Generation(view.generation()), std::nullopt).second) return;
+  if (!reads_newest || view.checkpoint() == newest) return;
+  Violated(absl::StrCat(Generation(view.generation()).ToString(), " begins from \"",
+                        view.checkpoint(), "\", and the newest complete checkpoint is \"", newest,
+                        "\""));
+}
+
+void Coverage::Add(const Coverage& other) {
+  changes += other.changes;
+  lost_changes += other.lost_changes;
+  takeovers += other.takeovers;
+  handovers += other.handovers;
+  confirmed += other.confirmed;
+  checkpoints += other.checkpoints;
+  restored += other.restored;
+  begun_anew += other.begun_anew;
+  losses += other.losses;
+  joins += other.joins;
+  repeats += other.repeats;
+}
+
+std::string Coverage::ToString() const {
+  return absl::StrCat(changes, " changes of chunks, of which ", lost_changes,
+                      " were lost unacknowledged; ", takeovers, " takeovers, ", handovers,
+                      " handovers; ", confirmed, " messages to copies; ", checkpoints,
+                      " checkpoints, ", restored, " slots restored, ", begun_anew,
+                      " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
+                      " pushes repeated");
 }
 
 }  // namespace ps

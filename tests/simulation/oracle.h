@@ -21,6 +21,24 @@
 
 namespace ps {
 
+// What has happened in simulated runs, to see that they meet what they are meant to meet.
+struct Coverage {
+  int changes = 0;       // of chunks
+  int lost_changes = 0;  // that the slot's next primary does not have
+  int takeovers = 0;     // of a slot by another process
+  int handovers = 0;     // of those, the ones that were asked for
+  int confirmed = 0;     // messages, by copies
+  int checkpoints = 0;   // that were completed
+  int restored = 0;      // slots, from a checkpoint
+  int begun_anew = 0;    // generations after the first, from the initial parameters
+  int losses = 0;        // of workers, without whom the run goes on
+  int joins = 0;         // of workers, to a run under way
+  int repeats = 0;       // pushes of what was pushed before
+
+  void Add(const Coverage& other);
+  std::string ToString() const;
+};
+
 // Judges what happens in a simulation by what can be seen of it: what was pushed, how chunks
 // changed, what workers were told, what copies and checkpoints hold. It keeps the whole history,
 // and computes each update once more. The first violation is kept.
@@ -56,9 +74,9 @@ class Oracle {
                 uint32_t chunk, uint64_t version, absl::Span<const float> parameters);
   // A manifest is on the disk.
   void CheckpointCompleted(const CheckpointId& id);
-  void CheckpointRemoved(const CheckpointId& id) { complete_.erase(id); }
-  // The authority goes over to a view.
-  void ViewBegan(const View& view);
+  // The authority goes over to a view. `reads_newest`: a generation must begin from the newest
+  // complete checkpoint.
+  void ViewBegan(const View& view, bool reads_newest);
 
   // The run has succeeded; `last` is its last view, and training has ended before `iterations`
   // under SYNC.
@@ -66,8 +84,7 @@ class Oracle {
 
   // By chunk: the changes that led to the end of the newest generation.
   std::vector<std::vector<ChangeRecord>> FinalHistory() const;
-  // How many changes the newest generation has, from the initial parameters on.
-  uint64_t changes() const { return changes_; }
+  const Coverage& coverage() const { return coverage_; }
 
  private:
   using PushKey = std::tuple<GenerationId, uint32_t, uint64_t, uint32_t>;
@@ -82,8 +99,7 @@ class Oracle {
                          const ChunkChange& change) const;
   // Computes the update from what the workers pushed. Returns what is wrong with `after`.
   std::string CheckUpdate(const Instance& instance, const StoredChunk& chunk,
-                          const ChunkState& before, const ChunkState& after,
-                          ChangeRecord* record);
+                          const ChunkState& before, const ChunkState& after, ChangeRecord* record);
   // The changes that led to the end of a chunk's line, beginning with the initial parameters.
   std::vector<const ChangeRecord*> WholeLine(GenerationId generation, uint32_t chunk) const;
   void CheckCounts(const View& last, uint64_t iterations, uint32_t chunk);
@@ -99,12 +115,11 @@ class Oracle {
   std::map<PushKey, std::vector<PushRecord>> pushes_;
   // The latest version that a start of a worker was told, by generation, incarnation and chunk.
   std::map<std::tuple<GenerationId, uint64_t, uint32_t>, uint64_t> told_;
-  // The run's start that wrote a checkpoint, of those that are complete.
+  // The run's start that completed a checkpoint.
   std::map<CheckpointId, uint64_t> complete_;
-  std::map<CheckpointId, uint64_t> ever_complete_;
   // What a generation began from.
   std::map<GenerationId, std::optional<std::pair<GenerationId, CheckpointId>>> origins_;
-  uint64_t changes_ = 0;
+  Coverage coverage_;
   std::string violation_;
 };
 

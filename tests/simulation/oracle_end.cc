@@ -10,8 +10,7 @@
 
 namespace ps {
 
-std::vector<const ChangeRecord*> Oracle::WholeLine(GenerationId generation,
-                                                   uint32_t chunk) const {
+std::vector<const ChangeRecord*> Oracle::WholeLine(GenerationId generation, uint32_t chunk) const {
   std::vector<const ChangeRecord*> whole;
   const auto origin = origins_.find(generation);
   if (origin != origins_.end() && origin->second.has_value()) {
@@ -62,8 +61,8 @@ void Oracle::CheckCounts(const View& last, uint64_t iterations, uint32_t chunk) 
     return;
   }
   if (line.size() != iterations) {
-    return Violated(absl::StrCat("chunk ", chunk, " has ", line.size(), " iterations, not ",
-                                 iterations));
+    return Violated(
+        absl::StrCat("chunk ", chunk, " has ", line.size(), " iterations, not ", iterations));
   }
   for (uint64_t i = 0; i < line.size(); ++i) {
     if (line[i]->iteration != i) {
@@ -75,9 +74,9 @@ void Oracle::CheckCounts(const View& last, uint64_t iterations, uint32_t chunk) 
       const uint32_t rank = static_cast<uint32_t>(r);
       const bool counts = counted.contains(rank);
       if (counts ? IsInCrew(last.crew(), rank, i) : !IsWaitedFor(last.crew(), rank, i)) continue;
-      return Violated(absl::StrCat("chunk ", chunk, ", iteration ", i, counts ? " counts" : " lacks",
-                                   " worker ", rank, ", against the crew; it has ",
-                                   absl::StrJoin(counted, " ")));
+      return Violated(absl::StrCat("chunk ", chunk, ", iteration ", i,
+                                   counts ? " counts" : " lacks", " worker ", rank,
+                                   ", against the crew; it has ", absl::StrJoin(counted, " ")));
     }
   }
 }

@@ -35,8 +35,8 @@ class SimReplicaStream final : public ReplicaStream {
   explicit SimReplicaStream(Options options)
       : shared_(std::make_shared<Shared>(std::move(options))) {
     World& world = shared_->options.context->world;
-    shared_->connection = world.Connect(shared_->options.node,
-                                        world.Ref(shared_->options.copy.process()));
+    shared_->connection =
+        world.Connect(shared_->options.node, world.Ref(shared_->options.copy.process()));
     shared_->connection->OnBroken(0, [shared = shared_](const absl::Status& status) {
       if (shared->ends) return;
       shared->options.receiver->Ended(status);
@@ -121,7 +121,8 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
   options.transport = this;
   options.storage = context_.scenario.has_checkpoints ? storage_.get() : nullptr;
   options.has_threads = false;
-  options.holds_roles = [this] { return HoldsRoles(); };
+  options.breaks_cuts = context_.plant == Plant::kInconsistentCut;
+  options.holds_roles = [this] { return link_.HoldsRoles(); };
   options.on_primary = [this](Shard& shard) { BecamePrimary(shard); };
   options.on_state = [this] { announce_ = true; };
   options.on_change = [this](int slot, const StoredChunk& chunk, const ChunkChange& change)
@@ -137,10 +138,6 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
 }
 
 PsProcess::~PsProcess() { streams_.clear(); }
-
-bool PsProcess::HoldsRoles() const {
-  return context_.plant == Plant::kIgnoresLease || link_.HoldsRoles();
-}
 
 void PsProcess::BecamePrimary(Shard& shard) {
   const int slot = shard.index();
@@ -246,31 +243,29 @@ std::shared_ptr<PushStream> PsProcess::OpenStream(int slot, uint32_t rank, uint6
     connection->Close(1, session.status());
     return nullptr;
   }
-  auto stream = std::make_shared<PushStream>(
-      PushStream::Options{.context = &context_,
-                          .connection = connection,
-                          .shard = *shard,
-                          .session = *session,
-                          .primary = primaries_.at(slot),
-                          .node = node_});
+  auto stream = std::make_shared<PushStream>(PushStream::Options{.context = &context_,
+                                                                 .connection = connection,
+                                                                 .shard = *shard,
+                                                                 .session = *session,
+                                                                 .primary = primaries_.at(slot),
+                                                                 .node = node_});
   // The connection keeps the stream.
   connection->OnBroken(1, [stream](const absl::Status& status) { stream->End(status); });
-  streams_[shard->get()].insert(stream);
+  streams_[shard->get()].push_back(stream);
   return stream;
 }
 
 std::unique_ptr<ReplicaStream> PsProcess::Open(int slot, uint64_t view, const ProcessId& primary,
                                                const ProcessId& copy,
                                                ReplicaStream::Receiver* receiver) {
-  return std::make_unique<SimReplicaStream>(SimReplicaStream::Options{
-      .context = &context_,
-      .node = node_,
-      .slot = slot,
-      .view = view,
-      .primary = primary,
-      .copy = copy,
-      .number = primaries_.at(slot),
-      .receiver = receiver});
+  return std::make_unique<SimReplicaStream>(SimReplicaStream::Options{.context = &context_,
+                                                                      .node = node_,
+                                                                      .slot = slot,
+                                                                      .view = view,
+                                                                      .primary = primary,
+                                                                      .copy = copy,
+                                                                      .number = primaries_.at(slot),
+                                                                      .receiver = receiver});
 }
 
 absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, uint64_t sender,

@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -43,9 +42,6 @@ class PsProcess final : public ReplicaTransport {
   std::shared_ptr<PushStream> OpenStream(int slot, uint32_t rank, uint64_t incarnation,
                                          std::shared_ptr<Connection> connection);
 
-  // Whether this process may have lost its roles without its knowledge.
-  bool HoldsRoles() const;
-
   std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override;
@@ -70,9 +66,9 @@ class PsProcess final : public ReplicaTransport {
   const NodeRef node_;
   const uint64_t incarnation_;
   const std::unique_ptr<Storage> storage_;
-  View adopting_;                        // the view that is being adopted, or was last
-  std::map<int, int> primaries_;         // the oracle's number of the primary, by slot
-  std::map<const Shard*, std::set<std::weak_ptr<PushStream>, std::owner_less<>>> streams_;
+  View adopting_;                 // the view that is being adopted, or was last
+  std::map<int, int> primaries_;  // the oracle's number of the primary, by slot
+  std::map<const Shard*, std::vector<std::weak_ptr<PushStream>>> streams_;  // oldest first
   bool announce_ = true;
   bool working_ = false;
   AuthorityLink link_;

@@ -33,9 +33,9 @@ void PushStream::Push(GradientHeader header, std::shared_ptr<const std::string> 
     absl::ReaderMutexLock lock(&chunk.mutex);
     const ChunkClock& clock = chunk.clock();
     uint64_t& iteration = header.iteration;
-    iteration = std::max(iteration, clock.next_iteration.empty()
-                                        ? clock.iteration
-                                        : clock.next_iteration[header.worker]);
+    iteration =
+        std::max(iteration, clock.next_iteration.empty() ? clock.iteration
+                                                         : clock.next_iteration[header.worker]);
   }
   hold_ |= header.hold;
   Segments segments;
@@ -60,8 +60,9 @@ void PushStream::WriteLater() {
   if (ended_ || hold_ || replies_.empty() || std::exchange(writing_, true)) return;
   World& world = options_.context->world;
   // The message is made when the one before has left.
-  const absl::Duration delay =
-      world.dice().Once(2) ? absl::ZeroDuration() : world.typical_delay * world.dice().Between(0, 1);
+  const absl::Duration delay = world.dice().Once(2)
+                                   ? absl::ZeroDuration()
+                                   : world.typical_delay * world.dice().Between(0, 1);
   world.Run(options_.node, delay, [weak = weak_from_this()] {
     if (const auto self = weak.lock(); self != nullptr) self->WriteNext();
   });
@@ -71,8 +72,7 @@ void PushStream::WriteNext() {
   writing_ = false;
   if (ended_ || hold_ || replies_.empty()) return;
   const Pending next = replies_.Pop();
-  const Encoding encoding =
-      options_.context->config.proto().exchange().parameter_encoding();
+  const Encoding encoding = options_.context->config.proto().exchange().parameter_encoding();
   StoredChunk& chunk = options_.shard->chunk(next.chunk);
   ParameterHeader header{.iteration = next.iteration,
                          .chunk = next.chunk,
@@ -87,9 +87,7 @@ void PushStream::WriteNext() {
   }
   options_.shard->CountReply(options_.session.get(), data.size());
   options_.connection->Send(1, [deliver = deliver_, header, data = std::move(data),
-                                primary = options_.primary] {
-    deliver(header, data, primary);
-  });
+                                primary = options_.primary] { deliver(header, data, primary); });
   WriteLater();
 }
 

@@ -19,8 +19,8 @@ namespace ps {
 class PushStream final : public ReplySink, public std::enable_shared_from_this<PushStream> {
  public:
   // How answers reach the worker, at side 0 of the connection.
-  using Deliver = std::function<void(const ParameterHeader& header, const std::string& data,
-                                     int primary)>;
+  using Deliver =
+      std::function<void(const ParameterHeader& header, const std::string& data, int primary)>;
 
   struct Options {
     Context* context = nullptr;

@@ -52,9 +52,9 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
 
 const std::vector<Plant>& AllPlants() {
   static const auto& plants = *new std::vector<Plant>{
-      Plant::kCountsRepeats,    Plant::kAnswersBeforeCopy, Plant::kLeavesOutSync,
-      Plant::kIgnoresViews,     Plant::kInconsistentCut,   Plant::kDealsByFirstCrew,
-      Plant::kIgnoresLease,     Plant::kReportsFilledEarly, Plant::kHandsOverEarly};
+      Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy, Plant::kLeavesOutSync,
+      Plant::kIgnoresViews,       Plant::kInconsistentCut,   Plant::kDealsByFirstCrew,
+      Plant::kReportsFilledEarly, Plant::kHandsOverEarly};
   return plants;
 }
 
@@ -74,8 +74,6 @@ std::string PlantName(Plant plant) {
       return "inconsistent_cut";
     case Plant::kDealsByFirstCrew:
       return "deals_by_first_crew";
-    case Plant::kIgnoresLease:
-      return "ignores_lease";
     case Plant::kReportsFilledEarly:
       return "reports_filled_early";
     case Plant::kHandsOverEarly:
@@ -109,8 +107,9 @@ Scenario DrawScenario(uint64_t seed) {
   const bool deterministic = scenario.sync && dice.Once(2);
   scenario.config = absl::StrCat(
       "model {\n  ", DrawModel(dice), "\n}\n", "partition { scheme: ",
-      dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}), " }\n", shards,
-      "workers: ", scenario.workers, "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
+      dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
+      " }\n", shards, "workers: ", scenario.workers,
+      "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "", " }\n",
       "optimizer { kind: ", dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD"}),
       " learning_rate: 0.01", dice.Once(4) ? " weight_decay: 0.01" : "",
@@ -134,10 +133,11 @@ std::vector<Fault> Scenario::DrawFaults(absl::Duration duration) const {
   const int nodes = processes() + workers;
   for (Fault& fault : faults) {
     using Kind = Fault::Kind;
-    static constexpr Kind kKinds[] = {
-        Kind::kCrash, Kind::kCrash,     Kind::kCrash,    Kind::kCrash,      Kind::kCrash,
-        Kind::kPause, Kind::kPause,     Kind::kCut,      Kind::kSlow,       Kind::kCrashAll,
-        Kind::kLosePower, Kind::kFullDisk, Kind::kDiskErrors, Kind::kAuthority, Kind::kBreakStreams};
+    static constexpr Kind kKinds[] = {Kind::kCrash,      Kind::kCrash,     Kind::kCrash,
+                                      Kind::kCrash,      Kind::kCrash,     Kind::kPause,
+                                      Kind::kPause,      Kind::kCut,       Kind::kSlow,
+                                      Kind::kCrashAll,   Kind::kLosePower, Kind::kFullDisk,
+                                      Kind::kDiskErrors, Kind::kAuthority, Kind::kBreakStreams};
     fault.kind = kKinds[dice.Int(0, std::size(kKinds) - 1)];
     fault.at = duration * dice.Between(0, 1.3);
     fault.node = dice.Int(0, nodes - 1);

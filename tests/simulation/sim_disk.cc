@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
 namespace ps {
@@ -99,7 +99,8 @@ class MountedDisk final : public Storage {
     return std::make_unique<SimReadableFile>(path, found->second->contents);
   }
 
-  absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) override {
+  absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& named) override {
+    const std::string path(absl::StripSuffix(named, "/"));
     RETURN_IF_ERROR(disk_.Check(node_.node, path));
     if (!disk_.folders_.contains(path)) {
       return absl::NotFoundError(absl::StrCat(path, ": No such file or directory"));
@@ -115,7 +116,8 @@ class MountedDisk final : public Storage {
     return names;
   }
 
-  absl::Status MakeFolder(const std::string& path) override {
+  absl::Status MakeFolder(const std::string& named) override {
+    const std::string path(absl::StripSuffix(named, "/"));
     RETURN_IF_ERROR(disk_.Check(node_.node, path));
     for (std::string folder = path; !folder.empty(); folder = Parent(folder)) {
       disk_.folders_.insert(folder);
@@ -129,7 +131,8 @@ class MountedDisk final : public Storage {
     return absl::OkStatus();
   }
 
-  absl::Status RemoveFolder(const std::string& path) override {
+  absl::Status RemoveFolder(const std::string& named) override {
+    const std::string path(absl::StripSuffix(named, "/"));
     RETURN_IF_ERROR(disk_.Check(node_.node, path));
     const bool is_empty =
         std::none_of(disk_.files_.begin(), disk_.files_.end(),

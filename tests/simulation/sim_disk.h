@@ -25,7 +25,7 @@ class SimDisk {
 
   // Until then, operations fail with this status about once in `once` times.
   void FailUntil(absl::Time until, const absl::Status& status, int once);
-  void Mend() { failing_until_ = absl::InfinitePast(); }
+  bool is_failing() const { return failing_until_ > world_.loop().Now(); }
   // The machine loses power: what Commit has not put on the disk yet is lost or torn.
   void LosePower();
 

@@ -71,21 +71,20 @@ void Simulation::StartAll() {
   const int node = context_.NodeOfAuthority();
   const NodeRef ref = world_.Boot(
       node, [this] { authority_->AfterEvent(); }, nullptr);
-  authority_ = std::make_unique<Authority>(
-      Authority::Options{.context = &context_,
-                         .node = ref,
-                         .run = 1000 + runs_,
-                         .kill = [this](int killed, const std::string& why) {
-                           world_.loop().After(absl::ZeroDuration(),
-                                               [this, killed, why, ref = world_.Ref(killed)] {
-                                                 if (world_.IsRunning(ref)) EndProcess(killed, why);
-                                               });
-                         }});
+  authority_ = std::make_unique<Authority>(Authority::Options{
+      .context = &context_,
+      .node = ref,
+      .run = 1000 + runs_,
+      .kill = [this](int killed, const std::string& why) {
+        world_.loop().After(absl::ZeroDuration(), [this, killed, why, ref = world_.Ref(killed)] {
+          if (world_.IsRunning(ref)) EndProcess(killed, why);
+        });
+      }});
   done_.clear();
   for (int i = 0; i < node; ++i) {
     // Sometimes one comes late.
-    const double delay = world_.dice().Once(10) ? world_.dice().Scale(0.1, 5)
-                                                : world_.dice().Between(0, 0.1);
+    const double delay =
+        world_.dice().Once(10) ? world_.dice().Scale(0.1, 5) : world_.dice().Between(0, 0.1);
     world_.loop().After(absl::Seconds(delay), [this, i, run = runs_] {
       if (run == runs_ && !world_.IsRunning(i)) StartProcess(i);
     });
@@ -104,13 +103,14 @@ void Simulation::StartProcess(int node) {
   const uint64_t incarnation = incarnation_of_[node] = NewIncarnation();
   const auto crash = [this, node] { EndProcess(node, "crashed"); };
   if (node < scenario_.processes()) {
-    const NodeRef ref = world_.Boot(node, [this, node] { ps_.at(node)->AfterEvent(); }, crash);
+    const NodeRef ref = world_.Boot(
+        node, [this, node] { ps_.at(node)->AfterEvent(); }, crash);
     ps_[node] = std::make_unique<PsProcess>(&context_, node, ref, incarnation);
   } else {
-    const NodeRef ref =
-        world_.Boot(node, [this, node] { workers_.at(node)->AfterEvent(); }, crash);
-    workers_[node] = std::make_unique<WorkerProcess>(&context_, node - scenario_.processes(), ref,
-                                                     incarnation);
+    const NodeRef ref = world_.Boot(
+        node, [this, node] { workers_.at(node)->AfterEvent(); }, crash);
+    workers_[node] =
+        std::make_unique<WorkerProcess>(&context_, node - scenario_.processes(), ref, incarnation);
   }
   world_.Log(absl::StrCat(world_.name(node), " starts as ", incarnation));
 }
@@ -255,8 +255,8 @@ Outcome Simulation::Run() {
     }
     if (world_.loop().Now() > limit || world_.loop().steps() > kMostSteps) {
       for (const auto& [node, worker] : workers_) world_.Log(worker->Describe());
-      oracle.Violated(absl::StrCat("the run does not end; it has counted ", oracle.changes(),
-                                   " changes of chunks"));
+      oracle.Violated(absl::StrCat("the run does not end; it has counted ",
+                                   oracle.coverage().changes, " changes of chunks"));
     }
   }
   if (outcome.end == "finished" && oracle.violation().empty()) {
@@ -279,6 +279,7 @@ Outcome Simulation::Run() {
   outcome.lasted = world_.loop().Elapsed();
   outcome.steps = world_.loop().steps();
   outcome.lines = world_.lines();
+  outcome.coverage = oracle.coverage();
   return outcome;
 }
 

@@ -22,18 +22,19 @@ struct Outcome {
   // How the run ended: "finished", or why it had to fail.
   std::string end;
   std::vector<std::vector<ChangeRecord>> history;  // by chunk: what led to the end
-  bool same_crew = true;  // all workers counted in all iterations
-  absl::Duration lasted;  // virtual
+  bool same_crew = true;                           // all workers counted in all iterations
+  absl::Duration lasted;                           // virtual
   uint64_t steps = 0;
-  std::deque<std::string> lines;
+  std::deque<std::string> lines;  // the last ones of the account
+  Coverage coverage;
 };
 
 // One run of a scenario's cluster with some faults, from its start to its end, which may take
 // several starts of everything. Used once.
 class Simulation {
  public:
-  Simulation(const Scenario& scenario, const Config* config, std::vector<Fault> faults,
-             Plant plant, bool verbose);
+  Simulation(const Scenario& scenario, const Config* config, std::vector<Fault> faults, Plant plant,
+             bool verbose);
   ~Simulation();
 
   Outcome Run();
@@ -55,10 +56,10 @@ class Simulation {
   Context context_;
   World& world_;
 
-  std::map<int, std::unique_ptr<PsProcess>> ps_;          // by node
+  std::map<int, std::unique_ptr<PsProcess>> ps_;           // by node
   std::map<int, std::unique_ptr<WorkerProcess>> workers_;  // by node
-  std::map<int, uint64_t> incarnation_of_;                // by node
-  std::map<int, bool> done_;                              // workers that have ended well, by node
+  std::map<int, uint64_t> incarnation_of_;                 // by node
+  std::map<int, bool> done_;                               // workers that have ended well, by node
   std::unique_ptr<Authority> authority_;
   uint64_t incarnations_ = 0;
   uint64_t runs_ = 0;

@@ -76,7 +76,7 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   uint64_t iteration_ = 0;
   bool skips_ = false;
   std::optional<Dealing::Share> share_;
-  std::vector<uint32_t> to_push_;  // the last one first
+  std::vector<uint32_t> to_push_;               // the last one first
   std::vector<std::vector<float>> gradients_;   // by chunk
   std::vector<std::vector<float>> parameters_;  // by chunk
 };

@@ -46,16 +46,15 @@ void WorkerTransport::Try(const Attempt& attempt) {
   slot.control->OnBroken(0, [this, attempt](const absl::Status& status) {
     Broken(attempt.slot, attempt.number, status);
   });
-  slot.control->Send(0, [this, attempt, context = &context_, process = slot.process,
-                         control = slot.control] {
-    const absl::StatusOr<JoinResponse> response =
-        context->ps(process)->Join(attempt.slot, attempt.join);
-    control->Send(1, [this, attempt, response] { Joined(attempt, response); });
-  });
+  slot.control->Send(
+      0, [this, attempt, context = &context_, process = slot.process, control = slot.control] {
+        const absl::StatusOr<JoinResponse> response =
+            context->ps(process)->Join(attempt.slot, attempt.join);
+        control->Send(1, [this, attempt, response] { Joined(attempt, response); });
+      });
 }
 
-void WorkerTransport::Joined(const Attempt& attempt,
-                             const absl::StatusOr<JoinResponse>& response) {
+void WorkerTransport::Joined(const Attempt& attempt, const absl::StatusOr<JoinResponse>& response) {
   Slot& slot = slots_[attempt.slot];
   if (slot.attempt != attempt.number) return;
   if (!response.ok()) {
@@ -76,20 +75,19 @@ void WorkerTransport::OpenStreams(int index) {
     stream.connection->OnBroken(0, [this, index, attempt = slot.attempt](const absl::Status& why) {
       Broken(index, attempt, why);
     });
-    stream.connection->Send(
-        0, [this, index, context = &context_, process = slot.process, rank = rank_,
-            incarnation = incarnation_, attempt = slot.attempt, stream] {
-          *stream.end = context->ps(process)->OpenStream(index, rank, incarnation,
-                                                         stream.connection);
-          if (*stream.end == nullptr) return;
-          (*stream.end)
-              ->SetDeliver([this, index, attempt](const ParameterHeader& header,
-                                                  const std::string& data, int primary) {
-                if (slots_[index].attempt != attempt) return;
-                const absl::Status taken = buffers_.TakeParameters(index, header, data, primary);
-                if (!taken.ok()) Broken(index, attempt, taken);
-              });
-        });
+    stream.connection->Send(0, [this, index, context = &context_, process = slot.process,
+                                rank = rank_, incarnation = incarnation_, attempt = slot.attempt,
+                                stream] {
+      *stream.end = context->ps(process)->OpenStream(index, rank, incarnation, stream.connection);
+      if (*stream.end == nullptr) return;
+      (*stream.end)
+          ->SetDeliver([this, index, attempt](const ParameterHeader& header,
+                                              const std::string& data, int primary) {
+            if (slots_[index].attempt != attempt) return;
+            const absl::Status taken = buffers_.TakeParameters(index, header, data, primary);
+            if (!taken.ok()) Broken(index, attempt, taken);
+          });
+    });
     slot.streams.push_back(std::move(stream));
   }
 }

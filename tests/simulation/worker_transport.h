@@ -28,8 +28,7 @@ class WorkerTransport final : public ExchangeTransport {
                                         const std::string& data, int primary) = 0;
   };
 
-  WorkerTransport(Context* context, int rank, NodeRef node, uint64_t incarnation,
-                  Buffers* buffers);
+  WorkerTransport(Context* context, int rank, NodeRef node, uint64_t incarnation, Buffers* buffers);
 
   // REQUIRES: called before anything else.
   void SetCore(ExchangeCore* core) { core_ = core; }

@@ -169,8 +169,7 @@ std::shared_ptr<Connection> World::Connect(NodeRef from, NodeRef to) {
 }
 
 void World::Log(std::string line) {
-  std::string stamped =
-      absl::StrFormat("%9.4f  %s", absl::ToDoubleSeconds(loop_.Elapsed()), line);
+  std::string stamped = absl::StrFormat("%9.4f  %s", absl::ToDoubleSeconds(loop_.Elapsed()), line);
   if (verbose) std::fprintf(stdout, "%s\n", stamped.c_str());
   lines_.push_back(std::move(stamped));
   if (lines_.size() > kLines) lines_.pop_front();

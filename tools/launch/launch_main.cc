@@ -2,7 +2,7 @@
 //   1. It checks the config and its data, and that each result can be written to a file of its own.
 //   2. It gives shards with port 0 a free port.
 //   3. With `recovery`, it takes the folder of checkpoints and becomes the authority of the run
-//      (authority.h), unless etcd is.
+//      (authority.h). A run whose authority is in etcd is not for this program.
 //   4. It starts the shards and the workers and supervises them (supervisor.h).
 //   5. When the workers have succeeded, one has failed, or a signal has ended them, it runs psctl
 //      stats and psctl save if they are asked for.
@@ -30,12 +30,12 @@
 #include "common/base/incarnation.h"
 #include "common/base/log.h"
 #include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/run_checkpoints.h"
 #include "common/config/config.h"
 #include "common/view/view_keeper.h"
 #include "tools/launch/authority.h"
 #include "tools/launch/free_port.h"
 #include "tools/launch/labelled_output.h"
-#include "tools/launch/run_checkpoints.h"
 #include "tools/launch/supervisor.h"
 #include "worker/data/dataset.h"
 
@@ -123,7 +123,7 @@ absl::Status CheckData(const ps::Config& config) {
   return ps::OpenDatasets(config).status();
 }
 
-// `authority` is null if another process, or nobody, makes views.
+// `authority` is null without `recovery`.
 ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int columns,
                           ps::AuthorityServer* authority) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
@@ -194,7 +194,14 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
   return run;
 }
 
-absl::Status CheckResume(const Options& options, const ps::Config& config) {
+absl::Status CheckRecovery(const Options& options, const ps::Config& config) {
+  if (config.proto().recovery().has_etcd()) {
+    return config.FieldError(
+        "recovery.etcd",
+        "is for a run on several machines, where a process manager such as systemd starts each ps "
+        "and each worker and starts it again when it fails; launch runs everything on this machine "
+        "and decides itself which process has which role, allowed here: no recovery.etcd");
+  }
   if (!options.resume || config.proto().recovery().has_checkpoint()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--resume: needs recovery.checkpoint in the config, which says where checkpoints are");
@@ -204,7 +211,7 @@ int Launch(Options options) {
   absl::StatusOr<ps::Config> config = ps::Config::Load(options.config, options.overrides);
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
-  if (status.ok()) status = CheckResume(options, *config);
+  if (status.ok()) status = CheckRecovery(options, *config);
   if (status.ok()) status = CheckData(*config);
   if (!status.ok()) {
     std::cerr << status.message() << "\n";
@@ -226,12 +233,15 @@ int Launch(Options options) {
   ps::RealStorage storage;
   std::unique_ptr<ps::RunCheckpoints> checkpoints;
   std::unique_ptr<ps::AuthorityServer> authority;
-  if (config->proto().has_recovery() && !config->proto().recovery().has_etcd()) {
+  if (config->proto().has_recovery()) {
     ps::ViewKeeper::Settings settings =
         ps::ViewKeeper::SettingsOf(config->proto(), config->fingerprint());
     settings.run = ps::NewIncarnation();
     if (config->proto().recovery().has_checkpoint()) {
-      auto opened = ps::RunCheckpoints::Open(*config, settings.run, options.resume, &storage);
+      auto opened = ps::RunCheckpoints::Open(
+          *config, settings.run,
+          options.resume ? ps::RunCheckpoints::Start::kResumed : ps::RunCheckpoints::Start::kNew,
+          absl::StrCat("launch, process ", getpid()), &storage);
       if (!opened.ok()) {
         std::cerr << opened.status().message() << "\n";
         return absl::IsInvalidArgument(opened.status()) ? kUsageError : kFailure;

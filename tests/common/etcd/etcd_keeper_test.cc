@@ -73,7 +73,6 @@ struct Fixture {
             .keys = keys,
             .created = created,
             .settings = OneShard(),
-            .newest_checkpoint = [] { return std::nullopt; },
             .on_event = [](const RecoveryEvent&) {}};
   }
 
@@ -170,7 +169,6 @@ TEST_CASE("a keeper goes on from the last view, and finds out who is gone meanwh
         .clock = &etcd.clock,
         .name = "ps 0",
         .settings = OneShard(),
-        .newest_checkpoint = [] { return std::nullopt; },
     });
   };
   {
@@ -224,7 +222,6 @@ TEST_CASE("one of several candidates is elected") {
         .clock = &etcd.clock,
         .name = absl::StrCat("ps ", i),
         .settings = OneShard(),
-        .newest_checkpoint = [] { return std::nullopt; },
     }));
   }
   while (!keepers.empty()) {

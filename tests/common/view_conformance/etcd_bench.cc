@@ -32,7 +32,6 @@ class EtcdBench final : public ViewBench {
           .clock = &clock_,
           .name = absl::StrCat("ps ", role.index),
           .settings = settings_,
-          .newest_checkpoint = [] { return std::nullopt; },
       });
     }
     return std::make_unique<EtcdLink>(EtcdLink::Options{.client = client,

@@ -1,6 +1,4 @@
-#include "tools/launch/run_checkpoints.h"
-
-#include <unistd.h>
+#include "common/checkpoint/run_checkpoints.h"
 
 #include <vector>
 
@@ -16,11 +14,12 @@ constexpr char kFolderField[] = "recovery.checkpoint.folder";
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Config& config,
-                                                                     uint64_t run, bool resume,
+                                                                     uint64_t run, Start start,
+                                                                     absl::string_view who,
                                                                      Storage* storage) {
   const std::string& path = config.proto().recovery().checkpoint().folder();
   std::unique_ptr<RunCheckpoints> checkpoints(new RunCheckpoints(storage, path));
-  if (resume) {
+  if (start == Start::kResumed) {
     ASSIGN_OR_RETURN(checkpoints->resume_, checkpoints->Newest());
     if (!checkpoints->resume_.has_value()) {
       return config.FieldError(kFolderField,
@@ -28,7 +27,7 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
                                             "\", which has no complete checkpoint to resume from, "
                                             "allowed: a folder with one, or no --resume"));
     }
-  } else {
+  } else if (start == Start::kNew) {
     ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, checkpoints->folder_.List());
     if (!found.empty()) {
       return config.FieldError(
@@ -38,9 +37,13 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
                                      "folder"));
     }
   }
-  ASSIGN_OR_RETURN(
-      checkpoints->owner_,
-      FolderOwner::Take(storage, path, run, absl::StrCat("launch, process ", getpid())));
+  auto owner = FolderOwner::Take(storage, path, run, who);
+  if (owner.ok()) {
+    checkpoints->owner_ = *std::move(owner);
+  } else if (start != Start::kGoesOn || !absl::IsFailedPrecondition(owner.status()) ||
+             !CheckOwner(storage, path, run).ok()) {
+    return owner.status();
+  }
   return checkpoints;
 }
 

@@ -1,0 +1,59 @@
+#include "server/view_candidate.h"
+
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/etcd/etcd_link.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+
+ViewCandidate::ViewCandidate(const Options& options) : options_(options) {
+  const Config& config = *options_.config;
+  const EtcdLink::Options link = EtcdLink::OptionsOf(config.proto(), options_.clock);
+  keeper_ = std::make_unique<EtcdKeeper>(EtcdKeeper::Options{
+      .client = link.client,
+      .run = link.run,
+      .ttl = link.ttl,
+      .clock = options_.clock,
+      .name = absl::StrCat("ps ", options_.process),
+      .settings = ViewKeeper::SettingsOf(config.proto(), config.fingerprint()),
+      .checkpoints = config.proto().recovery().has_checkpoint() ? this : nullptr,
+      .on_event = [](const RecoveryEvent& event) { spdlog::info("{}", event.what()); },
+  });
+}
+
+ViewCandidate::~ViewCandidate() = default;
+
+absl::Status ViewCandidate::failure() const {
+  absl::MutexLock lock(&mutex_);
+  return failure_;
+}
+
+absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> ViewCandidate::Begin(uint64_t run,
+                                                                           bool is_new) {
+  checkpoints_.reset();  // a lock of this process's own would be in the way
+  const RunCheckpoints::Start start = !is_new           ? RunCheckpoints::Start::kGoesOn
+                                      : options_.resume ? RunCheckpoints::Start::kResumed
+                                                        : RunCheckpoints::Start::kNew;
+  auto opened = RunCheckpoints::Open(*options_.config, run, start,
+                                     absl::StrCat("ps ", options_.process, ", process ", getpid()),
+                                     &storage_);
+  if (opened.ok()) {
+    checkpoints_ = *std::move(opened);
+    return checkpoints_->resume();
+  }
+  spdlog::error("{}", std::string(opened.status().message()));
+  {
+    absl::MutexLock lock(&mutex_);
+    failure_.Update(opened.status());
+  }
+  options_.request_shutdown();
+  return opened.status();
+}
+
+absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> ViewCandidate::Newest() {
+  return checkpoints_->Newest();
+}
+
+}  // namespace ps

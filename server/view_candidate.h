@@ -1,0 +1,63 @@
+#ifndef PS_SERVER_VIEW_CANDIDATE_H_
+#define PS_SERVER_VIEW_CANDIDATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
+#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/run_checkpoints.h"
+#include "common/config/config.h"
+#include "common/etcd/etcd_keeper.h"
+#include "common/etcd/keeper_checkpoints.h"
+#include "common/view/view_keeper.h"
+
+namespace ps {
+
+// A ps's part in making the views of a run with recovery.etcd: its EtcdKeeper, and the run's
+// checkpoints, whose folder the process takes when it is elected. It keeps the folder's lock then
+// until it is elected once more or ends. Thread-safe.
+class ViewCandidate final : private KeeperCheckpoints {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the candidate
+    int process = 0;                 // the index of this ps
+    // Whether a run that this process begins does so from the newest checkpoint of an earlier one.
+    bool resume = false;
+    const Clock* clock = nullptr;  // must outlive the candidate
+    // Called when the run cannot use its folder. Must not block.
+    std::function<void()> request_shutdown = [] {};
+  };
+  // REQUIRES: the config has recovery.etcd.
+  explicit ViewCandidate(const Options& options);
+  // Blocks for a few seconds at most.
+  ~ViewCandidate() override;
+
+  // Why this process cannot make views, or OK. INVALID_ARGUMENT if the config or `resume` does not
+  // fit what is in the folder.
+  absl::Status failure() const;
+
+ private:
+  absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Begin(uint64_t run, bool is_new) override;
+  absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Newest() override;
+
+  const Options options_;
+  RealStorage storage_;
+
+  mutable absl::Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<RunCheckpoints> checkpoints_;  // the keeper's thread's
+
+  std::unique_ptr<EtcdKeeper> keeper_;  // destroyed first, because it uses the other members
+};
+
+}  // namespace ps
+
+#endif  // PS_SERVER_VIEW_CANDIDATE_H_
