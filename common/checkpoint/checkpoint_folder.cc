@@ -57,6 +57,10 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointFolder::Newest(
   for (const CheckpointId& id : ids) {
     CheckpointInfo info = Describe(id, verification);
     if (info.state == CheckpointInfo::State::kComplete) return info;
+    if (info.is_unreadable) {
+      return absl::UnavailableError(
+          absl::StrCat("the checkpoint ", id.ToString(), " cannot be read now: ", info.why));
+    }
     if (info.state == CheckpointInfo::State::kDamaged && damaged != nullptr) {
       damaged->push_back(std::move(info));
     }
@@ -102,6 +106,7 @@ CheckpointInfo CheckpointFolder::Describe(const CheckpointId& id, Verification v
   } else {
     info.state = CheckpointInfo::State::kDamaged;
     info.why = std::string(status.message());
+    info.is_unreadable = !absl::IsDataLoss(status) && !absl::IsFailedPrecondition(status);
   }
   return info;
 }

@@ -26,6 +26,8 @@ struct CheckpointInfo {
   CheckpointId id;
   State state = State::kIncomplete;
   std::string why;    // unless it is complete
+  // Damaged or not, it cannot be read now: the disk or the system has an error, which may pass.
+  bool is_unreadable = false;
   int64_t bytes = 0;  // of the shards' files that are there
   // What the manifest says, unless it is missing or damaged.
   std::optional<CheckpointFacts> facts;
@@ -53,7 +55,8 @@ class CheckpointFolder {
       Verification verification = Verification::kQuick) const;
 
   // Returns the newest complete checkpoint, or nullopt. Adds the newer ones that are damaged, which
-  // were passed over, to `damaged`, which may be null.
+  // were passed over, to `damaged`, which may be null. Errors: those of Storage if a newer one
+  // cannot be read, which need not be damaged.
   absl::StatusOr<std::optional<CheckpointInfo>> Newest(Verification verification,
                                                        std::vector<CheckpointInfo>* damaged) const;
 

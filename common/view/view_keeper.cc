@@ -167,9 +167,13 @@ absl::Status ViewKeeper::GoBack(View* next) {
   if (!slots_.HasEnoughProcesses()) return absl::OkStatus();
   const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_();
   if (!newest.ok()) {
+    // It may pass. An older checkpoint would lose what need not be lost.
+    unreadable_since_ = std::min(unreadable_since_, now_);
+    if (now_ < unreadable_since_ + settings_.startup) return absl::OkStatus();
     return absl::AbortedError(absl::StrCat(
         slots_.loss(), ", and no checkpoint can be read: ", newest.status().message()));
   }
+  unreadable_since_ = absl::InfiniteFuture();
   events_.AddUntil(
       view_.number() + 1,
       absl::StrCat("went back to ",
