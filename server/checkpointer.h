@@ -87,7 +87,7 @@ class Checkpointer {
   struct Copy {
     int index = 0;
     ChunkClock clock;
-    std::vector<float> arrays;  // one after another
+    std::vector<float> arrays = {};  // one after another
   };
 
   // The checkpoint that is being written.

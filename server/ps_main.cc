@@ -191,6 +191,7 @@ int main(int argc, char** argv) {
        .help = "who makes the run's views: set by launch",
        .target = &command.authority},
       {.name = "resume",
+       .value = "",
        .help = "starts from the newest complete checkpoint in recovery.checkpoint.folder. With "
                "recovery.etcd it counts only when the run begins, and each ps should have it; "
                "launch has a flag of its own",

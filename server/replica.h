@@ -15,11 +15,11 @@ namespace ps {
 
 // A change of a chunk, or its whole state, on its way from the primary of a slot to its copy.
 struct ReplicaMessage {
-  ReplicaChunk header;  // without `data`
+  ReplicaChunk header = {};  // without `data`
   // Lives as long as `owner`; without one, until the copy has confirmed the message or the stream
   // has ended.
-  Segments data;
-  std::shared_ptr<const void> owner;
+  Segments data = {};
+  std::shared_ptr<const void> owner = nullptr;
 };
 
 // A stream of messages from the primary of a slot to the slot's copy, in order. The destructor

@@ -52,7 +52,7 @@ class Server {
     // before the server, and after Shutdown.
     ViewLink* view_link = nullptr;
     // Without views: the name of the checkpoint to start from, or empty.
-    std::string checkpoint;
+    std::string checkpoint = {};
     // Called when a Shutdown RPC comes. Must not block.
     std::function<void()> request_shutdown = [] {};
     // Called from time to time while no gradients and parameters come and go. It should return free

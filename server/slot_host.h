@@ -37,7 +37,7 @@ class SlotHost {
  public:
   struct Options {
     const Config* config = nullptr;  // must outlive the host
-    ProcessId self;
+    ProcessId self = {};
     const Clock* clock = nullptr;  // must outlive the host
     bool has_views = false;        // otherwise Adopt is not called
     // Null without views or replicas. Must outlive the host.
@@ -45,7 +45,7 @@ class SlotHost {
     // Where checkpoints are; null if the config has none. Must outlive the host.
     Storage* storage = nullptr;
     // Without views: the name of the checkpoint to start from, or empty.
-    std::string checkpoint;
+    std::string checkpoint = {};
     // Writes checkpoints in a thread of its own. Otherwise only Work does, as a simulation wants.
     bool has_threads = true;
     bool breaks_cuts = false;  // see Checkpointer::Options
@@ -56,7 +56,7 @@ class SlotHost {
     // Called, without a lock, when State() has changed.
     std::function<void()> on_state = [] {};
     // Called under the chunk's lock for each change of a chunk at its primary; for tests.
-    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change;
+    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change = {};
   };
 
   // Errors: those of Shard::Create; those of reading the checkpoint.

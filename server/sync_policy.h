@@ -48,7 +48,7 @@ class SyncPolicy final : public UpdatePolicy {
     bool here = false;  // this worker's push of the iteration has come
     // Where its reply goes: to each stream that the push came on, the oldest first. A push on a
     // stream that the worker has given up may be overtaken by its repetition on another one.
-    Sinks sinks;
+    Sinks sinks = {};
     // The gradient until it is added: in deterministic order until all lower ranks' are, and
     // otherwise only where it completes an update that may not be made yet.
     std::optional<Gradient> held;
@@ -58,7 +58,7 @@ class SyncPolicy final : public UpdatePolicy {
   struct Onlooker {
     uint32_t rank;
     uint64_t iteration;
-    Sinks sinks;
+    Sinks sinks = {};
   };
 
   // The next update of a chunk, for which gradients are being gathered.

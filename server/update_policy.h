@@ -21,16 +21,16 @@ namespace ps {
 // What a view says to the update policy of a slot's primary.
 struct PolicyView {
   uint64_t number = 0;  // 0: the run has no views
-  std::shared_ptr<const Crews> crews;
+  std::shared_ptr<const Crews> crews = nullptr;
   bool crew_changes = false;      // see View.crew_changes
   bool handing_over = false;      // no push is taken
-  std::vector<uint32_t> leaving;  // the ranks of LEAVING workers, whose sessions have ended
+  std::vector<uint32_t> leaving = {};  // the ranks of LEAVING workers, whose sessions have ended
 };
 
 // Where a slot stands: see ProcessState.Position.
 struct SlotPosition {
   uint64_t iteration = 0;
-  std::vector<uint64_t> missing;  // for each of PolicyView::leaving
+  std::vector<uint64_t> missing = {};  // for each of PolicyView::leaving
 };
 
 // Decides, chunk by chunk, when pushed gradients become an update and when the updated parameters

@@ -18,7 +18,7 @@ namespace ps {
 // A chunk as it was at one moment.
 struct ChunkState {
   ChunkClock clock;
-  std::vector<float> arrays;  // the parameters, and then the optimizer's arrays
+  std::vector<float> arrays = {};  // the parameters, and then the optimizer's arrays
 
   static ChunkState Of(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   // Whether every bit of the arrays is the same.
@@ -66,15 +66,15 @@ struct Instance {
   int number = 0;
   int process = 0;
   int slot = 0;
-  GenerationId generation;
-  std::map<uint32_t, ChunkHistory> chunks;  // by id
+  GenerationId generation = {};
+  std::map<uint32_t, ChunkHistory> chunks = {};  // by id
 };
 
 // A push, as a worker made it.
 struct PushRecord {
   bool skip = false;
-  std::vector<float> gradient;
-  std::optional<Dealing::Share> share;
+  std::vector<float> gradient = {};
+  std::optional<Dealing::Share> share = {};
 
   friend bool operator==(const PushRecord&, const PushRecord&) = default;
 };

@@ -20,13 +20,13 @@ namespace ps {
 struct Outcome {
   std::string violation;  // empty if all was well
   // How the run ended: "finished", or why it had to fail.
-  std::string end;
-  std::vector<std::vector<ChangeRecord>> history;  // by chunk: what led to the end
+  std::string end = {};
+  std::vector<std::vector<ChangeRecord>> history = {};  // by chunk: what led to the end
   bool same_crew = true;                           // all workers counted in all iterations
-  absl::Duration lasted;                           // virtual
+  absl::Duration lasted = {};                          // virtual
   uint64_t steps = 0;
-  std::deque<std::string> lines;  // the last ones of the account
-  Coverage coverage;
+  std::deque<std::string> lines = {};  // the last ones of the account
+  Coverage coverage = {};
 };
 
 // One run of a scenario's cluster with some faults, from its start to its end, which may take
