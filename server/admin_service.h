@@ -8,8 +8,8 @@
 
 namespace ps {
 
-// Translates the Admin RPCs into calls of the process's shards. Its methods are raw for the reason given at
-// AnswerUnary. Thread-safe.
+// Translates the Admin RPCs into calls of the process's shards. Its methods are raw for the reason
+// given at AnswerUnary. Thread-safe.
 class AdminService final
     : public Admin::WithRawCallbackMethod_GetStats<Admin::WithRawCallbackMethod_GetView<
           Admin::WithRawCallbackMethod_Shutdown<Admin::Service>>> {

@@ -16,7 +16,7 @@ AsyncPolicy::AsyncPolicy(const Config& config, ParameterStore* store, UpdateObse
     History& history = histories_.emplace_back(&chunk);
     absl::MutexLock lock(&chunk.mutex);
     history.view = view;
-    chunk.clock().next_iteration.resize(config.workers());
+    chunk.mutable_clock().next_iteration.resize(config.workers());
   }
 }
 
@@ -26,7 +26,8 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
   StoredChunk& chunk = *history.chunk;
   const GradientHeader header = gradient.header;
   {
-    absl::MutexLock lock(&chunk.mutex);
+    absl::MutexLock lock(&history.chunk->mutex);
+    chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
     if (history.view == nullptr) return absl::CancelledError("the run has failed");
     switch (CheckView(*history.view, header)) {
       case ViewCheck::kDropped:
@@ -37,7 +38,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
         break;
     }
     RETURN_IF_ERROR(CheckHoldsRank(session, header));
-    uint64_t& next = chunk.clock().next_iteration[header.worker];
+    uint64_t& next = chunk.mutable_clock().next_iteration[header.worker];
     if (header.iteration < next) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
     } else if (header.iteration - next > kMaxGap) {

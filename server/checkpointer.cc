@@ -36,7 +36,13 @@ Checkpointer::Checkpointer(Options options)
   }
 }
 
-Checkpointer::~Checkpointer() = default;
+Checkpointer::~Checkpointer() { Stop(); }
+
+void Checkpointer::Stop() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  thread_.join();
+}
 
 bool Checkpointer::IsSync() const { return proto_.update().policy() == Update::SYNC; }
 
@@ -65,15 +71,8 @@ void Checkpointer::Begin(uint64_t iteration) {
     return;
   }
   const size_t chunks = options_.store->chunks().size();
-  active_.emplace();
-  active_->cut = {.id = {.generation = view_.generation(), .iteration = iteration},
-                  .run = view_.run()};
-  // What comes later is none of the cut's, and other slots may not know of it yet.
-  for (const Crew& crew : view_.crew()) {
-    if (crew.from_iteration() <= iteration || !IsSync()) active_->cut.crew.push_back(crew);
-  }
-  active_->progress.assign(chunks, Progress::kDue);
-  active_->left = chunks;
+  active_.emplace(CheckpointId{.generation = view_.generation(), .iteration = iteration}, chunks);
+  active_->cut.run = view_.run();
   ++changes_;
 }
 
@@ -89,7 +88,7 @@ bool Checkpointer::MayChange(int index, const StoredChunk& chunk) {
   if (!IsSync()) return true;
   const uint64_t iteration = chunk.clock().iteration;
   if (IsDue(iteration)) Begin(iteration);
-  if (!active_.has_value() || active_->cut.id.iteration != iteration ||
+  if (!active_.has_value() || active_->cut.id.iteration != iteration || options_.breaks_cuts ||
       active_->progress[index] != Progress::kDue) {
     return true;
   }
@@ -120,8 +119,9 @@ void Checkpointer::Tick() {
     absl::MutexLock lock(&mutex_);
     // Without an iteration in common, the slots count the checkpoints by the time of day.
     const uint64_t number =
-        IsSync() ? 0 : static_cast<uint64_t>(absl::ToDoubleSeconds(
-                           options_.clock->Now() - absl::UnixEpoch()) / every);
+        IsSync() ? 0
+                 : static_cast<uint64_t>(
+                       absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
     if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
     if (number > last_begun_) Begin(number);
   }
@@ -134,7 +134,10 @@ std::optional<Checkpointer::Copy> Checkpointer::TakeChunk(int index) {
   if (!options_.is_confirmed(index)) return std::nullopt;
   absl::MutexLock lock(&mutex_);
   if (active_->progress[index] != Progress::kDue) return std::nullopt;
-  if (IsSync() && chunk.clock().iteration != active_->cut.id.iteration) return std::nullopt;
+  const uint64_t iteration = chunk.clock().iteration;
+  if (IsSync() && iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
+    return std::nullopt;
+  }
   active_->progress[index] = Progress::kTaken;
   return CopyOf(index, chunk);
 }
@@ -221,7 +224,17 @@ absl::Status Checkpointer::Write(const Copy& copy) {
 }
 
 absl::Status Checkpointer::Finish(const Cut& cut) {
-  RETURN_IF_ERROR(writer_->Commit());
+  uint64_t view;
+  std::vector<Crew> crews;
+  {
+    absl::MutexLock lock(&mutex_);
+    view = view_.number();
+    for (const Crew& crew : view_.crew()) {
+      // What comes later is none of the cut's.
+      if (crew.from_iteration() <= cut.id.iteration || !IsSync()) crews.push_back(crew);
+    }
+  }
+  RETURN_IF_ERROR(writer_->Commit(view, crews));
   absl::MutexLock lock(&mutex_);
   written_ = cut.id;
   return absl::OkStatus();
@@ -262,10 +275,9 @@ void Checkpointer::TryComplete() {
   const absl::StatusOr<bool> complete =
       folder_.TryComplete(id, run, options_.config->shards(), options_.clock->Now());
   if (complete.ok() && !*complete) return;
-  const absl::Status removed =
-      complete.ok() && options_.slot == 0
-          ? folder_.RemoveOld(proto_.recovery().checkpoint().keep())
-          : absl::OkStatus();
+  const absl::Status removed = complete.ok() && options_.slot == 0
+                                   ? folder_.RemoveOld(proto_.recovery().checkpoint().keep())
+                                   : absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   if (written_ != id) return;
   written_.reset();

@@ -47,6 +47,8 @@ class Checkpointer {
     Storage* storage = nullptr;
     const Clock* clock = nullptr;
     bool has_thread = true;  // otherwise only Work() writes
+    // For a test of what the tests notice: chunks are written as they are when their turn comes.
+    bool breaks_cuts = false;
     // Called without a lock: the chunk may change now (UpdatePolicy::Resume).
     std::function<void(int index)> resume;
     // Whether every change of the chunk is confirmed. Called under the chunk's lock.
@@ -54,8 +56,12 @@ class Checkpointer {
   };
 
   explicit Checkpointer(Options options);
-  // Ends the writing; what is not complete stays incomplete.
+  // Calls Stop.
   ~Checkpointer();
+
+  // Ends the writing; what is not complete stays incomplete. Blocks while a chunk is written. One
+  // thread calls it.
+  void Stop();
 
   // Which run and generation the checkpoints are of, and what else of a view they need.
   void Adopt(const View& view);
@@ -86,9 +92,12 @@ class Checkpointer {
 
   // The checkpoint that is being written.
   struct Active {
+    Active(const CheckpointId& id, size_t chunks)
+        : cut{.id = id}, progress(chunks, Progress::kDue), left(chunks) {}
+
     Cut cut;
     std::vector<Progress> progress;  // by chunk
-    size_t left = 0;                 // chunks that are not written
+    size_t left;                     // chunks that are not written
     std::deque<Copy> copies;
     int64_t copied_bytes = 0;
     std::set<int> held_up;  // the chunks whose update waits
@@ -123,7 +132,7 @@ class Checkpointer {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
+  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;  // or left out: CheckpointId::iteration
   std::optional<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);  // whose manifest is not there yet
   std::optional<CheckpointId> durable_ ABSL_GUARDED_BY(mutex_);  // the newest complete one
   absl::Time durable_since_ ABSL_GUARDED_BY(mutex_);

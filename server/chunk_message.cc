@@ -22,10 +22,9 @@ grpc::ByteBuffer DataMessage(Shard& shard, StoredChunk& chunk, uint64_t iteratio
                                             bytes);
   grpc::Slice slices[] = {
       grpc::Slice(header.data(), header.size()),
-      borrow && encoding == FLOAT32
-          ? OwnedSlice(reinterpret_cast<const char*>(parameters.data()), bytes,
-                       shard.shared_store())
-          : EncodedSlice(encoding, parameters),
+      borrow && encoding == FLOAT32 ? OwnedSlice(reinterpret_cast<const char*>(parameters.data()),
+                                                 bytes, shard.shared_store())
+                                    : EncodedSlice(encoding, parameters),
   };
   return grpc::ByteBuffer(slices, 2);
 }
@@ -40,13 +39,11 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session, const Pendin
     return DataMessage(*shard, chunk, reply.iteration, shard->view(), encoding,
                        shard->RepliesMayBorrow());
   }
-  const EncodedHeader header = EncodeHeader(
-      ParameterHeader{
-          .iteration = reply.iteration,
-          .chunk = reply.chunk,
-          .version = *reply.written_version,
-          .view = shard->view()},
-      /*data_bytes=*/0);
+  const EncodedHeader header = EncodeHeader(ParameterHeader{.iteration = reply.iteration,
+                                                            .chunk = reply.chunk,
+                                                            .version = *reply.written_version,
+                                                            .view = shard->view()},
+                                            /*data_bytes=*/0);
   const grpc::Slice slice(header.data(), header.size());
   return grpc::ByteBuffer(&slice, 1);
 }

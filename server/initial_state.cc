@@ -7,6 +7,8 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/initial_parameters.h"
+#include "common/checkpoint/real_storage.h"
 
 namespace ps {
 namespace {
@@ -19,7 +21,21 @@ absl::Status Restore(CheckpointReader& reader, StoredChunk& chunk) {
     RETURN_IF_ERROR(
         reader.ReadOptimizerArray(i - 1, info.tensor, info.begin, chunk.mutable_array(i)));
   }
-  chunk.clock() = reader.ClockOf(info.tensor, info.begin, info.size);
+  chunk.mutable_clock() = reader.ClockOf(info.tensor, info.begin, info.size);
+  return absl::OkStatus();
+}
+
+// Replaces the random initial parameters by those of model.initial_parameters, if the config names
+// such a file.
+absl::Status FillFromFile(const Config& config, Storage* storage, ParameterStore& store) {
+  if (!config.proto().model().has_initial_parameters()) return absl::OkStatus();
+  RealStorage files;  // for a run without checkpoints
+  ASSIGN_OR_RETURN(const std::unique_ptr<const InitialParameters> initial,
+                   InitialParameters::Open(storage == nullptr ? &files : storage, config));
+  for (StoredChunk& chunk : store.chunks()) {
+    absl::MutexLock lock(&chunk.mutex);
+    RETURN_IF_ERROR(initial->Fill(chunk.info().tensor, chunk.info().begin, chunk.mutable_array(0)));
+  }
   return absl::OkStatus();
 }
 
@@ -29,7 +45,10 @@ absl::StatusOr<InitialState> MakeInitialState(const Config& config, int slot, St
                                               const std::string& checkpoint) {
   InitialState state;
   ASSIGN_OR_RETURN(state.store, ParameterStore::Create(config, slot));
-  if (checkpoint.empty()) return state;
+  if (checkpoint.empty()) {
+    RETURN_IF_ERROR(FillFromFile(config, storage, *state.store));
+    return state;
+  }
   const std::optional<CheckpointId> id = ParseCheckpointId(checkpoint);
   if (!id.has_value() || storage == nullptr) {
     return absl::InvalidArgumentError(

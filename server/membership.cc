@@ -133,14 +133,14 @@ std::vector<Membership::Absence> Membership::LoseWithoutStream() {
     if (member.state != WorkerStats::JOINED || member.streams > 0) continue;
     if (GraceLeft(member) > absl::ZeroDuration()) continue;
     EndSession(member, WorkerStats::LOST);
-    lost.push_back({static_cast<uint32_t>(rank),
-                    member.took_part
-                        ? absl::StrCat("its connection ended before it left, and it was not back "
-                                       "within ",
-                                       absl::FormatDuration(reconnect_),
-                                       " (limits.reconnect_seconds)")
-                        : absl::StrCat("it joined and opened no stream within ",
-                                       absl::FormatDuration(kStreamGrace))});
+    lost.push_back(
+        {static_cast<uint32_t>(rank),
+         member.took_part
+             ? absl::StrCat("its connection ended before it left, and it was not back "
+                            "within ",
+                            absl::FormatDuration(reconnect_), " (limits.reconnect_seconds)")
+             : absl::StrCat("it joined and opened no stream within ",
+                            absl::FormatDuration(kStreamGrace))});
   }
   return lost;
 }

@@ -46,8 +46,7 @@ absl::StatusOr<std::shared_ptr<Shard>> ParameterService::Find(std::optional<uint
   const int wanted = static_cast<int>(slot.value_or(options_.process));
   if (std::shared_ptr<Shard> shard = options_.host->Primary(wanted); shard != nullptr) return shard;
   return absl::UnavailableError(absl::StrCat("ps ", options_.process, " is not primary of slot ",
-                                             wanted, " in view ",
-                                             options_.host->view().number()));
+                                             wanted, " in view ", options_.host->view().number()));
 }
 
 void ParameterService::EndStreams(const absl::Status& status) {
@@ -65,8 +64,7 @@ grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* co
                                                  grpc::ByteBuffer* response) {
   const std::string peer = Printable(context->peer());
   return AnswerUnary<JoinRequest, JoinResponse>(
-      context, *request, response,
-      [&](const JoinRequest& join) -> absl::StatusOr<JoinResponse> {
+      context, *request, response, [&](const JoinRequest& join) -> absl::StatusOr<JoinResponse> {
         ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(join)));
         absl::StatusOr<JoinResponse> joined = shard->Join(join, peer);
         if (joined.ok()) {
@@ -117,8 +115,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
   if (!shard.ok()) return new RefusedStream(shard.status());
   // A stream may wait for its Join only while fewer than twice the workers' streams of each slot
   // that the process may have are open.
-  const uint64_t most = uint64_t{2} * options_.config->workers() *
-                        options_.config->proto().limits().connections();
+  const uint64_t most =
+      uint64_t{2} * options_.config->workers() * options_.config->proto().limits().connections();
   bool may_wait;
   {
     absl::MutexLock lock(&mutex_);

@@ -19,9 +19,9 @@
 
 namespace ps {
 
-// Translates the ParameterServer RPCs into calls of the Shard of the slot that they name. All methods are raw: Exchange and Pull
-// so that chunk messages need no generated classes, which would copy the data, and the others for
-// the reason given at AnswerUnary. Thread-safe.
+// Translates the ParameterServer RPCs into calls of the Shard of the slot that they name. All
+// methods are raw: Exchange and Pull so that chunk messages need no generated classes, which would
+// copy the data, and the others for the reason given at AnswerUnary. Thread-safe.
 class ParameterService final
     : public ParameterServer::WithRawCallbackMethod_Join<
           ParameterServer::WithRawCallbackMethod_Leave<

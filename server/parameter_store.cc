@@ -74,9 +74,10 @@ absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data
     while (!piece.empty()) {
       const size_t in_array = offset % array_bytes;
       const size_t count = std::min(piece.size(), array_bytes - in_array);
-      std::memcpy(reinterpret_cast<char*>(
-                      mutable_array(static_cast<int>(offset / array_bytes)).data()) + in_array,
-                  piece.data(), count);
+      std::memcpy(
+          reinterpret_cast<char*>(mutable_array(static_cast<int>(offset / array_bytes)).data()) +
+              in_array,
+          piece.data(), count);
       piece.remove_prefix(count);
       offset += count;
     }

@@ -48,7 +48,7 @@ class StoredChunk {
   uint64_t version() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_.version; }
   // How far the chunk has come. The update policy moves the iterations on, and each update here
   // the version.
-  ChunkClock& clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
+  ChunkClock& mutable_clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
   const ChunkClock& clock() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_; }
   absl::Span<const float> parameters() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return state_.parameters;

@@ -1,5 +1,7 @@
 #include "server/push_checks.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace ps {
@@ -19,7 +21,8 @@ absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& 
 }
 
 absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header) {
-  if (header.base_version <= chunk.version()) return absl::OkStatus();
+  // With views, the version may have been lost with a primary before its copy had it.
+  if (header.base_version <= chunk.version() || header.view > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "worker ", header.worker, " pushed chunk ", chunk.info().id, " computed from version ",
       header.base_version, "; the shard is at version ", chunk.version()));
@@ -32,8 +35,8 @@ ViewCheck CheckView(const PolicyView& view, const GradientHeader& header) {
 
 absl::Status ShardIsBehind(const PolicyView& view, const GradientHeader& header) {
   return absl::UnavailableError(absl::StrCat("worker ", header.worker, " follows view ",
-                                             header.view, " and this shard only view ",
-                                             view.number, " yet; try again"));
+                                             header.view, " and this shard only view ", view.number,
+                                             " yet; try again"));
 }
 
 PushOutcome OutcomeOf(const GradientHeader& header) {
@@ -46,7 +49,8 @@ void CountPush(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gr
   session.CountPush(outcome, gradient.header.iteration, bytes);
   counters->received.Add(outcome, bytes);
   if (outcome == PushOutcome::kCounted) {
-    counters->CountStaleness(chunk.version() - gradient.header.base_version);
+    counters->CountStaleness(chunk.version() -
+                             std::min(chunk.version(), gradient.header.base_version));
   }
 }
 

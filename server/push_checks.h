@@ -23,7 +23,7 @@ absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& head
 // REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
 absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header);
 
-// Errors: INVALID_ARGUMENT if the gradient was computed from a version that does not exist yet.
+// Errors: INVALID_ARGUMENT if the gradient was computed from a version that does not exist.
 absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header)
     ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 

@@ -84,8 +84,7 @@ class ReplicaSender final : public ReplicaStream,
   }
 
   void OnDone(const grpc::Status& status) override {
-    receiver_->Ended(status.ok() ? absl::UnavailableError("the copy ended it")
-                                 : FromGrpc(status));
+    receiver_->Ended(status.ok() ? absl::UnavailableError("the copy ended it") : FromGrpc(status));
     running_.Remove();
   }
 

@@ -31,8 +31,8 @@ grpc::ByteBuffer EncodeReplica(const ReplicaMessage& message) {
   if (!message.data.empty()) {
     uint8_t prefix[10];
     uint8_t* end = CodedOutputStream::WriteTagToArray(kDataTag, prefix);
-    end = CodedOutputStream::WriteVarint32ToArray(
-        static_cast<uint32_t>(SegmentsSize(message.data)), end);
+    end = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(SegmentsSize(message.data)),
+                                                  end);
     header.append(reinterpret_cast<const char*>(prefix), end - prefix);
   }
   slices.emplace_back(header);
@@ -57,8 +57,8 @@ absl::StatusOr<ReplicaMessage> DecodeReplica(const Segments& message) {
   while (true) {
     const uint32_t tag = input.ReadTag();
     if (tag == kDataTag) {
-      if (!input.ReadVarint32(&data_bytes)) break;
-      if (input.CurrentPosition() + size_t{data_bytes} != total) {
+      if (!input.ReadVarint32(&data_bytes) ||
+          input.CurrentPosition() + size_t{data_bytes} != total) {
         return absl::InvalidArgumentError("`data` is not the last field of a ReplicaChunk");
       }
       break;

@@ -83,11 +83,13 @@ class ReplicationService::Receiver final
   // Writes the next receipt unless a write is under way, or ends the RPC if it is ending.
   void Write() {
     ReplicaReceipt receipt;
+    std::optional<absl::Status> end;
     {
       absl::MutexLock lock(&mutex_);
       if (is_writing_ || finished_) return;
       if (end_.has_value()) {
         finished_ = true;
+        end = end_;
       } else if (receipts_.empty()) {
         return;
       } else {
@@ -96,8 +98,8 @@ class ReplicationService::Receiver final
         is_writing_ = true;
       }
     }
-    if (end_.has_value()) {
-      Finish(ToGrpc(*end_));
+    if (end.has_value()) {
+      Finish(ToGrpc(*end));
       return;
     }
     bool owns_buffer = false;
@@ -117,7 +119,7 @@ class ReplicationService::Receiver final
   std::deque<ReplicaReceipt> receipts_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<absl::Status> end_;  // set once under the lock
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
 namespace {
@@ -135,9 +137,9 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReplicationService:
   const int slot = static_cast<int>(MetadataNumber(*context, kSlotMetadata));
   std::shared_ptr<SlotCopy> copy = host_->Copy(slot);
   if (copy == nullptr) {
-    return new RefusedReplicas(absl::UnavailableError(absl::StrCat(
-        "this process does not hold the copy of slot ", slot, " in view ",
-        host_->view().number())));
+    return new RefusedReplicas(
+        absl::UnavailableError(absl::StrCat("this process does not hold the copy of slot ", slot,
+                                            " in view ", host_->view().number())));
   }
   auto* const receiver =
       new Receiver(this, std::move(copy), MetadataNumber(*context, kViewMetadata),

@@ -1,5 +1,6 @@
 // A change, from the primary to its copy and back:
-//   1. The update policy has changed a chunk, under the chunk's lock. Changed numbers the change and
+//   1. The update policy has changed a chunk, under the chunk's lock. Changed numbers the change
+//   and
 //      sends it. It lies in the memory where the primary has it until it is confirmed.
 //   2. The copy takes it (slot_copy.cc) and sends a receipt. Confirmed has the policy release the
 //      replies that waited for it.
@@ -45,8 +46,10 @@ class Replicator::Link final : private ReplicaStream::Receiver {
 Replicator::Replicator(const Options& options)
     : options_(options), chunks_(options.store->chunks().size()) {}
 
-Replicator::~Replicator() {
-  std::unique_ptr<Link> link;
+Replicator::~Replicator() { Stop(); }
+
+void Replicator::Stop() {
+  std::unique_ptr<Link> link;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
   link = std::move(link_);
   copy_.reset();
@@ -58,8 +61,11 @@ void Replicator::Adopt(const View& view) {
   std::unique_ptr<Link> old;
   {
     absl::MutexLock lock(&mutex_);
+    // A copy that is not complete may have begun anew in a view that this process has not seen. It
+    // is filled again, and drops what it has.
     const bool same = copy_.has_value() && slot.has_copy() &&
-                      copy_->incarnation() == slot.copy().incarnation();
+                      copy_->incarnation() == slot.copy().incarnation() &&
+                      (slot.copy_is_complete() || view.number() == view_ + 1);
     view_ = view.number();
     primary_ = slot.primary();
     copy_ = slot.has_copy() ? std::optional(slot.copy()) : std::nullopt;
@@ -85,6 +91,7 @@ std::unique_ptr<Replicator::Link> Replicator::Relink(std::vector<Due>& due) {
   next_fill_ = 0;
   if (!copy_.has_value()) return old;
   link_ = std::make_unique<Link>(this, view_, primary_, *copy_);
+  ++links_;
   for (size_t i = 0; i < chunks_.size(); ++i) {
     const int index = static_cast<int>(i);
     ChunkState& chunk = chunks_[index];
@@ -171,12 +178,18 @@ void Replicator::Confirmed(const Link* link) {
 }
 
 void Replicator::Ended(const Link* link, const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  if (link != link_.get() || link_->broken_) return;
-  link_->broken_ = true;
-  link_->broken_since_ = options_.clock->Now();
-  spdlog::info("slot {}: the stream to its copy ended: {}", options_.slot,
-               std::string(status.message()));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (link != link_.get() || link->broken_) return;
+    link_->broken_ = true;
+    link_->broken_since_ = options_.clock->Now();
+    if (logged_ != status.message()) {
+      logged_ = std::string(status.message());
+      spdlog::info("slot {}: the stream to its copy ended: {}", options_.slot, logged_);
+    }
+  }
+  // Sending again would not help.
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) options_.on_failure(status);
 }
 
 void Replicator::Tick() {
@@ -197,7 +210,7 @@ void Replicator::Tick() {
 
 void Replicator::FillMore() {
   while (true) {
-    const Link* link;
+    uint64_t link;
     int index;
     {
       absl::MutexLock lock(&mutex_);
@@ -206,20 +219,20 @@ void Replicator::FillMore() {
       if (next_fill_ == chunks_.size()) return;
       index = static_cast<int>(next_fill_++);
       ++filling_;
-      link = link_.get();
+      link = links_;
     }
     StoredChunk& chunk = options_.store->chunks()[index];
     absl::ReaderMutexLock chunk_lock(&chunk.mutex);
     ReplicaMessage message = StateOf(chunk);
     absl::MutexLock lock(&mutex_);
-    if (link != link_.get()) return;  // the new link has begun anew
+    if (link_ == nullptr || link != links_) return;  // the new link has begun anew
     message.header.set_view(view_);
     chunks_[index].fill = Fill::kSent;
     link_->Send(index, /*change=*/0, message);
   }
 }
 
-ReplicaMessage Replicator::StateOf(StoredChunk& chunk) const {
+ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   ReplicaMessage message;
   const ChunkClock& clock = chunk.clock();
   message.header.set_chunk(chunk.info().id);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -38,10 +39,17 @@ class Replicator {
     std::function<void(int index, uint64_t change)> confirm;
     // Called, without a lock, when is_filled() or is_idle() may have become true.
     std::function<void()> on_progress;
+    // Called when the copy says that it lacks changes that it had confirmed, or has another state.
+    std::function<void(const absl::Status& failure)> on_failure;
   };
 
   explicit Replicator(const Options& options);
+  // Calls Stop.
   ~Replicator();
+
+  // Ends the stream. When it returns, no callback is called any more, and what waits for the copy
+  // waits forever. Must not be called from a callback.
+  void Stop();
 
   // Goes over to a view in which this process is the slot's primary. Changes that waited for
   // another copy than the view's are confirmed.
@@ -99,12 +107,13 @@ class Replicator {
   void Confirm(const std::vector<Due>& due);
   // Sends states of chunks while there is room. Acquires chunks' locks.
   void FillMore();
-  ReplicaMessage StateOf(StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  ReplicaMessage StateOf(const StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   const Options options_;
 
   mutable absl::Mutex mutex_;
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t links_ ABSL_GUARDED_BY(mutex_) = 0;  // that were opened so far
   ProcessId primary_ ABSL_GUARDED_BY(mutex_);
   std::optional<ProcessId> copy_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkState> chunks_ ABSL_GUARDED_BY(mutex_);  // parallel to the store's chunks
@@ -113,6 +122,7 @@ class Replicator {
   int filling_ ABSL_GUARDED_BY(mutex_) = 0;       // states on the way
   size_t next_fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the first chunk that may not have been sent
   std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);  // null without a copy
+  std::string logged_ ABSL_GUARDED_BY(mutex_);  // why a stream ended, as logged the last time
 };
 
 }  // namespace ps

@@ -47,11 +47,7 @@ absl::Status Server::StartHost() {
                              [this](Shard& shard) {
                                if (parameter_service_ != nullptr) parameter_service_->Serve(shard);
                              },
-                         .on_state =
-                             [this] {
-                               if (options_.view_link == nullptr || host_ == nullptr) return;
-                               options_.view_link->Announce(host_->State());
-                             }};
+                         .on_state = [this] { Announce(); }};
   host.self.set_process(options_.shard);
   host.self.set_incarnation(NewIncarnation());
   host.self.set_address(config.process_address(options_.shard));
@@ -121,6 +117,13 @@ void Server::FollowViews() {
                                    }
                                    options_.request_shutdown();
                                  }});
+  Announce();
+}
+
+void Server::Announce() {
+  if (options_.view_link == nullptr || host_ == nullptr) return;
+  absl::MutexLock lock(&announce_mutex_);
+  if (stopping_.stop_requested()) return;  // the link may have ended
   options_.view_link->Announce(host_->State());
 }
 
@@ -135,7 +138,11 @@ void Server::ForEachShard(absl::FunctionRef<void(Shard&)> use) {
   }
 }
 
-Server::~Server() { Shutdown(); }
+Server::~Server() {
+  Shutdown();
+  // Shards that are still there end with it, and tell the services.
+  host_.reset();
+}
 
 std::string Server::address() const {
   const std::string& configured = options_.config->process_address(options_.shard);
@@ -144,7 +151,10 @@ std::string Server::address() const {
 }
 
 void Server::Shutdown() {
-  if (!stopping_.request_stop()) return;
+  {
+    absl::MutexLock lock(&announce_mutex_);
+    if (!stopping_.request_stop()) return;
+  }
   if (watcher_.joinable()) watcher_.join();
   unix_listener_.reset();
   if (grpc_server_ == nullptr) return;
@@ -179,6 +189,7 @@ void Server::Watch() {
       shard.CheckWaits();
       bytes += shard.bytes_moved();
     });
+    Announce();  // a shard may have failed
     parameter_service_->EndWaitingStreams();
     parameter_service_->EndUnreadPulls();
     if (std::exchange(bytes_before, bytes) == bytes) options_.release_memory();

@@ -48,7 +48,8 @@ class Server {
     const Config* config = nullptr;  // must outlive the server
     int shard = 0;                 // the index of this process: a shard's, or a spare's after them
     const Clock* clock = nullptr;  // must outlive the server
-    // Follows the run's views; null without views. Must outlive the server.
+    // Follows the run's views; null without views. It calls the server, so it must be destroyed
+    // before the server, and after Shutdown.
     ViewLink* view_link = nullptr;
     // Without views: the name of the checkpoint to start from, or empty.
     std::string checkpoint;
@@ -88,6 +89,8 @@ class Server {
   absl::Status StartHost();
   absl::Status Listen();
   void FollowViews();
+  // Says what the process is now to whoever makes the views.
+  void Announce();
   void Watch();
   // Calls `use` for every shard that the process has now.
   void ForEachShard(absl::FunctionRef<void(Shard&)> use);
@@ -106,6 +109,8 @@ class Server {
   mutable absl::Mutex views_mutex_;
   absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);
   std::stop_source stopping_;
+  // Held to announce a state, from its making on, so that none is followed by an older one.
+  absl::Mutex announce_mutex_;
   std::thread watcher_;
 };
 

@@ -112,8 +112,8 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
       }
       membership_.EndOthers(rank, ranks_[rank]);
     }
+    view_ = view.number();
   }
-  view_ = view.number();
   absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
   if (absl::IsOutOfRange(position.status())) Fail(position.status());
   return position;
@@ -126,12 +126,12 @@ void Shard::Resume(int index) {
 }
 
 absl::Status Shard::CheckView(const JoinRequest& request) const {
+  RETURN_IF_ERROR(CheckHoldsRole());
   if (request.view() != view_) {
     return absl::UnavailableError(absl::StrCat("worker ", request.worker(), " follows view ",
                                                request.view(), ", shard ", index_, " view ",
                                                view_.load(), "; try again"));
   }
-  absl::MutexLock lock(&view_mutex_);
   if (view_ == 0 || request.worker() >= ranks_.size() ||
       ranks_[request.worker()] == request.incarnation()) {
     return absl::OkStatus();
@@ -143,9 +143,8 @@ absl::Status Shard::CheckView(const JoinRequest& request) const {
 
 absl::Status Shard::CheckHoldsRole() const {
   if (holds_roles_()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("shard ", index_,
-                                             " cannot be sure that the slot is still its own; try "
-                                             "again"));
+  return absl::UnavailableError(
+      absl::StrCat("shard ", index_, " does not know whether it is still primary; try again"));
 }
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
@@ -172,8 +171,6 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
         differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
   }
   RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
-  RETURN_IF_ERROR(CheckView(request));
-  RETURN_IF_ERROR(CheckHoldsRole());
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
   if (!buffers.ok() && request.has_shared_buffers()) {
@@ -181,10 +178,15 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
                  response.shared_buffers_refusal());
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
-                   membership_.Join(request.worker(), request.incarnation(), address,
-                                    buffers.ok() ? *std::move(buffers) : nullptr,
-                                    /*replaces=*/view_ != 0));
+  std::shared_ptr<WorkerSession> session;
+  {
+    // Both in the same view, or a rank could be taken from the one to whom a newer view gives it.
+    absl::MutexLock lock(&view_mutex_);
+    RETURN_IF_ERROR(CheckView(request));
+    ASSIGN_OR_RETURN(session, membership_.Join(request.worker(), request.incarnation(), address,
+                                               buffers.ok() ? *std::move(buffers) : nullptr,
+                                               /*replaces=*/view_ != 0));
+  }
   response.set_shared_buffers(session->buffers() != nullptr);
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
@@ -211,12 +213,10 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
 
 absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker,
                                                                  uint64_t incarnation) {
-  absl::StatusOr<std::shared_ptr<WorkerSession>> session =
-      membership_.StreamOpened(worker, incarnation);
-  if (session.ok()) return session;
-  // A worker may have lost its rank because the run has failed. It is told the failure then.
-  const absl::Status failed = failure();
-  return failed.ok() ? session.status() : failed;
+  // A worker may have lost its rank because the run has failed. It is told the failure then. Nobody
+  // else would end a stream that comes after the shard has ended.
+  RETURN_IF_ERROR(failure());
+  return membership_.StreamOpened(worker, incarnation);
 }
 
 void Shard::CloseStream(WorkerSession* session) {
@@ -283,7 +283,7 @@ absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
 absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
-  // The stream ends with that, so that the worker pushes again, here or where the slot is then.
+  // The worker connects and pushes again, here or to another process.
   RETURN_IF_ERROR(CheckHoldsRole());
   RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
   // The memory of a repeated push may have another content already, which is not looked at.
@@ -404,6 +404,9 @@ void Shard::Fail(const absl::Status& failure) { End(failure, /*is_failure=*/true
 
 std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
   End(reason, /*is_failure=*/false);
+  // Whoever has ended the shard before may not have come so far yet. Afterwards, nothing changes
+  // the parameters, and the observer is not called.
+  policy_->Abandon();
   return store_;
 }
 

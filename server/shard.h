@@ -105,6 +105,7 @@ class Shard {
   //     not finite. Under REJECT, such a value also fails the run.
   //   FAILED_PRECONDITION: a wrong iteration, or the session has ended.
   //   OUT_OF_RANGE: the update leaves the range of float32. This fails the run.
+  //   UNAVAILABLE: the process does not know whether it is still primary.
   //   The failure of the run, if it has failed.
   absl::Status Push(WorkerSession& session, Gradient gradient, std::shared_ptr<ReplySink> sink);
   // The same for a gradient in the memory that the worker shares. REQUIRES: it shares some.
@@ -118,7 +119,12 @@ class Shard {
   // Counts `bytes` of parameters as sent to the worker of `session`, or as pulled if it is null.
   void CountReply(WorkerSession* session, uint64_t bytes);
   // Returns the bytes of gradients and parameters that were received and sent since the start.
-  uint64_t bytes_moved() const { return store_->counters().received.bytes_in() + store_->counters().bytes_out; }
+  uint64_t bytes_moved() const {
+    return store_->counters().received.bytes_in() + store_->counters().bytes_out;
+  }
+
+  // Fails the run. Only the first failure counts.
+  void Fail(const absl::Status& failure);
 
   // Takes the ranks of workers that have joined and opened no stream. Fails the run if an update
   // has waited for longer than limits.exchange_seconds, or waits for a worker that has finished.
@@ -148,7 +154,8 @@ class Shard {
   explicit Shard(Options& options);
 
   // Errors: those of Join that the view has.
-  absl::Status CheckView(const JoinRequest& request) const;
+  absl::Status CheckView(const JoinRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(view_mutex_);
 
   // Returns the place of a pushed chunk in the store. Errors: INVALID_ARGUMENT for another worker's
   // push, and for a chunk that the shard does not own.
@@ -165,7 +172,6 @@ class Shard {
   std::string Describe(const std::vector<uint32_t>& ranks) const;
   // Whether one of the ranks is nobody's in the view, so that whoever makes views waits for it.
   bool WaitsForAbsent(const std::vector<uint32_t>& ranks) const;
-  void Fail(const absl::Status& failure);
   void End(const absl::Status& reason, bool is_failure);
 
   const Config& config_;
@@ -175,8 +181,8 @@ class Shard {
   const uint64_t incarnation_;
   const uint64_t history_;
   const std::function<bool()> holds_roles_;
-  EndListener on_end_;   // constant once RPCs are served
-  StallLog stall_log_;   // used by CheckWaits only
+  EndListener on_end_;  // constant once RPCs are served
+  StallLog stall_log_;  // used by CheckWaits only
 
   // Synchronised by themselves.
   Membership membership_;

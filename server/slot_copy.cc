@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/wire/encoding.h"
 
 namespace ps {
 namespace {
@@ -30,7 +31,7 @@ SlotCopy::SlotCopy(const Config* config, int slot, std::shared_ptr<ParameterStor
   if (config_.proto().update().policy() != Update::ASYNC) return;
   for (StoredChunk& chunk : store_->chunks()) {
     absl::MutexLock lock(&chunk.mutex);
-    chunk.clock().next_iteration.resize(config_.workers());
+    chunk.mutable_clock().next_iteration.resize(config_.workers());
   }
 }
 
@@ -62,22 +63,45 @@ absl::Status SlotCopy::CheckSender(uint64_t view, uint64_t primary_incarnation,
   }
   absl::MutexLock lock(&mutex_);
   if (view == own_view && primary_incarnation == primary_) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the sender of view ", view, " is not the primary of slot ", slot_, " in view ",
-                   own_view));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the sender of view ", view, " is not the primary of slot ", slot_, " in view ", own_view));
+}
+
+absl::Status SlotCopy::CheckChange(const Chunk& chunk, const ReplicaMessage& message) const {
+  const ReplicaChunk& header = message.header;
+  const bool is_async = config_.proto().update().policy() == Update::ASYNC;
+  if (header.has_worker() != is_async ||
+      header.worker() >= static_cast<uint32_t>(config_.workers())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a change of chunk ", chunk.id,
+                     is_async ? " must name" : " is no single worker's, but names",
+                     " a worker of the config: ", header.worker()));
+  }
+  if (!Encoding_IsValid(header.encoding())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a change of chunk ", chunk.id, " is ", EncodingName(header.encoding())));
+  }
+  const size_t bytes = SegmentsSize(message.data);
+  const size_t expected = EncodedBytes(header.encoding(), chunk.size);
+  if (bytes != 0 && bytes != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("a change of chunk ", chunk.id, " has ", bytes,
+                                                   " bytes instead of ", expected));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ReplicaReceipt> SlotCopy::Take(uint64_t view, uint64_t primary_incarnation,
                                               const ReplicaMessage& message) {
   const ReplicaChunk& header = message.header;
   const int index = store_->IndexOf(header.chunk());
-  if (index < 0 || (header.has_worker() &&
-                    header.worker() >= static_cast<uint32_t>(config_.workers()))) {
-    return absl::InvalidArgumentError(absl::StrCat("slot ", slot_, " has no chunk ",
-                                                   header.chunk(), " or no worker ",
-                                                   header.worker()));
+  if (index < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot ", slot_, " has no chunk ", header.chunk()));
   }
   StoredChunk& chunk = store_->chunks()[index];
+  if (!header.is_state()) {
+    RETURN_IF_ERROR(CheckChange(chunk.info(), message));
+  }
   {
     absl::MutexLock lock(&chunk.mutex);
     Place& place = places_[index];
@@ -110,17 +134,17 @@ absl::Status SlotCopy::TakeState(StoredChunk& chunk, Place& place, const Replica
 absl::Status SlotCopy::TakeChange(StoredChunk& chunk, const Place& place,
                                   const ReplicaMessage& message) {
   const ReplicaChunk& header = message.header;
-  ChunkClock& clock = chunk.clock();
+  ChunkClock& clock = chunk.mutable_clock();
   const uint64_t updates = message.data.empty() ? 0 : 1;
   if (place.is_filled && Has(clock, header)) return absl::OkStatus();
   const bool is_next = clock.version + updates == header.version() &&
                        (header.has_worker() || clock.iteration + 1 == header.iteration());
   if (!place.is_filled || !is_next) {
-    return absl::DataLossError(absl::StrCat(
-        "the copy of slot ", slot_, place.is_filled ? " has" : " was not filled with", " chunk ",
-        chunk.info().id, " of version ", clock.version, " and iteration ", clock.iteration,
-        ", and the change leads to version ", header.version(), " and iteration ",
-        header.iteration()));
+    return absl::DataLossError(
+        absl::StrCat("the copy of slot ", slot_, place.is_filled ? " has" : " was not filled with",
+                     " chunk ", chunk.info().id, " of version ", clock.version, " and iteration ",
+                     clock.iteration, ", and the change leads to version ", header.version(),
+                     " and iteration ", header.iteration()));
   }
   if (updates > 0) {
     RETURN_IF_ERROR(chunk.ApplyReplica(message.data, header.encoding(), header.scale(),

@@ -34,7 +34,8 @@ class SlotCopy {
   // message that the copy has taken before is only confirmed. Errors:
   //   FAILED_PRECONDITION: the sender is not the primary in the present view.
   //   UNAVAILABLE: the view is newer than the copy's; try again.
-  //   INVALID_ARGUMENT: the slot has no such chunk, or the data has a wrong length.
+  //   INVALID_ARGUMENT: the slot has no such chunk, the data has a wrong length or an unknown
+  //     encoding, or the worker does not go with the update policy.
   //   DATA_LOSS: changes are missing before this one.
   //   OUT_OF_RANGE: the update leaves the range of float32, as it must have at the primary.
   absl::StatusOr<ReplicaReceipt> Take(uint64_t view, uint64_t primary_incarnation,
@@ -42,6 +43,8 @@ class SlotCopy {
 
   // Ends the copy and returns its parameters. Nothing is taken any more.
   std::shared_ptr<ParameterStore> Retire();
+
+  ParameterStore& store() { return *store_; }  // for tests
 
  private:
   // What the lock of each chunk guards besides the chunk.
@@ -51,6 +54,7 @@ class SlotCopy {
   };
 
   absl::Status CheckSender(uint64_t view, uint64_t primary_incarnation, uint64_t own_view) const;
+  absl::Status CheckChange(const Chunk& chunk, const ReplicaMessage& message) const;
   absl::Status TakeState(StoredChunk& chunk, Place& place, const ReplicaMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
   absl::Status TakeChange(StoredChunk& chunk, const Place& place, const ReplicaMessage& message)

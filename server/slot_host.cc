@@ -65,6 +65,7 @@ absl::StatusOr<std::shared_ptr<SlotPrimary>> SlotHost::MakePrimary(
                                         .transport = options_.transport,
                                         .storage = options_.storage,
                                         .has_threads = options_.has_threads,
+                                        .breaks_cuts = options_.breaks_cuts,
                                         .holds_roles = options_.holds_roles,
                                         .on_progress = options_.on_state,
                                         .on_change = options_.on_change}));
@@ -80,11 +81,18 @@ void SlotHost::Adopt(const View& view) {
     if (view.number() <= view_.number()) return;
     generation = view_.generation();
   }
+  if (view.slot_size() != options_.config->shards() ||
+      view.worker_size() != options_.config->workers()) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(
+        "view ", view.number(), " has ", view.slot_size(), " slots and ", view.worker_size(),
+        " workers, the config ", options_.config->shards(), " and ", options_.config->workers())));
+    options_.on_state();
+    return;
+  }
   for (int slot = 0; slot < options_.config->shards(); ++slot) {
     if (view.generation() != generation) {
-      Drop(slot, absl::UnavailableError(absl::StrCat("slot ", slot,
-                                                     " goes back to a checkpoint in view ",
-                                                     view.number())));
+      Drop(slot, absl::UnavailableError(absl::StrCat(
+                     "slot ", slot, " goes back to a checkpoint in view ", view.number())));
     }
     if (const absl::Status adopted = AdoptSlot(slot, view); !adopted.ok()) Fail(adopted);
   }
@@ -108,9 +116,9 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
   }
   const bool becomes_primary = IsSame(roles.primary(), options_.self);
   const bool becomes_copy = !becomes_primary && IsSame(roles.copy(), options_.self);
-  const absl::Status reason = absl::UnavailableError(
-      absl::StrCat("ps ", options_.self.process(), " is not primary of slot ", slot, " in view ",
-                   view.number()));
+  const absl::Status reason = absl::UnavailableError(absl::StrCat("ps ", options_.self.process(),
+                                                                  " is not primary of slot ", slot,
+                                                                  " in view ", view.number()));
 
   if (becomes_primary && primary == nullptr) {
     std::shared_ptr<ParameterStore> store;
@@ -119,9 +127,7 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
     } else if (is_new_generation) {
       ASSIGN_OR_RETURN(store, LoadStore(slot, view));
     } else {
-      return absl::InternalError(absl::StrCat("view ", view.number(), " makes ps ",
-                                              options_.self.process(), " primary of slot ", slot,
-                                              ", which it does not have"));
+      return DoesNotHave(view, "primary of", slot);
     }
     ASSIGN_OR_RETURN(primary, MakePrimary(slot, std::move(store), HistoryOf(view)));
     copy = nullptr;
@@ -129,13 +135,15 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
     std::shared_ptr<ParameterStore> store;
     if (primary != nullptr) {
       store = primary->Retire(reason);
-    } else if (is_new_generation) {
+    } else if (roles.copy_is_complete()) {
+      if (!is_new_generation) return DoesNotHave(view, "complete copy of", slot);
       ASSIGN_OR_RETURN(store, LoadStore(slot, view));
     } else {
       ASSIGN_OR_RETURN(store, ParameterStore::Create(*options_.config, slot));
     }
-    const bool is_complete = primary != nullptr || is_new_generation;
-    copy = std::make_shared<SlotCopy>(options_.config, slot, std::move(store), is_complete);
+    // What a primary has that was taken its role is not complete: its last changes may be nobody's.
+    copy = std::make_shared<SlotCopy>(options_.config, slot, std::move(store),
+                                      roles.copy_is_complete());
     primary = nullptr;
   } else {
     if (!becomes_primary && primary != nullptr) {
@@ -163,10 +171,16 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
   return absl::OkStatus();
 }
 
+absl::Status SlotHost::DoesNotHave(const View& view, absl::string_view role, int slot) const {
+  return absl::InternalError(absl::StrCat("view ", view.number(), " makes ps ",
+                                          options_.self.process(), " ", role, " slot ", slot,
+                                          ", whose state it does not have"));
+}
+
 absl::StatusOr<std::shared_ptr<ParameterStore>> SlotHost::LoadStore(int slot,
                                                                     const View& view) const {
-  ASSIGN_OR_RETURN(InitialState initial, MakeInitialState(*options_.config, slot, options_.storage,
-                                                          view.checkpoint()));
+  ASSIGN_OR_RETURN(InitialState initial,
+                   MakeInitialState(*options_.config, slot, options_.storage, view.checkpoint()));
   return std::move(initial.store);
 }
 
@@ -255,6 +269,8 @@ absl::StatusOr<ShardStats> SlotHost::Stats(int slot) const {
   if (options_.config->proto().has_recovery()) {
     stats.mutable_recovery()->set_view(now.number());
     stats.mutable_recovery()->set_generation(now.generation());
+    *stats.mutable_recovery()->mutable_event() = now.event();
+    stats.mutable_recovery()->set_events(now.events());
     primary->FillStats(stats.mutable_recovery());
   }
   return stats;

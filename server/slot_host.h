@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/storage.h"
@@ -47,6 +48,7 @@ class SlotHost {
     std::string checkpoint;
     // Writes checkpoints in a thread of its own. Otherwise only Work does, as a simulation wants.
     bool has_threads = true;
+    bool breaks_cuts = false;  // see Checkpointer::Options
     // See ViewLink::HoldsRoles.
     std::function<bool()> holds_roles = [] { return true; };
     // Called with each shard before it takes part.
@@ -88,6 +90,7 @@ class SlotHost {
   // Returns the state with which a generation begins.
   absl::StatusOr<std::shared_ptr<ParameterStore>> LoadStore(int slot, const View& view) const;
   absl::Status AdoptSlot(int slot, const View& view);
+  absl::Status DoesNotHave(const View& view, absl::string_view role, int slot) const;
   absl::StatusOr<std::shared_ptr<SlotPrimary>> MakePrimary(int slot,
                                                            std::shared_ptr<ParameterStore> store,
                                                            uint64_t history);

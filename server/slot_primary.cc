@@ -10,8 +10,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
   SlotPrimary* const self = primary.get();
   const Recovery& recovery = own.config->proto().recovery();
   const bool replicates = own.transport != nullptr && recovery.replicas() > 0;
-  const bool observes =
-      replicates || own.storage != nullptr || static_cast<bool>(own.on_change);
+  const bool observes = replicates || own.storage != nullptr || static_cast<bool>(own.on_change);
   auto shard = Shard::Create({.config = own.config,
                               .slot = own.slot,
                               .clock = own.clock,
@@ -28,7 +27,8 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .transport = own.transport,
         .clock = own.clock,
         .confirm = [self](int index, uint64_t change) { self->shard_->Confirm(index, change); },
-        .on_progress = own.on_progress});
+        .on_progress = own.on_progress,
+        .on_failure = [self](const absl::Status& failure) { self->shard_->Fail(failure); }});
   }
   if (own.storage != nullptr) {
     primary->checkpointer_ = std::make_unique<Checkpointer>(Checkpointer::Options{
@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .storage = own.storage,
         .clock = own.clock,
         .has_thread = own.has_threads,
+        .breaks_cuts = own.breaks_cuts,
         .resume = [self](int index) { self->shard_->Resume(index); },
         .is_confirmed =
             [self](int index) {
@@ -104,8 +105,9 @@ bool SlotPrimary::Work() { return checkpointer_ != nullptr && checkpointer_->Wor
 
 std::shared_ptr<ParameterStore> SlotPrimary::Retire(const absl::Status& reason) {
   std::shared_ptr<ParameterStore> store = shard_->Retire(reason);
-  checkpointer_.reset();
-  replicator_.reset();
+  // They stay, because other threads may be in Tick or Describe.
+  if (checkpointer_ != nullptr) checkpointer_->Stop();
+  if (replicator_ != nullptr) replicator_->Stop();
   return store;
 }
 

@@ -34,6 +34,7 @@ class SlotPrimary final : private UpdateObserver {
     ReplicaTransport* transport = nullptr;  // may be null
     Storage* storage = nullptr;             // may be null
     bool has_threads = true;                // see SlotHost::Options
+    bool breaks_cuts = false;               // see Checkpointer::Options
     std::function<bool()> holds_roles;
     std::function<void()> on_progress;  // the slot's part of ProcessState has changed
     std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change;
@@ -60,7 +61,8 @@ class SlotPrimary final : private UpdateObserver {
   // by simulations, which have no threads.
   bool Work();
 
-  // Ends the shard and returns its state.
+  // Ends the shard and returns its state. When it returns, nothing changes the state any more, and
+  // no thread of this object's runs. Called before the destructor.
   std::shared_ptr<ParameterStore> Retire(const absl::Status& reason);
 
  private:
@@ -68,8 +70,7 @@ class SlotPrimary final : private UpdateObserver {
 
   bool MayChange(int index, const StoredChunk& chunk) override
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
-  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
-                                  ChunkChange change) override
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk, ChunkChange change) override
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   const Options options_;

@@ -61,7 +61,8 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
   std::vector<DueReply> released;
   absl::Status taken;
   {
-    absl::MutexLock lock(&chunk.mutex);
+    absl::MutexLock lock(&gather.chunk->mutex);
+    chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
     if (gather.view == nullptr) return absl::CancelledError("the run has failed");
     switch (CheckView(*gather.view, header)) {
       case ViewCheck::kDropped:
@@ -84,7 +85,7 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
       }
     } else if (header.iteration == iteration && gather.pushed[header.worker].here) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-      gather.pushed[header.worker].sink = std::move(sink);
+      AddSink(std::move(sink), gather.pushed[header.worker].sinks);
     } else {
       taken = TakeNew(index, gather, session, std::move(gradient), std::move(sink), released);
     }
@@ -93,18 +94,34 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
   return taken;
 }
 
+void SyncPolicy::AddSink(std::shared_ptr<ReplySink> sink, Sinks& sinks) {
+  constexpr size_t kMost = 8;
+  if (std::find(sinks.begin(), sinks.end(), sink) != sinks.end()) return;
+  if (sinks.size() == kMost) sinks.erase(sinks.begin());
+  sinks.push_back(std::move(sink));
+}
+
 absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& session,
                                  Gradient gradient, std::shared_ptr<ReplySink> sink,
                                  std::vector<DueReply>& released) {
   StoredChunk& chunk = *gather.chunk;
+  chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
   const GradientHeader& header = gradient.header;
   const uint64_t iteration = chunk.clock().iteration;
   const Crews& crews = *gather.view->crews;
   if (header.skip && header.iteration - iteration <= kMaxAhead &&
       !crews.Contains(header.worker, header.iteration)) {
-    std::erase_if(gather.onlookers,
-                  [&](const Onlooker& onlooker) { return onlooker.rank == header.worker; });
-    gather.onlookers.push_back({header.worker, {std::move(sink), header.iteration}});
+    auto onlooker =
+        std::find_if(gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
+          return each.rank == header.worker && each.iteration == header.iteration;
+        });
+    if (onlooker == gather.onlookers.end()) {
+      std::erase_if(gather.onlookers,
+                    [&](const Onlooker& each) { return each.rank == header.worker; });
+      onlooker = gather.onlookers.insert(gather.onlookers.end(),
+                                         {.rank = header.worker, .iteration = header.iteration});
+    }
+    AddSink(std::move(sink), onlooker->sinks);
     return absl::OkStatus();
   }
   if (header.iteration != iteration) {
@@ -120,7 +137,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   if (crews.WaitsFor(header.worker, iteration)) ++gather.awaited;
   gather.newest = static_cast<int>(header.worker);
   gather.pushed[gather.newest] = {
-      .here = true, .sink = std::move(sink), .held = std::move(gradient)};
+      .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
   return Advance(index, gather, released);
 }
 
@@ -132,8 +149,10 @@ bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
 }
 
 bool SyncPolicy::IsComplete(const Gather& gather) const {
-  return gather.arrived > 0 &&
-         gather.awaited == gather.view->crews->Waited(gather.chunk->clock().iteration);
+  // If the whole crew of the iteration is leaving, nobody is waited for, and maybe nothing comes.
+  const uint64_t iteration = gather.chunk->clock().iteration;
+  const Crews& crews = *gather.view->crews;
+  return gather.awaited == crews.Waited(iteration) && !crews.At(iteration).empty();
 }
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
@@ -155,7 +174,8 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
     RETURN_IF_ERROR(ApplySum(gather, &change));
   }
   Complete(index, gather, std::move(change), released);
-  return absl::OkStatus();
+  // The next iteration may be one that waits for nobody.
+  return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
 }
 
 SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
@@ -220,7 +240,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
                           std::vector<DueReply>& released) {
   counters_->straggler_wait_nanoseconds +=
       absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
-  const uint64_t iteration = gather.chunk->clock().iteration++;
+  const uint64_t iteration = gather.chunk->mutable_clock().iteration++;
   if (observer_ != nullptr) {
     for (const uint32_t rank : gather.view->crews->At(iteration)) {
       if (gather.pushed[rank].here) change.workers.push_back(rank);
@@ -228,22 +248,26 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
     const auto number = observer_->Changed(index, *gather.chunk, std::move(change));
     if (number.has_value()) gather.unconfirmed.Begin(*number);
   }
-  const auto release = [&](DueReply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-    if (gather.unconfirmed.waits()) {
-      gather.unconfirmed.Add(std::move(reply));
-    } else {
-      released.push_back(std::move(reply));
-    }
-  };
+  const auto release = [&](Sinks& sinks, uint64_t answered)
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
+                             for (std::shared_ptr<ReplySink>& sink : sinks) {
+                               DueReply reply{std::move(sink), answered};
+                               if (gather.unconfirmed.waits()) {
+                                 gather.unconfirmed.Add(std::move(reply));
+                               } else {
+                                 released.push_back(std::move(reply));
+                               }
+                             }
+                           };
   for (Pushed& pushed : gather.pushed) {
-    if (pushed.here) release({std::move(pushed.sink), iteration});
+    if (pushed.here) release(pushed.sinks, iteration);
     pushed = Pushed();
   }
+  const auto is_over = [&](const Onlooker& onlooker) { return onlooker.iteration <= iteration; };
   for (Onlooker& onlooker : gather.onlookers) {
-    if (onlooker.reply.iteration <= iteration) release(std::move(onlooker.reply));
+    if (is_over(onlooker)) release(onlooker.sinks, onlooker.iteration);
   }
-  std::erase_if(gather.onlookers,
-                [](const Onlooker& onlooker) { return onlooker.reply.sink == nullptr; });
+  std::erase_if(gather.onlookers, is_over);
   gather.arrived = gather.awaited = gather.added = gather.summed = 0;
 }
 
@@ -274,8 +298,7 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     }
   }
   pacing_.Restart(view.crews->At(std::numeric_limits<uint64_t>::max() - 1));
-  held_up_from_ =
-      view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
+  held_up_from_ = view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));
   }
@@ -309,7 +332,10 @@ uint64_t SyncPolicy::StartIteration(uint32_t rank) const {
   uint64_t start = std::numeric_limits<uint64_t>::max();
   for (const Gather& gather : gathers_) {
     absl::ReaderMutexLock lock(&gather.chunk->mutex);
-    start = std::min(start, gather.chunk->clock().iteration);
+    // The update before may be lost with this process while it is not confirmed, and the sum of its
+    // gradients is still being sent. So the worker waits for the confirmation too.
+    const uint64_t lost = gather.unconfirmed.waits() ? 1 : 0;
+    start = std::min(start, gather.chunk->clock().iteration - lost);
   }
   return gathers_.empty() ? 0 : start;
 }

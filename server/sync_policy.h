@@ -42,9 +42,13 @@ class SyncPolicy final : public UpdatePolicy {
   std::vector<Pending> PendingUpdates() const override;
 
  private:
+  using Sinks = absl::InlinedVector<std::shared_ptr<ReplySink>, 1>;
+
   struct Pushed {
-    bool here = false;                // this worker's push of the iteration has come
-    std::shared_ptr<ReplySink> sink;  // where its reply goes
+    bool here = false;  // this worker's push of the iteration has come
+    // Where its reply goes: to each stream that the push came on, the oldest first. A push on a
+    // stream that the worker has given up may be overtaken by its repetition on another one.
+    Sinks sinks;
     // The gradient until it is added: in deterministic order until all lower ranks' are, and
     // otherwise only where it completes an update that may not be made yet.
     std::optional<Gradient> held;
@@ -53,7 +57,8 @@ class SyncPolicy final : public UpdatePolicy {
   // Somebody who does not count at an iteration and waits for the parameters after it.
   struct Onlooker {
     uint32_t rank;
-    DueReply reply;
+    uint64_t iteration;
+    Sinks sinks;
   };
 
   // The next update of a chunk, for which gradients are being gathered.
@@ -64,7 +69,7 @@ class SyncPolicy final : public UpdatePolicy {
     // The view whose pushes are taken; null after Abandon.
     std::shared_ptr<const PolicyView> view ABSL_GUARDED_BY(chunk->mutex);
     std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
-    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;  // pushes that have come
+    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
     int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that are waited for
     int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the crew
                                                     // that are done with
@@ -77,6 +82,8 @@ class SyncPolicy final : public UpdatePolicy {
 
   using Gradients = absl::InlinedVector<Gradient, 1>;
 
+  // Has replies go to a further stream. Only the latest few streams of a push can still be open.
+  static void AddSink(std::shared_ptr<ReplySink> sink, Sinks& sinks);
   // Takes a push of the iteration that the chunk is at, or of one to come.
   absl::Status TakeNew(int index, Gather& gather, WorkerSession& session, Gradient gradient,
                        std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)

@@ -17,12 +17,12 @@ struct ChunkChange {
   // What the optimizer was applied to: `scale` times `gradient` in `encoding`. Empty if there was
   // no update. Stays as it is while `owner` lives or, without an owner, until the chunk's replies
   // have been released.
-  Segments gradient;
+  Segments gradient = {};
   Encoding encoding = FLOAT32;
   float scale = 1;
-  std::shared_ptr<const void> owner;
-  uint64_t iteration = 0;         // the iteration of the gradients, which selects the learning rate
-  std::vector<uint32_t> workers;  // whose pushes were counted, those with `skip` included
+  std::shared_ptr<const void> owner = nullptr;
+  uint64_t iteration = 0;  // the iteration of the gradients, which selects the learning rate
+  std::vector<uint32_t> workers = {};  // whose pushes were counted, those with `skip` included
 };
 
 // Decides when a chunk may change, hears of each change, and may keep its replies back. The methods

@@ -1,5 +1,6 @@
 #include "common/checkpoint/checkpoint_record.h"
 
+#include <algorithm>
 #include <numeric>
 #include <type_traits>
 
@@ -68,6 +69,7 @@ Json ToJson(const CheckpointFacts& facts) {
           {"policy", facts.policy},
           {"config_fingerprint", Hex(facts.config_fingerprint)},
           {"plan_fingerprint", Hex(facts.plan_fingerprint)},
+          {"view", facts.view},
           {"crew", std::move(crew)}};
 }
 
@@ -178,6 +180,7 @@ void Read(const Json& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->Read(json, "policy", &facts->policy);
   reader->ReadHex(json, "config_fingerprint", &facts->config_fingerprint);
   reader->ReadHex(json, "plan_fingerprint", &facts->plan_fingerprint);
+  reader->Read(json, "view", &facts->view);
   for (const Json& entry : reader->List(json, "crew")) {
     uint64_t from_iteration = 0;
     std::vector<uint32_t> ranks;
@@ -320,7 +323,20 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
 }
 
 bool SameFacts(const CheckpointFacts& a, const CheckpointFacts& b) {
-  return ToJson(a) == ToJson(b);
+  const auto without_view = [](CheckpointFacts facts) {
+    facts.view = 0;
+    facts.crew.clear();
+    return ToJson(facts);
+  };
+  return without_view(a) == without_view(b);
+}
+
+const CheckpointFacts& Manifest::facts() const {
+  return std::max_element(records.begin(), records.end(),
+                          [](const ShardRecord& a, const ShardRecord& b) {
+                            return a.facts.view < b.facts.view;
+                          })
+      ->facts;
 }
 
 }  // namespace ps

@@ -30,7 +30,10 @@ struct CheckpointFacts {
   std::string policy;     // the name of Update.Policy
   uint64_t config_fingerprint = 0;
   uint64_t plan_fingerprint = 0;
-  std::vector<Crew> crew;  // View::crew at the cut
+  // View::crew as far as the cut, and the number of the view that said so. A slot may have finished
+  // its file before it heard of the view that all of them then needed to get there.
+  uint64_t view = 0;
+  std::vector<Crew> crew;
 };
 
 // A slice of a tensor in a shard's file, as chunks. Its arrays are the parameters, and then those
@@ -61,7 +64,8 @@ struct Manifest {
   absl::Time written;                // to the second
   std::vector<ShardRecord> records;  // by shard; at least one
 
-  const CheckpointFacts& facts() const { return records[0].facts; }
+  // Those of the record with the newest view.
+  const CheckpointFacts& facts() const;
 };
 
 // Write a record or a manifest as JSON with a checksum. Equal records give equal texts.
@@ -75,7 +79,7 @@ std::string FormatManifest(const Manifest& manifest);
 absl::StatusOr<ShardRecord> ParseRecord(absl::string_view text, const std::string& path);
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path);
 
-// Returns whether both describe the same checkpoint.
+// Returns whether both describe the same checkpoint, whatever their views.
 bool SameFacts(const CheckpointFacts& a, const CheckpointFacts& b);
 
 }  // namespace ps

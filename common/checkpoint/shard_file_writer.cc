@@ -24,8 +24,7 @@ ShardRecord MakeRecord(const Config& config, int slot, const Cut& cut) {
                   .optimizer = OptimizerConfig::Kind_Name(config.proto().optimizer().kind()),
                   .policy = Update::Policy_Name(config.proto().update().policy()),
                   .config_fingerprint = config.fingerprint(),
-                  .plan_fingerprint = config.plan().fingerprint(),
-                  .crew = cut.crew};
+                  .plan_fingerprint = config.plan().fingerprint()};
   record.shard = slot;
   return record;
 }
@@ -166,7 +165,9 @@ absl::Status ShardFileWriter::WriteArray(const Place& place, int array, const fl
   return file_->WriteAt(slice.offsets[array] + place.offset, bytes);
 }
 
-absl::Status ShardFileWriter::Commit() {
+absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<Crew>& crew) {
+  record_.facts.view = view;
+  record_.facts.crew = crew;
   // Clocks are numbered in the order of chunks, not of Add, so that equal cuts have equal records.
   std::map<std::tuple<uint64_t, uint64_t, std::vector<uint64_t>>, uint32_t> indices;
   for (RecordedSlice& slice : record_.slices) slice.clocks.resize(slice.chunk_sizes.size());

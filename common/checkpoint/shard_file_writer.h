@@ -24,8 +24,7 @@ int OptimizerArrays(const Config& config, const Tensor& tensor);
 // A checkpoint that is to be written.
 struct Cut {
   CheckpointId id;
-  uint64_t run = 0;        // View::run
-  std::vector<Crew> crew;  // View::crew
+  uint64_t run = 0;  // View::run
 };
 
 // Writes the file of one slot, and then its record. The file is a safetensors file with a tensor
@@ -51,9 +50,10 @@ class ShardFileWriter {
   absl::Status Add(const Chunk& chunk, absl::Span<const float> parameters,
                    absl::Span<const float* const> optimizer_arrays, const ChunkClock& clock);
 
-  // Puts the file in place, and then the record. Blocks until both are on disk. Errors:
-  // FAILED_PRECONDITION if a chunk was not added.
-  absl::Status Commit();
+  // Puts the file in place, and then the record, which says that `crew` is that of the view
+  // numbered `view`, as far as the cut. Blocks until both are on disk. Errors: FAILED_PRECONDITION
+  // if a chunk was not added.
+  absl::Status Commit(uint64_t view, const std::vector<Crew>& crew);
 
   int64_t file_bytes() const { return record_.file_bytes; }
 

@@ -31,6 +31,16 @@ int Count(const View& view, WorkerView::State state) {
                     [&](const WorkerView& worker) { return worker.state() == state; }));
 }
 
+// The size of the smallest crew from `iteration` on.
+size_t SmallestCrew(const CrewHistory& history, uint64_t iteration) {
+  size_t smallest = CrewAt(history, iteration).size();
+  for (const Crew& crew : history) {
+    if (crew.from_iteration() < iteration) continue;
+    smallest = std::min<size_t>(smallest, crew.rank_size());
+  }
+  return smallest;
+}
+
 bool IsInLastCrew(const View& view, uint32_t rank) {
   const absl::Span<const uint32_t> crew = LastCrew(view.crew());
   return std::binary_search(crew.begin(), crew.end(), rank);
@@ -59,6 +69,7 @@ void CrewKeeper::BeginGeneration(CrewHistory history, uint64_t iteration, absl::
                                  View* next) {
   generation_began_ = next->number() + 1;
   next->set_crew_changes(false);
+  next->set_cut_iteration(0);
   const bool is_first = next->crew().empty();
   // Under ASYNC it is only the number of a checkpoint.
   if (history.empty() || !settings_.synchronous) iteration = 0;
@@ -100,13 +111,16 @@ absl::Status CrewKeeper::Update(const View& view, const PositionOf& position_of,
   if (next->crew_changes()) {
     // The positions are those of the present view, and a change of it goes first.
     if (view.crew_changes() && FinishChange(view, position_of, now, next)) return absl::OkStatus();
-    if (Count(*next, WorkerView::JOINING) + Count(*next, WorkerView::LEAVING) == 0) {
+    if (Count(*next, WorkerView::JOINING) + Count(*next, WorkerView::LEAVING) == 0 &&
+        settings_.cut_every == absl::InfiniteDuration()) {
       next->set_crew_changes(false);
     }
     return absl::OkStatus();
   }
   // The run gets to work between two changes.
-  if (ChangesCrews() && !view.crew_changes()) BeginChange(now, next);
+  if (view.crew_changes()) return absl::OkStatus();
+  if (ChangesCrews()) BeginChange(now, next);
+  if (settings_.synchronous && !next->crew_changes()) OrderCut(now, next);
   return absl::OkStatus();
 }
 
@@ -184,19 +198,32 @@ bool CrewKeeper::FinishChange(const View& view, const PositionOf& position_of, a
       missing[i] = std::min(missing[i], position->missing(static_cast<int>(i)));
     }
   }
+  std::vector<bool> is_waited_for(leaving.size());
   for (size_t i = 0; i < leaving.size(); ++i) {
-    RemoveFromCrew(leaving[i], missing[i] + 1, next->mutable_crew());
     SetState(WorkerView::ABSENT, 0, next->mutable_worker(leaving[i]));
+    CrewHistory without = next->crew();
+    RemoveFromCrew(leaving[i], missing[i] + 1, &without);
+    // Those who join later do not help an iteration that has nobody else.
+    is_waited_for[i] =
+        SmallestCrew(without, missing[i] + 1) < std::max<size_t>(settings_.min_workers, 1);
+    absence_[leaving[i]].is_waited_for = is_waited_for[i];
+    if (!is_waited_for[i]) *next->mutable_crew() = std::move(without);
   }
   for (const uint32_t rank : joining) {
     AddToCrew(rank, farthest + kAheadOfJoin, next->mutable_crew());
     next->mutable_worker(rank)->set_state(WorkerView::MEMBER);
   }
   next->set_crew_changes(false);
+  if (leaving.empty() && joining.empty()) {
+    next->set_cut_iteration(farthest + kAheadOfJoin);
+    cut_ordered_ = now;
+    return true;
+  }
 
   const size_t left = LastCrew(next->crew()).size();
   const std::string with = absl::StrCat(left, left == 1 ? " worker" : " workers");
   for (size_t i = 0; i < leaving.size(); ++i) {
+    if (is_waited_for[i]) continue;  // Admit tells it
     events_.AddUntil(view.number() + 1,
                      absl::StrCat(Fate(leaving[i]), "; the run goes on with ", with,
                                   " from iteration ", missing[i] + 1, " on"),
@@ -220,7 +247,7 @@ void CrewKeeper::BeginChange(absl::Time now, View* next) {
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->mutable_worker(r);
     if (worker->state() != WorkerView::ABSENT || !IsInLastCrew(*next, r) || !IsGivenUp(r, now) ||
-        left - 1 < std::max<uint32_t>(settings_.min_workers, 1)) {
+        absence_[r].is_waited_for || left - 1 < std::max<uint32_t>(settings_.min_workers, 1)) {
       continue;
     }
     --left;
@@ -239,6 +266,15 @@ void CrewKeeper::BeginChange(absl::Time now, View* next) {
     SetState(WorkerView::JOINING, workers_[r].present, worker);
     next->set_crew_changes(true);
   }
+}
+
+void CrewKeeper::OrderCut(absl::Time now, View* next) {
+  if (cut_ordered_ == absl::InfinitePast()) cut_ordered_ = now;  // the first is due after a while
+  if (now < cut_ordered_ + settings_.cut_every || Count(*next, WorkerView::FINISHED) > 0) return;
+  for (const SlotView& slot : next->slot()) {
+    if (!slot.has_primary() || slot.handing_over()) return;
+  }
+  next->set_crew_changes(true);
 }
 
 bool CrewKeeper::IsGivenUp(uint32_t rank, absl::Time now) const {

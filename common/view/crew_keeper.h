@@ -29,6 +29,8 @@ class CrewKeeper {
     absl::Duration startup;
     // How long the end of an asynchronous run waits for a worker that is lost.
     absl::Duration silence;
+    // How often a synchronous run is told to cut a checkpoint (View.cut_iteration).
+    absl::Duration cut_every = absl::InfiniteDuration();
   };
 
   // `workers` and `events` must outlive the object. What a worker has said before it followed the
@@ -54,7 +56,8 @@ class CrewKeeper {
   struct Absence {
     // When the rank became absent; InfiniteFuture while it is not.
     absl::Time since = absl::InfiniteFuture();
-    bool was_lost = false;  // it has been there before
+    bool was_lost = false;       // it has been there before
+    bool is_waited_for = false;  // the run cannot go on without it
   };
 
   absl::Status NoteLosses(uint64_t number, absl::Time now, View* next);
@@ -62,6 +65,8 @@ class CrewKeeper {
   void Admit(absl::Time now, View* next);
   bool FinishChange(const View& view, const PositionOf& position_of, absl::Time now, View* next);
   void BeginChange(absl::Time now, View* next);
+  // Begins a change that leaves the crew as it is and ends with the order of a cut, if one is due.
+  void OrderCut(absl::Time now, View* next);
   bool IsGivenUp(uint32_t rank, absl::Time now) const;
   bool ChangesCrews() const;
   // "worker 3 was killed by SIGKILL"
@@ -70,8 +75,9 @@ class CrewKeeper {
   const Settings settings_;
   const StartTable& workers_;
   EventLog& events_;
-  uint64_t generation_began_;     // the number of the view that began it
-  std::vector<Absence> absence_;  // by rank
+  uint64_t generation_began_;                      // the number of the view that began it
+  std::vector<Absence> absence_;                   // by rank
+  absl::Time cut_ordered_ = absl::InfinitePast();  // when the latest cut was ordered
   absl::Time admitted_ = absl::InfinitePast();
 };
 

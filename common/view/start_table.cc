@@ -42,7 +42,6 @@ absl::Status StartTable::Seen(uint32_t index, const ProcessState& state, absl::T
     process.present = state.incarnation();
   }
   process.state = state;
-  process.state.clear_event();
   return absl::OkStatus();
 }
 

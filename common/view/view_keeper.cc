@@ -12,6 +12,9 @@ namespace {
 // How long a run whose slots could all be held waits for further ps processes before it begins.
 constexpr absl::Duration kStartWait = absl::Seconds(3);
 
+// How many events a view tells.
+constexpr size_t kToldEvents = 20;
+
 // How many times recovery.silence_seconds a slot goes without a copy rather than load a process
 // with more than its share.
 constexpr int kCopyPatience = 2;
@@ -44,8 +47,13 @@ ViewKeeper::ViewKeeper(Settings settings, NewestCheckpoint newest_checkpoint, Vi
              .worker_loss = settings_.recovery.worker_loss(),
              .min_workers = static_cast<uint32_t>(settings_.recovery.min_workers()),
              .startup = settings_.startup,
-             .silence = absl::Seconds(settings_.recovery.silence_seconds())},
+             .silence = absl::Seconds(settings_.recovery.silence_seconds()),
+             .cut_every = settings_.recovery.checkpoint().has_every_seconds()
+                              ? absl::Seconds(settings_.recovery.checkpoint().every_seconds())
+                              : absl::InfiniteDuration()},
             view_.number(), &workers_, &events_) {
+  told_ = {view_.event().begin(), view_.event().end()};
+  told_before_ = view_.events() - told_.size();
   const auto assume_alive = [](uint32_t index, uint64_t incarnation, const std::string& address,
                                StartTable* table) {
     ProcessState state;
@@ -123,9 +131,22 @@ void ViewKeeper::Advance(absl::Time now) {
   }
   if (!IsSame(view_, next)) {
     next.set_number(view_.number() + 1);
+    *next.mutable_event() = {told_.begin(), told_.end()};
+    next.set_events(told_before_ + told_.size());
     view_ = std::move(next);
   }
   events_.Followed(SmallestFollowed(), now_);
+}
+
+std::vector<RecoveryEvent> ViewKeeper::TakeEvents() {
+  std::vector<RecoveryEvent> events = events_.Take();
+  for (const RecoveryEvent& event : events) {
+    told_.push_back(event);
+    if (told_.size() <= kToldEvents) continue;
+    told_.pop_front();
+    ++told_before_;
+  }
+  return events;
 }
 
 bool ViewKeeper::MayBegin() const {

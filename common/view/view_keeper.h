@@ -2,6 +2,7 @@
 #define PS_COMMON_VIEW_VIEW_KEEPER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -93,7 +94,7 @@ class ViewKeeper {
   bool finished() const;
   // Returns the events since the last call, in order. Each is there when what it tells is over, and
   // has then the time that the run, or a slot, was held up.
-  std::vector<RecoveryEvent> TakeEvents() { return events_.Take(); }
+  std::vector<RecoveryEvent> TakeEvents();
 
  private:
   void Advance(absl::Time now);
@@ -109,6 +110,8 @@ class ViewKeeper {
   View view_;
   absl::Status failure_;
   EventLog events_;
+  std::deque<RecoveryEvent> told_;  // the latest events, which the next view will have
+  uint64_t told_before_ = 0;        // how many were told before these
   StartTable processes_;
   StartTable workers_;
   SlotKeeper slots_;

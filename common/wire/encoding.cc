@@ -66,6 +66,13 @@ void Decode(Encoding encoding, const Segments& data, float* out) {
   }
 }
 
+void RoundTo(Encoding encoding, absl::Span<float> values) {
+  if (encoding == FLOAT32 || !FitsEncoding(encoding, values)) return;
+  std::string encoded(EncodedBytes(encoding, static_cast<int64_t>(values.size())), '\0');
+  Encode(encoding, values, encoded.data());
+  Decode(encoding, {{encoded.data(), encoded.size()}}, values.data());
+}
+
 int64_t FindNonFinite(Encoding encoding, const Segments& data) {
   int64_t found = -1;
   const auto take = [&](int64_t first, int64_t found_in_run) {

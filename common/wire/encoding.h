@@ -50,6 +50,10 @@ void Encode(Encoding encoding, absl::Span<const float> values, char* out);
 // Writes the elements in `data` to `out`. REQUIRES: `data` holds a whole number of elements.
 void Decode(Encoding encoding, const Segments& data, float* out);
 
+// Replaces values by what Decode makes of them after Encode. Changes nothing if one of them would
+// not stay finite.
+void RoundTo(Encoding encoding, absl::Span<float> values);
+
 // Returns the index of the first element that is a NaN or an infinity, or -1 if all are finite.
 int64_t FindNonFinite(Encoding encoding, const Segments& data);
 

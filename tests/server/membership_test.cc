@@ -165,6 +165,54 @@ TEST_CASE_METHOD(Fixture, "the end of an old incarnation's stream does not harm 
   CHECK(StatsOf(membership, 0).state() == WorkerStats::JOINED);
 }
 
+TEST_CASE("a worker whose connections ended may come back for a while") {
+  FakeClock clock;
+  Membership membership{3, /*reconnect=*/absl::Seconds(30), &clock};
+  using AfterStream = Membership::AfterStream;
+  const auto session = membership.Join(1, kFirst, "a");
+  REQUIRE(session.ok());
+  for (int i = 0; i < 2; ++i) REQUIRE(membership.StreamOpened(1, kFirst).ok());
+  CHECK(membership.StreamClosed(session->get()) == AfterStream::kGoesOn);
+  CHECK(membership.StreamClosed(session->get()) == AfterStream::kMayComeBack);
+  clock.Advance(absl::Seconds(29));
+  CHECK(membership.LoseWithoutStream().empty());
+  const absl::Status other = membership.Join(1, kSecond, "b").status();
+  CHECK(absl::IsUnavailable(other));
+  CHECK_THAT(Message(other), Catch::Contains("it is free in 1s"));
+  // It comes back with a session of its own, and the grace begins anew.
+  const auto back = membership.Join(1, kFirst, "a");
+  REQUIRE(back.ok());
+  CHECK(*back != *session);
+  CHECK_FALSE((*session)->holds_rank());
+  REQUIRE(membership.StreamOpened(1, kFirst).ok());
+  CHECK(membership.StreamClosed(session->get()) == AfterStream::kGoesOn);
+  CHECK(membership.StreamClosed(back->get()) == AfterStream::kMayComeBack);
+  clock.Advance(absl::Seconds(30));
+  const auto lost = membership.LoseWithoutStream();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].rank == 1);
+  CHECK_THAT(lost[0].how, Catch::Contains("30s (limits.reconnect_seconds)"));
+  CHECK_FALSE((*back)->holds_rank());
+  CHECK(membership.Join(1, kSecond, "b").ok());
+}
+
+TEST_CASE_METHOD(Fixture, "a view may give a rank to another start, and take it from one") {
+  const auto first = membership.Join(1, kFirst, "a");
+  REQUIRE(first.ok());
+  Open(1, kFirst);
+  membership.EndOthers(1, kFirst);
+  CHECK((*first)->holds_rank());
+  CHECK(absl::IsAlreadyExists(membership.Join(1, kSecond, "b").status()));
+  const auto second = membership.Join(1, kSecond, "b", nullptr, /*replaces=*/true);
+  REQUIRE(second.ok());
+  CHECK_FALSE((*first)->holds_rank());
+  Open(1, kSecond);
+  membership.EndOthers(1, 0);
+  CHECK_FALSE((*second)->holds_rank());
+  CHECK(StatsOf(membership, 1).state() == WorkerStats::LOST);
+  CHECK(membership.StreamClosed(second->get()) == Membership::AfterStream::kGoesOn);
+}
+
 TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   const auto session = membership.Join(2, kFirst, "somewhere");
   REQUIRE(session.ok());

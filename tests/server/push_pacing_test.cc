@@ -70,6 +70,18 @@ TEST_CASE_METHOD(Fixture, "the pace follows the slowest worker, even if it gets 
   CHECK(pacing.Wait(2) > absl::ZeroDuration());
 }
 
+TEST_CASE_METHOD(Fixture, "who counts no more is waited for by nobody, and the others begin anew") {
+  PushInStep(20);
+  for (const int worker : {0, 1}) pacing.Pushed(worker, 500);
+  CHECK(pacing.Wait(0) > absl::ZeroDuration());  // worker 2 is behind
+  pacing.Restart({0, 1});
+  CHECK(pacing.Wait(0) == absl::ZeroDuration());
+  pacing.Pushed(0, kLead + 10);
+  CHECK(pacing.Wait(0) > absl::ZeroDuration());  // now it is worker 1
+  pacing.Pushed(1, 10);
+  CHECK(pacing.Wait(0) == absl::ZeroDuration());
+}
+
 TEST_CASE("a single worker never waits") {
   FakeClock clock;
   PushPacing pacing(1, 0, &clock);

@@ -8,19 +8,24 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "common/wire/encoding.h"
 #include "server/shard.h"
 #include "tests/testing/fake_clock.h"
 
 namespace ps {
 
-// Records the replies that it gets.
+// Records the replies that it gets, from any threads.
 class RecordingSink final : public ReplySink {
  public:
   void Reply(uint32_t chunk, uint64_t iteration) override {
+    absl::MutexLock lock(&mutex_);
     replies.emplace_back(chunk, iteration);
   }
-  std::vector<std::pair<uint32_t, uint64_t>> replies;
+  std::vector<std::pair<uint32_t, uint64_t>> replies;  // read while none come
+
+ private:
+  absl::Mutex mutex_;
 };
 
 // One shard without RPCs. It has one chunk of four weights, which SGD with learning rate 1 changes

@@ -16,7 +16,8 @@ namespace {
 
 constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl shutdown --config=FILE [--set field=value ...]\n\n"
-    "Ends every shard as SIGTERM does. The exit code is 1 if a shard does not answer.";
+    "Ends every ps process, spares included, as SIGTERM does. The exit code is 1 if one does not\n"
+    "answer. A run that launch started is ended by a signal to launch instead.";
 
 }  // namespace
 
@@ -43,13 +44,15 @@ int ShutdownVerb(int argc, const char* const* argv) {
     return kPsctlUsage;
   }
   int code = kPsctlOk;
-  const std::vector<absl::Status> results = ShutDownShards(*config, absl::Seconds(*timeout));
-  for (size_t shard = 0; shard < results.size(); ++shard) {
-    std::cout << "shard " << shard << " (" << config->address(shard) << "): ";
-    if (results[shard].ok()) {
+  const std::vector<std::string> addresses = ProcessAddresses(*config);
+  const std::vector<absl::Status> results = ShutDownProcesses(*config, absl::Seconds(*timeout));
+  for (size_t process = 0; process < results.size(); ++process) {
+    const bool spare = process >= static_cast<size_t>(config->shards());
+    std::cout << (spare ? "spare " : "shard ") << process << " (" << addresses[process] << "): ";
+    if (results[process].ok()) {
       std::cout << "is shutting down\n";
     } else {
-      std::cout << "unreachable: " << results[shard].message() << "\n";
+      std::cout << "unreachable: " << results[process].message() << "\n";
       code = kPsctlFailure;
     }
   }

@@ -26,7 +26,8 @@ constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl stats --config=FILE [--set field=value ...] "
     "[--format=table|json]\n"
     "                            [--out=FILE] [--watch[=SECONDS]]\n\n"
-    "Asks every shard for its statistics. The exit code is 1 if a shard does not answer.\n\n"
+    "Asks every shard for its statistics. The exit code is 1 if a shard does not answer. With\n"
+    "`recovery` in the config, the process that holds the shard by the newest view is asked.\n\n"
     "`in` and `out` are seen from the shards: gradients in, parameters out. Times are sums over a\n"
     "shard's threads. `repeated` and `skipped` pushes are not among `pushes`; a worker's appear\n"
     "once there are any. `iteration` counts the iterations that a worker has pushed, as its\n"
@@ -35,6 +36,10 @@ constexpr char kUsage[] =
     "Workers report their usage about every two seconds. `resident` and `device memory` are a\n"
     "worker's own; `used by all` and `busy` are the whole GPU's, from NVML. Workers on one host\n"
     "with the same PCI bus id share a GPU. `-` means not reported.\n\n"
+    "With `recovery`, `unconfirmed` are the updates that a shard's copy has not confirmed, and\n"
+    "`to copy` the chunks that a new copy does not have yet. `checkpoint` is the iteration of the\n"
+    "newest one that is complete on disk; under ASYNC checkpoints are numbered instead. `held up`\n"
+    "is the time for which updates waited for the writer.\n\n"
     "JSON is protobuf's mapping of proto/admin.proto, in which 64-bit integers are strings. 1 MB\n"
     "is 1,000,000 bytes.";
 
@@ -42,10 +47,11 @@ constexpr char kClearTerminal[] = "\033[H\033[2J";
 
 ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clock) {
   ClusterReport report;
-  std::vector<absl::StatusOr<ShardStats>> results = GetStats(config, timeout);
+  const std::vector<absl::StatusOr<std::string>> primaries = PrimaryAddresses(config, timeout);
+  std::vector<absl::StatusOr<ShardStats>> results = GetStats(config, primaries, timeout);
   report.time = clock.Now();
   for (size_t shard = 0; shard < results.size(); ++shard) {
-    report.shards.push_back({config.address(shard), std::move(results[shard])});
+    report.shards.push_back({primaries[shard].value_or(""), std::move(results[shard])});
   }
   return report;
 }

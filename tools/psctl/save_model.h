@@ -9,8 +9,9 @@
 namespace ps {
 
 // Pulls the parameters of all shards, one shard after another, into a safetensors file at `path`.
-// After an error the file is as before. One chunk is in memory at a time. If the run goes on
-// meanwhile, each chunk is from one iteration, but different chunks may be from different ones.
+// Each shard's are those of its primary by the newest view, if the config has `recovery`. After an
+// error the file is as before. One chunk is in memory at a time. If the run goes on meanwhile, each
+// chunk is from one iteration, but different chunks may be from different ones.
 //
 // Errors: those of AtomicFile for the path, before anything is pulled. All others name the shard:
 // its own (UNAVAILABLE, FAILED_PRECONDITION for another plan); DEADLINE_EXCEEDED after

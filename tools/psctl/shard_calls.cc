@@ -1,26 +1,26 @@
 #include "tools/psctl/shard_calls.h"
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
+#include "tools/psctl/view_report.h"
 
 namespace ps {
 namespace {
 
-std::vector<std::string> ShardAddresses(const Config& config) {
-  std::vector<std::string> addresses;
-  for (int shard = 0; shard < config.shards(); ++shard) addresses.push_back(config.address(shard));
-  return addresses;
-}
-
-// Calls `start` at every address and waits for all answers.
+// Calls `start` at every address, with the request at the same index, and waits for all answers. An
+// address that is an error is the answer itself.
 template <typename Request, typename Response>
 std::vector<absl::StatusOr<Response>> CallAll(
-    const Config& config, const std::vector<std::string>& addresses, absl::Duration timeout,
+    const Config& config, const std::vector<absl::StatusOr<std::string>>& addresses,
+    const std::vector<Request>& requests, absl::Duration timeout,
     void (Admin::StubInterface::async_interface::*start)(grpc::ClientContext*, const Request*,
                                                          Response*,
                                                          std::function<void(grpc::Status)>)) {
@@ -30,14 +30,17 @@ std::vector<absl::StatusOr<Response>> CallAll(
     Response response;
     grpc::Status status;
   };
-  const Request request;
   std::vector<Call> calls(addresses.size());
   absl::BlockingCounter pending(static_cast<int>(addresses.size()));
   for (size_t i = 0; i < addresses.size(); ++i) {
+    if (!addresses[i].ok()) {
+      pending.DecrementCount();
+      continue;
+    }
     Call& call = calls[i];
-    call.stub = Admin::NewStub(CreateChannel(addresses[i], config.proto().limits()));
+    call.stub = Admin::NewStub(CreateChannel(*addresses[i], config.proto().limits()));
     call.context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    (call.stub->async()->*start)(&call.context, &request, &call.response,
+    (call.stub->async()->*start)(&call.context, &requests[i], &call.response,
                                  [&call, &pending](grpc::Status status) {
                                    call.status = std::move(status);
                                    pending.DecrementCount();
@@ -45,8 +48,11 @@ std::vector<absl::StatusOr<Response>> CallAll(
   }
   pending.Wait();
   std::vector<absl::StatusOr<Response>> results;
-  for (Call& call : calls) {
-    if (call.status.ok()) {
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    Call& call = calls[i];
+    if (!addresses[i].ok()) {
+      results.emplace_back(addresses[i].status());
+    } else if (call.status.ok()) {
       results.emplace_back(std::move(call.response));
     } else {
       results.emplace_back(FromGrpc(call.status));
@@ -55,27 +61,70 @@ std::vector<absl::StatusOr<Response>> CallAll(
   return results;
 }
 
-}  // namespace
-
-std::vector<absl::StatusOr<ShardStats>> GetStats(const Config& config, absl::Duration timeout) {
-  return CallAll<GetStatsRequest, ShardStats>(config, ShardAddresses(config), timeout,
-                                              &Admin::StubInterface::async_interface::GetStats);
+// Calls `start` at every ps process.
+template <typename Request, typename Response>
+std::vector<absl::StatusOr<Response>> CallProcesses(
+    const Config& config, absl::Duration timeout,
+    void (Admin::StubInterface::async_interface::*start)(grpc::ClientContext*, const Request*,
+                                                         Response*,
+                                                         std::function<void(grpc::Status)>)) {
+  const std::vector<std::string> addresses = ProcessAddresses(config);
+  return CallAll<Request, Response>(config, {addresses.begin(), addresses.end()},
+                                    std::vector<Request>(addresses.size()), timeout, start);
 }
 
-std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout) {
-  std::vector<std::string> addresses = ShardAddresses(config);
+}  // namespace
+
+std::vector<std::string> ProcessAddresses(const Config& config) {
+  std::vector<std::string> addresses;
+  for (int shard = 0; shard < config.shards(); ++shard) addresses.push_back(config.address(shard));
   for (const ShardAddress& spare : config.proto().recovery().spare()) {
     addresses.push_back(spare.address());
   }
-  return CallAll<GetViewRequest, View>(config, addresses, timeout,
-                                       &Admin::StubInterface::async_interface::GetView);
+  return addresses;
 }
 
-std::vector<absl::Status> ShutDownShards(const Config& config, absl::Duration timeout) {
+std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout) {
+  return CallProcesses<GetViewRequest, View>(config, timeout,
+                                             &Admin::StubInterface::async_interface::GetView);
+}
+
+std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
+                                                          absl::Duration timeout) {
+  std::vector<absl::StatusOr<std::string>> addresses;
+  for (int slot = 0; slot < config.shards(); ++slot) addresses.emplace_back(config.address(slot));
+  if (!config.proto().has_recovery()) return addresses;
+
+  const std::vector<absl::StatusOr<View>> views = GetViews(config, timeout);
+  const View* newest = NewestView(views);
+  if (newest == nullptr || newest->number() == 0) return addresses;
+  for (int slot = 0; slot < config.shards(); ++slot) {
+    if (slot < newest->slot_size() && newest->slot(slot).has_primary()) {
+      addresses[slot] = newest->slot(slot).primary().address();
+    } else {
+      addresses[slot] = absl::UnavailableError(
+          absl::StrCat("no process is primary of slot ", slot, " (view ", newest->number(), ")"));
+    }
+  }
+  return addresses;
+}
+
+std::vector<absl::StatusOr<ShardStats>> GetStats(
+    const Config& config, const std::vector<absl::StatusOr<std::string>>& primaries,
+    absl::Duration timeout) {
+  std::vector<GetStatsRequest> requests(primaries.size());
+  for (size_t slot = 0; slot < requests.size(); ++slot) {
+    requests[slot].set_slot(static_cast<uint32_t>(slot));
+  }
+  return CallAll<GetStatsRequest, ShardStats>(config, primaries, requests, timeout,
+                                              &Admin::StubInterface::async_interface::GetStats);
+}
+
+std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout) {
   std::vector<absl::Status> statuses;
-  for (const absl::StatusOr<ShutdownResponse>& result : CallAll<ShutdownRequest, ShutdownResponse>(
-           config, ShardAddresses(config), timeout,
-           &Admin::StubInterface::async_interface::Shutdown)) {
+  for (const absl::StatusOr<ShutdownResponse>& result :
+       CallProcesses<ShutdownRequest, ShutdownResponse>(
+           config, timeout, &Admin::StubInterface::async_interface::Shutdown)) {
     statuses.push_back(result.status());
   }
   return statuses;

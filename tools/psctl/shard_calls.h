@@ -1,6 +1,7 @@
 #ifndef PS_TOOLS_PSCTL_SHARD_CALLS_H_
 #define PS_TOOLS_PSCTL_SHARD_CALLS_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,13 +12,29 @@
 
 namespace ps {
 
-// These functions call all shards of a config at the same time and block for at most `timeout`. The
-// result has an entry for each shard, which is an error if the call failed.
-std::vector<absl::StatusOr<ShardStats>> GetStats(const Config& config, absl::Duration timeout);
-std::vector<absl::Status> ShutDownShards(const Config& config, absl::Duration timeout);
+// These functions call several processes of a config at the same time and block for at most
+// `timeout`. The result has an entry for each, which is an error if the call failed.
 
-// Likewise for all ps processes, the spares of `recovery` last.
+// The addresses of all ps processes, the spares of `recovery` last.
+std::vector<std::string> ProcessAddresses(const Config& config);
+
+// Asks all ps processes which view they follow.
 std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout);
+
+// Returns for each slot the address of its primary, by the newest view that any process follows.
+// Without `recovery`, and where nobody follows a view, it is the address in the config. Errors:
+// UNAVAILABLE for a slot without primary.
+std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
+                                                          absl::Duration timeout);
+
+// Asks the process at the address of each slot for the statistics of that slot. A slot whose
+// address is an error has that error.
+std::vector<absl::StatusOr<ShardStats>> GetStats(
+    const Config& config, const std::vector<absl::StatusOr<std::string>>& primaries,
+    absl::Duration timeout);
+
+// Ends all ps processes.
+std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout);
 
 }  // namespace ps
 

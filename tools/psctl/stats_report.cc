@@ -57,13 +57,16 @@ std::string ShardTable(const ClusterReport& report) {
   return text;
 }
 
-// Returns the shard's answer in `report`, or null if the shard has been restarted since.
+// Returns the shard's answer in `report`, or null if the shard's counts have begun anew since: in
+// another process, or since it went back to a checkpoint or came back to this process.
 const ShardStats* Before(const ClusterReport* report, size_t shard, const ShardStats& stats) {
-  if (report == nullptr || !report->shards[shard].stats.ok() ||
-      report->shards[shard].stats->incarnation() != stats.incarnation()) {
-    return nullptr;
-  }
-  return &*report->shards[shard].stats;
+  if (report == nullptr || !report->shards[shard].stats.ok()) return nullptr;
+  const ShardStats& before = *report->shards[shard].stats;
+  const bool same = before.incarnation() == stats.incarnation() &&
+                    before.recovery().generation() == stats.recovery().generation() &&
+                    before.updates() <= stats.updates() && before.bytes_in() <= stats.bytes_in() &&
+                    before.bytes_out() <= stats.bytes_out();
+  return same ? &before : nullptr;
 }
 
 std::string ExchangeTable(const ClusterReport& report, const ClusterReport* earlier) {
@@ -128,6 +131,34 @@ std::string TimeTable(const ClusterReport& report) {
          StalenessText(stats)});
   }
   return table.ToString();
+}
+
+// How the shards recover from failures, and a line for each whose last checkpoint failed. Empty if
+// the run has no `recovery`.
+std::string RecoveryTable(const ClusterReport& report) {
+  Table table({">shard", ">view", ">generation", ">unconfirmed", ">to copy", ">checkpoint", ">age",
+               ">held up", ">failed"});
+  std::string failures;
+  bool any = false;
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok() || !report.shards[i].stats->has_recovery()) continue;
+    any = true;
+    const ShardStats::Recovery& recovery = report.shards[i].stats->recovery();
+    table.AddRow(
+        {absl::StrCat(i), absl::StrCat(recovery.view()), absl::StrCat(recovery.generation()),
+         FormatCount(recovery.replication_lag()), FormatCount(recovery.unfilled_chunks()),
+         recovery.has_checkpoint_iteration() ? absl::StrCat(recovery.checkpoint_iteration()) : "-",
+         recovery.has_checkpoint_age_seconds() ? FormatSeconds(recovery.checkpoint_age_seconds())
+                                               : "-",
+         FormatSeconds(recovery.checkpoint_wait_seconds()),
+         FormatCount(recovery.checkpoint_failures())});
+    if (!recovery.last_checkpoint_failure().empty()) {
+      absl::StrAppend(&failures, "shard ", i,
+                      ": a checkpoint failed: ", Printable(recovery.last_checkpoint_failure()),
+                      "\n");
+    }
+  }
+  return any ? absl::StrCat("\n", table.ToString(), failures) : "";
 }
 
 // A line for each shard on which an update waits for workers.
@@ -281,8 +312,8 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier)
   if (!any) return ShardTable(report);
   const std::map<uint32_t, WorkerSummary> workers = Workers(report);
   return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
-                      TimeTable(report), Waits(report), "\n", WorkerTable(workers), "\n",
-                      UsageTable(workers));
+                      TimeTable(report), Waits(report), RecoveryTable(report), "\n",
+                      WorkerTable(workers), "\n", UsageTable(workers));
 }
 
 std::string StatsJson(const ClusterReport& report, bool one_line) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/text.h"
 #include "common/view/crew.h"
 #include "google/protobuf/util/json_util.h"
@@ -56,6 +57,24 @@ std::string CrewText(const View& view) {
   return text;
 }
 
+std::string EventText(const View& view) {
+  if (view.events() == 0) return "";
+  std::string text = absl::StrCat(
+      "\n", view.events() == 1 ? "1 event" : absl::StrCat(view.events(), " events"), " so far",
+      view.event_size() < static_cast<int64_t>(view.events()) ? ", the latest:\n" : ":\n");
+  for (const RecoveryEvent& event : view.event()) {
+    absl::StrAppend(&text, "  ",
+                    absl::FormatTime("%H:%M:%S", absl::FromUnixSeconds(event.unix_seconds()),
+                                     absl::UTCTimeZone()),
+                    " UTC  ", Printable(event.what()),
+                    event.seconds() > 0
+                        ? absl::StrCat(" (held up ", FormatSeconds(event.seconds()), ")")
+                        : "",
+                    "\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 const View* NewestView(const ViewReport& report) {
@@ -75,7 +94,8 @@ std::string ViewText(const ViewReport& report) {
     text = absl::StrCat("view ", view->number(), ", generation ", view->generation(), " from ",
                         view->checkpoint().empty() ? "the initial parameters"
                                                    : Printable(view->checkpoint(), kCellBytes),
-                        "\n\n", SlotTable(*view), "\n", WorkerTable(*view), "\n", CrewText(*view));
+                        "\n\n", SlotTable(*view), "\n", WorkerTable(*view), "\n", CrewText(*view),
+                        EventText(*view));
   }
   for (size_t i = 0; i < report.size(); ++i) {
     if (!report[i].ok()) {

@@ -252,8 +252,12 @@ absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
     RETURN_IF_ERROR(core_.AwaitConnected(slot));
     const absl::Status pulled =
         connections_[slot]->control()->Pull([&](const Chunk& chunk, const ParameterChunk& message) {
-          std::memcpy(parameters.data() + chunk.model_offset, message.data().data(),
-                      message.data().size());
+          const absl::Span<float> pulled = parameters.subspan(chunk.model_offset, chunk.size);
+          std::memcpy(pulled.data(), message.data().data(), message.data().size());
+          // As those have it who were answered with this version.
+          if (message.version() > 0) {
+            RoundTo(config_.proto().exchange().parameter_encoding(), pulled);
+          }
           core_.round().SetVersion(chunk.id, message.version());
           on_parameters_written_(chunk.model_offset, chunk.size);
           return absl::OkStatus();

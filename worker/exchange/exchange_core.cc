@@ -342,6 +342,8 @@ absl::Status ExchangeCore::BeginRunning() {
 
 void ExchangeCore::CheckCatchUp() {
   if (stage_ != Stage::kRunning || !catch_up_.iteration.has_value()) return;
+  // Without others the shards answer by themselves.
+  if (view_.crew().rbegin()->rank_size() < 2) return;
   for (const uint32_t rank : view_.crew().rbegin()->rank()) {
     if (rank == static_cast<uint32_t>(options_.rank)) continue;
     if (view_.worker(static_cast<int>(rank)).state() != WorkerView::FINISHED) return;

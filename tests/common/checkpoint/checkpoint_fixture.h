@@ -70,6 +70,13 @@ inline absl::Status AddChunk(ShardFileWriter* writer, const Config& config, cons
   return writer->Add(chunk, arrays[0], {arrays[1].data(), arrays[2].data()}, clock);
 }
 
+inline std::vector<Crew> MakeCrews() {
+  Crew crew;
+  crew.add_rank(0);
+  crew.add_rank(1);
+  return {crew};
+}
+
 // Writes the file and the record of one slot.
 inline absl::Status WriteSlot(Storage* storage, const std::string& folder, const Config& config,
                               int slot, const Cut& cut, bool backwards = false) {
@@ -83,15 +90,10 @@ inline absl::Status WriteSlot(Storage* storage, const std::string& folder, const
         AddChunk(writer->get(), config, config.plan().chunks()[id], SyncClock(cut.id));
     if (!added.ok()) return added;
   }
-  return (*writer)->Commit();
+  return (*writer)->Commit(/*view=*/1, MakeCrews());
 }
 
-inline Cut MakeCut(const CheckpointId& id, uint64_t run = kRun) {
-  Crew crew;
-  crew.add_rank(0);
-  crew.add_rank(1);
-  return {.id = id, .run = run, .crew = {crew}};
-}
+inline Cut MakeCut(const CheckpointId& id, uint64_t run = kRun) { return {.id = id, .run = run}; }
 
 // Writes a complete checkpoint to a folder, which need not be there yet.
 inline void WriteCheckpoint(Storage* storage, const std::string& folder, const Config& config,

@@ -32,16 +32,23 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
   const std::string& address() const { return address_; }
 
   // To be set before the first call.
-  ShardStats stats;
+  ShardStats stats;                    // GetStats says whose they are: `shard` is the slot
+  View view;                           // what GetView answers
   std::vector<ParameterChunk> chunks;  // what Pull sends
   grpc::Status pull_status;            // and how it ends
 
   std::atomic<bool> shut_down = false;
   std::atomic<uint64_t> pulled_plan = 0;
 
-  grpc::Status GetStats(grpc::ServerContext*, const GetStatsRequest*,
+  grpc::Status GetStats(grpc::ServerContext*, const GetStatsRequest* request,
                         ShardStats* response) override {
     *response = stats;
+    response->set_shard(request->slot());
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetView(grpc::ServerContext*, const GetViewRequest*, View* response) override {
+    *response = view;
     return grpc::Status::OK;
   }
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr char kPsctl[] = "tools/psctl/psctl";
 
-std::string WriteConfig(const ScratchFolder& folder, const std::vector<std::string>& addresses) {
+std::string WriteConfig(const ScratchFolder& folder, const std::vector<std::string>& addresses,
+                        const std::string& recovery = "") {
   std::string text = R"pb(
     model { builtin: "mnist_mlp" }
     partition { scheme: MEMORY_BASED }
@@ -23,6 +24,7 @@ std::string WriteConfig(const ScratchFolder& folder, const std::vector<std::stri
   for (const std::string& address : addresses) {
     absl::StrAppend(&text, "shard { address: \"", address, "\" }\n");
   }
+  absl::StrAppend(&text, recovery);
   return folder.Write("config", text);
 }
 
@@ -125,6 +127,47 @@ TEST_CASE("psctl stats asks every shard and fails if one is unreachable") {
   CHECK(parsed["shards"][1].contains("error"));
 }
 
+TEST_CASE("psctl stats asks the primary that the newest view names for each shard") {
+  FakeShard behind;
+  FakeShard holder;
+  behind.view.set_number(3);
+  behind.view.add_slot()->mutable_primary()->set_address(behind.address());
+  holder.view.set_number(4);
+  for (int slot = 0; slot < 2; ++slot) {
+    holder.view.add_slot()->mutable_primary()->set_address(holder.address());
+  }
+  holder.stats.set_pushes(77);
+  const ScratchFolder folder;
+  const auto config = [&] {
+    return "--config=" + WriteConfig(folder, {behind.address(), "127.0.0.1:1"},
+                                     absl::StrCat("recovery { replicas: 1 spare { address: \"",
+                                                  holder.address(), "\" } }"));
+  };
+  SECTION("even if no slot's own process has it") {
+    Program json({kPsctl, "stats", config(), "--format=json"});
+    CHECK(json.Wait() == 0);
+    const auto shards = nlohmann::json::parse(json.output(), nullptr, false)["shards"];
+    for (int slot = 0; slot < 2; ++slot) {
+      CHECK(shards[slot]["address"] == holder.address());
+      CHECK(shards[slot]["stats"]["shard"] == slot);
+      CHECK(shards[slot]["stats"]["pushes"] == "77");
+    }
+  }
+  SECTION("and fails if a slot has none") {
+    holder.view.mutable_slot(1)->clear_primary();
+    Program table({kPsctl, "stats", config()});
+    CHECK(table.Wait() == 1);
+    CHECK(absl::StrContains(table.output(), "no process is primary of slot 1 (view 4)"));
+  }
+  SECTION("and the processes of the config if nobody follows a view") {
+    behind.view.Clear();
+    holder.view.Clear();
+    Program table({kPsctl, "stats", config()});
+    CHECK(table.Wait() == 1);
+    CHECK(absl::StrContains(table.output(), "shard 1 (127.0.0.1:1) is unreachable"));
+  }
+}
+
 TEST_CASE("psctl stats --watch repeats its report, with rates, until SIGINT") {
   FakeShard shard;
   const ScratchFolder folder;
@@ -165,6 +208,22 @@ TEST_CASE("psctl shutdown ends every shard and names those it cannot reach") {
   CHECK(absl::StrContains(shutdown.output(),
                           absl::StrCat("shard 0 (", first.address(), "): is shutting down\n")));
   CHECK(absl::StrContains(shutdown.output(), "shard 1 (127.0.0.1:1): unreachable: "));
+}
+
+TEST_CASE("psctl shutdown ends spares too") {
+  FakeShard shard;
+  FakeShard spare;
+  const ScratchFolder folder;
+  Program shutdown(
+      {kPsctl, "shutdown",
+       "--config=" + WriteConfig(folder, {shard.address()},
+                                 absl::StrCat("recovery { replicas: 1 spare { ", "address: \"",
+                                              spare.address(), "\" } }"))});
+  CHECK(shutdown.Wait() == 0);
+  CHECK(shard.shut_down);
+  CHECK(spare.shut_down);
+  CHECK(absl::StrContains(shutdown.output(),
+                          absl::StrCat("spare 1 (", spare.address(), "): is shutting down\n")));
 }
 
 TEST_CASE("psctl save fails with the reason and leaves no file if a shard is down") {

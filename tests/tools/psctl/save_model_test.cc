@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,7 @@ namespace {
 // model order, has the value i.
 class Cluster {
  public:
-  Cluster() : config_(MakeConfig()) {
+  explicit Cluster(const std::string& recovery = "") : config_(MakeConfig(recovery)) {
     int64_t first = 0;
     for (const Tensor& tensor : config_.model().tensors()) {
       tensor_first_.push_back(first);
@@ -39,28 +40,28 @@ class Cluster {
   FakeShard& shard(int i) { return shards_[i]; }
 
  private:
-  Config MakeConfig() {
-    auto config = Config::Parse(
-        absl::StrCat(R"pb(
-                       model {
-                         input { channels: 1 height: 4 width: 4 }
-                         layer {
-                           name: "a"
-                           linear { out_features: 8 }
-                         }
-                         layer {
-                           name: "b"
-                           linear { out_features: 5 }
-                         }
-                       }
-                       partition { scheme: MEMORY_BASED }
-                       update { policy: SYNC }
-                       training { iterations: 1 }
-                       compute { backend: EMULATED }
-                       limits { chunk_bytes: 128 }
-                       shard { address: ")pb",
-                     shards_[0].address(), "\"} shard { address: \"", shards_[1].address(), "\"}"),
-        "cluster");
+  Config MakeConfig(const std::string& recovery) {
+    auto config = Config::Parse(absl::StrCat(R"pb(
+                                               model {
+                                                 input { channels: 1 height: 4 width: 4 }
+                                                 layer {
+                                                   name: "a"
+                                                   linear { out_features: 8 }
+                                                 }
+                                                 layer {
+                                                   name: "b"
+                                                   linear { out_features: 5 }
+                                                 }
+                                               }
+                                               partition { scheme: MEMORY_BASED }
+                                               update { policy: SYNC }
+                                               training { iterations: 1 }
+                                               compute { backend: EMULATED }
+                                               limits { chunk_bytes: 128 }
+                                               shard { address: ")pb",
+                                             shards_[0].address(), "\"} shard { address: \"",
+                                             shards_[1].address(), "\"}", recovery),
+                                "cluster");
     INFO(config.status().message());
     REQUIRE(config.ok());
     return *std::move(config);
@@ -102,6 +103,27 @@ TEST_CASE("every parameter of a saved model is read back from its place") {
     for (const float value : values) REQUIRE(value == expected++);
   }
   CHECK(data.size() == expected * sizeof(float));
+}
+
+TEST_CASE("each shard's parameters are asked of the primary that the view names") {
+  const ScratchFolder folder;
+  Cluster plain;
+  REQUIRE(SaveModel(plain.config(), folder.Path("plain")).ok());
+
+  Cluster moved("recovery { replicas: 1 }");
+  std::swap(moved.shard(0).chunks, moved.shard(1).chunks);
+  View& view = moved.shard(1).view;
+  view.set_number(5);
+  view.add_slot()->mutable_primary()->set_address(moved.shard(1).address());
+  view.add_slot()->mutable_primary()->set_address(moved.shard(0).address());
+  const absl::Status status = SaveModel(moved.config(), folder.Path("moved"));
+  INFO(status.message());
+  REQUIRE(status.ok());
+  CHECK(folder.Read("moved") == folder.Read("plain"));
+
+  view.mutable_slot(0)->clear_primary();
+  CHECK(SaveModel(moved.config(), folder.Path("lost")).message() ==
+        "no process is primary of slot 0 (view 5)");
 }
 
 TEST_CASE("chunks may come in any order") {

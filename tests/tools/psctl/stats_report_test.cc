@@ -194,6 +194,51 @@ TEST_CASE("the table shows which workers share memory with how many shards") {
   CHECK(absl::StrContains(StatsText(report), "  shared memory with 1 of 2  "));
 }
 
+TEST_CASE("how the shards recover has a table if the config says how") {
+  ClusterReport report = HalfReport();
+  CHECK_FALSE(absl::StrContains(StatsText(report), "generation"));
+  ShardStats& stats = *report.shards[0].stats;
+  stats.mutable_recovery()->set_view(7);
+  stats.mutable_recovery()->set_generation(2);
+  const auto has = [&](const std::string& lines) {
+    const std::string text = StatsText(report);
+    INFO(text);
+    CHECK(absl::StrContains(text, lines));
+  };
+  SECTION("before the first checkpoint") {
+    has(R"(
+shard  view  generation  unconfirmed  to copy  checkpoint  age  held up  failed
+    0     7           2            0        0           -    -        0       0
+
+worker)");
+  }
+  SECTION("with a copy that is filled and checkpoints, of which one failed") {
+    *stats.mutable_recovery() =
+        Stats(R"pb(
+          recovery {
+            view: 7
+            generation: 2
+            replication_lag: 3
+            unfilled_chunks: 1250
+            checkpoint_iteration: 400
+            checkpoint_age_seconds: 12.5
+            checkpoint_wait_seconds: 0.25
+            checkpoint_failures: 1
+            last_checkpoint_failure: "generation-0002-iteration-0000000300: disk full"
+          }
+        )pb")
+            .recovery();
+    has(R"(
+shard  view  generation  unconfirmed  to copy  checkpoint    age  held up  failed
+    0     7           2            3    1,250         400  12.5s    250ms       1
+shard 0: a checkpoint failed: generation-0002-iteration-0000000300: disk full
+
+worker)");
+    const auto json = nlohmann::json::parse(StatsJson(report), nullptr, false);
+    CHECK(json["shards"][0]["stats"]["recovery"]["checkpoint_iteration"] == "400");
+  }
+}
+
 TEST_CASE("an earlier report gives rates, except across a restart of the shard") {
   const ClusterReport earlier = HalfReport();
   ClusterReport report = HalfReport();
@@ -208,6 +253,14 @@ TEST_CASE("an earlier report gives rates, except across a restart of the shard")
   }
   SECTION("restart") {
     report.shards[0].stats->set_incarnation(0x2f);
+    CHECK_FALSE(absl::StrContains(StatsText(report, &earlier), "1.00 MB"));
+  }
+  SECTION("a new generation in the same process") {
+    report.shards[0].stats->mutable_recovery()->set_generation(2);
+    CHECK_FALSE(absl::StrContains(StatsText(report, &earlier), "1.00 MB"));
+  }
+  SECTION("counts that began anew in the same process") {
+    report.shards[0].stats->set_updates(299);
     CHECK_FALSE(absl::StrContains(StatsText(report, &earlier), "1.00 MB"));
   }
 }

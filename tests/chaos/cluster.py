@@ -1,0 +1,128 @@
+"""One start of a run by launch, and its processes."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+_CONFIG = """\
+# A network small enough that tens of workers share two processors.
+model {{
+  input {{ channels: 1 height: 8 width: 8 }}
+  layer {{ name: "fc1" linear {{ out_features: 32 }} }}
+  layer {{ relu {{}} }}
+  layer {{ name: "fc2" linear {{ out_features: 10 }} }}
+}}
+partition {{ scheme: MEMORY_BASED }}
+{shards}
+workers: {workers}
+update {{ policy: SYNC deterministic: true }}
+optimizer {{ kind: MOMENTUM learning_rate: 0.02 }}
+training {{ batch_size: {batch_size} iterations: {iterations} }}
+data {{ synthetic {{ images: 1024 }} }}
+compute {{ backend: CPU threads: 1 }}
+limits {{ connections: 1 startup_seconds: 120 }}
+recovery {{
+  replicas: 1
+  worker_loss: {worker_loss}
+  silence_seconds: {silence_seconds}
+  checkpoint {{ folder: "{checkpoints}" every_iterations: {every} keep: 3 }}
+}}
+"""
+
+BATCH_SIZE = 2
+_PATIENCE_SECONDS = 30
+
+
+def config(options, ground, iterations, every):
+    """Returns the text of a config for a run on the ground."""
+    return _CONFIG.format(
+        shards="\n".join(f'shard {{ address: "{address}" }}' for address in ground.addresses),
+        workers=options.workers,
+        batch_size=BATCH_SIZE,
+        iterations=iterations,
+        worker_loss=options.worker_loss,
+        silence_seconds=options.silence_seconds,
+        checkpoints=ground.checkpoints,
+        every=every,
+    )
+
+
+class Cluster(contextlib.AbstractContextManager):
+    """launch and all processes that it starts. Those that still run are killed at the end."""
+
+    def __init__(self, programs, ground, folder, config_text, resume=False):
+        self.config = os.path.join(folder, "run.textproto")
+        self.model = os.path.join(folder, "model.safetensors")
+        self.log = os.path.join(folder, "launch.log")
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(config_text)
+        temporary = os.path.join(folder, "tmp")
+        os.makedirs(temporary, exist_ok=True)
+        command = [programs.launch, f"--config={self.config}", f"--save={self.model}"]
+        self.begin = time.monotonic()
+        with open(self.log, "a", encoding="utf-8") as log:
+            self._runner = subprocess.Popen(
+                ground.command(command + ["--resume"] * resume),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # What launch leaves behind after kill -9 goes with the folder.
+                env={**os.environ, "TMPDIR": temporary},
+                start_new_session=True,
+            )
+
+    def __exit__(self, *exception):
+        if self.exit_code() is None:
+            self.kill_everything()
+        self._runner.stdin.close()
+        self._runner.wait()
+
+    def exit_code(self):
+        """Returns the exit code of launch, or None while it runs."""
+        return self._runner.poll()
+
+    def processes(self):
+        """Returns the number of every process of the run by its name: "launch", "ps 0"."""
+        found = {}
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{number}/cmdline", encoding="utf-8", errors="replace") as file:
+                    name = self._name(file.read().split("\0"))
+                if name:
+                    found[name] = int(number)
+        return found
+
+    def _name(self, arguments):
+        if f"--config={self.config}" not in arguments:
+            return None
+        program = os.path.basename(arguments[0])
+        place = [a.partition("=")[2] for a in arguments if a.startswith(("--shard=", "--rank="))]
+        if program == "launch":
+            return program
+        return f"{program} {place[0]}" if program in ("ps", "worker") and place else None
+
+    def find(self, name):
+        """Returns the number of a process, which may be about to start, or None."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self.exit_code() is None and time.monotonic() < deadline:
+            number = self.processes().get(name)
+            if number is not None:
+                return number
+            time.sleep(0.02)
+        return None
+
+    def kill_everything(self):
+        """Kills launch and all processes of the run, and waits for their end."""
+        while numbers := self.processes().values():
+            for number in numbers:
+                send(number, signal.SIGKILL)
+            time.sleep(0.02)
+        self._runner.wait()
+
+
+def send(number, a_signal):
+    """Sends a signal to a process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(number, a_signal)

@@ -1,0 +1,49 @@
+#ifndef PS_TESTS_SIMULATION_CONTEXT_H_
+#define PS_TESTS_SIMULATION_CONTEXT_H_
+
+#include <functional>
+#include <string>
+
+#include "common/config/config.h"
+#include "tests/simulation/oracle.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/sim_disk.h"
+#include "tests/simulation/world.h"
+
+namespace ps {
+
+class PsProcess;
+class Authority;
+
+// What the parts of one simulation share.
+struct Context {
+  Context(const Scenario& scenario, const Config* config, Plant plant)
+      : scenario(scenario),
+        config(*config),
+        plant(plant),
+        world(scenario.seed),
+        disk(&world),
+        oracle(config) {}
+
+  const Scenario& scenario;
+  const Config& config;
+  const Plant plant;
+  World world;
+  SimDisk disk;
+  Oracle oracle;
+
+  // The nodes. The ps processes come first, by index, then the workers, by rank.
+  int NodeOfPs(int index) const { return index; }
+  int NodeOfWorker(int rank) const { return scenario.processes() + rank; }
+  int NodeOfAuthority() const { return scenario.processes() + scenario.workers; }
+
+  // The process at an address, or null if it does not run.
+  std::function<PsProcess*(int index)> ps;
+  std::function<Authority*()> authority;
+  // A process ends by itself.
+  std::function<void(int node, const std::string& why)> exit;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_CONTEXT_H_

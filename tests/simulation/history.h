@@ -1,0 +1,84 @@
+#ifndef PS_TESTS_SIMULATION_HISTORY_H_
+#define PS_TESTS_SIMULATION_HISTORY_H_
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/checkpoint/chunk_clock.h"
+#include "common/config/config.h"
+#include "server/parameter_store.h"
+#include "worker/data/dealing.h"
+
+namespace ps {
+
+// A chunk as it was at one moment.
+struct ChunkState {
+  ChunkClock clock;
+  std::vector<float> arrays;  // the parameters, and then the optimizer's arrays
+
+  static ChunkState Of(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  // Whether every bit of the arrays is the same.
+  bool HasBitsOf(const ChunkState& other) const;
+  std::string Describe() const;
+};
+
+// A change of a chunk, after which it was in `state`.
+struct ChangeRecord {
+  ChunkState state;
+  uint64_t iteration = 0;         // of the gradients
+  std::vector<uint32_t> workers;  // whose pushes were counted
+  // What each of them read, if its push is known.
+  std::vector<std::optional<Dealing::Share>> shares = {};
+};
+
+// What one primary of a slot did to one chunk, from the moment at which it became primary.
+struct ChunkHistory {
+  ChunkState first;
+  std::vector<ChangeRecord> changes;
+  // How many of the changes the next primary of the slot has; the others are gone.
+  std::optional<size_t> kept;
+  // How many of the changes a worker has been told of.
+  size_t acknowledged = 0;
+
+  size_t length() const { return kept.value_or(changes.size()); }
+  // The state after so many changes.
+  const ChunkState& After(size_t changes_made) const {
+    return changes_made == 0 ? first : changes[changes_made - 1].state;
+  }
+};
+
+// A generation of a run: going back to a checkpoint begins another one, and so does starting the
+// run again.
+struct GenerationId {
+  uint64_t run = 0;  // counts the times that the run was started
+  uint64_t generation = 0;
+
+  friend auto operator<=>(const GenerationId&, const GenerationId&) = default;
+  std::string ToString() const;
+};
+
+// One primary of a slot.
+struct Instance {
+  int number = 0;
+  int process = 0;
+  int slot = 0;
+  GenerationId generation;
+  std::map<uint32_t, ChunkHistory> chunks;  // by id
+};
+
+// A push, as a worker made it.
+struct PushRecord {
+  bool skip = false;
+  std::vector<float> gradient;
+  std::optional<Dealing::Share> share;
+
+  friend bool operator==(const PushRecord&, const PushRecord&) = default;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_HISTORY_H_

@@ -1,0 +1,323 @@
+// What is checked as it happens. oracle_end.cc has what is checked when the run has succeeded.
+
+#include "tests/simulation/oracle.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace ps {
+namespace {
+
+Segments BytesOf(const std::vector<float>& floats) {
+  return {{reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)}};
+}
+
+}  // namespace
+
+Oracle::Oracle(const Config* config)
+    : config_(*config), sync_(config->proto().update().policy() == Update::SYNC) {
+  for (int slot = 0; slot < config_.shards(); ++slot) {
+    scratch_.push_back(ParameterStore::Create(config_, slot).value());
+    for (StoredChunk& chunk : scratch_.back()->chunks()) {
+      absl::MutexLock lock(&chunk.mutex);
+      if (!sync_) chunk.mutable_clock().next_iteration.resize(config_.workers());
+      initial_[chunk.info().id] = ChunkState::Of(chunk);
+    }
+  }
+}
+
+void Oracle::Violated(std::string what) {
+  if (violation_.empty()) violation_ = std::move(what);
+}
+
+std::vector<const Instance*> Oracle::Line(GenerationId generation, int slot) const {
+  std::vector<const Instance*> line;
+  for (const Instance& instance : instances_) {
+    if (instance.generation == generation && instance.slot == slot) line.push_back(&instance);
+  }
+  return line;
+}
+
+const ChunkState* Oracle::Find(GenerationId generation, uint32_t chunk,
+                               const std::function<bool(const ChunkState&)>& is_it) const {
+  const auto line = Line(generation, config_.plan().chunks()[chunk].shard);
+  for (auto instance = line.rbegin(); instance != line.rend(); ++instance) {
+    const ChunkHistory& history = (*instance)->chunks.at(chunk);
+    for (size_t i = history.length() + 1; i-- > 0;) {
+      if (is_it(history.After(i))) return &history.After(i);
+    }
+  }
+  return nullptr;
+}
+
+int Oracle::PrimaryBegan(int process, int slot, uint64_t generation, const std::string& checkpoint,
+                         ParameterStore& store) {
+  Instance instance{.number = static_cast<int>(instances_.size()),
+                    .process = process,
+                    .slot = slot,
+                    .generation = Generation(generation)};
+  for (StoredChunk& chunk : store.chunks()) {
+    absl::MutexLock lock(&chunk.mutex);
+    ChunkState state = ChunkState::Of(chunk);
+    if (!sync_) state.clock.next_iteration.resize(config_.workers());
+    instance.chunks[chunk.info().id].first = std::move(state);
+  }
+  Instance* before = nullptr;
+  for (Instance& other : instances_) {
+    if (other.generation == instance.generation && other.slot == slot) before = &other;
+  }
+  if (before == nullptr) {
+    CheckStart(instance, checkpoint);
+  } else {
+    ++coverage_.takeovers;
+    CheckTakeover(instance, *before);
+  }
+  instances_.push_back(std::move(instance));
+  return instances_.back().number;
+}
+
+void Oracle::CheckStart(const Instance& instance, const std::string& checkpoint) {
+  const std::string what = absl::StrCat(instance.generation.ToString(), ", slot ", instance.slot);
+  if (checkpoint.empty()) {
+    origins_[instance.generation] = std::nullopt;
+    if (instance.generation != GenerationId{0, 1} && instance.slot == 0) ++coverage_.begun_anew;
+    for (const auto& [id, history] : instance.chunks) {
+      const ChunkState& initial = initial_.at(id);
+      if (history.first.HasBitsOf(initial) && history.first.clock == initial.clock) continue;
+      Violated(absl::StrCat(what, " does not begin with the initial parameters: chunk ", id));
+    }
+    return;
+  }
+  const std::optional<CheckpointId> from = ParseCheckpointId(checkpoint);
+  if (!from.has_value() || !complete_.contains(*from)) {
+    return Violated(absl::StrCat(what, " begins from ", checkpoint, ", which was not complete"));
+  }
+  ++coverage_.restored;
+  const GenerationId origin{complete_.at(*from), from->generation};
+  origins_[instance.generation] = {origin, *from};
+  for (const auto& [id, history] : instance.chunks) {
+    const ChunkState& state = history.first;
+    if (sync_ && state.clock.iteration != from->iteration) {
+      return Violated(absl::StrCat(what, ": checkpoint ", checkpoint, " has chunk ", id, " at ",
+                                   state.Describe()));
+    }
+    const ChunkState* recorded =
+        Find(origin, id, [&](const ChunkState& other) { return other.clock == state.clock; });
+    if (recorded == nullptr || !recorded->HasBitsOf(state)) {
+      return Violated(absl::StrCat(
+          what, ": chunk ", id, " of checkpoint ", checkpoint, " at ", state.Describe(),
+          recorded == nullptr ? " is not in the history" : " has other bits than the history"));
+    }
+  }
+}
+
+void Oracle::CheckTakeover(Instance& instance, Instance& before) {
+  for (auto& [id, history] : instance.chunks) {
+    ChunkHistory& old = before.chunks.at(id);
+    const std::string what =
+        absl::StrCat("ps ", instance.process, " takes slot ", instance.slot, " over from ps ",
+                     before.process, " with chunk ", id, " at ", history.first.Describe());
+    size_t kept = old.changes.size() + 1;
+    while (kept-- > 0 && old.After(kept).clock != history.first.clock) {
+    }
+    if (kept > old.changes.size()) {
+      return Violated(absl::StrCat(what, ", which is not in the history"));
+    }
+    if (!old.After(kept).HasBitsOf(history.first)) {
+      return Violated(absl::StrCat(what, ", with other bits"));
+    }
+    old.kept = kept;
+    coverage_.lost_changes += static_cast<int>(old.changes.size() - kept);
+    if (old.acknowledged > kept) {
+      return Violated(
+          absl::StrCat(what, ", but workers were told ", old.After(old.acknowledged).Describe()));
+    }
+  }
+}
+
+void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& change) {
+  Instance& instance = instances_[primary];
+  ChunkHistory& history = instance.chunks.at(chunk.info().id);
+  const ChunkState before = history.After(history.changes.size());
+  ChangeRecord record{
+      .state = ChunkState::Of(chunk), .iteration = change.iteration, .workers = change.workers};
+  ++coverage_.changes;
+  std::string wrong = CheckClock(before, record.state, change);
+  if (wrong.empty()) wrong = CheckUpdate(instance, chunk, before, record.state, &record);
+  if (!wrong.empty()) {
+    Violated(absl::StrCat("ps ", instance.process, ", slot ", instance.slot, ", chunk ",
+                          chunk.info().id, " changes from ", before.Describe(), " to ",
+                          record.state.Describe(), " with iteration ", change.iteration,
+                          " of workers ", absl::StrJoin(change.workers, " "), ": ", wrong));
+  }
+  history.changes.push_back(std::move(record));
+}
+
+std::string Oracle::CheckClock(const ChunkState& before, const ChunkState& after,
+                               const ChunkChange& change) const {
+  const std::set<uint32_t> once(change.workers.begin(), change.workers.end());
+  if (once.size() != change.workers.size()) return "a worker counts twice";
+  ChunkClock expected = before.clock;
+  if (!change.gradient.empty()) ++expected.version;
+  if (sync_) {
+    if (change.iteration != before.clock.iteration) return "it is another iteration's turn";
+    ++expected.iteration;
+  } else {
+    if (change.workers.size() != 1) return "not one worker counts";
+    uint64_t& next = expected.next_iteration[change.workers[0]];
+    if (change.iteration < next) return "the push has been counted before";
+    next = change.iteration + 1;
+  }
+  return expected == after.clock ? "" : "the clock is wrong";
+}
+
+std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chunk,
+                                const ChunkState& before, const ChunkState& after,
+                                ChangeRecord* record) {
+  const uint32_t id = chunk.info().id;
+  std::vector<const std::vector<PushRecord>*> candidates;
+  size_t combinations = 1;
+  for (const uint32_t rank : record->workers) {
+    const auto found = pushes_.find({instance.generation, rank, record->iteration, id});
+    if (found == pushes_.end()) {
+      return absl::StrCat("worker ", rank, " has not pushed that in ",
+                          instance.generation.ToString());
+    }
+    candidates.push_back(&found->second);
+    combinations *= found->second.size();
+  }
+  ParameterStore& scratch = *scratch_[instance.slot];
+  StoredChunk& copy = scratch.chunks()[scratch.IndexOf(id)];
+  absl::MutexLock lock(&copy.mutex);
+  for (size_t combination = 0; combination < std::min<size_t>(combinations, 256); ++combination) {
+    std::vector<float> sum(chunk.info().size, 0);
+    int summed = 0;
+    record->shares.clear();
+    size_t rest = combination;
+    for (const auto* pushes : candidates) {
+      const PushRecord& push = (*pushes)[rest % pushes->size()];
+      rest /= pushes->size();
+      record->shares.push_back(push.share);
+      if (push.skip) continue;
+      ++summed;
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += push.gradient[i];
+    }
+    if (!copy.SetState(before.clock, BytesOf(before.arrays)).ok()) return "it has another size";
+    if (summed > 0 && !copy.ApplyReplica(BytesOf(sum), FLOAT32, 1.0f / summed,
+                                         static_cast<int64_t>(record->iteration))
+                           .ok()) {
+      continue;
+    }
+    if (ChunkState::Of(copy).HasBitsOf(after)) return "";
+  }
+  return "the workers' gradients give other bits";
+}
+
+void Oracle::CopyConfirmed(int primary, StoredChunk& chunk) {
+  ++coverage_.confirmed;
+  const Instance& instance = instances_[primary];
+  const ChunkHistory& history = instance.chunks.at(chunk.info().id);
+  absl::ReaderMutexLock lock(&chunk.mutex);
+  const ChunkState state = ChunkState::Of(chunk);
+  const std::string what = absl::StrCat("the copy of slot ", instance.slot, " confirms chunk ",
+                                        chunk.info().id, " at ", state.Describe());
+  for (size_t i = history.changes.size() + 1; i-- > 0;) {
+    if (history.After(i).clock != state.clock) continue;
+    if (!history.After(i).HasBitsOf(state)) Violated(absl::StrCat(what, " with other bits"));
+    return;
+  }
+  Violated(absl::StrCat(what, ", which its primary never had"));
+}
+
+void Oracle::Pushed(GenerationId generation, uint32_t rank, uint64_t iteration, uint32_t chunk,
+                    PushRecord push) {
+  std::vector<PushRecord>& pushes = pushes_[{generation, rank, iteration, chunk}];
+  if (std::find(pushes.begin(), pushes.end(), push) == pushes.end()) {
+    pushes.push_back(std::move(push));
+  } else {
+    ++coverage_.repeats;
+  }
+}
+
+void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
+                      uint32_t chunk, uint64_t version, absl::Span<const float> parameters) {
+  Instance& instance = instances_[primary];
+  const std::string what = absl::StrCat("worker ", rank, " is told version ", version, " of chunk ",
+                                        chunk, " by ps ", instance.process);
+  if (instance.generation != generation) {
+    return Violated(
+        absl::StrCat(what, " of ", instance.generation.ToString(), " in ", generation.ToString()));
+  }
+  ChunkHistory& history = instance.chunks.at(chunk);
+  // With skips, several states have the same version and bits. The first one will do.
+  size_t after = 0;
+  while (after <= history.changes.size() && history.After(after).clock.version != version) ++after;
+  if (after > history.changes.size()) {
+    return Violated(absl::StrCat(what, ", which it never had"));
+  }
+  if (config_.proto().exchange().parameter_encoding() == FLOAT32 &&
+      std::memcmp(history.After(after).arrays.data(), parameters.data(),
+                  parameters.size() * sizeof(float)) != 0) {
+    return Violated(absl::StrCat(what, " with other bits"));
+  }
+  if (after > history.length()) {
+    return Violated(absl::StrCat(what, ", which the slot's next primary does not have"));
+  }
+  history.acknowledged = std::max(history.acknowledged, after);
+  uint64_t& told = told_[{generation, incarnation, chunk}];
+  if (version < told) {
+    return Violated(absl::StrCat(what, " after version ", told));
+  }
+  told = version;
+}
+
+void Oracle::CheckpointCompleted(const CheckpointId& id) {
+  complete_[id] = run_;
+  ++coverage_.checkpoints;
+}
+
+void Oracle::ViewBegan(const View& view, bool reads_newest) {
+  const std::string newest = complete_.empty() ? "" : complete_.rbegin()->first.ToString();
+  for (const SlotView& slot : view.slot()) coverage_.handovers += slot.handing_over() ? 1 : 0;
+  if (view.crew_changes()) {
+    for (const WorkerView& worker : view.worker()) {
+      coverage_.losses += worker.state() == WorkerView::LEAVING ? 1 : 0;
+      coverage_.joins += worker.state() == WorkerView::JOINING ? 1 : 0;
+    }
+  }
+  if (!origins_.emplace(Generation(view.generation()), std::nullopt).second) return;
+  if (!reads_newest || view.checkpoint() == newest) return;
+  Violated(absl::StrCat(Generation(view.generation()).ToString(), " begins from \"",
+                        view.checkpoint(), "\", and the newest complete checkpoint is \"", newest,
+                        "\""));
+}
+
+void Coverage::Add(const Coverage& other) {
+  changes += other.changes;
+  lost_changes += other.lost_changes;
+  takeovers += other.takeovers;
+  handovers += other.handovers;
+  confirmed += other.confirmed;
+  checkpoints += other.checkpoints;
+  restored += other.restored;
+  begun_anew += other.begun_anew;
+  losses += other.losses;
+  joins += other.joins;
+  repeats += other.repeats;
+}
+
+std::string Coverage::ToString() const {
+  return absl::StrCat(changes, " changes of chunks, of which ", lost_changes,
+                      " were lost unacknowledged; ", takeovers, " takeovers, ", handovers,
+                      " handovers; ", confirmed, " messages to copies; ", checkpoints,
+                      " checkpoints, ", restored, " slots restored, ", begun_anew,
+                      " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
+                      " pushes repeated");
+}
+
+}  // namespace ps

@@ -1,0 +1,128 @@
+#ifndef PS_TESTS_SIMULATION_ORACLE_H_
+#define PS_TESTS_SIMULATION_ORACLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/checkpoint/checkpoint_id.h"
+#include "common/config/config.h"
+#include "proto/view.pb.h"
+#include "server/parameter_store.h"
+#include "server/update_observer.h"
+#include "tests/simulation/history.h"
+
+namespace ps {
+
+// What has happened in simulated runs, to see that they meet what they are meant to meet.
+struct Coverage {
+  int changes = 0;       // of chunks
+  int lost_changes = 0;  // that the slot's next primary does not have
+  int takeovers = 0;     // of a slot by another process
+  int handovers = 0;     // of those, the ones that were asked for
+  int confirmed = 0;     // messages, by copies
+  int checkpoints = 0;   // that were completed
+  int restored = 0;      // slots, from a checkpoint
+  int begun_anew = 0;    // generations after the first, from the initial parameters
+  int losses = 0;        // of workers, without whom the run goes on
+  int joins = 0;         // of workers, to a run under way
+  int repeats = 0;       // pushes of what was pushed before
+
+  void Add(const Coverage& other);
+  std::string ToString() const;
+};
+
+// Judges what happens in a simulation by what can be seen of it: what was pushed, how chunks
+// changed, what workers were told, what copies and checkpoints hold. It keeps the whole history,
+// and computes each update once more. The first violation is kept.
+//
+// Everything that is pushed is a small multiple of a power of two, so that sums do not depend on
+// the order of their terms.
+class Oracle {
+ public:
+  // `config` must outlive the oracle.
+  explicit Oracle(const Config* config);
+
+  const std::string& violation() const { return violation_; }
+  void Violated(std::string what);
+
+  // The run is started, for the first time or again.
+  void RunStarted() { ++run_; }
+  GenerationId Generation(uint64_t generation) const { return {run_, generation}; }
+
+  // A process has become primary of a slot. `checkpoint` is what a new generation begins from.
+  // Returns the number of this primary.
+  int PrimaryBegan(int process, int slot, uint64_t generation, const std::string& checkpoint,
+                   ParameterStore& store);
+  // A primary has changed a chunk. The chunk's lock is held.
+  void Changed(int primary, const StoredChunk& chunk, const ChunkChange& change)
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  // The copy of a slot has confirmed a message of a primary about a chunk.
+  void CopyConfirmed(int primary, StoredChunk& chunk);
+  // A worker pushes a chunk.
+  void Pushed(GenerationId generation, uint32_t rank, uint64_t iteration, uint32_t chunk,
+              PushRecord push);
+  // A worker has accepted an answer of a primary.
+  void Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
+                uint32_t chunk, uint64_t version, absl::Span<const float> parameters);
+  // A manifest is on the disk.
+  void CheckpointCompleted(const CheckpointId& id);
+  // The authority goes over to a view. `reads_newest`: a generation must begin from the newest
+  // complete checkpoint.
+  void ViewBegan(const View& view, bool reads_newest);
+
+  // The run has succeeded; `last` is its last view, and training has ended before `iterations`
+  // under SYNC.
+  void RunFinished(const View& last, uint64_t iterations);
+
+  // By chunk: the changes that led to the end of the newest generation.
+  std::vector<std::vector<ChangeRecord>> FinalHistory() const;
+  const Coverage& coverage() const { return coverage_; }
+
+ private:
+  using PushKey = std::tuple<GenerationId, uint32_t, uint64_t, uint32_t>;
+
+  // Walks from the end of a chunk's line in a generation to its beginning.
+  const ChunkState* Find(GenerationId generation, uint32_t chunk,
+                         const std::function<bool(const ChunkState&)>& is_it) const;
+  std::vector<const Instance*> Line(GenerationId generation, int slot) const;
+  void CheckStart(const Instance& instance, const std::string& checkpoint);
+  void CheckTakeover(Instance& instance, Instance& before);
+  std::string CheckClock(const ChunkState& before, const ChunkState& after,
+                         const ChunkChange& change) const;
+  // Computes the update from what the workers pushed. Returns what is wrong with `after`.
+  std::string CheckUpdate(const Instance& instance, const StoredChunk& chunk,
+                          const ChunkState& before, const ChunkState& after, ChangeRecord* record);
+  // The changes that led to the end of a chunk's line, beginning with the initial parameters.
+  std::vector<const ChangeRecord*> WholeLine(GenerationId generation, uint32_t chunk) const;
+  void CheckCounts(const View& last, uint64_t iterations, uint32_t chunk);
+  void CheckEpochs(const View& last);
+
+  const Config& config_;
+  const bool sync_;
+  std::vector<std::unique_ptr<ParameterStore>> scratch_;  // by slot; with the initial parameters
+  std::map<uint32_t, ChunkState> initial_;                // by chunk
+
+  uint64_t run_ = 0;
+  std::deque<Instance> instances_;
+  std::map<PushKey, std::vector<PushRecord>> pushes_;
+  // The latest version that a start of a worker was told, by generation, incarnation and chunk.
+  std::map<std::tuple<GenerationId, uint64_t, uint32_t>, uint64_t> told_;
+  // The run's start that completed a checkpoint.
+  std::map<CheckpointId, uint64_t> complete_;
+  // What a generation began from.
+  std::map<GenerationId, std::optional<std::pair<GenerationId, CheckpointId>>> origins_;
+  Coverage coverage_;
+  std::string violation_;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_ORACLE_H_

@@ -1,0 +1,121 @@
+// What is checked when the run has succeeded: the line of history that led to the end.
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/view/crew.h"
+#include "tests/simulation/oracle.h"
+
+namespace ps {
+
+std::vector<const ChangeRecord*> Oracle::WholeLine(GenerationId generation, uint32_t chunk) const {
+  std::vector<const ChangeRecord*> whole;
+  const auto origin = origins_.find(generation);
+  if (origin != origins_.end() && origin->second.has_value()) {
+    whole = WholeLine(origin->second->first, chunk);
+    // What came after the checkpoint is not in the line.
+    const auto line = Line(generation, config_.plan().chunks()[chunk].shard);
+    const ChunkClock& cut = line.front()->chunks.at(chunk).first.clock;
+    while (!whole.empty() && whole.back()->state.clock != cut) whole.pop_back();
+  }
+  for (const Instance* instance : Line(generation, config_.plan().chunks()[chunk].shard)) {
+    const ChunkHistory& history = instance->chunks.at(chunk);
+    for (size_t i = 0; i < history.length(); ++i) whole.push_back(&history.changes[i]);
+  }
+  return whole;
+}
+
+std::vector<std::vector<ChangeRecord>> Oracle::FinalHistory() const {
+  std::vector<std::vector<ChangeRecord>> history;
+  if (instances_.empty()) return history;
+  for (const Chunk& chunk : config_.plan().chunks()) {
+    auto& changes = history.emplace_back();
+    for (const ChangeRecord* change : WholeLine(instances_.back().generation, chunk.id)) {
+      changes.push_back(*change);
+    }
+  }
+  return history;
+}
+
+void Oracle::RunFinished(const View& last, uint64_t iterations) {
+  for (const Chunk& chunk : config_.plan().chunks()) {
+    if (violation_.empty()) CheckCounts(last, iterations, chunk.id);
+  }
+  if (violation_.empty() && sync_) CheckEpochs(last);
+}
+
+void Oracle::CheckCounts(const View& last, uint64_t iterations, uint32_t chunk) {
+  const auto line = WholeLine(Generation(last.generation()), chunk);
+  if (!sync_) {
+    std::vector<uint64_t> next(config_.workers(), 0);
+    for (const ChangeRecord* change : line) {
+      uint64_t& worker = next[change->workers[0]];
+      if (change->iteration < worker) {
+        return Violated(absl::StrCat("chunk ", chunk, " counts iteration ", change->iteration,
+                                     " of worker ", change->workers[0], " twice"));
+      }
+      worker = change->iteration + 1;
+    }
+    return;
+  }
+  if (line.size() != iterations) {
+    return Violated(
+        absl::StrCat("chunk ", chunk, " has ", line.size(), " iterations, not ", iterations));
+  }
+  for (uint64_t i = 0; i < line.size(); ++i) {
+    if (line[i]->iteration != i) {
+      return Violated(absl::StrCat("chunk ", chunk, " has iteration ", line[i]->iteration,
+                                   " in the place of ", i));
+    }
+    const std::set<uint32_t> counted(line[i]->workers.begin(), line[i]->workers.end());
+    for (int r = 0; r < config_.workers(); ++r) {
+      const uint32_t rank = static_cast<uint32_t>(r);
+      const bool counts = counted.contains(rank);
+      if (counts ? IsInCrew(last.crew(), rank, i) : !IsWaitedFor(last.crew(), rank, i)) continue;
+      return Violated(absl::StrCat("chunk ", chunk, ", iteration ", i,
+                                   counts ? " counts" : " lacks", " worker ", rank,
+                                   ", against the crew; it has ", absl::StrJoin(counted, " ")));
+    }
+  }
+}
+
+void Oracle::CheckEpochs(const View& last) {
+  const Training& training = config_.proto().training();
+  const int64_t batch = training.batch_size();
+  const int64_t images = config_.proto().data().synthetic().images();
+  // Where an epoch stands: the crews consume it in order, and leave out only what is too little for
+  // one more iteration, and the batch in flight of a worker that was lost.
+  int64_t epoch = 0;
+  int64_t position = 0;
+  const auto line = WholeLine(Generation(last.generation()), 0);
+  for (size_t i = 0; i < line.size(); ++i) {
+    const int64_t all = batch * static_cast<int64_t>(CrewAt(last.crew(), i).size());
+    if (position + all > images) {
+      ++epoch;
+      position = 0;
+    }
+    std::set<int64_t> read;
+    for (size_t j = 0; j < line[i]->workers.size(); ++j) {
+      const auto& share = line[i]->shares[j];
+      if (!share.has_value()) continue;
+      const std::string what =
+          absl::StrCat("worker ", line[i]->workers[j], " reads, in iteration ", i, ", ");
+      if (share->epoch != epoch) {
+        return Violated(absl::StrCat(what, "epoch ", share->epoch, " instead of ", epoch));
+      }
+      for (int64_t k = 0; k < batch; ++k) {
+        const int64_t image = share->first + k * share->stride;
+        if (image < position || image >= position + all || !read.insert(image).second) {
+          return Violated(absl::StrCat(what, "image ", image, " of epoch ", epoch,
+                                       ", which is not its own; this iteration has those from ",
+                                       position, " to ", position + all - 1));
+        }
+      }
+    }
+    position += all;
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,285 @@
+#include "tests/simulation/ps_process.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace ps {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+ProcessId IdOf(int index, uint64_t incarnation) {
+  ProcessId id;
+  id.set_process(index);
+  id.set_incarnation(incarnation);
+  id.set_address(absl::StrCat("ps-", index));
+  return id;
+}
+
+// A stream of changes from this process to a copy. The other end calls SlotCopy::Take.
+class SimReplicaStream final : public ReplicaStream {
+ public:
+  struct Options {
+    Context* context;
+    NodeRef node;
+    int slot;
+    uint64_t view;
+    ProcessId primary;
+    ProcessId copy;
+    int number;  // the oracle's, of the primary
+    Receiver* receiver;
+  };
+
+  explicit SimReplicaStream(Options options)
+      : shared_(std::make_shared<Shared>(std::move(options))) {
+    World& world = shared_->options.context->world;
+    shared_->connection =
+        world.Connect(shared_->options.node, world.Ref(shared_->options.copy.process()));
+    shared_->connection->OnBroken(0, [shared = shared_](const absl::Status& status) {
+      if (shared->ends) return;
+      shared->options.receiver->Ended(status);
+    });
+  }
+  ~SimReplicaStream() override {
+    shared_->ends = true;
+    shared_->connection->Close(0, absl::CancelledError("the primary has ended the stream"));
+  }
+
+  void Send(ReplicaMessage message) override {
+    World& world = shared_->options.context->world;
+    shared_->queue.push_back(std::move(message));
+    // Its bytes are read when it is written, which is a little later.
+    world.Run(shared_->options.node,
+              world.dice().Once(2) ? absl::ZeroDuration()
+                                   : world.typical_delay * world.dice().Between(0, 1),
+              [shared = shared_] { Write(shared); });
+    if (shared_->options.context->plant != Plant::kAnswersBeforeCopy) return;
+    world.Run(shared_->options.node, absl::ZeroDuration(), [shared = shared_] {
+      if (!shared->ends) shared->options.receiver->Confirmed(ReplicaReceipt());
+    });
+  }
+
+ private:
+  struct Shared {
+    explicit Shared(Options options) : options(std::move(options)) {}
+    const Options options;
+    std::shared_ptr<Connection> connection;
+    std::deque<ReplicaMessage> queue;
+    bool ends = false;
+  };
+
+  static void Write(const std::shared_ptr<Shared>& shared) {
+    if (shared->ends || shared->queue.empty()) return;
+    const ReplicaMessage message = std::move(shared->queue.front());
+    shared->queue.pop_front();
+    std::string data;
+    for (const auto& segment : message.data) data.append(segment.data(), segment.size());
+    shared->connection->Send(0, [shared, header = message.header, data = std::move(data)] {
+      Take(shared, header, data);
+    });
+  }
+
+  // At the copy's process.
+  static void Take(const std::shared_ptr<Shared>& shared, const ReplicaChunk& header,
+                   const std::string& data) {
+    const Options& options = shared->options;
+    Connection& connection = *shared->connection;
+    ReplicaMessage message{.header = header};
+    if (!data.empty()) message.data.emplace_back(data.data(), data.size());
+    PsProcess* const process = options.context->ps(static_cast<int>(options.copy.process()));
+    const absl::StatusOr<ReplicaReceipt> receipt = process->TakeReplica(
+        options.slot, options.view, options.primary.incarnation(), options.number, message);
+    if (!receipt.ok()) {
+      connection.Close(1, receipt.status());
+      return;
+    }
+    if (options.context->plant == Plant::kAnswersBeforeCopy) return;
+    connection.Send(1, [shared, receipt = *receipt] {
+      if (!shared->ends) shared->options.receiver->Confirmed(receipt);
+    });
+  }
+
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace
+
+PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarnation)
+    : context_(*context),
+      index_(index),
+      node_(node),
+      incarnation_(incarnation),
+      storage_(context->disk.Mount(node)),
+      link_(context, node) {
+  SlotHost::Options options;
+  options.config = &context_.config;
+  options.self = IdOf(index, incarnation);
+  options.clock = &context_.world.loop();
+  options.has_views = true;
+  options.transport = this;
+  options.storage = context_.scenario.has_checkpoints ? storage_.get() : nullptr;
+  options.has_threads = false;
+  options.breaks_cuts = context_.plant == Plant::kInconsistentCut;
+  options.holds_roles = [this] { return link_.HoldsRoles(); };
+  options.on_primary = [this](Shard& shard) { BecamePrimary(shard); };
+  options.on_state = [this] { announce_ = true; };
+  options.on_change = [this](int slot, const StoredChunk& chunk, const ChunkChange& change)
+                          ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                            context_.oracle.Changed(primaries_.at(slot), chunk, change);
+                            WorkLater();
+                          };
+  host_ = SlotHost::Start(options).value();
+  context_.world.Run(node_, absl::ZeroDuration(), [this] {
+    link_.Start([this](const View& view) { OnView(view); });
+    Tick();
+  });
+}
+
+PsProcess::~PsProcess() { streams_.clear(); }
+
+void PsProcess::BecamePrimary(Shard& shard) {
+  const int slot = shard.index();
+  primaries_[slot] = context_.oracle.PrimaryBegan(index_, slot, adopting_.generation(),
+                                                  adopting_.checkpoint(), shard.store());
+  shard.OnEnd([this, ended = &shard](const absl::Status& reason, bool) {
+    const auto found = streams_.find(ended);
+    if (found == streams_.end()) return;
+    const auto streams = std::move(found->second);
+    streams_.erase(found);
+    for (const auto& weak : streams) {
+      if (const auto stream = weak.lock(); stream != nullptr) stream->End(reason);
+    }
+  });
+}
+
+void PsProcess::OnView(const View& view) {
+  adopting_ = view;
+  host_->Adopt(view);
+  announce_ = true;
+}
+
+void PsProcess::Announce() {
+  ProcessState state = host_->State();
+  if (context_.plant == Plant::kReportsFilledEarly || context_.plant == Plant::kHandsOverEarly) {
+    for (int slot = 0; slot < adopting_.slot_size(); ++slot) {
+      const SlotView& roles = adopting_.slot(slot);
+      if (roles.primary().incarnation() != incarnation_ || !roles.has_copy()) continue;
+      if (context_.plant == Plant::kReportsFilledEarly) state.add_filled(slot);
+      if (context_.plant == Plant::kHandsOverEarly && roles.handing_over()) {
+        state.add_handed_over(slot);
+      }
+    }
+  }
+  link_.Announce(state);
+}
+
+void PsProcess::AfterEvent() {
+  if (std::exchange(announce_, false)) Announce();
+}
+
+void PsProcess::WorkLater() {
+  if (!context_.scenario.has_checkpoints || std::exchange(working_, true)) return;
+  World& world = context_.world;
+  world.Run(node_, world.typical_delay * world.dice().Scale(0.1, 10), [this] {
+    working_ = false;
+    if (host_->Work()) WorkLater();
+  });
+}
+
+void PsProcess::Tick() {
+  host_->Tick();
+  WorkLater();
+  for (int slot = 0; slot < context_.config.shards(); ++slot) {
+    if (const auto shard = host_->Primary(slot); shard != nullptr) shard->CheckWaits();
+  }
+  announce_ = true;
+  context_.world.Run(node_, kTick, [this] { Tick(); });
+}
+
+absl::StatusOr<std::shared_ptr<Shard>> PsProcess::PrimaryOf(int slot) const {
+  std::shared_ptr<Shard> shard = host_->Primary(slot);
+  if (shard != nullptr) return shard;
+  return absl::UnavailableError(absl::StrCat("ps ", index_, " is not primary of slot ", slot));
+}
+
+absl::StatusOr<JoinResponse> PsProcess::Join(int slot, const JoinRequest& request) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, PrimaryOf(slot));
+  JoinRequest sent = request;
+  if (context_.plant == Plant::kIgnoresViews) sent.set_view(shard->view());
+  return shard->Join(sent, "simulated");
+}
+
+absl::Status PsProcess::Leave(int slot, const LeaveRequest& request) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, PrimaryOf(slot));
+  return shard->Leave(request);
+}
+
+absl::StatusOr<std::vector<PsProcess::Pulled>> PsProcess::Pull(int slot) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, PrimaryOf(slot));
+  std::vector<Pulled> pulled;
+  for (StoredChunk& chunk : shard->store().chunks()) {
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    const auto parameters = chunk.parameters();
+    pulled.push_back({.chunk = chunk.info().id,
+                      .version = chunk.version(),
+                      .data = std::string(reinterpret_cast<const char*>(parameters.data()),
+                                          parameters.size() * sizeof(float))});
+  }
+  return pulled;
+}
+
+std::shared_ptr<PushStream> PsProcess::OpenStream(int slot, uint32_t rank, uint64_t incarnation,
+                                                  std::shared_ptr<Connection> connection) {
+  const absl::StatusOr<std::shared_ptr<Shard>> shard = PrimaryOf(slot);
+  if (!shard.ok()) {
+    connection->Close(1, shard.status());
+    return nullptr;
+  }
+  const absl::StatusOr<std::shared_ptr<WorkerSession>> session =
+      (*shard)->OpenStream(rank, incarnation);
+  if (!session.ok()) {
+    connection->Close(1, session.status());
+    return nullptr;
+  }
+  auto stream = std::make_shared<PushStream>(PushStream::Options{.context = &context_,
+                                                                 .connection = connection,
+                                                                 .shard = *shard,
+                                                                 .session = *session,
+                                                                 .primary = primaries_.at(slot),
+                                                                 .node = node_});
+  // The connection keeps the stream.
+  connection->OnBroken(1, [stream](const absl::Status& status) { stream->End(status); });
+  streams_[shard->get()].push_back(stream);
+  return stream;
+}
+
+std::unique_ptr<ReplicaStream> PsProcess::Open(int slot, uint64_t view, const ProcessId& primary,
+                                               const ProcessId& copy,
+                                               ReplicaStream::Receiver* receiver) {
+  return std::make_unique<SimReplicaStream>(SimReplicaStream::Options{.context = &context_,
+                                                                      .node = node_,
+                                                                      .slot = slot,
+                                                                      .view = view,
+                                                                      .primary = primary,
+                                                                      .copy = copy,
+                                                                      .number = primaries_.at(slot),
+                                                                      .receiver = receiver});
+}
+
+absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, uint64_t sender,
+                                                      int number, const ReplicaMessage& message) {
+  const std::shared_ptr<SlotCopy> copy = host_->Copy(slot);
+  if (copy == nullptr) return absl::UnavailableError("it has no copy of the slot");
+  if (context_.plant == Plant::kIgnoresViews) {
+    view = adopting_.number();
+    sender = adopting_.slot(slot).primary().incarnation();
+  }
+  ASSIGN_OR_RETURN(ReplicaReceipt receipt, copy->Take(view, sender, message));
+  ParameterStore& store = copy->store();
+  context_.oracle.CopyConfirmed(number, store.chunks()[store.IndexOf(message.header.chunk())]);
+  return receipt;
+}
+
+}  // namespace ps

@@ -1,0 +1,80 @@
+#ifndef PS_TESTS_SIMULATION_PS_PROCESS_H_
+#define PS_TESTS_SIMULATION_PS_PROCESS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/slot_host.h"
+#include "tests/simulation/authority_link.h"
+#include "tests/simulation/context.h"
+#include "tests/simulation/push_stream.h"
+
+namespace ps {
+
+// A ps process: the real SlotHost, and in the place of gRPC what a simulated network brings.
+class PsProcess final : public ReplicaTransport {
+ public:
+  // A chunk's parameters, as a Pull answers them.
+  struct Pulled {
+    uint32_t chunk = 0;
+    uint64_t version = 0;
+    std::string data;  // FLOAT32
+  };
+
+  PsProcess(Context* context, int index, NodeRef node, uint64_t incarnation);
+  ~PsProcess() override;
+
+  int index() const { return index_; }
+  uint64_t incarnation() const { return incarnation_; }
+  NodeRef node() const { return node_; }
+
+  // What workers ask for. UNAVAILABLE if this process is not primary of the slot.
+  absl::StatusOr<JoinResponse> Join(int slot, const JoinRequest& request);
+  absl::Status Leave(int slot, const LeaveRequest& request);
+  absl::StatusOr<std::vector<Pulled>> Pull(int slot);
+  // A worker has opened a stream to push on. The connection's side 1 is here.
+  std::shared_ptr<PushStream> OpenStream(int slot, uint32_t rank, uint64_t incarnation,
+                                         std::shared_ptr<Connection> connection);
+
+  std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
+                                      const ProcessId& copy,
+                                      ReplicaStream::Receiver* receiver) override;
+
+  // Has the copy of a slot take what the primary with this incarnation and number sends.
+  absl::StatusOr<ReplicaReceipt> TakeReplica(int slot, uint64_t view, uint64_t sender, int number,
+                                             const ReplicaMessage& message);
+
+  // After each event of the process.
+  void AfterEvent();
+
+ private:
+  absl::StatusOr<std::shared_ptr<Shard>> PrimaryOf(int slot) const;
+  void BecamePrimary(Shard& shard);
+  void OnView(const View& view);
+  void Announce();
+  void Tick();
+  void WorkLater();
+
+  Context& context_;
+  const int index_;
+  const NodeRef node_;
+  const uint64_t incarnation_;
+  const std::unique_ptr<Storage> storage_;
+  View adopting_;                 // the view that is being adopted, or was last
+  std::map<int, int> primaries_;  // the oracle's number of the primary, by slot
+  std::map<const Shard*, std::vector<std::weak_ptr<PushStream>>> streams_;  // oldest first
+  bool announce_ = true;
+  bool working_ = false;
+  AuthorityLink link_;
+  std::unique_ptr<SlotHost> host_;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_PS_PROCESS_H_

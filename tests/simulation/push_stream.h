@@ -1,0 +1,63 @@
+#ifndef PS_TESTS_SIMULATION_PUSH_STREAM_H_
+#define PS_TESTS_SIMULATION_PUSH_STREAM_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/wire/chunk_codec.h"
+#include "common/wire/chunk_queue.h"
+#include "server/gradient.h"
+#include "server/shard.h"
+#include "tests/simulation/context.h"
+
+namespace ps {
+
+// A shard's end of an Exchange stream, as server/exchange_stream.h is over gRPC.
+class PushStream final : public ReplySink, public std::enable_shared_from_this<PushStream> {
+ public:
+  // How answers reach the worker, at side 0 of the connection.
+  using Deliver =
+      std::function<void(const ParameterHeader& header, const std::string& data, int primary)>;
+
+  struct Options {
+    Context* context = nullptr;
+    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Shard> shard;
+    std::shared_ptr<WorkerSession> session;
+    int primary = 0;  // the oracle's number
+    NodeRef node;
+  };
+
+  explicit PushStream(Options options);
+  ~PushStream() override;
+
+  // Where to deliver answers. Called once, before any push.
+  void SetDeliver(Deliver deliver) { deliver_ = std::move(deliver); }
+  void Push(GradientHeader header, std::shared_ptr<const std::string> data);
+  void Reply(uint32_t chunk, uint64_t iteration) override;
+  void End(const absl::Status& status);
+
+ private:
+  struct Pending {
+    uint32_t chunk;
+    uint64_t iteration;
+  };
+
+  void WriteLater();
+  void WriteNext();
+  void CloseSession();
+
+  const Options options_;
+  Deliver deliver_;
+  ChunkQueue<Pending> replies_;
+  bool hold_ = false;
+  bool writing_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_PUSH_STREAM_H_

@@ -1,0 +1,208 @@
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tests/testing/dice.h"
+
+namespace ps {
+namespace {
+
+// The faults have a sequence of random numbers of their own, so that a change to how they are drawn
+// leaves the cluster as it was.
+constexpr uint64_t kFaultSeed = 0x9e3779b97f4a7c15;
+
+std::string DrawModel(Dice& dice) {
+  const int features = dice.Int(7, 10);
+  return absl::StrCat("input { channels: ", dice.Int(5, 8), " height: 1 width: 1 }\n",
+                      "  layer { name: \"fc1\" linear { out_features: ", features, " } }\n",
+                      dice.Once(2) ? "  layer { name: \"norm\" batch_norm {} }\n" : "",
+                      "  layer { name: \"fc2\" linear { out_features: ", dice.Int(4, 8), " } }");
+}
+
+std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
+  std::string text = absl::StrCat("recovery {\n  replicas: ", scenario.replicas,
+                                  "\n  silence_seconds: ", scenario.etcd ? 2 : 1);
+  if (scenario.has_checkpoints) {
+    absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(1, 3));
+    // A chunk of 64 bytes with two arrays of optimizer state has 192.
+    if (dice.Once(2)) absl::StrAppend(&text, " buffer_bytes: ", 192 * dice.Int(1, 3));
+    if (scenario.sync && !dice.Once(4)) {
+      absl::StrAppend(&text, " every_iterations: ", dice.Int(1, 5), " }");
+    } else {
+      absl::StrAppend(&text, " every_seconds: ", absl::StrFormat("%.3f", dice.Between(0.05, 1)),
+                      " }");
+    }
+  }
+  const int loss = dice.Int(0, 3);
+  if (loss == 1) absl::StrAppend(&text, "\n  worker_loss: WAIT");
+  if (loss >= 2) {
+    absl::StrAppend(&text, "\n  worker_loss: CONTINUE min_workers: ",
+                    dice.Int(1, std::max(1, scenario.workers - 1)));
+  }
+  for (int i = 0; i < scenario.spares; ++i) {
+    absl::StrAppend(&text, "\n  spare { address: \"127.0.0.1:", 7100 + i, "\" }");
+  }
+  if (scenario.etcd) absl::StrAppend(&text, "\n  etcd { endpoint: \"127.0.0.1:2379\" }");
+  return text + "\n}";
+}
+
+}  // namespace
+
+const std::vector<Plant>& AllPlants() {
+  static const auto& plants = *new std::vector<Plant>{
+      Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy, Plant::kLeavesOutSync,
+      Plant::kIgnoresViews,       Plant::kInconsistentCut,   Plant::kDealsByFirstCrew,
+      Plant::kReportsFilledEarly, Plant::kHandsOverEarly};
+  return plants;
+}
+
+std::string PlantName(Plant plant) {
+  switch (plant) {
+    case Plant::kNone:
+      return "none";
+    case Plant::kCountsRepeats:
+      return "counts_repeats";
+    case Plant::kAnswersBeforeCopy:
+      return "answers_before_copy";
+    case Plant::kLeavesOutSync:
+      return "leaves_out_sync";
+    case Plant::kIgnoresViews:
+      return "ignores_views";
+    case Plant::kInconsistentCut:
+      return "inconsistent_cut";
+    case Plant::kDealsByFirstCrew:
+      return "deals_by_first_crew";
+    case Plant::kReportsFilledEarly:
+      return "reports_filled_early";
+    case Plant::kHandsOverEarly:
+      return "hands_over_early";
+  }
+  return "";
+}
+
+Scenario DrawScenario(uint64_t seed) {
+  Dice dice(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.slots = dice.Int(1, 4);
+  scenario.spares = dice.Once(3) ? dice.Int(1, 2) : 0;
+  scenario.workers = dice.Int(1, 5);
+  scenario.etcd = dice.Once(3);
+  scenario.sync = !dice.Once(4);
+  scenario.has_checkpoints = !dice.Once(4);
+  scenario.replicas = scenario.processes() > 1 && !dice.Once(3) ? 1 : 0;
+  scenario.iterations = dice.Once(3) ? 0 : dice.Int(4, 20);
+  scenario.latency = absl::Microseconds(1) * dice.Scale(100, 5000);
+  scenario.compute = absl::Milliseconds(1) * dice.Scale(1, 100);
+  scenario.restart = absl::Seconds(1) * dice.Scale(0.05, 4);
+
+  const int batch = dice.Int(2, 4);
+  const int images = batch * scenario.workers * dice.Int(1, 6) + dice.Int(0, 5);
+  std::string shards;
+  for (int i = 0; i < scenario.slots; ++i) {
+    absl::StrAppend(&shards, "shard { address: \"127.0.0.1:", 7000 + i, "\" }\n");
+  }
+  const bool deterministic = scenario.sync && dice.Once(2);
+  scenario.config = absl::StrCat(
+      "model {\n  ", DrawModel(dice), "\n}\n", "partition { scheme: ",
+      dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
+      " }\n", shards, "workers: ", scenario.workers,
+      "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
+      deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "", " }\n",
+      "optimizer { kind: ", dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD"}),
+      " learning_rate: 0.01", dice.Once(4) ? " weight_decay: 0.01" : "",
+      dice.Once(4) ? " schedule { kind: STEP step_iterations: 3 gamma: 0.5 }" : "", " }\n",
+      "training { batch_size: ", batch, " seed: ", dice.Int(1, 1000),
+      scenario.iterations > 0 ? absl::StrCat(" iterations: ", scenario.iterations)
+                              : absl::StrCat(" epochs: ", dice.Int(1, 3)),
+      " }\n", "data { synthetic { images: ", images, " } }\n",
+      "exchange { schedule: ", dice.Pick({"SEQUENTIAL", "BACKWARD", "FULL"}),
+      dice.Once(5) ? " gradient_encoding: FLOAT16" : "",
+      dice.Once(6) ? " parameter_encoding: BFLOAT16" : "", " shared_memory: false }\n",
+      "limits { chunk_bytes: 64 connections: ", dice.Int(1, 3),
+      " exchange_seconds: 300 startup_seconds: 20 reconnect_seconds: 2 }\n",
+      DrawRecovery(scenario, dice), "\n");
+  return scenario;
+}
+
+std::vector<Fault> Scenario::DrawFaults(absl::Duration duration) const {
+  Dice dice(seed ^ kFaultSeed);
+  std::vector<Fault> faults(dice.Int(0, 5));
+  const int nodes = processes() + workers;
+  for (Fault& fault : faults) {
+    using Kind = Fault::Kind;
+    static constexpr Kind kKinds[] = {Kind::kCrash,      Kind::kCrash,     Kind::kCrash,
+                                      Kind::kCrash,      Kind::kCrash,     Kind::kPause,
+                                      Kind::kPause,      Kind::kCut,       Kind::kSlow,
+                                      Kind::kCrashAll,   Kind::kLosePower, Kind::kFullDisk,
+                                      Kind::kDiskErrors, Kind::kAuthority, Kind::kBreakStreams};
+    fault.kind = kKinds[dice.Int(0, std::size(kKinds) - 1)];
+    fault.at = duration * dice.Between(0, 1.3);
+    fault.node = dice.Int(0, nodes - 1);
+    // With the authority as well.
+    fault.other = dice.Int(0, nodes);
+    fault.lasts = absl::Seconds(dice.Scale(0.02, 8));
+    if (dice.Once(2)) fault.effects = dice.Int(0, 30);
+    // Several at about the same time, sometimes.
+    if (&fault != &faults[0] && dice.Once(3)) {
+      fault.at = (&fault - 1)->at + absl::Seconds(dice.Scale(0.0001, 0.5));
+    }
+  }
+  std::sort(faults.begin(), faults.end(),
+            [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return faults;
+}
+
+std::vector<std::string> Scenario::NodeNames() const {
+  std::vector<std::string> names;
+  for (int i = 0; i < processes(); ++i) names.push_back(absl::StrCat("ps ", i));
+  for (int i = 0; i < workers; ++i) names.push_back(absl::StrCat("worker ", i));
+  names.push_back(etcd ? "etcd's keeper" : "launch");
+  return names;
+}
+
+std::string Scenario::ToString() const {
+  return absl::StrFormat(
+      "%d slots, %d spares, %d workers, views by %s, %s, %s, latency %s, an iteration computes for "
+      "%s, restart after %s\n%s",
+      slots, spares, workers, etcd ? "etcd" : "launch",
+      replicas > 0 ? "with copies" : "without copies",
+      has_checkpoints ? "with checkpoints" : "without checkpoints",
+      absl::FormatDuration(absl::Trunc(latency, absl::Microseconds(1))),
+      absl::FormatDuration(absl::Trunc(compute, absl::Microseconds(1))),
+      absl::FormatDuration(absl::Trunc(restart, absl::Milliseconds(1))), config);
+}
+
+std::string Fault::ToString(const std::vector<std::string>& names) const {
+  const std::string for_a_while =
+      absl::StrCat(" for ", absl::FormatDuration(absl::Trunc(lasts, absl::Milliseconds(1))));
+  switch (kind) {
+    case Kind::kCrash:
+      return absl::StrCat(names[node], " crashes",
+                          effects < 0 ? "" : absl::StrCat(" after ", effects, " effects"));
+    case Kind::kPause:
+      return absl::StrCat(names[node], " stops", for_a_while);
+    case Kind::kCut:
+      return absl::StrCat(names[node], " and ", names[other], " do not reach each other",
+                          for_a_while);
+    case Kind::kSlow:
+      return absl::StrCat(names[node], " is slow", for_a_while);
+    case Kind::kCrashAll:
+      return "everything is killed";
+    case Kind::kLosePower:
+      return "the power fails";
+    case Kind::kFullDisk:
+      return absl::StrCat("the disk is full", for_a_while);
+    case Kind::kDiskErrors:
+      return absl::StrCat("the disk has errors", for_a_while);
+    case Kind::kAuthority:
+      return absl::StrCat(names.back(), " does nothing", for_a_while);
+    case Kind::kBreakStreams:
+      return absl::StrCat("all connections of ", names[node], " break");
+  }
+  return "";
+}
+
+}  // namespace ps

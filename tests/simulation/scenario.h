@@ -1,0 +1,87 @@
+#ifndef PS_TESTS_SIMULATION_SCENARIO_H_
+#define PS_TESTS_SIMULATION_SCENARIO_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/config/config.h"
+
+namespace ps {
+
+// What is broken on purpose, to see that the oracle notices. Nothing of it is in production code:
+// each stands between two real parts and makes one of them behave as if it had the fault.
+enum class Plant {
+  kNone,
+  kCountsRepeats,       // a shard counts a push again that it has counted
+  kAnswersBeforeCopy,   // a primary answers before the copy has the change
+  kLeavesOutSync,       // the disk has the data of a checkpoint only after a while
+  kIgnoresViews,        // shards and copies take what is of another view
+  kInconsistentCut,     // a slot writes the newest state of its chunks to a checkpoint
+  kDealsByFirstCrew,    // workers deal images by the crew of the beginning
+  kReportsFilledEarly,  // a primary says that its copy is complete before it is
+  kHandsOverEarly,      // a primary hands a slot over before the copy has everything
+};
+// Those above, without kNone.
+const std::vector<Plant>& AllPlants();
+std::string PlantName(Plant plant);
+
+// Something bad that happens.
+struct Fault {
+  enum class Kind {
+    kCrash,         // a process crashes, between two events or in the middle of one
+    kPause,         // a process stops for a while
+    kCut,           // nothing passes between two processes for a while
+    kSlow,          // a process's messages take long for a while
+    kCrashAll,      // every process and the authority end; the run is started again
+    kLosePower,     // the same, and the disk loses what it has not synced
+    kFullDisk,      // the disk is full for a while
+    kDiskErrors,    // some operations of the disk fail for a while
+    kAuthority,     // the authority does nothing for a while; with etcd, another one takes over
+    kBreakStreams,  // all connections of a process break
+  };
+
+  Kind kind = Kind::kCrash;
+  absl::Duration at;
+  int node = 0;
+  int other = 0;
+  absl::Duration lasts;
+  int effects = -1;  // kCrash: how many messages and changes of the disk still happen; -1: at once
+
+  std::string ToString(const std::vector<std::string>& names) const;
+};
+
+// A cluster and what befalls it, drawn from a seed.
+struct Scenario {
+  uint64_t seed = 0;
+
+  // The cluster.
+  int slots = 2;
+  int spares = 0;
+  int workers = 2;
+  bool etcd = false;  // otherwise launch makes the views
+  bool sync = true;
+  bool has_checkpoints = false;
+  int replicas = 0;
+  int iterations = 10;  // 0: the training has epochs
+  std::string config;   // in protobuf text format
+
+  // Its pace.
+  absl::Duration latency;
+  absl::Duration compute;
+  absl::Duration restart;  // until a process that has ended is started again
+
+  // `duration` is how long the run takes without faults.
+  std::vector<Fault> DrawFaults(absl::Duration duration) const;
+
+  int processes() const { return slots + spares; }
+  std::vector<std::string> NodeNames() const;
+  std::string ToString() const;
+};
+
+Scenario DrawScenario(uint64_t seed);
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_SCENARIO_H_

@@ -1,0 +1,306 @@
+#include "tests/simulation/simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace ps {
+namespace {
+
+// How long a run may take after the last fault: processes are started again within seconds, and
+// the authority waits for some of them.
+constexpr absl::Duration kLimit = absl::Seconds(120);
+constexpr uint64_t kMostSteps = 3'000'000;
+constexpr int kMostRuns = 8;
+
+// Where two runs of the same crew came apart. Empty if nowhere.
+std::string Difference(const std::vector<std::vector<ChangeRecord>>& without_faults,
+                       const std::vector<std::vector<ChangeRecord>>& with_faults) {
+  for (size_t i = 0; i < without_faults.front().size(); ++i) {
+    for (size_t chunk = 0; chunk < without_faults.size(); ++chunk) {
+      const ChangeRecord& with = with_faults[chunk][i];
+      if (with.state.HasBitsOf(without_faults[chunk][i].state)) continue;
+      return absl::StrCat("chunk ", chunk, " has other bits than in a run without faults from ",
+                          "iteration ", with.iteration, " of workers ",
+                          absl::StrJoin(with.workers, " "), " on");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Simulation::Simulation(const Scenario& scenario, const Config* config, std::vector<Fault> faults,
+                       Plant plant, bool verbose)
+    : scenario_(scenario),
+      faults_(std::move(faults)),
+      context_(scenario_, config, plant),
+      world_(context_.world) {
+  world_.verbose = verbose;
+  world_.typical_delay = scenario_.latency;
+  for (const std::string& name : scenario_.NodeNames()) world_.AddNode(name);
+  context_.ps = [this](int index) {
+    const auto found = ps_.find(context_.NodeOfPs(index));
+    return found == ps_.end() ? nullptr : found->second.get();
+  };
+  context_.authority = [this] { return authority_.get(); };
+  context_.exit = [this](int node, const std::string& why) {
+    // Not in the middle of what the process does.
+    world_.loop().After(absl::ZeroDuration(), [this, ref = world_.Ref(node), why] {
+      if (world_.IsRunning(ref)) EndProcess(ref.node, why);
+    });
+  };
+  context_.disk.leaves_out_sync = plant == Plant::kLeavesOutSync;
+  context_.disk.on_commit = [this](const std::string& path) {
+    if (!absl::EndsWith(path, kManifestName)) return;
+    const std::string folder = path.substr(0, path.rfind('/'));
+    const auto id = ParseCheckpointId(folder.substr(folder.rfind('/') + 1));
+    if (!id.has_value()) return;
+    context_.oracle.CheckpointCompleted(*id);
+    world_.Log(absl::StrCat("complete: ", id->ToString()));
+  };
+}
+
+Simulation::~Simulation() { KillAll("the simulation ends"); }
+
+void Simulation::StartAll() {
+  if (++runs_ > 1) context_.oracle.RunStarted();
+  const int node = context_.NodeOfAuthority();
+  const NodeRef ref = world_.Boot(
+      node, [this] { authority_->AfterEvent(); }, nullptr);
+  authority_ = std::make_unique<Authority>(Authority::Options{
+      .context = &context_,
+      .node = ref,
+      .run = 1000 + runs_,
+      .kill = [this](int killed, const std::string& why) {
+        world_.loop().After(absl::ZeroDuration(), [this, killed, why, ref = world_.Ref(killed)] {
+          if (world_.IsRunning(ref)) EndProcess(killed, why);
+        });
+      }});
+  done_.clear();
+  for (int i = 0; i < node; ++i) {
+    // Sometimes one comes late.
+    const double delay =
+        world_.dice().Once(10) ? world_.dice().Scale(0.1, 5) : world_.dice().Between(0, 0.1);
+    world_.loop().After(absl::Seconds(delay), [this, i, run = runs_] {
+      if (run == runs_ && !world_.IsRunning(i)) StartProcess(i);
+    });
+  }
+}
+
+void Simulation::KillAll(const std::string& why) {
+  world_.Log(why);
+  for (int node = 0; node <= context_.NodeOfAuthority(); ++node) world_.Halt(node);
+  workers_.clear();
+  ps_.clear();
+  authority_.reset();
+}
+
+void Simulation::StartProcess(int node) {
+  const uint64_t incarnation = incarnation_of_[node] = NewIncarnation();
+  const auto crash = [this, node] { EndProcess(node, "crashed"); };
+  if (node < scenario_.processes()) {
+    const NodeRef ref = world_.Boot(
+        node, [this, node] { ps_.at(node)->AfterEvent(); }, crash);
+    ps_[node] = std::make_unique<PsProcess>(&context_, node, ref, incarnation);
+  } else {
+    const NodeRef ref = world_.Boot(
+        node, [this, node] { workers_.at(node)->AfterEvent(); }, crash);
+    workers_[node] =
+        std::make_unique<WorkerProcess>(&context_, node - scenario_.processes(), ref, incarnation);
+  }
+  world_.Log(absl::StrCat(world_.name(node), " starts as ", incarnation));
+}
+
+void Simulation::EndProcess(int node, const std::string& why) {
+  const bool is_worker = node >= scenario_.processes();
+  const bool is_done = is_worker && workers_.at(node)->is_done() && why.empty();
+  world_.Log(absl::StrCat(world_.name(node), is_done ? " has finished" : " ends: ", why));
+  const NodeRef ref = world_.Ref(node);
+  world_.Halt(node);
+  ps_.erase(node);
+  workers_.erase(node);
+  done_[node] = is_done;
+  if (!is_done) ++(is_worker ? worker_deaths_ : ps_deaths_);
+  world_.Run(world_.Ref(context_.NodeOfAuthority()),
+             absl::Milliseconds(1) * world_.dice().Scale(0.1, 50),
+             [this, ref, incarnation = incarnation_of_[node], why] {
+               authority_->Died(ref, incarnation, why.empty() ? "has finished" : why);
+             });
+  RestartLater(node);
+}
+
+void Simulation::RestartLater(int node) {
+  const absl::Duration delay = scenario_.restart * world_.dice().Scale(0.5, 2);
+  world_.loop().After(delay, [this, node, run = runs_] {
+    if (run != runs_ || world_.IsRunning(node)) return;
+    bool may_start = authority_->MayStart(node);
+    if (done_[node]) {
+      // Only if the run has gone back.
+      const int rank = node - scenario_.processes();
+      const View& view = authority_->view();
+      may_start &= rank < view.worker_size() && view.worker(rank).state() == WorkerView::ABSENT;
+    }
+    if (may_start) {
+      done_[node] = false;
+      StartProcess(node);
+    } else {
+      RestartLater(node);
+    }
+  });
+}
+
+void Simulation::Strike(const Fault& fault) {
+  using Kind = Fault::Kind;
+  world_.Log(absl::StrCat("FAULT: ", fault.ToString(scenario_.NodeNames())));
+  const absl::Time until = world_.loop().Now() + fault.lasts;
+  switch (fault.kind) {
+    case Kind::kCrash:
+      if (!world_.IsRunning(fault.node)) return;
+      if (fault.effects >= 0) {
+        world_.CrashAfter(fault.node, fault.effects);
+      } else {
+        EndProcess(fault.node, "crashed");
+      }
+      return;
+    case Kind::kPause:
+      world_.Pause(fault.node, until);
+      return;
+    case Kind::kCut:
+      if (fault.node != fault.other) world_.Cut(fault.node, fault.other, until);
+      return;
+    case Kind::kSlow:
+      world_.Slow(fault.node, absl::Milliseconds(200), until);
+      return;
+    case Kind::kCrashAll:
+    case Kind::kLosePower:
+      if (runs_ >= kMostRuns) return;
+      KillAll("everything is killed");
+      ps_deaths_ += scenario_.processes();
+      if (fault.kind == Kind::kLosePower) context_.disk.LosePower();
+      StartAll();
+      return;
+    case Kind::kFullDisk:
+      disk_failed_ = true;
+      context_.disk.FailUntil(until, absl::ResourceExhaustedError("No space left on device"), 1);
+      return;
+    case Kind::kDiskErrors:
+      disk_failed_ = true;
+      context_.disk.FailUntil(until, absl::UnknownError("Input/output error"), 3);
+      return;
+    case Kind::kAuthority:
+      if (scenario_.etcd) {
+        authority_->ReplaceKeeper(until);
+      } else {
+        world_.Pause(context_.NodeOfAuthority(), until);
+      }
+      return;
+    case Kind::kBreakStreams:
+      world_.BreakAll(fault.node);
+      return;
+  }
+}
+
+std::string Simulation::JudgeFailure(const absl::Status& failure) const {
+  const absl::string_view message = failure.message();
+  const Recovery& recovery = context_.config.proto().recovery();
+  if (disk_failed_ && (absl::StrContains(message, "No space left") ||
+                       absl::StrContains(message, "Input/output error"))) {
+    return "";
+  }
+  const int worker_losses = worker_deaths_ + authority_->lost_leases();
+  if (recovery.worker_loss() == Recovery::FAIL && worker_losses > 0 &&
+      absl::StartsWith(message, "worker ")) {
+    return "";
+  }
+  if (absl::StrContains(message, "nobody has a copy") &&
+      ps_deaths_ + authority_->lost_leases() >= (recovery.replicas() > 0 ? 2 : 1) &&
+      (!recovery.has_checkpoint() || absl::StrContains(message, "after the training had ended"))) {
+    return "";
+  }
+  return absl::StrCat("the run fails: ", message);
+}
+
+Outcome Simulation::Run() {
+  StartAll();
+  absl::Time limit = world_.loop().Now() + kLimit;
+  for (const Fault& fault : faults_) {
+    world_.loop().After(fault.at, [this, fault] {
+      if (authority_ != nullptr) Strike(fault);
+    });
+    limit = std::max(limit, world_.loop().Now() + fault.at + fault.lasts + kLimit);
+  }
+  Outcome outcome;
+  Oracle& oracle = context_.oracle;
+  while (oracle.violation().empty()) {
+    if (!world_.loop().Step()) break;
+    if (!authority_->failure().ok()) {
+      const std::string judged = JudgeFailure(authority_->failure());
+      if (!judged.empty()) oracle.Violated(judged);
+      // Whoever operates it starts it again, if there is something to go on from.
+      if (scenario_.has_checkpoints && runs_ < kMostRuns && judged.empty()) {
+        KillAll(absl::StrCat("the run has failed: ", authority_->failure().message()));
+        StartAll();
+        continue;
+      }
+      outcome.end = absl::StrCat("failed: ", authority_->failure().message());
+      break;
+    }
+    if (authority_->finished()) {
+      outcome.end = "finished";
+      break;
+    }
+    if (world_.loop().Now() > limit || world_.loop().steps() > kMostSteps) {
+      for (const auto& [node, worker] : workers_) world_.Log(worker->Describe());
+      oracle.Violated(absl::StrCat("the run does not end; it has counted ",
+                                   oracle.coverage().changes, " changes of chunks"));
+    }
+  }
+  if (outcome.end == "finished" && oracle.violation().empty()) {
+    const View& last = authority_->view();
+    const Training& training = context_.config.proto().training();
+    int64_t iterations = training.iterations();
+    if (training.has_epochs()) {
+      const auto dealing =
+          Dealing::Create({.images = context_.config.proto().data().synthetic().images(),
+                           .batch_size = training.batch_size(),
+                           .crews = {last.crew().begin(), last.crew().end()}});
+      if (!dealing.ok()) oracle.Violated(std::string(dealing.status().message()));
+      iterations = dealing.ok() ? dealing->IterationsOf(training.epochs()) : 0;
+    }
+    oracle.RunFinished(last, iterations);
+    outcome.same_crew = last.crew_size() == 1;
+    outcome.history = oracle.FinalHistory();
+  }
+  outcome.violation = oracle.violation();
+  outcome.lasted = world_.loop().Elapsed();
+  outcome.steps = world_.loop().steps();
+  outcome.lines = world_.lines();
+  outcome.coverage = oracle.coverage();
+  return outcome;
+}
+
+Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
+  const Scenario scenario = DrawScenario(seed);
+  absl::StatusOr<Config> config = Config::Parse(scenario.config, "scenario");
+  if (!config.ok()) return {.violation = absl::StrCat("the config: ", config.status().ToString())};
+  if (verbose) std::fprintf(stdout, "%s\n", scenario.ToString().c_str());
+  const Outcome reference = Simulation(scenario, &*config, {}, Plant::kNone, false).Run();
+  if (!reference.violation.empty()) {
+    Outcome outcome = reference;
+    outcome.violation = absl::StrCat("without faults: ", reference.violation);
+    return outcome;
+  }
+  Outcome outcome =
+      Simulation(scenario, &*config, scenario.DrawFaults(reference.lasted), plant, verbose).Run();
+  if (outcome.violation.empty() && outcome.end == "finished" && scenario.sync &&
+      outcome.same_crew) {
+    outcome.violation = Difference(reference.history, outcome.history);
+  }
+  return outcome;
+}
+
+}  // namespace ps

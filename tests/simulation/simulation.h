@@ -1,0 +1,78 @@
+#ifndef PS_TESTS_SIMULATION_SIMULATION_H_
+#define PS_TESTS_SIMULATION_SIMULATION_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/authority.h"
+#include "tests/simulation/context.h"
+#include "tests/simulation/ps_process.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/worker_process.h"
+
+namespace ps {
+
+// What came of a simulated run.
+struct Outcome {
+  std::string violation;  // empty if all was well
+  // How the run ended: "finished", or why it had to fail.
+  std::string end;
+  std::vector<std::vector<ChangeRecord>> history;  // by chunk: what led to the end
+  bool same_crew = true;                           // all workers counted in all iterations
+  absl::Duration lasted;                           // virtual
+  uint64_t steps = 0;
+  std::deque<std::string> lines;  // the last ones of the account
+  Coverage coverage;
+};
+
+// One run of a scenario's cluster with some faults, from its start to its end, which may take
+// several starts of everything. Used once.
+class Simulation {
+ public:
+  Simulation(const Scenario& scenario, const Config* config, std::vector<Fault> faults, Plant plant,
+             bool verbose);
+  ~Simulation();
+
+  Outcome Run();
+
+ private:
+  void StartAll();
+  void KillAll(const std::string& why);
+  void StartProcess(int node);
+  void RestartLater(int node);
+  // Ends a process, and tells launch.
+  void EndProcess(int node, const std::string& why);
+  void Strike(const Fault& fault);
+  // Whether a run may fail for this reason, given what has happened.
+  std::string JudgeFailure(const absl::Status& failure) const;
+  uint64_t NewIncarnation() { return ++incarnations_; }
+
+  const Scenario scenario_;
+  const std::vector<Fault> faults_;
+  Context context_;
+  World& world_;
+
+  std::map<int, std::unique_ptr<PsProcess>> ps_;           // by node
+  std::map<int, std::unique_ptr<WorkerProcess>> workers_;  // by node
+  std::map<int, uint64_t> incarnation_of_;                 // by node
+  std::map<int, bool> done_;                               // workers that have ended well, by node
+  std::unique_ptr<Authority> authority_;
+  uint64_t incarnations_ = 0;
+  uint64_t runs_ = 0;
+
+  // What has happened, by which a failure is judged.
+  int ps_deaths_ = 0;
+  int worker_deaths_ = 0;
+  bool disk_failed_ = false;
+};
+
+// Runs a seed: first without faults, and then with those that it draws.
+Outcome RunSeed(uint64_t seed, Plant plant, bool verbose);
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_SIMULATION_H_

@@ -1,0 +1,312 @@
+#include "tests/simulation/worker_process.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/random.h"
+#include "common/view/crew.h"
+#include "common/wire/encoding.h"
+
+namespace ps {
+namespace {
+
+// Gradients are multiples of 1/64 of at most this many: every encoding has them exactly, and so has
+// a float32 their sum.
+constexpr uint64_t kSteps = 100;
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t incarnation)
+    : context_(*context),
+      rank_(rank),
+      node_(node),
+      incarnation_(incarnation),
+      link_(context, node),
+      transport_(context, rank, node, incarnation, this),
+      core_({.config = &context->config,
+             .rank = rank,
+             .incarnation = incarnation,
+             .clock = &context->world.loop(),
+             .transport = &transport_,
+             .has_views = true}) {
+  transport_.SetCore(&core_);
+  for (const Chunk& chunk : context_.config.plan().chunks()) {
+    gradients_.emplace_back(chunk.size);
+    parameters_.emplace_back(chunk.size);
+  }
+  context_.world.Run(node_, absl::ZeroDuration(), [this] {
+    core_.Start();
+    link_.Start([this](const View& view) { OnView(view); });
+    link_.Announce(core_.State());
+    Tick();
+  });
+}
+
+void WorkerProcess::OnView(const View& view) {
+  generation_ = view.generation();
+  if (!first_crew_.has_value()) first_crew_ = view.crew(0);
+  core_.OnView(view);
+  link_.Announce(core_.State());
+}
+
+void WorkerProcess::Tick() {
+  core_.round().CheckProgress(context_.world.loop().Now());
+  core_.Tick();
+  context_.world.Run(node_, absl::Milliseconds(100), [this] { Tick(); });
+}
+
+void WorkerProcess::AfterEvent() {
+  while (step_ != Step::kDone && Advance()) {
+  }
+  if (step_ != Step::kDone) link_.Announce(core_.State());
+}
+
+std::string WorkerProcess::Describe() {
+  std::vector<uint32_t> unanswered;
+  for (int slot = 0; slot < context_.config.shards(); ++slot) {
+    const std::vector<uint32_t> of_slot = core_.round().PushAgain(slot);
+    unanswered.insert(unanswered.end(), of_slot.begin(), of_slot.end());
+  }
+  static constexpr const char* kSteps[] = {"connecting", "catching up", "pulling", "computing",
+                                           "exchanging", "leaving",     "done"};
+  return absl::StrCat("worker ", rank_, " is ", kSteps[static_cast<int>(step_)], " iteration ",
+                      iteration_, " in view ", core_.view_number(), ", with ", to_push_.size(),
+                      " chunks to push, and without an answer for ",
+                      absl::StrJoin(unanswered, " "));
+}
+
+bool WorkerProcess::Advance() {
+  if (core_.went_back()) {
+    ++attempt_;
+    step_ = Step::kConnecting;
+    core_.Resume();
+    return true;
+  }
+  if (const absl::Status failure = core_.failure(); !failure.ok()) {
+    GiveUp(failure);
+    return false;
+  }
+  switch (step_) {
+    case Step::kConnecting:
+      if (!core_.ready()) return false;
+      AfterConnect();
+      return true;
+    case Step::kCatchingUp:
+      if (!core_.round().Settled()) return false;
+      {
+        const bool has_parameters = !core_.catch_up().abandoned;
+        core_.EndCatchUp();
+        if (has_parameters) {
+          BeginIteration();
+        } else {
+          PullSlots();
+        }
+      }
+      return true;
+    case Step::kPulling:
+      if (std::count(pulled_.begin(), pulled_.end(), false) > 0) return false;
+      BeginIteration();
+      return true;
+    case Step::kExchanging:
+      if (!to_push_.empty() || !core_.round().Settled()) return false;
+      ++iteration_;
+      BeginIteration();
+      return true;
+    case Step::kLeaving:
+      if (!core_.finished()) return false;
+      step_ = Step::kDone;
+      core_.Stop(absl::OkStatus());
+      context_.exit(node_.node, "");
+      return false;
+    case Step::kComputing:
+    case Step::kDone:
+      return false;
+  }
+  return false;
+}
+
+void WorkerProcess::GiveUp(const absl::Status& failure) {
+  const bool is_bug = absl::IsInternal(failure) || absl::IsInvalidArgument(failure) ||
+                      absl::IsDataLoss(failure) || absl::IsOutOfRange(failure) ||
+                      absl::IsDeadlineExceeded(failure);
+  context_.world.Log(absl::StrCat("worker ", rank_, " gives up: ", failure.ToString()));
+  if (is_bug) {
+    context_.oracle.Violated(absl::StrCat("worker ", rank_, " gives up: ", failure.ToString()));
+  }
+  step_ = Step::kDone;
+  core_.Stop(failure);
+  link_.Announce(core_.State());
+  // Its last words are on the way.
+  context_.world.Run(node_, absl::Milliseconds(10),
+                     [this, failure] { context_.exit(node_.node, failure.ToString()); });
+}
+
+void WorkerProcess::AfterConnect() {
+  iteration_ = core_.start_iteration();
+  if (const auto catch_up = core_.catch_up(); catch_up.iteration.has_value()) {
+    if (!catch_up.abandoned) {
+      step_ = Step::kCatchingUp;
+      iteration_ = *catch_up.iteration;
+      skips_ = true;
+      if (const absl::Status begun = core_.Begin(iteration_, /*skip=*/true); !begun.ok()) return;
+      core_.Push(core_.other_chunks(), core_.last_chunks().empty());
+      if (!core_.last_chunks().empty()) core_.Push(core_.last_chunks(), true);
+      ++iteration_;
+      return;
+    }
+    core_.EndCatchUp();
+  }
+  PullSlots();
+}
+
+void WorkerProcess::PullSlots() {
+  step_ = Step::kPulling;
+  iteration_ = core_.start_iteration();
+  pulled_.assign(context_.config.shards(), false);
+  for (int slot = 0; slot < context_.config.shards(); ++slot) PullSlot(slot);
+}
+
+void WorkerProcess::PullSlot(int slot) {
+  transport_.Pull(slot, [this, slot, attempt = attempt_](const WorkerTransport::Answer& answer) {
+    if (attempt != attempt_) return;
+    if (!answer.ok()) {
+      context_.world.Run(node_, absl::Milliseconds(100), [this, slot, attempt] {
+        if (attempt == attempt_) PullSlot(slot);
+      });
+      return;
+    }
+    for (const PsProcess::Pulled& pulled : *answer) {
+      std::memcpy(parameters_[pulled.chunk].data(), pulled.data.data(), pulled.data.size());
+      if (pulled.version > 0) {
+        RoundTo(context_.config.proto().exchange().parameter_encoding(),
+                absl::MakeSpan(parameters_[pulled.chunk]));
+      }
+      core_.round().SetVersion(pulled.chunk, pulled.version);
+    }
+    pulled_[slot] = true;
+  });
+}
+
+absl::StatusOr<Dealing> WorkerProcess::Deal() const {
+  std::vector<Crew> crews = core_.crews();
+  if (context_.plant == Plant::kDealsByFirstCrew) crews = {*first_crew_};
+  const ClusterConfig& proto = context_.config.proto();
+  return Dealing::Create({.images = proto.data().synthetic().images(),
+                          .batch_size = proto.training().batch_size(),
+                          .crews = std::move(crews)});
+}
+
+void WorkerProcess::BeginIteration() {
+  const Training& training = context_.config.proto().training();
+  const absl::StatusOr<Dealing> dealing = Deal();
+  if (!dealing.ok()) {
+    GiveUp(dealing.status());
+    return;
+  }
+  const int64_t end =
+      training.has_epochs() ? dealing->IterationsOf(training.epochs()) : training.iterations();
+  ++attempt_;
+  if (static_cast<int64_t>(iteration_) >= end) {
+    step_ = Step::kLeaving;
+    core_.Finish(/*announced=*/false);
+    for (int slot = 0; slot < context_.config.shards(); ++slot) {
+      transport_.Leave(slot, [](const absl::Status&) {});
+    }
+    core_.Finish(/*announced=*/true);
+    return;
+  }
+  step_ = Step::kComputing;
+  skips_ = false;
+  share_ = dealing->ShareOf(rank_, static_cast<int64_t>(iteration_));
+  World& world = context_.world;
+  world.Run(node_, context_.scenario.compute * world.dice().Scale(0.3, 3),
+            [this, attempt = attempt_] {
+              if (attempt != attempt_ || !core_.failure().ok()) return;
+              if (!core_.Begin(iteration_, /*skip=*/false).ok()) return;
+              step_ = Step::kExchanging;
+              to_push_.clear();
+              for (const Chunk& chunk : context_.config.plan().chunks()) {
+                Compute(chunk.id);
+                to_push_.push_back(chunk.id);
+              }
+              PushNext();
+            });
+}
+
+// Under SEQUENTIAL all at once, otherwise in several portions.
+void WorkerProcess::PushNext() {
+  if (!core_.failure().ok()) return;
+  if (!core_.last_chunks().empty()) {
+    to_push_.clear();
+    core_.Push(core_.other_chunks(), false);
+    core_.Push(core_.last_chunks(), true);
+    return;
+  }
+  World& world = context_.world;
+  std::vector<uint32_t> portion;
+  const int count = world.dice().Int(1, static_cast<int>(to_push_.size()));
+  for (int i = 0; i < count; ++i) {
+    portion.push_back(to_push_.back());
+    to_push_.pop_back();
+  }
+  core_.Push(portion, to_push_.empty());
+  if (to_push_.empty()) return;
+  world.Run(node_, context_.scenario.compute * world.dice().Between(0, 0.5),
+            [this, attempt = attempt_] {
+              if (attempt == attempt_) PushNext();
+            });
+}
+
+void WorkerProcess::Compute(uint32_t id) {
+  const std::vector<float>& parameters = parameters_[id];
+  uint64_t seed = 14695981039346656037u;
+  const auto mix = [&](uint64_t value) { seed = (seed ^ value) * 1099511628211u; };
+  for (const float parameter : parameters) {
+    uint32_t bits;
+    std::memcpy(&bits, &parameter, sizeof(bits));
+    mix(bits);
+  }
+  mix(rank_);
+  mix(iteration_);
+  mix(share_.has_value() ? 1 + share_->epoch : 0);
+  mix(share_.has_value() ? share_->first : 0);
+  const CounterRandom random(seed, id);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    gradients_[id][i] =
+        (static_cast<float>(random.Below(i, 2 * kSteps + 1)) - static_cast<float>(kSteps)) / 64;
+  }
+}
+
+std::string WorkerProcess::Gradient(const GradientHeader& header) {
+  PushRecord push{.skip = header.skip};
+  std::string data;
+  if (!header.skip) {
+    const std::vector<float>& gradient = gradients_[header.chunk];
+    const Encoding encoding = context_.config.proto().exchange().gradient_encoding();
+    data.resize(EncodedBytes(encoding, static_cast<int64_t>(gradient.size())));
+    Encode(encoding, gradient, data.data());
+    push.gradient = gradient;
+    push.share = share_;
+  }
+  context_.oracle.Pushed(context_.oracle.Generation(generation_), rank_, header.iteration,
+                         header.chunk, std::move(push));
+  return data;
+}
+
+absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& header,
+                                           const std::string& data, int primary) {
+  const absl::StatusOr<bool> counts = core_.Claim(slot, header);
+  if (!counts.ok()) return counts.status();
+  if (!*counts) return absl::OkStatus();
+  std::vector<float>& parameters = parameters_[header.chunk];
+  Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}}, parameters.data());
+  context_.oracle.Answered(primary, context_.oracle.Generation(generation_), rank_, incarnation_,
+                           header.chunk, header.version, parameters);
+  core_.Answered(header.chunk, header.version);
+  return absl::OkStatus();
+}
+
+}  // namespace ps

@@ -1,0 +1,86 @@
+#ifndef PS_TESTS_SIMULATION_WORKER_PROCESS_H_
+#define PS_TESTS_SIMULATION_WORKER_PROCESS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/authority_link.h"
+#include "tests/simulation/context.h"
+#include "tests/simulation/worker_transport.h"
+#include "worker/data/dealing.h"
+#include "worker/exchange/exchange_core.h"
+
+namespace ps {
+
+// A worker process: the real ExchangeCore, and in the place of the training loop one that computes
+// nothing but numbers that follow from what the worker has read and from the parameters.
+class WorkerProcess final : private WorkerTransport::Buffers {
+ public:
+  WorkerProcess(Context* context, int rank, NodeRef node, uint64_t incarnation);
+
+  int rank() const { return rank_; }
+  // Whether the worker has trained to the end, and everyone knows.
+  bool is_done() const { return step_ == Step::kDone; }
+
+  // What the worker does at the moment, for people. Called at the end of a simulation.
+  std::string Describe();
+
+  // After each event of the process: does what has become possible.
+  void AfterEvent();
+
+ private:
+  enum class Step {
+    kConnecting,
+    kCatchingUp,  // takes part in the iteration before its first one
+    kPulling,
+    kComputing,
+    kExchanging,
+    kLeaving,
+    kDone,
+  };
+
+  // See WorkerTransport::Buffers.
+  std::string Gradient(const GradientHeader& header) override;
+  absl::Status TakeParameters(int slot, const ParameterHeader& header, const std::string& data,
+                              int primary) override;
+
+  void OnView(const View& view);
+  void Tick();
+  // Does one step if it is possible. Returns whether it was.
+  bool Advance();
+  void AfterConnect();
+  void PullSlots();
+  void PullSlot(int slot);
+  void BeginIteration();
+  void PushNext();
+  void Compute(uint32_t chunk);
+  absl::StatusOr<Dealing> Deal() const;
+  void GiveUp(const absl::Status& failure);
+
+  Context& context_;
+  const int rank_;
+  const NodeRef node_;
+  const uint64_t incarnation_;
+  AuthorityLink link_;
+  WorkerTransport transport_;
+  ExchangeCore core_;
+
+  Step step_ = Step::kConnecting;
+  uint64_t generation_ = 0;
+  std::optional<Crew> first_crew_;
+  uint64_t attempt_ = 0;  // counts what makes outstanding events of the loop void
+  std::vector<bool> pulled_;
+  uint64_t iteration_ = 0;
+  bool skips_ = false;
+  std::optional<Dealing::Share> share_;
+  std::vector<uint32_t> to_push_;               // the last one first
+  std::vector<std::vector<float>> gradients_;   // by chunk
+  std::vector<std::vector<float>> parameters_;  // by chunk
+};
+
+}  // namespace ps
+
+#endif  // PS_TESTS_SIMULATION_WORKER_PROCESS_H_
