@@ -143,8 +143,9 @@ absl::Status Shard::CheckView(const JoinRequest& request) const {
 
 absl::Status Shard::CheckHoldsRole() const {
   if (holds_roles_()) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("shard ", index_, " does not know whether it is still primary; try again"));
+  return absl::UnavailableError(absl::StrCat("shard ", index_,
+                                             " cannot be sure that the slot is still its own; try "
+                                             "again"));
 }
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
@@ -283,7 +284,7 @@ absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
 absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
-  // The worker connects and pushes again, here or to another process.
+  // The stream ends with that, so that the worker pushes again, here or where the slot is then.
   RETURN_IF_ERROR(CheckHoldsRole());
   RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
   // The memory of a repeated push may have another content already, which is not looked at.
