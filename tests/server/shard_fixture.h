@@ -53,7 +53,8 @@ class ShardFixture {
     INFO(parsed.status().ToString());
     REQUIRE(parsed.ok());
     config = std::make_unique<Config>(*std::move(parsed));
-    absl::StatusOr<std::unique_ptr<Shard>> created = Shard::Create({.config = config.get(), .clock = &clock});
+    absl::StatusOr<std::unique_ptr<Shard>> created = Shard::Create(
+        {.config = config.get(), .clock = &clock, .holds_roles = [this] { return holds_roles; }});
     REQUIRE(created.ok());
     shard = *std::move(created);
     shard->OnEnd([this](const absl::Status& status, bool is_failure) {
@@ -139,7 +140,8 @@ class ShardFixture {
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
 
   FakeClock clock;
-  ShardCounters counters;  // for objects that a test makes besides the shard
+  bool holds_roles = true;  // see ViewLink::HoldsRoles
+  ShardCounters counters;   // for objects that a test makes besides the shard
   std::unique_ptr<Config> config;
   std::vector<absl::Status> failures;
   std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank

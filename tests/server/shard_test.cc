@@ -250,4 +250,21 @@ TEST_CASE_METHOD(ShardFixture, "statistics describe what the shard owns") {
   CHECK(stats.worker_size() == 2);
 }
 
+TEST_CASE_METHOD(ShardFixture,
+                 "a shard that may have lost its role takes nothing until it is sure") {
+  Start(2, {"update.policy=" + std::string(GENERATE("SYNC", "ASYNC"))});
+  holds_roles = false;
+  CHECK(absl::IsUnavailable(Push(0, 0, {1, 2, 3, 4})));
+  CHECK(absl::IsUnavailable(shard->Join(RequestFor(1, 7), "test").status()));
+  CHECK(absl::IsUnavailable(shard->CheckHoldsRole()));
+  CHECK(shard->failure().ok());
+  CHECK(Parameters() == start);
+  CHECK(Replies(0) == 0);
+  holds_roles = true;
+  // The worker comes back and pushes again.
+  CHECK(Push(0, 0, {1, 2, 3, 4}).ok());
+  CHECK(Push(1, 0, {1, 2, 3, 4}).ok());
+  CHECK(Replies(0) == 1);
+}
+
 }  // namespace ps

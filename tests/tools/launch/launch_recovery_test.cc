@@ -189,4 +189,14 @@ TEST_CASE("a run needs a folder without checkpoints, or --resume and one with") 
   }
 }
 
+TEST_CASE("launch starts no run whose views are in etcd") {
+  RecoveryRun run;
+  run.recovery = "replicas: 1 etcd { endpoint: \"127.0.0.1:2379\" }";
+  CHECK(run.Run() == 2);
+  INFO(run.output());
+  CHECK(run.Says("recovery.etcd is for a run on several machines"));
+  CHECK(run.Says("allowed here: no recovery.etcd"));
+  CHECK_FALSE(std::filesystem::exists(run.folder.Path("ps0.starts")));
+}
+
 }  // namespace ps
