@@ -9,10 +9,13 @@ import time
 from tests.chaos import cluster, faults, ground, report, schedule, verdict
 from tests.chaos.progress import Progress
 
-# Training goes on when a worker has pushed the third iteration after the one last seen when the
-# fault struck. Of these the first may have been pushed while that was read, and the second needs
-# only gradients that were on their way. The third needs all processes to be at work again.
-GOES_ON = 3
+# Training goes on when a worker has pushed the second iteration after the latest one of the first
+# report that was asked for after the fault. The first of the two needs only gradients that may have
+# been on their way; the second needs all processes to be at work again.
+GOES_ON = 2
+
+# How long a report may take when no process answers.
+_REPORT_SECONDS = 10.0
 
 # How long a run may need to come or to go on, on a machine that is busy with other work.
 _LONGEST_SECONDS = 240.0
@@ -46,13 +49,15 @@ class Campaign:
     """All runs have the same config but for the iterations. Not thread-safe."""
 
     BATCH_SIZE = cluster.BATCH_SIZE
+    # Between two reports of psctl, which needs processor time: with up to 16 workers, with more.
+    PERIOD_SECONDS = (0.05, 0.1)
 
     def __init__(self, options, programs, folder, say):
         self._options = options
         self._programs = programs
         self._folder = folder
         self._say = say
-        self._period = 0.05 if options.workers <= 16 else 0.1
+        self._period = self.PERIOD_SECONDS[options.workers > 16]
         self._starts = 0
 
     def has_network(self):
@@ -177,11 +182,11 @@ class Campaign:
     def _strike(self, fault, place, run, progress):
         for target in fault.targets:
             run.find(target)  # it may be about to start
-        before = progress.fresh()
+        before = progress.latest()
         begin = faults.strike(fault, run, place)
         lasted = time.monotonic() - begin if fault.seconds else 0.0
-        came = self._reach(run, progress, before + GOES_ON)
-        went_on = progress.when(before + GOES_ON) if came else None
+        goal = progress.after(begin, _REPORT_SECONDS) + GOES_ON
+        went_on = progress.when(goal) if self._reach(run, progress, goal) else None
         return report.Strike(
             str(fault),
             fault.group,

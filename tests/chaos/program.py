@@ -156,11 +156,12 @@ def _faults(options, runs, iterations, every):
         "missed": missed,
         "recovery": rows,
         "recovery_means": (
-            f"from the fault until `psctl stats` first shows that a worker has pushed the"
-            f" {campaign.GOES_ON}rd iteration after the latest pushed before the fault; iterations"
-            f" repeated from a checkpoint are within that time. Undisturbed, it is"
-            f" {campaign.GOES_ON / undisturbed:.2f} s"
+            "from the fault until `psctl stats --watch` shows that a worker has pushed the"
+            f" {campaign.GOES_ON}nd iteration after the latest one of the first report that was"
+            " asked for after the fault; a fault that lasts and iterations repeated from a"
+            " checkpoint are within that time"
         ),
+        "report_seconds": runs.PERIOD_SECONDS[options.workers > 16],
         "undisturbed_iterations_per_second": undisturbed,
         "undisturbed_before_and_after": [reference.rate(), after.rate()],
         "iterations_per_second": outcome.rate(),

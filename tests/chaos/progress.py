@@ -37,7 +37,7 @@ class Progress(contextlib.AbstractContextManager):
             start_new_session=True,
         )
         self._condition = threading.Condition()
-        self._reports = 0
+        self._reports = []  # (time, latest iteration) for each
         self._latest = 0  # an iteration; stays while the run goes back
         self._times = []  # (time, iteration) whenever the training had come further
         self._thread = threading.Thread(target=self._read)
@@ -56,18 +56,22 @@ class Progress(contextlib.AbstractContextManager):
     def _take(self, iteration):
         now = time.monotonic()
         with self._condition:
-            self._reports += 1
             if iteration and iteration > self._latest:
                 self._latest = iteration
                 self._times.append((now, iteration))
+            self._reports.append((now, self._latest))
             self._condition.notify_all()
 
-    def fresh(self, seconds=1.0):
-        """Waits for the next report, and returns the latest iteration of all."""
+    def after(self, begin, seconds):
+        """Waits for the first report that was asked for after a time of time.monotonic(). Returns
+        the latest iteration by then."""
+        # The first one that came after it may have been asked for before it.
         with self._condition:
-            reports = self._reports
-            self._condition.wait_for(lambda: self._reports > reports, seconds)
-            return self._latest
+            self._condition.wait_for(
+                lambda: len(self._reports) > 1 and self._reports[-2][0] > begin, seconds
+            )
+            later = [iteration for time, iteration in self._reports if time > begin]
+            return later[1] if len(later) > 1 else self._latest
 
     def wait_for(self, iteration, seconds):
         """Waits until a worker has pushed an iteration. Returns whether one has."""
