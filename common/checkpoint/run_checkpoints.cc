@@ -1,5 +1,6 @@
 #include "common/checkpoint/run_checkpoints.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,23 +20,8 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
                                                                      Storage* storage) {
   const std::string& path = config.proto().recovery().checkpoint().folder();
   std::unique_ptr<RunCheckpoints> checkpoints(new RunCheckpoints(storage, path));
-  if (start == Start::kResumed) {
-    ASSIGN_OR_RETURN(checkpoints->resume_, checkpoints->Newest());
-    if (!checkpoints->resume_.has_value()) {
-      return config.FieldError(kFolderField,
-                               absl::StrCat("is \"", path,
-                                            "\", which has no complete checkpoint to resume from, "
-                                            "allowed: a folder with one, or no --resume"));
-    }
-  } else if (start == Start::kNew) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, checkpoints->folder_.List());
-    if (!found.empty()) {
-      return config.FieldError(
-          kFolderField, absl::StrCat("is \"", path, "\", which has checkpoints of an earlier run (",
-                                     found[0].id.ToString(),
-                                     "), allowed: --resume to go on from the newest, or another "
-                                     "folder"));
-    }
+  if (start != Start::kGoesOn) {
+    RETURN_IF_ERROR(checkpoints->FindStart(config, start == Start::kResumed));
   }
   auto owner = FolderOwner::Take(storage, path, run, who);
   if (owner.ok()) {
@@ -45,6 +31,34 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
     return owner.status();
   }
   return checkpoints;
+}
+
+absl::Status RunCheckpoints::FindStart(const Config& config, bool resumes) {
+  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, folder_.List());
+  const bool all_incomplete = std::all_of(found.begin(), found.end(), [](const auto& info) {
+    return info.state == CheckpointInfo::State::kIncomplete;
+  });
+  if (!found.empty() && all_incomplete) {
+    // A run that ended before its first checkpoint was complete has left nothing to go on from.
+    spdlog::warn("no checkpoint in {} is complete: the run begins anew", folder_.path());
+    resume_ = {.name = "", .generation = found[0].id.generation};
+    return absl::OkStatus();
+  }
+  if (!resumes && !found.empty()) {
+    return config.FieldError(
+        kFolderField, absl::StrCat("is \"", folder_.path(),
+                                   "\", which has checkpoints of an earlier run (",
+                                   found[0].id.ToString(),
+                                   "), allowed: --resume to go on from the newest, or another "
+                                   "folder"));
+  }
+  if (!resumes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(resume_, Newest());
+  if (resume_.has_value()) return absl::OkStatus();
+  return config.FieldError(kFolderField,
+                           absl::StrCat("is \"", folder_.path(),
+                                        "\", which has no complete checkpoint to resume from, "
+                                        "allowed: a folder with one, or no --resume"));
 }
 
 absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::Newest() const {

@@ -30,19 +30,24 @@ class RunCheckpoints {
   // Takes recovery.checkpoint.folder for the run until the object is destroyed. `who` is for other
   // runs' errors, as in FolderOwner. Under kGoesOn the folder may be locked by the process that was
   // the authority before and does not know yet that it is not. `storage` must outlive the object.
+  // A folder of which no checkpoint was ever complete begins anew under both kNew and kResumed.
   // Errors: INVALID_ARGUMENT under kNew if the folder has checkpoints, and under kResumed if it has
   // no complete one; FAILED_PRECONDITION if another run holds it; those of Storage.
   static absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(const Config& config, uint64_t run,
                                                               Start start, absl::string_view who,
                                                               Storage* storage);
 
-  // What the run begins from; absent unless it is kResumed.
+  // What the run begins from, if not from the beginning with its first generation. Its name is
+  // empty where there is nothing to go on from, but generations that have had checkpoints.
   const std::optional<ViewKeeper::Checkpoint>& resume() const { return resume_; }
 
   // Returns the newest checkpoint that is complete and whole. Warns of newer ones that are damaged.
   absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Newest() const;
 
  private:
+  // Sets resume_. Errors: those of Open.
+  absl::Status FindStart(const Config& config, bool resumes);
+
   RunCheckpoints(Storage* storage, std::string path) : folder_(storage, std::move(path)) {}
 
   const CheckpointFolder folder_;

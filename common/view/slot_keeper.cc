@@ -206,6 +206,13 @@ void SlotKeeper::MoveCopy(View* next) const {
   }
 }
 
+// Whether the process is getting a copy of its own slot, which it will take then.
+bool SlotKeeper::IsBeingFilled(const View& view, const ProcessId& process) const {
+  if (process.process() >= static_cast<uint32_t>(slots_)) return false;
+  const SlotView& own = view.slot(process.process());
+  return !own.copy_is_complete() && own.copy().process() == process.process() && own.has_copy();
+}
+
 // At most one slot is handed over at a time. A slot goes to a process that answers for none: from
 // one that answers for several, or because it is that process's own slot. So it never goes back and
 // forth.
@@ -221,6 +228,7 @@ void SlotKeeper::BeginHandingOver(absl::Time now, View* next) {
     const bool own = slot.copy().process() == static_cast<uint32_t>(s);
     const bool leaves_own = slot.primary().process() == static_cast<uint32_t>(s);
     if (!own && loads[slot.primary().process()].primaries < 2) continue;
+    if (!own && IsBeingFilled(*next, slot.copy())) continue;
     if (own || best < 0 || !leaves_own) best = s;
     if (own) break;
   }

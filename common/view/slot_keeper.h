@@ -48,6 +48,7 @@ class SlotKeeper {
   void TakeReports(const View& view, absl::Time now, View* next);
   void GiveCopies(absl::Time now, View* next);
   void MoveCopy(View* next) const;
+  bool IsBeingFilled(const View& view, const ProcessId& process) const;
   void BeginHandingOver(absl::Time now, View* next);
   void SetProcess(uint32_t index, ProcessId* id) const;
 

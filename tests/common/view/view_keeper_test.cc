@@ -253,12 +253,27 @@ TEST_CASE("a generation without a complete checkpoint begins from the initial pa
   CHECK(absl::StrContains(run.Events().back(), "went back to the initial parameters"));
 }
 
-TEST_CASE("a checkpoint that cannot be read ends the run") {
+TEST_CASE("a checkpoint that cannot be read is waited for") {
   KeeperRun run(Settings(1, 0, 1));
-  run.checkpoint_error = absl::UnavailableError("the disk is gone");
   run.StartAll();
+  run.checkpoint_error = absl::UnavailableError("the disk is gone");
   run.KillPs(0);
   run.StartPs(0);
+  run.keeper->Tick(run.now += absl::Seconds(29));
+  CHECK(run.keeper->failure().ok());
+  CHECK(run.keeper->view().generation() == 1);
+  run.checkpoint_error = absl::OkStatus();
+  run.keeper->Tick(run.now += absl::Milliseconds(100));
+  CHECK(run.keeper->view().generation() == 2);
+}
+
+TEST_CASE("a checkpoint that cannot be read for long ends the run") {
+  KeeperRun run(Settings(1, 0, 1));
+  run.StartAll();
+  run.checkpoint_error = absl::UnavailableError("the disk is gone");
+  run.KillPs(0);
+  run.StartPs(0);
+  run.keeper->Tick(run.now += absl::Seconds(31));
   CHECK(absl::StrContains(run.keeper->failure().message(),
                           "no checkpoint can be read: the disk is gone"));
 }

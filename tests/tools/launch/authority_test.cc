@@ -150,6 +150,9 @@ TEST_CASE("a silent process is to be killed, and then counts as dead") {
     Process worker(authority->address(), kWorker, 21);
     Process shard(authority->address(), kPs, 11);
     AwaitTrue([&] {
+      // The shard does not say that it follows the view, so the worker hears of it a while later.
+      clock.Advance(absl::Milliseconds(1));
+      authority->Poll();
       return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
     });
   }

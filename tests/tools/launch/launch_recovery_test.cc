@@ -170,8 +170,9 @@ TEST_CASE("a run needs a folder without checkpoints, or --resume and one with") 
     CHECK(run.Says("which has no complete checkpoint to resume from"));
   }
   SECTION("some, and no --resume") {
-    std::filesystem::create_directories(
-        run.folder.Path("checkpoints/generation-0001-iteration-0000000120"));
+    const std::string checkpoint = "checkpoints/generation-0001-iteration-0000000120";
+    std::filesystem::create_directories(run.folder.Path(checkpoint));
+    run.folder.Write(checkpoint + "/manifest.json", "not what it was");
     CHECK(run.Run() == 2);
     CHECK(
         run.Says("which has checkpoints of an earlier run (generation-0001-iteration-0000000120)"
@@ -194,7 +195,7 @@ TEST_CASE("launch starts no run whose views are in etcd") {
   run.recovery = "replicas: 1 etcd { endpoint: \"127.0.0.1:2379\" }";
   CHECK(run.Run() == 2);
   INFO(run.output());
-  CHECK(run.Says("recovery.etcd is for a run on several machines"));
+  CHECK(run.Says("recovery.etcd: is for a run on several machines"));
   CHECK(run.Says("allowed here: no recovery.etcd"));
   CHECK_FALSE(std::filesystem::exists(run.folder.Path("ps0.starts")));
 }
