@@ -37,7 +37,8 @@ class SlotPrimary final : private UpdateObserver {
     bool breaks_cuts = false;               // see Checkpointer::Options
     std::function<bool()> holds_roles;
     std::function<void()> on_progress;  // the slot's part of ProcessState has changed
-    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change = {};
+    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change =
+        {};
   };
 
   // Errors: those of Shard::Create.

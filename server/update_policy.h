@@ -22,8 +22,8 @@ namespace ps {
 struct PolicyView {
   uint64_t number = 0;  // 0: the run has no views
   std::shared_ptr<const Crews> crews = nullptr;
-  bool crew_changes = false;      // see View.crew_changes
-  bool handing_over = false;      // no push is taken
+  bool crew_changes = false;           // see View.crew_changes
+  bool handing_over = false;           // no push is taken
   std::vector<uint32_t> leaving = {};  // the ranks of LEAVING workers, whose sessions have ended
 };
 

@@ -25,7 +25,7 @@ struct CheckpointInfo {
 
   CheckpointId id;
   State state = State::kIncomplete;
-  std::string why;    // unless it is complete
+  std::string why;  // unless it is complete
   // Damaged or not, it cannot be read now: the disk or the system has an error, which may pass.
   bool is_unreadable = false;
   int64_t bytes = 0;  // of the shards' files that are there

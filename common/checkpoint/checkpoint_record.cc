@@ -332,10 +332,9 @@ bool SameFacts(const CheckpointFacts& a, const CheckpointFacts& b) {
 }
 
 const CheckpointFacts& Manifest::facts() const {
-  return std::max_element(records.begin(), records.end(),
-                          [](const ShardRecord& a, const ShardRecord& b) {
-                            return a.facts.view < b.facts.view;
-                          })
+  return std::max_element(
+             records.begin(), records.end(),
+             [](const ShardRecord& a, const ShardRecord& b) { return a.facts.view < b.facts.view; })
       ->facts;
 }
 

@@ -46,11 +46,11 @@ absl::Status RunCheckpoints::FindStart(const Config& config, bool resumes) {
   }
   if (!resumes && !found.empty()) {
     return config.FieldError(
-        kFolderField, absl::StrCat("is \"", folder_.path(),
-                                   "\", which has checkpoints of an earlier run (",
-                                   found[0].id.ToString(),
-                                   "), allowed: --resume to go on from the newest, or another "
-                                   "folder"));
+        kFolderField,
+        absl::StrCat("is \"", folder_.path(), "\", which has checkpoints of an earlier run (",
+                     found[0].id.ToString(),
+                     "), allowed: --resume to go on from the newest, or another "
+                     "folder"));
   }
   if (!resumes) return absl::OkStatus();
   ASSIGN_OR_RETURN(resume_, Newest());

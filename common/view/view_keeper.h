@@ -116,7 +116,7 @@ class ViewKeeper {
   StartTable workers_;
   SlotKeeper slots_;
   CrewKeeper crew_;
-  absl::Time now_ = absl::InfinitePast();           // the latest time that it was given
+  absl::Time now_ = absl::InfinitePast();  // the latest time that it was given
   // Since when the newest checkpoint cannot be read.
   absl::Time unreadable_since_ = absl::InfiniteFuture();
   absl::Time first_seen_ = absl::InfiniteFuture();  // when the first ps came

@@ -61,8 +61,8 @@ class AuthorityServer final : public RecoveryHost, private Authority::CallbackSe
       grpc::CallbackServerContext* context) override;
   absl::Status Heard(Follower* follower, const ProcessState& state);
   void Forget(Follower* follower);
-  // Sends a new view to the shards, and then to the workers: a push of a view that its shard has not
-  // heard of ends the push's stream.
+  // Sends a new view to the shards, and then to the workers: a push of a view that its shard has
+  // not heard of ends the push's stream.
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether all processes that have a role in the view's slots follow it.
   bool ShardsFollow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -79,9 +79,9 @@ class AuthorityServer final : public RecoveryHost, private Authority::CallbackSe
 
   mutable absl::Mutex mutex_;
   ViewKeeper keeper_ ABSL_GUARDED_BY(mutex_);
-  uint64_t published_ ABSL_GUARDED_BY(mutex_) = 0;         // the view that the shards were sent
+  uint64_t published_ ABSL_GUARDED_BY(mutex_) = 0;  // the view that the shards were sent
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_);
-  uint64_t worker_view_ ABSL_GUARDED_BY(mutex_) = 0;       // the view that the workers were sent
+  uint64_t worker_view_ ABSL_GUARDED_BY(mutex_) = 0;  // the view that the workers were sent
   std::map<ProcessRole, Place> places_ ABSL_GUARDED_BY(mutex_);
   std::set<Follower*> followers_ ABSL_GUARDED_BY(mutex_);
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;  // followers_ and those not heard yet

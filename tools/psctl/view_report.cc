@@ -63,14 +63,13 @@ std::string EventText(const View& view) {
       "\n", view.events() == 1 ? "1 event" : absl::StrCat(view.events(), " events"), " so far",
       view.event_size() < static_cast<int64_t>(view.events()) ? ", the latest:\n" : ":\n");
   for (const RecoveryEvent& event : view.event()) {
-    absl::StrAppend(&text, "  ",
-                    absl::FormatTime("%H:%M:%S", absl::FromUnixSeconds(event.unix_seconds()),
-                                     absl::UTCTimeZone()),
-                    " UTC  ", Printable(event.what()),
-                    event.seconds() > 0
-                        ? absl::StrCat(" (held up ", FormatSeconds(event.seconds()), ")")
-                        : "",
-                    "\n");
+    absl::StrAppend(
+        &text, "  ",
+        absl::FormatTime("%H:%M:%S", absl::FromUnixSeconds(event.unix_seconds()),
+                         absl::UTCTimeZone()),
+        " UTC  ", Printable(event.what()),
+        event.seconds() > 0 ? absl::StrCat(" (held up ", FormatSeconds(event.seconds()), ")") : "",
+        "\n");
   }
   return text;
 }
