@@ -64,12 +64,9 @@ class ReplicationService::Receiver final
     {
       absl::MutexLock lock(&mutex_);
       is_writing_ = false;
+      if (!ok && !end_.has_value()) end_ = absl::OkStatus();
     }
-    if (ok) {
-      Write();
-    } else {
-      End(absl::OkStatus());
-    }
+    Write();  // or finishes the RPC, which may have been told to end during the write
   }
 
   void OnDone() override {
