@@ -69,6 +69,11 @@ void EtcdKeeper::Run(const std::stop_token& stop) {
         spdlog::info("{} makes the views of the run from now on", options_.name);
         const absl::Status over = RunTerm(lease, **created, stop);
         if (stop.stop_requested()) break;
+        if (absl::IsFailedPrecondition(over)) {
+          spdlog::error("{}", std::string(over.message()));
+          SetElected(false);
+          return;  // the lease ends with it, so that another candidate takes over
+        }
         spdlog::info("{} makes no more views for now: {}", options_.name,
                      std::string(over.message()));
       }

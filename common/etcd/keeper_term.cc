@@ -105,6 +105,7 @@ absl::Status KeeperTerm::Begin(const std::stop_token& stop) {
     state.set_incarnation(last.worker(rank).incarnation());
     if (state.incarnation() != 0) Remember(state);
   }
+  RETURN_IF_ERROR(CheckConfig(stop));
   ViewKeeper::Settings settings = options_.settings;
   settings.run = last.number() == 0 ? NewIncarnation() : last.run();
   if (KeeperCheckpoints* checkpoints = options_.checkpoints; checkpoints != nullptr) {
@@ -118,6 +119,27 @@ absl::Status KeeperTerm::Begin(const std::stop_token& stop) {
     return checkpoints->Newest();
   };
   keeper_.emplace(std::move(settings), newest, std::move(last));
+  return absl::OkStatus();
+}
+
+// A process with another config would refuse all others, and not be refused itself.
+absl::Status KeeperTerm::CheckConfig(const std::stop_token& stop) {
+  etcdserverpb::RangeRequest request;
+  request.set_key(options_.keys.processes());
+  request.set_range_end(EndOfPrefix(options_.keys.processes()));
+  ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response,
+                   options_.client->Range(request, stop));
+  for (const mvccpb::KeyValue& key : response.kvs()) {
+    const auto known = processes_.find(key.key());
+    ProcessState state;
+    if (known == processes_.end() || !state.ParseFromString(key.value())) continue;
+    if (state.incarnation() != known->second.incarnation ||
+        state.config_fingerprint() == options_.settings.config_fingerprint) {
+      continue;
+    }
+    return absl::FailedPreconditionError(
+        "this process has another config than the run, and makes no views of it");
+  }
   return absl::OkStatus();
 }
 

@@ -66,6 +66,8 @@ class KeeperTerm {
 
   // Reads the last view, and how the run has ended.
   absl::Status Begin(const std::stop_token& stop);
+  // Errors: FAILED_PRECONDITION if the processes of the last view have another config.
+  absl::Status CheckConfig(const std::stop_token& stop);
   void Remember(const ProcessState& state);
   void Add(News news);
 
