@@ -39,6 +39,7 @@ class Outcome:
     iterations: int  # in that time
     model: bytes
     manifest: dict  # of the last checkpoint, or None
+    mixed: int  # iterations that a worker repeated with some chunks updated already
     complaint: str = ""  # of `psctl checkpoints --verify`
 
     def rate(self):
@@ -220,6 +221,7 @@ class Campaign:
             iterations,
             model,
             self._newest(place),
+            _count_lines(run, " chunks are updated already"),
             checked.stdout + checked.stderr if checked.returncode else "",
         )
 
@@ -232,10 +234,17 @@ class Campaign:
         return verdict.parse(place.call("cat", names[-1]).stdout) if names else None
 
 
-def _last_line(run):
+def _lines(run):
     with open(run.log, encoding="utf-8", errors="replace") as file:
-        lines = file.read().splitlines()
-    return lines[-1] if lines else "launch said nothing"
+        return file.read().splitlines()
+
+
+def _last_line(run):
+    return (_lines(run) or ["launch said nothing"])[-1]
+
+
+def _count_lines(run, part):
+    return sum(part in line for line in _lines(run))
 
 
 def _told(strike):

@@ -196,7 +196,8 @@ def _kill_everything(options, runs, iterations, every):
 
 
 def _judged(options, outcome, reference, iterations):
-    equal = options.worker_loss == "WAIT"
+    # What follows from parameters of two iterations cannot have the bits of the undisturbed run.
+    equal = options.worker_loss == "WAIT" and outcome.mixed == 0
     judged = verdict.judge(
         outcome.manifest,
         iterations,
@@ -210,6 +211,7 @@ def _judged(options, outcome, reference, iterations):
         "exit_code": outcome.exit_code,
         "last_line": outcome.last_line,
         "seconds": outcome.seconds,
+        "iterations_repeated_in_part": outcome.mixed,
         "verdict": judged,
     }
 
@@ -226,6 +228,11 @@ def _ending(result):
         lines.append(
             "parameters and optimizer state have "
             + ("the same bits as" if same else "OTHER bits than") + " the undisturbed run's"
+        )
+    elif result["iterations_repeated_in_part"]:
+        lines.append(
+            "bits are not compared: a worker was started again in the middle of its pushes, "
+            f"{result['iterations_repeated_in_part']}x"
         )
     if "throughput_retained" in result:
         lines.append(

@@ -95,6 +95,8 @@ bool Authority::MayStart(int node) const {
 
 void Authority::Opened(const Peer& peer) {
   const auto found = processes_.find(peer.node.node);
+  // What an earlier start has sent may come after the present one's.
+  if (found != processes_.end() && found->second.peer.node.start > peer.node.start) return;
   if (found != processes_.end() && !(found->second.peer.node == peer.node)) {
     // The place is taken until the lease of the start before has run out.
     if (context_.scenario.etcd) {

@@ -38,7 +38,8 @@ void Oracle::Violated(std::string what) {
 std::vector<const Instance*> Oracle::Line(GenerationId generation, int slot) const {
   std::vector<const Instance*> line;
   for (const Instance& instance : instances_) {
-    if (instance.generation == generation && instance.slot == slot) line.push_back(&instance);
+    if (instance.generation != generation || instance.slot != slot) continue;
+    if (line.empty() || line.back()->view < instance.view) line.push_back(&instance);
   }
   return line;
 }
@@ -55,27 +56,36 @@ const ChunkState* Oracle::Find(GenerationId generation, uint32_t chunk,
   return nullptr;
 }
 
-int Oracle::PrimaryBegan(int process, int slot, uint64_t generation, const std::string& checkpoint,
-                         ParameterStore& store) {
+Instance* Oracle::Newest(GenerationId generation, int slot) {
+  Instance* newest = nullptr;
+  for (Instance& instance : instances_) {
+    if (instance.generation != generation || instance.slot != slot) continue;
+    if (newest == nullptr || instance.view > newest->view) newest = &instance;
+  }
+  return newest;
+}
+
+int Oracle::PrimaryBegan(int process, int slot, const View& view, ParameterStore& store) {
   Instance instance{.number = static_cast<int>(instances_.size()),
                     .process = process,
                     .slot = slot,
-                    .generation = Generation(generation)};
+                    .generation = Generation(view.generation()),
+                    .view = view.number()};
   for (StoredChunk& chunk : store.chunks()) {
     absl::MutexLock lock(&chunk.mutex);
     ChunkState state = ChunkState::Of(chunk);
     if (!sync_) state.clock.next_iteration.resize(config_.workers());
     instance.chunks[chunk.info().id].first = std::move(state);
   }
-  Instance* before = nullptr;
-  for (Instance& other : instances_) {
-    if (other.generation == instance.generation && other.slot == slot) before = &other;
-  }
+  Instance* const before = Newest(instance.generation, slot);
   if (before == nullptr) {
-    CheckStart(instance, checkpoint);
-  } else {
+    CheckStart(instance, view.checkpoint());
+  } else if (before->view < instance.view) {
     ++coverage_.takeovers;
     CheckTakeover(instance, *before);
+  } else {
+    // It was stopped, and the slot has passed on meanwhile: nothing that it does may count.
+    for (auto& [id, history] : instance.chunks) history.kept = 0;
   }
   instances_.push_back(std::move(instance));
   return instances_.back().number;
@@ -245,7 +255,9 @@ void Oracle::Pushed(GenerationId generation, uint32_t rank, uint64_t iteration, 
 }
 
 void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
-                      uint32_t chunk, uint64_t version, absl::Span<const float> parameters) {
+                      const ParameterHeader& header, absl::Span<const float> parameters) {
+  const uint32_t chunk = header.chunk;
+  const uint64_t version = header.version;
   Instance& instance = instances_[primary];
   const std::string what = absl::StrCat("worker ", rank, " is told version ", version, " of chunk ",
                                         chunk, " by ps ", instance.process);
@@ -265,11 +277,20 @@ void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint6
                   parameters.size() * sizeof(float)) != 0) {
     return Violated(absl::StrCat(what, " with other bits"));
   }
+  if (!sync_) {
+    after = 0;
+    while (history.After(after).clock.next_iteration[rank] <= header.iteration) {
+      if (after++ < history.changes.size()) continue;
+      return Violated(absl::StrCat(what, " in answer to iteration ", header.iteration,
+                                   ", which was not counted"));
+    }
+  }
   if (after > history.length()) {
-    return Violated(absl::StrCat(what, ", which the slot's next primary does not have"));
+    return Violated(absl::StrCat(what, " in answer to iteration ", header.iteration,
+                                 ", which the slot's next primary does not have"));
   }
   history.acknowledged = std::max(history.acknowledged, after);
-  uint64_t& told = told_[{generation, incarnation, chunk}];
+  uint64_t& told = told_[{generation, sync_ ? 0 : primary, incarnation, chunk}];
   if (version < told) {
     return Violated(absl::StrCat(what, " after version ", told));
   }
@@ -290,6 +311,7 @@ void Oracle::ViewBegan(const View& view, bool reads_newest) {
       coverage_.joins += worker.state() == WorkerView::JOINING ? 1 : 0;
     }
   }
+  crews_[Generation(view.generation())] = view.crew();
   if (!origins_.emplace(Generation(view.generation()), std::nullopt).second) return;
   if (!reads_newest || view.checkpoint() == newest) return;
   Violated(absl::StrCat(Generation(view.generation()).ToString(), " begins from \"",
@@ -309,6 +331,7 @@ void Coverage::Add(const Coverage& other) {
   losses += other.losses;
   joins += other.joins;
   repeats += other.repeats;
+  mixed += other.mixed;
 }
 
 std::string Coverage::ToString() const {
@@ -317,7 +340,7 @@ std::string Coverage::ToString() const {
                       " handovers; ", confirmed, " messages to copies; ", checkpoints,
                       " checkpoints, ", restored, " slots restored, ", begun_anew,
                       " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
-                      " pushes repeated");
+                      " pushes repeated, ", mixed, " iterations with parts updated already");
 }
 
 }  // namespace ps

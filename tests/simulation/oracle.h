@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/config/config.h"
+#include "common/view/crew.h"
 #include "proto/view.pb.h"
 #include "server/parameter_store.h"
 #include "server/update_observer.h"
@@ -34,6 +35,7 @@ struct Coverage {
   int losses = 0;        // of workers, without whom the run goes on
   int joins = 0;         // of workers, to a run under way
   int repeats = 0;       // pushes of what was pushed before
+  int mixed = 0;         // iterations that a worker repeats with some chunks updated already
 
   void Add(const Coverage& other);
   std::string ToString() const;
@@ -57,10 +59,9 @@ class Oracle {
   void RunStarted() { ++run_; }
   GenerationId Generation(uint64_t generation) const { return {run_, generation}; }
 
-  // A process has become primary of a slot. `checkpoint` is what a new generation begins from.
-  // Returns the number of this primary.
-  int PrimaryBegan(int process, int slot, uint64_t generation, const std::string& checkpoint,
-                   ParameterStore& store);
+  // A process has become primary of a slot, in a view that it may have got late. Returns the number
+  // of this primary.
+  int PrimaryBegan(int process, int slot, const View& view, ParameterStore& store);
   // A primary has changed a chunk. The chunk's lock is held.
   void Changed(int primary, const StoredChunk& chunk, const ChunkChange& change)
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
@@ -69,9 +70,16 @@ class Oracle {
   // A worker pushes a chunk.
   void Pushed(GenerationId generation, uint32_t rank, uint64_t iteration, uint32_t chunk,
               PushRecord push);
-  // A worker has accepted an answer of a primary.
+  // A worker has accepted an answer of a primary to a push.
+  //
+  // SYNC: the version that it was told must never be lost. ASYNC: its push must not be. The
+  // parameters that it was shown may have others' pushes that are not confirmed yet, and that their
+  // workers repeat if the primary dies.
   void Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
-                uint32_t chunk, uint64_t version, absl::Span<const float> parameters);
+                const ParameterHeader& header, absl::Span<const float> parameters);
+  // A worker begins an iteration of which some chunks are updated already: the others' gradients
+  // will not be those of a run without faults.
+  void Mixed() { ++coverage_.mixed; }
   // A manifest is on the disk.
   void CheckpointCompleted(const CheckpointId& id);
   // The authority goes over to a view. `reads_newest`: a generation must begin from the newest
@@ -93,6 +101,7 @@ class Oracle {
   const ChunkState* Find(GenerationId generation, uint32_t chunk,
                          const std::function<bool(const ChunkState&)>& is_it) const;
   std::vector<const Instance*> Line(GenerationId generation, int slot) const;
+  Instance* Newest(GenerationId generation, int slot);
   void CheckStart(const Instance& instance, const std::string& checkpoint);
   void CheckTakeover(Instance& instance, Instance& before);
   std::string CheckClock(const ChunkState& before, const ChunkState& after,
@@ -100,9 +109,14 @@ class Oracle {
   // Computes the update from what the workers pushed. Returns what is wrong with `after`.
   std::string CheckUpdate(const Instance& instance, const StoredChunk& chunk,
                           const ChunkState& before, const ChunkState& after, ChangeRecord* record);
+  // A change in the line of history that led to the end, and the generation in which it was made.
+  struct Step {
+    GenerationId generation;
+    const ChangeRecord* change;
+  };
   // The changes that led to the end of a chunk's line, beginning with the initial parameters.
-  std::vector<const ChangeRecord*> WholeLine(GenerationId generation, uint32_t chunk) const;
-  void CheckCounts(const View& last, uint64_t iterations, uint32_t chunk);
+  std::vector<Step> WholeLine(GenerationId generation, uint32_t chunk) const;
+  void CheckCounts(GenerationId last, uint64_t iterations, uint32_t chunk);
   void CheckEpochs(const View& last);
 
   const Config& config_;
@@ -113,10 +127,13 @@ class Oracle {
   uint64_t run_ = 0;
   std::deque<Instance> instances_;
   std::map<PushKey, std::vector<PushRecord>> pushes_;
-  // The latest version that a start of a worker was told, by generation, incarnation and chunk.
-  std::map<std::tuple<GenerationId, uint64_t, uint32_t>, uint64_t> told_;
+  // The latest version that a start of a worker was told, by generation, under ASYNC primary,
+  // incarnation and chunk.
+  std::map<std::tuple<GenerationId, int, uint64_t, uint32_t>, uint64_t> told_;
   // The run's start that completed a checkpoint.
   std::map<CheckpointId, uint64_t> complete_;
+  // The crews of each generation, as its latest view says them.
+  std::map<GenerationId, CrewHistory> crews_;
   // What a generation began from.
   std::map<GenerationId, std::optional<std::pair<GenerationId, CheckpointId>>> origins_;
   Coverage coverage_;

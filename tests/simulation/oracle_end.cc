@@ -10,19 +10,21 @@
 
 namespace ps {
 
-std::vector<const ChangeRecord*> Oracle::WholeLine(GenerationId generation, uint32_t chunk) const {
-  std::vector<const ChangeRecord*> whole;
+std::vector<Oracle::Step> Oracle::WholeLine(GenerationId generation, uint32_t chunk) const {
+  std::vector<Step> whole;
   const auto origin = origins_.find(generation);
   if (origin != origins_.end() && origin->second.has_value()) {
     whole = WholeLine(origin->second->first, chunk);
     // What came after the checkpoint is not in the line.
     const auto line = Line(generation, config_.plan().chunks()[chunk].shard);
     const ChunkClock& cut = line.front()->chunks.at(chunk).first.clock;
-    while (!whole.empty() && whole.back()->state.clock != cut) whole.pop_back();
+    while (!whole.empty() && whole.back().change->state.clock != cut) whole.pop_back();
   }
   for (const Instance* instance : Line(generation, config_.plan().chunks()[chunk].shard)) {
     const ChunkHistory& history = instance->chunks.at(chunk);
-    for (size_t i = 0; i < history.length(); ++i) whole.push_back(&history.changes[i]);
+    for (size_t i = 0; i < history.length(); ++i) {
+      whole.push_back({generation, &history.changes[i]});
+    }
   }
   return whole;
 }
@@ -32,8 +34,8 @@ std::vector<std::vector<ChangeRecord>> Oracle::FinalHistory() const {
   if (instances_.empty()) return history;
   for (const Chunk& chunk : config_.plan().chunks()) {
     auto& changes = history.emplace_back();
-    for (const ChangeRecord* change : WholeLine(instances_.back().generation, chunk.id)) {
-      changes.push_back(*change);
+    for (const Step& step : WholeLine(instances_.back().generation, chunk.id)) {
+      changes.push_back(*step.change);
     }
   }
   return history;
@@ -41,16 +43,16 @@ std::vector<std::vector<ChangeRecord>> Oracle::FinalHistory() const {
 
 void Oracle::RunFinished(const View& last, uint64_t iterations) {
   for (const Chunk& chunk : config_.plan().chunks()) {
-    if (violation_.empty()) CheckCounts(last, iterations, chunk.id);
+    if (violation_.empty()) CheckCounts(Generation(last.generation()), iterations, chunk.id);
   }
   if (violation_.empty() && sync_) CheckEpochs(last);
 }
 
-void Oracle::CheckCounts(const View& last, uint64_t iterations, uint32_t chunk) {
-  const auto line = WholeLine(Generation(last.generation()), chunk);
+void Oracle::CheckCounts(GenerationId last, uint64_t iterations, uint32_t chunk) {
+  const std::vector<Step> line = WholeLine(last, chunk);
   if (!sync_) {
     std::vector<uint64_t> next(config_.workers(), 0);
-    for (const ChangeRecord* change : line) {
+    for (const auto& [generation, change] : line) {
       uint64_t& worker = next[change->workers[0]];
       if (change->iteration < worker) {
         return Violated(absl::StrCat("chunk ", chunk, " counts iteration ", change->iteration,
@@ -65,15 +67,19 @@ void Oracle::CheckCounts(const View& last, uint64_t iterations, uint32_t chunk) 
         absl::StrCat("chunk ", chunk, " has ", line.size(), " iterations, not ", iterations));
   }
   for (uint64_t i = 0; i < line.size(); ++i) {
-    if (line[i]->iteration != i) {
-      return Violated(absl::StrCat("chunk ", chunk, " has iteration ", line[i]->iteration,
+    const auto& [generation, change] = line[i];
+    if (change->iteration != i) {
+      return Violated(absl::StrCat("chunk ", chunk, " has iteration ", change->iteration,
                                    " in the place of ", i));
     }
-    const std::set<uint32_t> counted(line[i]->workers.begin(), line[i]->workers.end());
+    // Going back may take a worker in again at the iteration at which it was lost, so that later
+    // crews do not tell any more for whom this iteration did not wait.
+    const CrewHistory& crew = crews_.at(generation);
+    const std::set<uint32_t> counted(change->workers.begin(), change->workers.end());
     for (int r = 0; r < config_.workers(); ++r) {
       const uint32_t rank = static_cast<uint32_t>(r);
       const bool counts = counted.contains(rank);
-      if (counts ? IsInCrew(last.crew(), rank, i) : !IsWaitedFor(last.crew(), rank, i)) continue;
+      if (counts ? IsInCrew(crew, rank, i) : !IsWaitedFor(crew, rank, i)) continue;
       return Violated(absl::StrCat("chunk ", chunk, ", iteration ", i,
                                    counts ? " counts" : " lacks", " worker ", rank,
                                    ", against the crew; it has ", absl::StrJoin(counted, " ")));
@@ -97,11 +103,12 @@ void Oracle::CheckEpochs(const View& last) {
       position = 0;
     }
     std::set<int64_t> read;
-    for (size_t j = 0; j < line[i]->workers.size(); ++j) {
-      const auto& share = line[i]->shares[j];
+    const ChangeRecord& change = *line[i].change;
+    for (size_t j = 0; j < change.workers.size(); ++j) {
+      const auto& share = change.shares[j];
       if (!share.has_value()) continue;
       const std::string what =
-          absl::StrCat("worker ", line[i]->workers[j], " reads, in iteration ", i, ", ");
+          absl::StrCat("worker ", change.workers[j], " reads, in iteration ", i, ", ");
       if (share->epoch != epoch) {
         return Violated(absl::StrCat(what, "epoch ", share->epoch, " instead of ", epoch));
       }

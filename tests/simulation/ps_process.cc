@@ -141,8 +141,7 @@ PsProcess::~PsProcess() { streams_.clear(); }
 
 void PsProcess::BecamePrimary(Shard& shard) {
   const int slot = shard.index();
-  primaries_[slot] = context_.oracle.PrimaryBegan(index_, slot, adopting_.generation(),
-                                                  adopting_.checkpoint(), shard.store());
+  primaries_[slot] = context_.oracle.PrimaryBegan(index_, slot, adopting_, shard.store());
   shard.OnEnd([this, ended = &shard](const absl::Status& reason, bool) {
     const auto found = streams_.find(ended);
     if (found == streams_.end()) return;

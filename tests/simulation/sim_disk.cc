@@ -34,9 +34,9 @@ class SimWritableFile final : public WritableFile {
     file->synced = disk_.leaves_out_sync ? disk_.world_.loop().Now() + absl::Seconds(5)
                                          : disk_.world_.loop().Now();
     disk_.files_[path_] = std::move(file);
+    disk_.on_commit(path_);
     // The crash may come between the change of the disk and the return.
     if (!disk_.world_.MayAct(node_.node)) return absl::AbortedError("the process has crashed");
-    disk_.on_commit(path_);
     return absl::OkStatus();
   }
 

@@ -272,8 +272,12 @@ Outcome Simulation::Run() {
       iterations = dealing.ok() ? dealing->IterationsOf(training.epochs()) : 0;
     }
     oracle.RunFinished(last, iterations);
-    outcome.same_crew = last.crew_size() == 1;
     outcome.history = oracle.FinalHistory();
+    for (const auto& changes : outcome.history) {
+      for (const ChangeRecord& change : changes) {
+        outcome.whole_crew &= static_cast<int>(change.workers.size()) == context_.config.workers();
+      }
+    }
   }
   outcome.violation = oracle.violation();
   outcome.lasted = world_.loop().Elapsed();
@@ -297,7 +301,7 @@ Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
   Outcome outcome =
       Simulation(scenario, &*config, scenario.DrawFaults(reference.lasted), plant, verbose).Run();
   if (outcome.violation.empty() && outcome.end == "finished" && scenario.sync &&
-      outcome.same_crew) {
+      outcome.whole_crew && outcome.coverage.mixed == 0) {
     outcome.violation = Difference(reference.history, outcome.history);
   }
   return outcome;

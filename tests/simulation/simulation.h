@@ -22,7 +22,7 @@ struct Outcome {
   // How the run ended: "finished", or why it had to fail.
   std::string end = {};
   std::vector<std::vector<ChangeRecord>> history = {};  // by chunk: what led to the end
-  bool same_crew = true;                                // all workers counted in all iterations
+  bool whole_crew = true;                               // all workers counted in all iterations
   absl::Duration lasted = {};                           // virtual
   uint64_t steps = 0;
   std::deque<std::string> lines = {};  // the last ones of the account

@@ -108,6 +108,7 @@ bool WorkerProcess::Advance() {
       return true;
     case Step::kPulling:
       if (std::count(pulled_.begin(), pulled_.end(), false) > 0) return false;
+      if (core_.round().ChunksAfter(iteration_) > 0) context_.oracle.Mixed();
       BeginIteration();
       return true;
     case Step::kExchanging:
@@ -229,9 +230,9 @@ void WorkerProcess::BeginIteration() {
               step_ = Step::kExchanging;
               to_push_.clear();
               for (const Chunk& chunk : context_.config.plan().chunks()) {
-                Compute(chunk.id);
                 to_push_.push_back(chunk.id);
               }
+              Compute();
               PushNext();
             });
 }
@@ -260,23 +261,27 @@ void WorkerProcess::PushNext() {
             });
 }
 
-void WorkerProcess::Compute(uint32_t id) {
-  const std::vector<float>& parameters = parameters_[id];
+// As in a network, each gradient follows from all parameters.
+void WorkerProcess::Compute() {
   uint64_t seed = 14695981039346656037u;
   const auto mix = [&](uint64_t value) { seed = (seed ^ value) * 1099511628211u; };
-  for (const float parameter : parameters) {
-    uint32_t bits;
-    std::memcpy(&bits, &parameter, sizeof(bits));
-    mix(bits);
+  for (const std::vector<float>& parameters : parameters_) {
+    for (const float parameter : parameters) {
+      uint32_t bits;
+      std::memcpy(&bits, &parameter, sizeof(bits));
+      mix(bits);
+    }
   }
   mix(rank_);
   mix(iteration_);
   mix(share_.has_value() ? 1 + share_->epoch : 0);
   mix(share_.has_value() ? share_->first : 0);
-  const CounterRandom random(seed, id);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    gradients_[id][i] =
-        (static_cast<float>(random.Below(i, 2 * kSteps + 1)) - static_cast<float>(kSteps)) / 64;
+  for (size_t id = 0; id < gradients_.size(); ++id) {
+    const CounterRandom random(seed, id);
+    for (size_t i = 0; i < gradients_[id].size(); ++i) {
+      gradients_[id][i] =
+          (static_cast<float>(random.Below(i, 2 * kSteps + 1)) - static_cast<float>(kSteps)) / 64;
+    }
   }
 }
 
@@ -304,7 +309,7 @@ absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& head
   std::vector<float>& parameters = parameters_[header.chunk];
   Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}}, parameters.data());
   context_.oracle.Answered(primary, context_.oracle.Generation(generation_), rank_, incarnation_,
-                           header.chunk, header.version, parameters);
+                           header, parameters);
   core_.Answered(header.chunk, header.version);
   return absl::OkStatus();
 }

@@ -56,7 +56,7 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   void PullSlot(int slot);
   void BeginIteration();
   void PushNext();
-  void Compute(uint32_t chunk);
+  void Compute();
   absl::StatusOr<Dealing> Deal() const;
   void GiveUp(const absl::Status& failure);
 

@@ -239,7 +239,17 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
     core_.EndCatchUp();
     if (has_parameters) return absl::OkStatus();
   }
-  return ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); });
+  RETURN_IF_ERROR(
+      ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); }));
+  const auto start = static_cast<uint64_t>(start_iteration());
+  const size_t updated = core_.round().ChunksAfter(start);
+  if (updated > 0 && config_.proto().update().policy() == Update::SYNC) {
+    spdlog::info(
+        "repeats iteration {}, of which {} of {} chunks are updated already: the gradient of the "
+        "others is of parameters that are newer in part",
+        start, updated, config_.plan().chunks().size());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {

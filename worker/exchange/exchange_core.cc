@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/model/plan.h"
+#include "common/view/crew.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
@@ -342,12 +343,15 @@ absl::Status ExchangeCore::BeginRunning() {
 
 void ExchangeCore::CheckCatchUp() {
   if (stage_ != Stage::kRunning || !catch_up_.iteration.has_value()) return;
-  // Without others the shards answer by themselves.
-  if (view_.crew().rbegin()->rank_size() < 2) return;
-  for (const uint32_t rank : view_.crew().rbegin()->rank()) {
-    if (rank == static_cast<uint32_t>(options_.rank)) continue;
+  // Those who join with this worker wait for the same iteration. If nobody else counts in it and
+  // stays, the shards answer by themselves.
+  bool all_finished = false;
+  for (const uint32_t rank : CrewAt(view_.crew(), *catch_up_.iteration)) {
+    if (!Contains(*view_.crew().rbegin(), rank)) continue;
     if (view_.worker(static_cast<int>(rank)).state() != WorkerView::FINISHED) return;
+    all_finished = true;
   }
+  if (!all_finished) return;
   catch_up_.abandoned = true;
   round_.GiveUp();
 }

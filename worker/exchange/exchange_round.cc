@@ -138,6 +138,12 @@ void ExchangeRound::SetVersion(uint32_t chunk, uint64_t version) {
   versions_[chunk] = version;
 }
 
+size_t ExchangeRound::ChunksAfter(uint64_t version) const {
+  absl::MutexLock lock(&mutex_);
+  return std::count_if(versions_.begin(), versions_.end(),
+                       [version](uint64_t held) { return held > version; });
+}
+
 void ExchangeRound::Follow(uint64_t view) {
   absl::MutexLock lock(&mutex_);
   view_ = view;

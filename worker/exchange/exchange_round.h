@@ -74,6 +74,8 @@ class ExchangeRound {
   void Answered(uint32_t chunk, uint64_t version);
   // Sets the version that this worker holds, after a Pull.
   void SetVersion(uint32_t chunk, uint64_t version);
+  // Returns how many chunks this worker holds in a version after number `version`.
+  size_t ChunksAfter(uint64_t version) const;
 
   // From now on pushes are of this view, and older answers do not count.
   void Follow(uint64_t view);

@@ -520,6 +520,27 @@ TEST_CASE("a worker that joins a run under way catches up") {
   CHECK_FALSE(fixture.core.catch_up().iteration.has_value());
 }
 
+TEST_CASE("workers that join together do not wait for one another") {
+  ViewFixture fixture;
+  fixture.view.clear_crew();
+  for (const auto& [from, ranks] :
+       std::vector<std::pair<uint64_t, std::vector<uint32_t>>>{{0, {2}}, {42, {0, 1, 2}}}) {
+    Crew* crew = fixture.view.add_crew();
+    crew->set_from_iteration(from);
+    crew->mutable_rank()->Add(ranks.begin(), ranks.end());
+  }
+  fixture.core.Start();
+  fixture.Follow();
+  fixture.Connect(0, 41);
+  fixture.Connect(1, 41);
+  REQUIRE(fixture.core.catch_up().iteration == 41);
+  CHECK_FALSE(fixture.core.catch_up().abandoned);
+  // The only worker that counts in iteration 41 finishes.
+  fixture.view.mutable_worker(2)->set_state(WorkerView::FINISHED);
+  fixture.Follow();
+  CHECK(fixture.core.catch_up().abandoned);
+}
+
 TEST_CASE("a replacement that is in the crew starts where the slots are") {
   ViewFixture fixture;
   fixture.core.Start();
