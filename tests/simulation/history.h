@@ -67,7 +67,7 @@ struct Instance {
   int process = 0;
   int slot = 0;
   GenerationId generation = {};
-  uint64_t view = 0;  // in which it became primary
+  uint64_t view = 0;                             // in which it became primary
   std::map<uint32_t, ChunkHistory> chunks = {};  // by id
 };
 
