@@ -52,6 +52,7 @@ class Cluster:
     schedule: str
     schemes: tuple
     time_dilation: int
+    shrink: int = 0  # of the model; 0: as in MODELS
 
     @property
     def shards(self):
@@ -153,7 +154,7 @@ def experiment(cluster):
             placement=config_pb2.Partition.GREEDY,
         )
     proto.cluster.model.builtin = cluster.model
-    proto.cluster.model.shrink = MODELS[cluster.model].shrink
+    proto.cluster.model.shrink = cluster.shrink or MODELS[cluster.model].shrink
     proto.cluster.update.policy = config_pb2.Update.SYNC
     proto.cluster.training.batch_size = cluster.batch_size
     proto.cluster.compute.backend = config_pb2.Compute.EMULATED

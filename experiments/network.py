@@ -22,6 +22,8 @@ REMOTE = "remote"
 
 _PORT = 50051
 _SUBNET = ipaddress.ip_network("10.0.0.0/16")
+# Where the control of a NamespaceNetwork listens for every host's clients.
+CONTROL_ENDPOINT = f"{_SUBNET[1]}:2379"
 # tbf passes this many bytes at once. A burst must hold the largest packet that the kernel hands
 # down whole (64 KiB, which the receiver cuts into segments); otherwise tbf cuts each packet. It
 # should be little larger, so that a link does not exceed its rate for long.

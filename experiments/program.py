@@ -21,6 +21,7 @@ class Programs:
     ps: str
     worker: str
     psctl: str
+    launch: str
     simulate: str
 
 
@@ -36,6 +37,7 @@ def programs():
         runfile("server/ps"),
         runfile("worker/worker"),
         runfile("tools/psctl/psctl"),
+        runfile("tools/launch/launch"),
         runfile("experiments/simulate"),
     )
 

@@ -1,7 +1,8 @@
 """One run of a cluster, step by step:
 
 1. Make the network, and write the run's config to every host.
-2. Start the shards and the workers, each with a log of its own.
+2. Start the shards and the workers, each with a log of its own, and before them an etcd if the
+   cluster wants one.
 3. Wait for the workers. The first failure ends the run.
 4. Ask the shards for their statistics, then end them.
 5. Read the workers' summaries.
@@ -14,6 +15,7 @@ import os
 import select
 import statistics
 import subprocess
+import tempfile
 import time
 
 from experiments import hosts, matrix, network
@@ -75,16 +77,19 @@ def execute(kind, experiment, run, programs, folder, on_tick):
         for host in {net.control, *net.shard_hosts, *net.worker_hosts}:
             host.write(_CONFIG, config)
 
-        def begin(name, host, program, *arguments):
-            process = _Process(
-                name,
-                host,
-                [host.program(program), f"--config={host.path(_CONFIG)}", *arguments],
-                os.path.join(folder, f"{name.replace(' ', '')}.log"),
-            )
+        def start_process(name, host, command):
+            log = os.path.join(folder, f"{name.replace(' ', '')}.log")
+            process = _Process(name, host, command, log)
             stack.callback(process.close)
             return process
 
+        def begin(name, host, program, *arguments):
+            command = [host.program(program), f"--config={host.path(_CONFIG)}", *arguments]
+            return start_process(name, host, command)
+
+        for endpoint in experiment.proto.cluster.recovery.etcd.endpoint:
+            data = stack.enter_context(tempfile.TemporaryDirectory())
+            start_process("etcd", net.control, _etcd(endpoint, data))
         shards = [
             begin(f"ps {i}", host, programs.ps, f"--shard={i}")
             for i, host in enumerate(net.shard_hosts)
@@ -127,6 +132,14 @@ def execute(kind, experiment, run, programs, folder, on_tick):
         result["processor_use"] = max((use for use in uses if use is not None), default=None)
         result["run_seconds"] = time.monotonic() - start
         return result
+
+
+def _etcd(endpoint, data):
+    url = f"http://{endpoint}"
+    return [
+        "etcd", f"--data-dir={data}", f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+    ]
 
 
 def _wait(workers, shards, deadline, on_tick):

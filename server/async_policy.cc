@@ -84,7 +84,7 @@ absl::StatusOr<SlotPosition> AsyncPolicy::Adopt(const PolicyView& view) {
     absl::MutexLock lock(&history.chunk->mutex);
     history.view = shared;
   }
-  return SlotPosition{.missing = std::vector<uint64_t>(view.leaving.size())};
+  return SlotPosition();
 }
 
 void AsyncPolicy::Confirm(int index, uint64_t change) {

@@ -51,9 +51,8 @@ void ExchangeStream::Open() {
       return;
     }
     const absl::Status refused = session.status();
-    if (options_.join_follows && absl::IsFailedPrecondition(refused) && shard_->failure().ok()) {
-      return;
-    }
+    const bool is_not_joined = absl::IsFailedPrecondition(refused) || absl::IsUnavailable(refused);
+    if (options_.join_follows && is_not_joined && shard_->failure().ok()) return;
     if (!BeginEnd(refused)) return;
   }
   WriteNext();

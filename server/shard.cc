@@ -105,11 +105,7 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
     ranks_.assign(config_.workers(), 0);
     for (int rank = 0; rank < view.worker_size(); ++rank) {
       const WorkerView& worker = view.worker(rank);
-      if (worker.state() == WorkerView::LEAVING) {
-        adopted.leaving.push_back(rank);
-      } else {
-        ranks_[rank] = worker.incarnation();
-      }
+      if (worker.state() != WorkerView::LEAVING) ranks_[rank] = worker.incarnation();
       membership_.EndOthers(rank, ranks_[rank]);
     }
     view_ = view.number();
@@ -217,7 +213,11 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker
   // A worker may have lost its rank because the run has failed. It is told the failure then. Nobody
   // else would end a stream that comes after the shard has ended.
   RETURN_IF_ERROR(failure());
-  return membership_.StreamOpened(worker, incarnation);
+  absl::StatusOr<std::shared_ptr<WorkerSession>> session =
+      membership_.StreamOpened(worker, incarnation);
+  if (view_ == 0 || !absl::IsFailedPrecondition(session.status())) return session;
+  // It may have joined the shard that had the slot before.
+  return absl::UnavailableError(session.status().message());
 }
 
 void Shard::CloseStream(WorkerSession* session) {

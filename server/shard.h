@@ -89,7 +89,8 @@ class Shard {
   absl::Status Leave(const LeaveRequest& request);
 
   // Counts a stream of a worker that has joined. Errors: those of Membership::StreamOpened, which
-  // the failure of the run replaces if it has failed.
+  // the failure of the run replaces if it has failed. With views, UNAVAILABLE in place of
+  // FAILED_PRECONDITION: the worker may have joined this slot's shard of an earlier view.
   absl::StatusOr<std::shared_ptr<WorkerSession>> OpenStream(uint32_t worker, uint64_t incarnation);
   // Counts the end of a stream. The worker is lost if it was the last one of a worker that has not
   // left. Under SYNC, a lost worker fails the run.

@@ -69,7 +69,7 @@ void SlotPrimary::Adopt(const View& view) {
   absl::MutexLock lock(&mutex_);
   view_ = view.number();
   handing_over_ = view.slot(options_.slot).handing_over();
-  position_ = position.ok() ? std::optional(*position) : std::nullopt;
+  position_ = position.ok() && view.crew_changes() ? std::optional(*position) : std::nullopt;
 }
 
 void SlotPrimary::AdoptWithoutViews(const View& view) {
@@ -78,11 +78,11 @@ void SlotPrimary::AdoptWithoutViews(const View& view) {
 
 void SlotPrimary::Describe(ProcessState* state) const {
   absl::MutexLock lock(&mutex_);
-  if (position_.has_value()) {
+  if (position_.has_value() && (replicator_ == nullptr || replicator_->unconfirmed() == 0)) {
     ProcessState::Position* position = state->add_position();
     position->set_slot(options_.slot);
     position->set_iteration(position_->iteration);
-    position->mutable_missing()->Add(position_->missing.begin(), position_->missing.end());
+    position->set_least_iteration(position_->least_iteration);
   }
   if (replicator_ == nullptr) return;
   if (replicator_->is_filled()) state->add_filled(options_.slot);

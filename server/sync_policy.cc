@@ -156,7 +156,7 @@ bool SyncPolicy::IsComplete(const Gather& gather) const {
 }
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
-  if (gather.view->handing_over || gather.chunk->clock().iteration >= held_up_from_) return false;
+  if (gather.view->handing_over || gather.view->crew_changes) return false;
   return observer_ == nullptr || observer_->MayChange(index, *gather.chunk);
 }
 
@@ -283,22 +283,15 @@ void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
 absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
   const auto shared = std::make_shared<const PolicyView>(view);
   SlotPosition position;
-  position.missing.assign(view.leaving.size(), std::numeric_limits<uint64_t>::max());
-  // No update is made while the slot's position is being found out.
-  held_up_from_ = 0;
   for (Gather& gather : gathers_) {
     absl::MutexLock lock(&gather.chunk->mutex);
     if (gather.view == nullptr) return absl::CancelledError("the run has failed");
     SetView(gather, shared);
     const uint64_t iteration = gather.chunk->clock().iteration;
     position.iteration = std::max(position.iteration, iteration);
-    for (size_t i = 0; i < view.leaving.size(); ++i) {
-      const uint64_t missing = iteration + (gather.pushed[view.leaving[i]].here ? 1 : 0);
-      position.missing[i] = std::min(position.missing[i], missing);
-    }
+    position.least_iteration = std::min(position.least_iteration, iteration);
   }
   pacing_.Restart(view.crews->At(std::numeric_limits<uint64_t>::max() - 1));
-  held_up_from_ = view.crew_changes ? position.iteration + 1 : std::numeric_limits<uint64_t>::max();
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));
   }

@@ -1,9 +1,7 @@
 #ifndef PS_SERVER_SYNC_POLICY_H_
 #define PS_SERVER_SYNC_POLICY_H_
 
-#include <atomic>
 #include <deque>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -110,8 +108,6 @@ class SyncPolicy final : public UpdatePolicy {
   // Sets the chunk's view, and counts anew for whom it waits.
   void SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
-  // Calls Advance and sends what is released.
-  absl::Status AdvanceAndReply(int index, bool only_if_complete);
 
   // Constant after construction.
   const int workers_;
@@ -121,8 +117,6 @@ class SyncPolicy final : public UpdatePolicy {
   const Clock* const clock_;
 
   PushPacing pacing_;
-  // No update of this iteration or a later one is made: see View.crew_changes.
-  std::atomic<uint64_t> held_up_from_{std::numeric_limits<uint64_t>::max()};
   std::deque<Gather> gathers_;  // parallel to the store's chunks
 };
 

@@ -2,6 +2,7 @@
 #define PS_SERVER_UPDATE_POLICY_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,15 +23,14 @@ namespace ps {
 struct PolicyView {
   uint64_t number = 0;  // 0: the run has no views
   std::shared_ptr<const Crews> crews = nullptr;
-  bool crew_changes = false;           // see View.crew_changes
-  bool handing_over = false;           // no push is taken
-  std::vector<uint32_t> leaving = {};  // the ranks of LEAVING workers, whose sessions have ended
+  bool crew_changes = false;  // see View.crew_changes
+  bool handing_over = false;  // no push is taken
 };
 
 // Where a slot stands: see ProcessState.Position.
 struct SlotPosition {
   uint64_t iteration = 0;
-  std::vector<uint64_t> missing = {};  // for each of PolicyView::leaving
+  uint64_t least_iteration = std::numeric_limits<uint64_t>::max();
 };
 
 // Decides, chunk by chunk, when pushed gradients become an update and when the updated parameters

@@ -27,8 +27,8 @@ bool IsInCrew(const CrewHistory& history, uint32_t rank, uint64_t iteration);
 
 // Returns whether the update of `iteration` waits for the rank's gradient: the rank is in the crew
 // of that iteration and of the next one. A worker that is lost leaves the crew from the iteration
-// after the first of which some chunk lacks its gradient; at that first iteration its gradients
-// count where they came, and nobody waits for the others.
+// after the first that some chunk is still at; at that one its gradients count where they came, and
+// nobody waits for the others.
 bool IsWaitedFor(const CrewHistory& history, uint32_t rank, uint64_t iteration);
 
 // Changes the crews of all iterations from `iteration` on.

@@ -186,26 +186,22 @@ bool CrewKeeper::FinishChange(const View& view, const PositionOf& position_of, a
     if (next->worker(r).state() == WorkerView::LEAVING) leaving.push_back(r);
     if (next->worker(r).state() == WorkerView::JOINING) joining.push_back(r);
   }
-  std::vector<uint64_t> missing(leaving.size(), UINT64_MAX);
+  uint64_t first = UINT64_MAX;
   uint64_t farthest = 0;
   for (int slot = 0; slot < view.slot_size(); ++slot) {
     const ProcessState::Position* position = position_of(slot);
-    if (position == nullptr || position->missing_size() != static_cast<int>(leaving.size())) {
-      return false;
-    }
+    if (position == nullptr) return false;
+    first = std::min(first, position->least_iteration());
     farthest = std::max(farthest, position->iteration());
-    for (size_t i = 0; i < leaving.size(); ++i) {
-      missing[i] = std::min(missing[i], position->missing(static_cast<int>(i)));
-    }
   }
   std::vector<bool> is_waited_for(leaving.size());
   for (size_t i = 0; i < leaving.size(); ++i) {
     SetState(WorkerView::ABSENT, 0, next->mutable_worker(leaving[i]));
     CrewHistory without = next->crew();
-    RemoveFromCrew(leaving[i], missing[i] + 1, &without);
+    RemoveFromCrew(leaving[i], first + 1, &without);
     // Those who join later do not help an iteration that has nobody else.
     is_waited_for[i] =
-        SmallestCrew(without, missing[i] + 1) < std::max<size_t>(settings_.min_workers, 1);
+        SmallestCrew(without, first + 1) < std::max<size_t>(settings_.min_workers, 1);
     absence_[leaving[i]].is_waited_for = is_waited_for[i];
     if (!is_waited_for[i]) *next->mutable_crew() = std::move(without);
   }
@@ -226,7 +222,7 @@ bool CrewKeeper::FinishChange(const View& view, const PositionOf& position_of, a
     if (is_waited_for[i]) continue;  // Admit tells it
     events_.AddUntil(view.number() + 1,
                      absl::StrCat(Fate(leaving[i]), "; the run goes on with ", with,
-                                  " from iteration ", missing[i] + 1, " on"),
+                                  " from iteration ", first + 1, " on"),
                      absence_[leaving[i]].since);
   }
   for (const uint32_t rank : joining) {

@@ -160,14 +160,19 @@ void Authority::Gone(int node, uint64_t incarnation, const std::string& why, abs
 
 void Authority::Tick() {
   const absl::Time now = context_.world.loop().Now();
+  // As launch does: if it could not run for a while, it has not heard what the others said.
+  const bool was_away = !context_.scenario.etcd && now > ticked_ + silence_ / 2;
+  ticked_ = now;
   std::vector<int> silent;
-  for (const auto& [node, process] : processes_) {
+  for (auto& [node, process] : processes_) {
+    if (was_away) process.heard = now;
     if (now - process.heard > silence_) silent.push_back(node);
   }
   for (const int node : silent) {
     const Process process = processes_[node];
     if (context_.scenario.etcd) {
       context_.world.Log(absl::StrCat("the lease of ", context_.world.name(node), " has run out"));
+      process.peer.connection->Close(1, absl::UnavailableError("its lease has run out"));
       processes_.erase(node);
       ++lost_leases_;
       if (process.has_said) Gone(node, process.incarnation, "lost its lease", process.heard);

@@ -94,6 +94,7 @@ class Authority {
   std::optional<ViewKeeper> keeper_;
   std::map<int, Process> processes_;  // by node
   View published_;
+  absl::Time ticked_ = absl::InfinitePast();
   absl::Status failure_;
   bool finished_ = false;
   int lost_leases_ = 0;

@@ -31,10 +31,10 @@ std::vector<Oracle::Step> Oracle::WholeLine(GenerationId generation, uint32_t ch
 
 std::vector<std::vector<ChangeRecord>> Oracle::FinalHistory() const {
   std::vector<std::vector<ChangeRecord>> history;
-  if (instances_.empty()) return history;
+  if (crews_.empty()) return history;
   for (const Chunk& chunk : config_.plan().chunks()) {
     auto& changes = history.emplace_back();
-    for (const Step& step : WholeLine(instances_.back().generation, chunk.id)) {
+    for (const Step& step : WholeLine(crews_.rbegin()->first, chunk.id)) {
       changes.push_back(*step.change);
     }
   }

@@ -154,6 +154,7 @@ std::vector<int> ExchangeCore::Adopt() {
           absl::StrCat("the run goes back to ", to, " (view ", view_.number(), ")")));
       ForgetSlots();
       stage_ = Stage::kWentBack;
+      says_finished_ = false;
       return {};
     }
     ForgetSlots();
@@ -536,7 +537,7 @@ void ExchangeCore::Resume() {
     absl::MutexLock lock(&mutex_);
     if (stage_ != Stage::kWentBack) return;
     round_.Reset();
-    has_failed_ = says_finished_ = is_finished_ = false;
+    has_failed_ = is_finished_ = false;
     catch_up_ = {};
     stage_ = Stage::kWaiting;
     moved_ = options_.clock->Now();

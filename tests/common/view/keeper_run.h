@@ -70,9 +70,7 @@ class KeeperRun {
       ProcessState::Position* position = state.add_position();
       position->set_slot(s);
       position->set_iteration(iteration + s);
-      for (const WorkerView& worker : view.worker()) {
-        if (worker.state() == WorkerView::LEAVING) position->add_missing(iteration + s);
-      }
+      position->set_least_iteration(iteration + s);
     }
     return state;
   }

@@ -69,9 +69,7 @@ class ActedProcess {
       ProcessState::Position* position = state_.add_position();
       position->set_slot(s);
       position->set_iteration(100 + s);
-      for (const WorkerView& worker : view.worker()) {
-        if (worker.state() == WorkerView::LEAVING) position->add_missing(100 + s);
-      }
+      position->set_least_iteration(100 + s);
     }
     link_->Announce(state_);
   }

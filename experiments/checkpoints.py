@@ -1,0 +1,6 @@
+"""The program //experiments:checkpoints, which runs experiments/checkpoints_experiment.py."""
+
+from experiments import start
+
+if __name__ == "__main__":
+    start.run("experiments.checkpoints_experiment")

@@ -1,0 +1,200 @@
+"""Measures what checkpoints cost on this machine; see docs/recovery.md.
+
+    bazel run -c opt //experiments:checkpoints -- --folder=DIR
+
+Trains VGG-16 with ADAM by launch, without and with a checkpoint every 50 iterations in turn, with
+workers that compute as an emulated device does. Every checkpoint is verified. Beside each one, the
+same bytes are written to the same disk by one thread from one file's beginning to its end, and
+synced. Exit code: 0 if all runs are done; 1 after a failure; 2 for a wrong command line; 130 after
+Ctrl-C.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+from experiments import program, run
+
+_CONFIG = """\
+model {{ builtin: "vgg16" shrink: {shrink} }}
+partition {{ scheme: MEMORY_BASED }}
+{shards}
+workers: {workers}
+update {{ policy: SYNC }}
+optimizer {{ kind: ADAM learning_rate: 0.001 }}
+training {{ batch_size: {batch} iterations: {iterations} }}
+compute {{ backend: EMULATED emulated {{ device: "rtx_2080_ti" }} }}
+limits {{ startup_seconds: 120 }}
+"""
+_RECOVERY = """\
+recovery {{
+  silence_seconds: 30
+  checkpoint {{ folder: "{folder}" every_iterations: {every} keep: 1 }}
+}}
+"""
+_WARMUP = 5
+_BLOCK = 1 << 20
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(
+        prog="checkpoints", description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--folder", required=True, metavar="DIR", help="on the disk to measure")
+    parser.add_argument("--workers", type=int, default=2, help="default: 2")
+    parser.add_argument("--shards", type=int, default=2, help="default: 2")
+    parser.add_argument("--batch", type=int, default=128, help="images per worker; default: 128")
+    parser.add_argument("--every", type=int, default=50, help="iterations; default: 50")
+    parser.add_argument("--checkpoints", type=int, default=2, help="per run; default: 2")
+    parser.add_argument("--repeats", type=int, default=3, help="default: 3")
+    parser.add_argument(
+        "--shrink", type=int, default=1, metavar="N", help="a model of 1/N of the size, for a try"
+    )
+    parser.add_argument("--out", metavar="FILE", help="writes the result there as JSON")
+    return parser.parse_args()
+
+
+def main():
+    arguments = _arguments()
+    return program.exit_code(lambda: _run(arguments, program.programs()))
+
+
+class _Writing(threading.Thread):
+    """Watches how long each checkpoint takes, from its first file to its manifest."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.seconds = []
+        self._folder = folder
+        self._ended = threading.Event()
+
+    def run(self):
+        began = {}
+        done = set()
+        while not self._ended.wait(0.005):
+            now = time.monotonic()
+            for name in os.listdir(self._folder):
+                if not name.startswith("generation-") or name in done:
+                    continue
+                began.setdefault(name, now)
+                if os.path.exists(os.path.join(self._folder, name, "manifest.json")):
+                    done.add(name)
+                    self.seconds.append(now - began[name])
+
+    def stop(self):
+        self._ended.set()
+        self.join()
+
+
+def _train(arguments, programs, folder, with_checkpoints):
+    """Returns the mean seconds of an iteration, and those of each checkpoint with its bytes."""
+    checkpoints = os.path.join(folder, "checkpoints")
+    os.makedirs(checkpoints)
+    # The last checkpoint is written while the training goes on.
+    iterations = arguments.every * (arguments.checkpoints + 1)
+    text = _CONFIG.format(
+        shrink=arguments.shrink, workers=arguments.workers, batch=arguments.batch,
+        iterations=iterations,
+        shards="\n".join(['shard { address: "127.0.0.1:0" }'] * arguments.shards),
+    )
+    if with_checkpoints:
+        text += _RECOVERY.format(folder=checkpoints, every=arguments.every)
+    config, summary = (os.path.join(folder, name) for name in ("run.textproto", "summary.json"))
+    with open(config, "w", encoding="utf-8") as file:
+        file.write(text)
+    writing = _Writing(checkpoints)
+    writing.start()
+    try:
+        done = subprocess.run(
+            [programs.launch, f"--config={config}", f"--summary={summary}"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )
+    finally:
+        writing.stop()
+    if done.returncode != 0:
+        raise run.RunError(f"launch failed:\n{done.stdout[-2000:]}")
+    with open(summary, encoding="utf-8") as file:
+        seconds = json.load(file)["iteration_seconds"]
+    # A cut at the very end costs the training nothing.
+    seconds = seconds[_WARMUP : iterations - 1]
+    size = 0
+    if with_checkpoints:
+        size = _verify(programs, checkpoints, iterations, len(writing.seconds), arguments)
+    return statistics.fmean(seconds), writing.seconds[: arguments.checkpoints], size
+
+
+def _verify(programs, folder, iterations, written, arguments):
+    """Returns the bytes of the newest checkpoint. Raises RunError if it is not whole, or if one was
+    left out."""
+    checked = subprocess.run(
+        [programs.psctl, "checkpoints", f"--folder={folder}", "--verify"],
+        capture_output=True, text=True, check=False,
+    )
+    newest = sorted(name for name in os.listdir(folder) if name.startswith("generation-"))[-1]
+    if checked.returncode != 0 or not newest.endswith(f"{iterations:010}"):
+        raise run.RunError(f"the last checkpoint is wrong: {checked.stdout}{checked.stderr}")
+    if written != arguments.checkpoints + 1:
+        raise run.RunError(f"there were {written} checkpoints instead of {arguments.checkpoints + 1}")
+    place = os.path.join(folder, newest)
+    return sum(os.path.getsize(os.path.join(place, name)) for name in os.listdir(place))
+
+
+def _sequential(folder, size):
+    """Returns the seconds in which a file of the size is written to the disk."""
+    path = os.path.join(folder, "sequential")
+    block = os.urandom(_BLOCK)
+    begin = time.monotonic()
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(size // _BLOCK):
+            file.write(block)
+        os.fsync(file.fileno())
+    seconds = time.monotonic() - begin
+    os.remove(path)
+    return seconds
+
+
+def _run(arguments, programs):
+    where = program.from_user(arguments.folder)
+    os.makedirs(where, exist_ok=True)
+    times = {False: [], True: []}
+    rates = []
+    for _ in range(arguments.repeats):
+        for with_checkpoints in (False, True):
+            with tempfile.TemporaryDirectory(dir=where) as folder:
+                mean, seconds, size = _train(arguments, programs, folder, with_checkpoints)
+                times[with_checkpoints].append(mean)
+                print(
+                    f"{'with' if with_checkpoints else 'without'} checkpoints: {mean:.4f} s per"
+                    " iteration",
+                    flush=True,
+                )
+                shutil.rmtree(os.path.join(folder, "checkpoints"))
+                for each in seconds:
+                    disk = size / _sequential(folder, size)
+                    rates.append((size / each, disk))
+                    print(
+                        f"  {size / 1e9:.3f} GB in {each:.2f} s, {size / each / 1e6:.0f} MB/s; the"
+                        f" disk beside it {disk / 1e6:.0f} MB/s: {size / each / disk:.2f}",
+                        flush=True,
+                    )
+    cost = [on / off - 1 for off, on in zip(times[False], times[True])]
+    parts = [written / disk for written, disk in rates]
+    print(
+        f"cost of a checkpoint every {arguments.every} iterations: {_spread(cost, '.2%')}\n"
+        f"written at {_spread(parts, '.2f')} of the disk's sequential rate"
+    )
+    if arguments.out:
+        result = {"seconds_without": times[False], "seconds_with": times[True], "rates": rates}
+        with open(program.from_user(arguments.out), "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)
+
+
+def _spread(values, style):
+    return f"{statistics.median(values):{style}} ({min(values):{style}} to {max(values):{style}})"

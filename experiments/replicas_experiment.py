@@ -1,0 +1,152 @@
+"""Measures what recovery { replicas: 1 } costs on emulated links; see docs/recovery.md.
+
+    bazel run -c opt //experiments:replicas -- --out=DIR
+
+VGG-16 with 8 workers and 4 shards comes first, and then clusters drawn from a seed. Each is
+measured without and with copies in turn, and compared with what the bytes on its links allow: with
+W workers, a model of M bytes and links of B bytes per second,
+
+    without copies   max(M / B, W * max_shard / B)
+    with copies      max(M / B, (W + 1) * max_shard / B)
+
+where max_shard is the largest shard's bytes. An etcd beside the network has the views. Exit code: 0
+if all runs are done; 1 after a failure; 2 for a wrong command line; 3 if this machine allows no
+emulated network; 130 after Ctrl-C.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+
+from experiments import clusters, matrix, network, program, run
+
+_PAYLOAD = 1448 / 1514  # of what a shaped link carries
+_COPIES = (0, 1)
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(
+        prog="replicas", description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder of the results")
+    parser.add_argument("--drawn", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--seed", type=int, default=7, help="of the drawn clusters; default: 7")
+    parser.add_argument(
+        "--shrink", type=int, metavar="N", help="models of about 1/N of the size, for a try"
+    )
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="default: 3")
+    return parser.parse_args()
+
+
+def main():
+    arguments = _arguments()
+    return program.exit_code(lambda: _run(arguments, program.programs()))
+
+
+def _clusters(arguments):
+    """Returns VGG-16 on 8 workers and 4 shards, and the drawn clusters with two shards or more."""
+    vgg16 = clusters.Cluster(
+        name="vgg16",
+        model="vgg16",
+        workers=8,
+        link_gbps=10,
+        shard_link_gbps=(10,) * 4,
+        worker_slowdown=(),
+        device="none",
+        batch_size=1,
+        schedule="BACKWARD",
+        schemes=(matrix.MEMORY_BASED,),
+        time_dilation=20,
+        shrink=1,
+    )
+    drawn = (
+        clusters.draw(arguments.seed, i, even=True, exchange_alone=True) for i in range(10**6)
+    )
+    chosen = [vgg16]
+    while len(chosen) <= arguments.drawn:
+        cluster = next(drawn)
+        # On a striped placement an even cluster has equal shards too.
+        if cluster.shards > 1 and cluster.schemes[0] != matrix.AUTO:
+            chosen.append(cluster)
+    if not arguments.shrink:
+        return chosen
+    return [
+        dataclasses.replace(cluster, shrink=arguments.shrink, time_dilation=1)
+        for cluster in chosen
+    ]
+
+
+def _experiment(cluster, copies):
+    experiment = clusters.experiment(cluster)
+    if copies:
+        recovery = experiment.proto.cluster.recovery
+        recovery.replicas = copies
+        # All processes share this machine's processors, so they may be late.
+        recovery.silence_seconds = 30
+        recovery.etcd.endpoint.append(network.CONTROL_ENDPOINT)
+    return experiment
+
+
+def _run(arguments, programs):
+    folder = program.from_user(arguments.out)
+    os.makedirs(folder, exist_ok=True)
+    rows = []
+    for cluster in _clusters(arguments):
+        times = {copies: [] for copies in _COPIES}
+        for repeat in range(arguments.repeats):
+            for copies in _COPIES:
+                experiment = _experiment(cluster, copies)
+                one = dataclasses.replace(matrix.runs(experiment)[0], repeat=repeat)
+                place = os.path.join(folder, f"{cluster.name}-copies{copies}-r{repeat}")
+                result = run.execute(
+                    network.NAMESPACES, experiment, one, programs, place, lambda: None
+                )
+                seconds = [each / cluster.time_dilation for each in result["iteration_seconds"]]
+                times[copies] += seconds
+                shards = [moved / cluster.workers for moved in result["bytes_in"]]
+                bound = _bound(cluster, shards, copies)
+                print(
+                    f"{_describe(cluster)}, {copies} copies: {statistics.median(seconds):.3f} s per"
+                    f" iteration, {statistics.median(seconds) / bound:.3f} of what the bytes need"
+                    f", processors {100 * result['processor_use']:.0f} % busy",
+                    flush=True,
+                )
+        rows.append(
+            {
+                "cluster": dataclasses.asdict(cluster),
+                "shard_bytes": shards,
+                "iteration_seconds": times,
+                "bound_seconds": {copies: _bound(cluster, shards, copies) for copies in _COPIES},
+            }
+        )
+        with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+    print("", *map(_line, rows), sep="\n")
+
+
+def _bound(cluster, shards, copies):
+    rate = 1e9 / 8 * _PAYLOAD * cluster.link_gbps
+    return max(sum(shards), (cluster.workers + copies) * max(shards)) / rate
+
+
+def _describe(cluster):
+    shrink = cluster.shrink or clusters.MODELS[cluster.model].shrink
+    return (
+        f"{cluster.model}{f' / {shrink}' if shrink > 1 else ''}, {cluster.workers} workers, {cluster.shards} shards, {cluster.link_gbps} Gb/s,"
+        f" {matrix.scheme_name(cluster.schemes[0], '')}, {cluster.schedule.lower()}"
+    )
+
+
+def _line(row):
+    parts = []
+    for copies in _COPIES:
+        seconds = row["iteration_seconds"][copies]
+        ratios = sorted(each / row["bound_seconds"][copies] for each in seconds)
+        parts.append(
+            f"{copies} copies: {statistics.median(seconds):.3f} s ="
+            f" {statistics.median(ratios):.3f} of the bound ({ratios[0]:.3f} to {ratios[-1]:.3f})"
+        )
+    return f"{_describe(clusters.Cluster(**row['cluster']))}: " + "; ".join(parts)
