@@ -78,7 +78,9 @@ class _Writing(threading.Thread):
     def run(self):
         began = {}
         done = set()
-        while not self._ended.wait(0.005):
+        is_last = False
+        while not is_last:
+            is_last = self._ended.wait(0.005)
             now = time.monotonic()
             for name in os.listdir(self._folder):
                 if not name.startswith("generation-") or name in done:
@@ -97,8 +99,8 @@ def _train(arguments, programs, folder, with_checkpoints):
     """Returns the mean seconds of an iteration, and those of each checkpoint with its bytes."""
     checkpoints = os.path.join(folder, "checkpoints")
     os.makedirs(checkpoints)
-    # The last checkpoint is written while the training goes on.
-    iterations = arguments.every * (arguments.checkpoints + 1)
+    # The last checkpoint too is written while the training goes on.
+    iterations = arguments.every * (arguments.checkpoints + 1) - 1
     text = _CONFIG.format(
         shrink=arguments.shrink, workers=arguments.workers, batch=arguments.batch,
         iterations=iterations,
@@ -122,26 +124,23 @@ def _train(arguments, programs, folder, with_checkpoints):
         raise run.RunError(f"launch failed:\n{done.stdout[-2000:]}")
     with open(summary, encoding="utf-8") as file:
         seconds = json.load(file)["iteration_seconds"]
-    # A cut at the very end costs the training nothing.
-    seconds = seconds[_WARMUP : iterations - 1]
-    size = 0
-    if with_checkpoints:
-        size = _verify(programs, checkpoints, iterations, len(writing.seconds), arguments)
-    return statistics.fmean(seconds), writing.seconds[: arguments.checkpoints], size
+    size = _verify(programs, checkpoints, len(writing.seconds), arguments) if with_checkpoints else 0
+    return statistics.fmean(seconds[_WARMUP:]), writing.seconds, size
 
 
-def _verify(programs, folder, iterations, written, arguments):
+def _verify(programs, folder, written, arguments):
     """Returns the bytes of the newest checkpoint. Raises RunError if it is not whole, or if one was
     left out."""
+    last = arguments.every * arguments.checkpoints
     checked = subprocess.run(
         [programs.psctl, "checkpoints", f"--folder={folder}", "--verify"],
         capture_output=True, text=True, check=False,
     )
     newest = sorted(name for name in os.listdir(folder) if name.startswith("generation-"))[-1]
-    if checked.returncode != 0 or not newest.endswith(f"{iterations:010}"):
+    if checked.returncode != 0 or not newest.endswith(f"{last:010}"):
         raise run.RunError(f"the last checkpoint is wrong: {checked.stdout}{checked.stderr}")
-    if written != arguments.checkpoints + 1:
-        raise run.RunError(f"there were {written} checkpoints instead of {arguments.checkpoints + 1}")
+    if written != arguments.checkpoints:
+        raise run.RunError(f"there were {written} checkpoints instead of {arguments.checkpoints}")
     place = os.path.join(folder, newest)
     return sum(os.path.getsize(os.path.join(place, name)) for name in os.listdir(place))
 

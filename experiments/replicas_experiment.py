@@ -74,7 +74,11 @@ def _clusters(arguments):
     if not arguments.shrink:
         return chosen
     return [
-        dataclasses.replace(cluster, shrink=arguments.shrink, time_dilation=1)
+        dataclasses.replace(
+            cluster,
+            shrink=arguments.shrink,
+            time_dilation=max(1, cluster.time_dilation // arguments.shrink),
+        )
         for cluster in chosen
     ]
 

@@ -1,5 +1,8 @@
 #include "server/checkpointer.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,6 +14,9 @@
 
 namespace ps {
 namespace {
+
+// Of the thread that writes.
+constexpr int kNiceness = 10;
 
 // How often the thread looks for chunks that have been confirmed since it last looked.
 constexpr absl::Duration kPeriod = absl::Milliseconds(5);
@@ -106,6 +112,11 @@ bool Checkpointer::MayChange(int index, const StoredChunk& chunk) {
 
 Checkpointer::Copy Checkpointer::CopyOf(int index, const StoredChunk& chunk) {
   Copy copy{.index = index, .clock = chunk.clock()};
+  if (!spare_.empty()) {
+    copy.arrays = std::move(spare_.back());
+    spare_.pop_back();
+    copy.arrays.clear();
+  }
   copy.arrays.reserve(chunk.arrays() * chunk.info().size);
   for (int i = 0; i < chunk.arrays(); ++i) {
     copy.arrays.insert(copy.arrays.end(), chunk.array(i).begin(), chunk.array(i).end());
@@ -190,7 +201,7 @@ bool Checkpointer::Work() {
     writer_ = *std::move(writer);
     next_ = 0;
   }
-  const std::optional<Copy> copy = TakeNext();
+  std::optional<Copy> copy = TakeNext();
   if (!copy.has_value()) return false;
   if (const absl::Status written = Write(*copy); !written.ok()) {
     End(written);
@@ -203,6 +214,7 @@ bool Checkpointer::Work() {
     if (active_->progress[copy->index] == Progress::kCopied) {
       active_->copied_bytes -= copy->arrays.size() * sizeof(float);
     }
+    spare_.push_back(std::move(copy->arrays));
     if (!active_->held_up.empty()) {
       held_up_ += options_.clock->Now() - active_->held_up_since;
       resumed.swap(active_->held_up);  // those for which there is no room will wait again
@@ -243,6 +255,7 @@ absl::Status Checkpointer::Finish(const Cut& cut) {
 void Checkpointer::End(const absl::Status& status) {
   writer_.reset();
   std::set<int> resumed;
+  std::vector<std::vector<float>> spare;  // freed without the lock
   {
     absl::MutexLock lock(&mutex_);
     if (!status.ok() && !absl::IsAlreadyExists(status)) {
@@ -254,6 +267,7 @@ void Checkpointer::End(const absl::Status& status) {
     resumed.swap(active_->held_up);
     if (!resumed.empty()) held_up_ += options_.clock->Now() - active_->held_up_since;
     active_.reset();
+    spare.swap(spare_);
   }
   ResumeChunks(resumed);
   TryComplete();
@@ -294,6 +308,9 @@ void Checkpointer::TryComplete() {
 }
 
 void Checkpointer::Run(const std::stop_token& stop) {
+  // Where processors are scarce, training goes first. If it has to wait for this thread, it leaves
+  // them to it. The priority is only a wish.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);
   const RealClock clock;
   uint64_t seen = 0;
   while (!stop.stop_requested()) {

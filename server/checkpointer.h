@@ -108,7 +108,8 @@ class Checkpointer {
   // Whether the iteration is one of a cut that this slot has not begun or left out.
   bool IsDue(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static Copy CopyOf(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  Copy CopyOf(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the next chunk to write, if one can be taken.
   std::optional<Copy> TakeNext();
   std::optional<Copy> TakeChunk(int index);
@@ -132,6 +133,9 @@ class Checkpointer {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
+  // The memory of copies that are written, for the next ones of the active checkpoint: fresh memory
+  // costs as much as the copy.
+  std::vector<std::vector<float>> spare_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;  // or left out: CheckpointId::iteration
   std::optional<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);  // whose manifest is not there yet
   std::optional<CheckpointId> durable_ ABSL_GUARDED_BY(mutex_);  // the newest complete one

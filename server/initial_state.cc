@@ -41,13 +41,13 @@ absl::Status FillFromFile(const Config& config, Storage* storage, ParameterStore
 
 }  // namespace
 
-absl::StatusOr<InitialState> MakeInitialState(const Config& config, int slot, Storage* storage,
-                                              const std::string& checkpoint) {
-  InitialState state;
-  ASSIGN_OR_RETURN(state.store, ParameterStore::Create(config, slot));
+absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const Config& config, int slot,
+                                                                 Storage* storage,
+                                                                 const std::string& checkpoint) {
+  ASSIGN_OR_RETURN(std::shared_ptr<ParameterStore> store, ParameterStore::Create(config, slot));
   if (checkpoint.empty()) {
-    RETURN_IF_ERROR(FillFromFile(config, storage, *state.store));
-    return state;
+    RETURN_IF_ERROR(FillFromFile(config, storage, *store));
+    return store;
   }
   const std::optional<CheckpointId> id = ParseCheckpointId(checkpoint);
   if (!id.has_value() || storage == nullptr) {
@@ -57,10 +57,8 @@ absl::StatusOr<InitialState> MakeInitialState(const Config& config, int slot, St
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
                    CheckpointReader::Open(storage, config.proto().recovery().checkpoint().folder(),
                                           config, *id));
-  for (StoredChunk& chunk : state.store->chunks()) RETURN_IF_ERROR(Restore(*reader, chunk));
-  state.generation = reader->facts().id.generation;
-  state.crew = reader->facts().crew;
-  return state;
+  for (StoredChunk& chunk : store->chunks()) RETURN_IF_ERROR(Restore(*reader, chunk));
+  return store;
 }
 
 }  // namespace ps

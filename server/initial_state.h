@@ -1,34 +1,24 @@
 #ifndef PS_SERVER_INITIAL_STATE_H_
 #define PS_SERVER_INITIAL_STATE_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/checkpoint/storage.h"
 #include "common/config/config.h"
-#include "proto/view.pb.h"
 #include "server/parameter_store.h"
 
 namespace ps {
-
-// What a slot begins with.
-struct InitialState {
-  std::shared_ptr<ParameterStore> store;
-  // What the checkpoint says, if it came from one.
-  uint64_t generation = 0;
-  std::vector<Crew> crew;
-};
 
 // Makes the state of a slot from the checkpoint with this name (CheckpointId::ToString) in the
 // config's folder. If `checkpoint` is empty, from the config's initial parameters: those of
 // model.initial_parameters, or random ones that follow from the seed.
 // Errors: RESOURCE_EXHAUSTED if there is not enough memory; those of CheckpointReader and
 // InitialParameters; INVALID_ARGUMENT if it is no name of a checkpoint.
-absl::StatusOr<InitialState> MakeInitialState(const Config& config, int slot, Storage* storage,
-                                              const std::string& checkpoint);
+absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const Config& config, int slot,
+                                                                 Storage* storage,
+                                                                 const std::string& checkpoint);
 
 }  // namespace ps
 

@@ -8,6 +8,7 @@
 #include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
+#include "server/refused_stream.h"
 #include "server/unary_call.h"
 #include "spdlog/spdlog.h"
 
@@ -19,13 +20,6 @@ template <typename Request>
 std::optional<uint32_t> SlotOf(const Request& request) {
   return request.has_slot() ? std::optional<uint32_t>(request.slot()) : std::nullopt;
 }
-
-// An Exchange that is refused at once.
-class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  explicit RefusedStream(const absl::Status& reason) { Finish(ToGrpc(reason)); }
-  void OnDone() override { delete this; }
-};
 
 }  // namespace
 

@@ -108,10 +108,10 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
     if (bad >= 0) return OutOfRange("the sum of the gradients", bad, iteration);
   }
   ++clock_.version;
-  const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count)
-                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-                           return ApplyRun(first, count, sum, floats, scale, iteration);
-                         };
+  const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+    mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
+    return ApplyRun(first, count, sum, floats, scale, iteration);
+  };
   return Updated(first_bad(apply), iteration);
 }
 

@@ -15,8 +15,8 @@
 #include "common/base/process_setup.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/run_checkpoints.h"
 #include "common/config/config.h"
 #include "common/etcd/make_view_link.h"
 #include "server/server.h"
@@ -35,29 +35,23 @@ struct CommandLine {
   std::string log_level;
 };
 
-// Returns the checkpoint from which a run without views starts, or an empty string.
-absl::StatusOr<std::string> FindCheckpoint(const ps::Config& config, bool resume) {
+// Returns what a run without views begins from.
+absl::StatusOr<ps::View> FindStart(const ps::Config& config, bool resume) {
+  ps::View start;
+  start.set_run(config.fingerprint());
+  start.set_generation(1);
   if (!config.proto().recovery().has_checkpoint()) {
-    if (!resume) return std::string();
+    if (!resume) return start;
     return config.FieldError("recovery.checkpoint", "is missing, and --resume needs it");
   }
-  const ps::Recovery::Checkpoint& settings = config.proto().recovery().checkpoint();
   ps::RealStorage storage;
-  const ps::CheckpointFolder folder(&storage, settings.folder());
-  std::vector<ps::CheckpointInfo> damaged;
-  ASSIGN_OR_RETURN(const std::optional<ps::CheckpointInfo> newest,
-                   folder.Newest(ps::Verification::kQuick, &damaged));
-  for (const ps::CheckpointInfo& info : damaged) {
-    spdlog::warn("passed over the checkpoint {}: {}", info.id.ToString(), info.why);
-  }
-  if (newest.has_value() != resume) {
-    return config.FieldError(
-        "recovery.checkpoint.folder",
-        resume ? absl::StrCat("has no complete checkpoint to resume from: ", folder.path())
-               : absl::StrCat("has checkpoints of an earlier run: ", folder.path(),
-                              ", allowed: --resume to go on with it, or another folder"));
-  }
-  return resume ? newest->id.ToString() : "";
+  ASSIGN_OR_RETURN(const std::optional<ps::ViewKeeper::Checkpoint> found,
+                   ps::RunCheckpoints::FindStart(config, resume, &storage));
+  if (!found.has_value()) return start;
+  start.set_generation(found->generation + 1);
+  start.set_checkpoint(found->name);
+  *start.mutable_crew() = found->crew;
+  return start;
 }
 
 // Returns the exit code of a process that ends because of these: 2 if starting it again could not
@@ -99,12 +93,12 @@ int Run(const CommandLine& command) {
   }
   ps::RealClock clock;
   std::unique_ptr<ps::ViewLink> link = ps::MakeViewLink(command.authority, config->proto(), &clock);
-  absl::StatusOr<std::string> checkpoint;
+  absl::StatusOr<ps::View> start = ps::View();
   if (link == nullptr) {
-    absl::Status possible = CheckWithoutViews(*config);
-    checkpoint = possible.ok() ? FindCheckpoint(*config, command.resume) : possible;
-    if (!checkpoint.ok()) {
-      spdlog::error("{}", std::string(checkpoint.status().message()));
+    const absl::Status possible = CheckWithoutViews(*config);
+    start = possible.ok() ? FindStart(*config, command.resume) : possible;
+    if (!start.ok()) {
+      spdlog::error("{}", std::string(start.status().message()));
       return 2;
     }
   }
@@ -114,7 +108,7 @@ int Run(const CommandLine& command) {
       .shard = command.shard,
       .clock = &clock,
       .view_link = link.get(),
-      .checkpoint = link == nullptr ? *checkpoint : "",
+      .start = *start,
       .request_shutdown = request_shutdown,
       .release_memory = ps::ReleaseFreeMemory,
   });

@@ -12,6 +12,7 @@
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/message_slices.h"
 #include "common/wire/metadata_number.h"
+#include "server/refused_stream.h"
 #include "server/replica_message.h"
 #include "server/slot_copy.h"
 
@@ -119,22 +120,12 @@ class ReplicationService::Receiver final
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
-namespace {
-
-class RefusedReplicas final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  explicit RefusedReplicas(const absl::Status& reason) { Finish(ToGrpc(reason)); }
-  void OnDone() override { delete this; }
-};
-
-}  // namespace
-
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReplicationService::Replicate(
     grpc::CallbackServerContext* context) {
   const int slot = static_cast<int>(MetadataNumber(*context, kSlotMetadata));
   std::shared_ptr<SlotCopy> copy = host_->Copy(slot);
   if (copy == nullptr) {
-    return new RefusedReplicas(
+    return new RefusedStream(
         absl::UnavailableError(absl::StrCat("this process does not hold the copy of slot ", slot,
                                             " in view ", host_->view().number())));
   }

@@ -17,10 +17,12 @@
 
 namespace ps {
 
-class Replicator::Link final : private ReplicaStream::Receiver {
+class Replicator::Lane final : private ReplicaStream::Receiver {
  public:
-  Link(Replicator* replicator, uint64_t view, const ProcessId& primary, const ProcessId& copy)
+  Lane(Replicator* replicator, const Link* link, uint64_t view, const ProcessId& primary,
+       const ProcessId& copy)
       : replicator_(replicator),
+        link_(link),
         stream_(replicator->options_.transport->Open(replicator->options_.slot, view, primary, copy,
                                                      this)) {}
 
@@ -30,17 +32,36 @@ class Replicator::Link final : private ReplicaStream::Receiver {
     stream_->Send(message);
   }
 
+  // What is not confirmed, oldest first. Guarded by the replicator's lock.
+  std::deque<Due> sent_;
+
+ private:
+  void Confirmed(const ReplicaReceipt&) override { replicator_->Confirmed(link_, this); }
+  void Ended(const absl::Status& status) override { replicator_->Ended(link_, status); }
+
+  Replicator* const replicator_;
+  const Link* const link_;
+  const std::unique_ptr<ReplicaStream> stream_;
+};
+
+class Replicator::Link final {
+ public:
+  Link(Replicator* replicator, uint64_t view, const ProcessId& primary, const ProcessId& copy) {
+    for (int i = 0; i < replicator->options_.streams; ++i) {
+      lanes_.push_back(std::make_unique<Lane>(replicator, this, view, primary, copy));
+    }
+  }
+
+  void Send(int index, uint64_t change, const ReplicaMessage& message) {
+    lanes_[index % lanes_.size()]->Send(index, change, message);
+  }
+
   // Guarded by the replicator's lock.
-  std::deque<Due> sent_;  // what is not confirmed, oldest first
-  bool broken_ = false;
+  bool broken_ = false;  // some stream is
   absl::Time broken_since_;
 
  private:
-  void Confirmed(const ReplicaReceipt&) override { replicator_->Confirmed(this); }
-  void Ended(const absl::Status& status) override { replicator_->Ended(this, status); }
-
-  Replicator* const replicator_;
-  const std::unique_ptr<ReplicaStream> stream_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
 };
 
 Replicator::Replicator(const Options& options)
@@ -149,14 +170,14 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   return state.changes;
 }
 
-void Replicator::Confirmed(const Link* link) {
+void Replicator::Confirmed(const Link* link, Lane* lane) {
   Due due;
   bool idle;
   {
     absl::MutexLock lock(&mutex_);
-    if (link != link_.get() || link->sent_.empty()) return;
-    due = link_->sent_.front();
-    link_->sent_.pop_front();
+    if (link != link_.get() || lane->sent_.empty()) return;
+    due = lane->sent_.front();
+    lane->sent_.pop_front();
     ChunkState& chunk = chunks_[due.index];
     if (due.change == 0) {
       chunk.fill = Fill::kConfirmed;

@@ -26,8 +26,10 @@ namespace ps {
 // chunk by chunk, while updates go on. A chunk's changes wait for the copy's receipt from the
 // moment on at which the chunk's state was sent.
 //
-// A stream that breaks is opened again by Tick, and what was not confirmed is sent again; the copy
-// knows what it has. Thread-safe. Lock order: a chunk's lock, then this one's.
+// Several streams share the work, each chunk always by the same one: connections that send at once
+// get equal parts of a link, and those to workers are many. When a stream breaks, Tick opens all
+// again, and what was not confirmed is sent again; the copy knows what it has. Thread-safe. Lock
+// order: a chunk's lock, then this one's.
 class Replicator {
  public:
   struct Options {
@@ -35,6 +37,7 @@ class Replicator {
     std::shared_ptr<ParameterStore> store;
     ReplicaTransport* transport = nullptr;  // must outlive the replicator
     const Clock* clock = nullptr;           // must outlive the replicator
+    int streams = 1;                        // to the copy
     // Called, without a lock, when the copy has confirmed a change (UpdatePolicy::Confirm).
     std::function<void(int index, uint64_t change)> confirm;
     // Called, without a lock, when is_filled() or is_idle() may have become true.
@@ -47,7 +50,7 @@ class Replicator {
   // Calls Stop.
   ~Replicator();
 
-  // Ends the stream. When it returns, no callback is called any more, and what waits for the copy
+  // Ends the streams. When it returns, no callback is called any more, and what waits for the copy
   // waits forever. Must not be called from a callback.
   void Stop();
 
@@ -59,7 +62,7 @@ class Replicator {
   std::optional<uint64_t> Changed(int index, const StoredChunk& chunk, const ChunkChange& change)
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
-  // Opens a broken stream again. Called every 100 ms or so.
+  // Opens broken streams again. Called every 100 ms or so.
   void Tick();
 
   // Whether the view's copy has every chunk.
@@ -87,15 +90,16 @@ class Replicator {
     std::deque<ReplicaMessage> unconfirmed;
   };
 
-  // A stream to the copy, with what it was sent.
+  // The streams to the copy. A lane is one of them, with what it was sent.
   class Link;
+  class Lane;
   // A change that is confirmed, or need not be any more.
   struct Due {
     int index;
     uint64_t change;
   };
 
-  void Confirmed(const Link* link);
+  void Confirmed(const Link* link, Lane* lane);
   void Ended(const Link* link, const absl::Status& status);
 
   // Replaces the link, and sends again what is not confirmed. Returns the old link, which the

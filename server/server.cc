@@ -42,7 +42,7 @@ absl::Status Server::StartHost() {
                          .has_views = options_.view_link != nullptr,
                          .transport = replica_client_.get(),
                          .storage = recovery.has_checkpoint() ? &storage_ : nullptr,
-                         .checkpoint = options_.checkpoint,
+                         .start = options_.start,
                          .on_primary =
                              [this](Shard& shard) {
                                if (parameter_service_ != nullptr) parameter_service_->Serve(shard);

@@ -51,8 +51,8 @@ class Server {
     // Follows the run's views; null without views. It calls the server, so it must be destroyed
     // before the server, and after Shutdown.
     ViewLink* view_link = nullptr;
-    // Without views: the name of the checkpoint to start from, or empty.
-    std::string checkpoint = {};
+    // Without views: what the run begins from; see SlotHost::Options.
+    View start = {};
     // Called when a Shutdown RPC comes. Must not block.
     std::function<void()> request_shutdown = [] {};
     // Called from time to time while no gradients and parameters come and go. It should return free

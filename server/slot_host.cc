@@ -26,17 +26,12 @@ absl::StatusOr<std::unique_ptr<SlotHost>> SlotHost::Start(const Options& options
   std::unique_ptr<SlotHost> host(new SlotHost(options));
   if (options.has_views) return host;
   const int slot = static_cast<int>(options.self.process());
-  ASSIGN_OR_RETURN(InitialState initial,
-                   MakeInitialState(*options.config, slot, options.storage, options.checkpoint));
+  ASSIGN_OR_RETURN(std::shared_ptr<ParameterStore> store, host->LoadStore(slot, options.start));
   // Only a run with checkpoints can be resumed, and then all slots of it begin the same history.
-  View view;
-  view.set_generation(initial.generation + 1);
-  view.set_run(options.config->fingerprint());
-  *view.mutable_crew() = {initial.crew.begin(), initial.crew.end()};
   ASSIGN_OR_RETURN(const std::shared_ptr<SlotPrimary> primary,
-                   host->MakePrimary(slot, std::move(initial.store),
-                                     options.storage == nullptr ? 0 : HistoryOf(view)));
-  primary->AdoptWithoutViews(view);
+                   host->MakePrimary(slot, std::move(store),
+                                     options.storage == nullptr ? 0 : HistoryOf(options.start)));
+  primary->AdoptWithoutViews(options.start);
   absl::MutexLock lock(&host->mutex_);
   host->primaries_[slot] = primary;
   return host;
@@ -179,9 +174,7 @@ absl::Status SlotHost::DoesNotHave(const View& view, absl::string_view role, int
 
 absl::StatusOr<std::shared_ptr<ParameterStore>> SlotHost::LoadStore(int slot,
                                                                     const View& view) const {
-  ASSIGN_OR_RETURN(InitialState initial,
-                   MakeInitialState(*options_.config, slot, options_.storage, view.checkpoint()));
-  return std::move(initial.store);
+  return MakeInitialState(*options_.config, slot, options_.storage, view.checkpoint());
 }
 
 void SlotHost::Drop(int slot, const absl::Status& reason) {

@@ -44,8 +44,8 @@ class SlotHost {
     ReplicaTransport* transport = nullptr;
     // Where checkpoints are; null if the config has none. Must outlive the host.
     Storage* storage = nullptr;
-    // Without views: the name of the checkpoint to start from, or empty.
-    std::string checkpoint = {};
+    // Without views: what the run begins from (View.generation, checkpoint, run and crew).
+    View start = {};
     // Writes checkpoints in a thread of its own. Otherwise only Work does, as a simulation wants.
     bool has_threads = true;
     bool breaks_cuts = false;  // see Checkpointer::Options
@@ -88,7 +88,7 @@ class SlotHost {
  private:
   explicit SlotHost(const Options& options);
 
-  // Returns the state with which a generation begins.
+  // Returns the state of a slot with which the view's generation begins.
   absl::StatusOr<std::shared_ptr<ParameterStore>> LoadStore(int slot, const View& view) const;
   absl::Status AdoptSlot(int slot, const View& view);
   absl::Status DoesNotHave(const View& view, absl::string_view role, int slot) const;

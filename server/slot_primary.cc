@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace ps {
+namespace {
+
+// How many streams a copy has for each connection of a worker. With one, the copy would get as
+// large a part of a full link as a worker, which has as many bytes, if the round trip were as
+// short. But all workers wait for the copy, and the way to it has two full links.
+constexpr int kStreamsPerConnection = 4;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options) {
   std::unique_ptr<SlotPrimary> primary(new SlotPrimary(options));
@@ -26,6 +34,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .store = own.store,
         .transport = own.transport,
         .clock = own.clock,
+        .streams = kStreamsPerConnection * own.config->proto().limits().connections(),
         .confirm = [self](int index, uint64_t change) { self->shard_->Confirm(index, change); },
         .on_progress = own.on_progress,
         .on_failure = [self](const absl::Status& failure) { self->shard_->Fail(failure); }});

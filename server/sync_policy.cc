@@ -200,6 +200,7 @@ SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
 
 absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, ChunkChange* change) {
   StoredChunk& chunk = *gather.chunk;
+  chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
   if (gradient.header.skip) {
     return last && gather.summed > 0 ? ApplySum(gather, change) : absl::OkStatus();
   }

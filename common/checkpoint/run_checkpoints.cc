@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
   const std::string& path = config.proto().recovery().checkpoint().folder();
   std::unique_ptr<RunCheckpoints> checkpoints(new RunCheckpoints(storage, path));
   if (start != Start::kGoesOn) {
-    RETURN_IF_ERROR(checkpoints->FindStart(config, start == Start::kResumed));
+    ASSIGN_OR_RETURN(checkpoints->resume_, FindStart(config, start == Start::kResumed, storage));
   }
   auto owner = FolderOwner::Take(storage, path, run, who);
   if (owner.ok()) {
@@ -33,30 +33,31 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
   return checkpoints;
 }
 
-absl::Status RunCheckpoints::FindStart(const Config& config, bool resumes) {
-  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, folder_.List());
+absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::FindStart(
+    const Config& config, bool resumes, Storage* storage) {
+  const RunCheckpoints checkpoints(storage, config.proto().recovery().checkpoint().folder());
+  const std::string& path = checkpoints.folder_.path();
+  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, checkpoints.folder_.List());
   const bool all_incomplete = std::all_of(found.begin(), found.end(), [](const auto& info) {
     return info.state == CheckpointInfo::State::kIncomplete;
   });
   if (!found.empty() && all_incomplete) {
     // A run that ended before its first checkpoint was complete has left nothing to go on from.
-    spdlog::warn("no checkpoint in {} is complete: the run begins anew", folder_.path());
-    resume_ = {.name = "", .generation = found[0].id.generation};
-    return absl::OkStatus();
+    spdlog::warn("no checkpoint in {} is complete: the run begins anew", path);
+    return ViewKeeper::Checkpoint{.name = "", .generation = found[0].id.generation};
   }
   if (!resumes && !found.empty()) {
     return config.FieldError(
-        kFolderField,
-        absl::StrCat("is \"", folder_.path(), "\", which has checkpoints of an earlier run (",
-                     found[0].id.ToString(),
-                     "), allowed: --resume to go on from the newest, or another "
-                     "folder"));
+        kFolderField, absl::StrCat("is \"", path, "\", which has checkpoints of an earlier run (",
+                                   found[0].id.ToString(),
+                                   "), allowed: --resume to go on from the newest, or another "
+                                   "folder"));
   }
-  if (!resumes) return absl::OkStatus();
-  ASSIGN_OR_RETURN(resume_, Newest());
-  if (resume_.has_value()) return absl::OkStatus();
+  if (!resumes) return std::nullopt;
+  ASSIGN_OR_RETURN(std::optional<ViewKeeper::Checkpoint> newest, checkpoints.Newest());
+  if (newest.has_value()) return newest;
   return config.FieldError(kFolderField,
-                           absl::StrCat("is \"", folder_.path(),
+                           absl::StrCat("is \"", path,
                                         "\", which has no complete checkpoint to resume from, "
                                         "allowed: a folder with one, or no --resume"));
 }

@@ -37,17 +37,20 @@ class RunCheckpoints {
                                                               Start start, absl::string_view who,
                                                               Storage* storage);
 
-  // What the run begins from, if not from the beginning with its first generation. Its name is
-  // empty where there is nothing to go on from, but generations that have had checkpoints.
+  // Returns what a run begins from, if not from the beginning with its first generation. Its name
+  // is empty where there is nothing to go on from, but generations that have had checkpoints.
+  // Errors: INVALID_ARGUMENT as for Open; those of Storage.
+  static absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> FindStart(const Config& config,
+                                                                         bool resumes,
+                                                                         Storage* storage);
+
+  // What FindStart returned.
   const std::optional<ViewKeeper::Checkpoint>& resume() const { return resume_; }
 
   // Returns the newest checkpoint that is complete and whole. Warns of newer ones that are damaged.
   absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Newest() const;
 
  private:
-  // Sets resume_. Errors: those of Open.
-  absl::Status FindStart(const Config& config, bool resumes);
-
   RunCheckpoints(Storage* storage, std::string path) : folder_(storage, std::move(path)) {}
 
   const CheckpointFolder folder_;

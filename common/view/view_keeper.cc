@@ -12,6 +12,9 @@ namespace {
 // How long a run whose slots could all be held waits for further ps processes before it begins.
 constexpr absl::Duration kStartWait = absl::Seconds(3);
 
+// How long until checkpoints that could not be read are tried again.
+constexpr absl::Duration kReadPause = absl::Milliseconds(100);
+
 // How many events a view tells.
 constexpr size_t kToldEvents = 20;
 
@@ -164,11 +167,12 @@ absl::Status ViewKeeper::GoBack(View* next) {
   if (finished()) {
     return absl::AbortedError(absl::StrCat(slots_.loss(), ", after the training had ended"));
   }
-  if (!slots_.HasEnoughProcesses()) return absl::OkStatus();
+  if (!slots_.HasEnoughProcesses() || now_ < read_again_) return absl::OkStatus();
   const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_();
   if (!newest.ok()) {
     // It may pass. An older checkpoint would lose what need not be lost.
     unreadable_since_ = std::min(unreadable_since_, now_);
+    read_again_ = now_ + kReadPause;
     if (now_ < unreadable_since_ + settings_.startup) return absl::OkStatus();
     return absl::AbortedError(absl::StrCat(
         slots_.loss(), ", and no checkpoint can be read: ", newest.status().message()));

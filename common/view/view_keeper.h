@@ -119,6 +119,7 @@ class ViewKeeper {
   absl::Time now_ = absl::InfinitePast();  // the latest time that it was given
   // Since when the newest checkpoint cannot be read.
   absl::Time unreadable_since_ = absl::InfiniteFuture();
+  absl::Time read_again_ = absl::InfinitePast();
   absl::Time first_seen_ = absl::InfiniteFuture();  // when the first ps came
 };
 

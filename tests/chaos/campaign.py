@@ -20,7 +20,9 @@ _REPORT_SECONDS = 10.0
 # How long a run may need to come or to go on, on a machine that is busy with other work.
 _LONGEST_SECONDS = 240.0
 _CALIBRATION_SECONDS = 10.0
-# A run of about so many checkpoints, of which the last is of the last iteration.
+# About how often there is a checkpoint, if only the minutes are given; otherwise how many there are.
+# The last one is of the last iteration.
+_CHECKPOINT_SECONDS = 5
 _CHECKPOINTS = 60
 # Faults slow a run down. With so many iterations it takes about as long as it should.
 _UNDER_FAULTS = 0.75
@@ -79,7 +81,7 @@ class Campaign:
             begin, end, iterations = progress.trained()
         rate = iterations / max(end - begin, 1e-9)
         wanted = rate * self._options.minutes * 60 * _UNDER_FAULTS
-        every = max(1, round(wanted / _CHECKPOINTS))
+        every = max(1, round(rate * _UNDER_FAULTS * _CHECKPOINT_SECONDS))
         return max(round(wanted / every), 1) * every, every
 
     def undisturbed(self, iterations, every):

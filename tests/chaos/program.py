@@ -52,6 +52,7 @@ def parse(arguments):
     parser.add_argument("--iterations", type=int, help="how long it is, instead of --minutes")
     parser.add_argument("--every", type=int, help="iterations between checkpoints; --iterations")
     parser.add_argument("--faults", type=int, help="default: 62 in 30 minutes")
+    parser.add_argument("--only", choices=schedule.ONLY, help="all faults are of this kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--kill_everything", type=int, metavar="N",
@@ -61,7 +62,7 @@ def parse(arguments):
         "--worker_loss", choices=["WAIT", "CONTINUE"], default="WAIT",
         help="recovery.worker_loss. With CONTINUE bits differ, and only the clocks are compared",
     )
-    parser.add_argument("--silence_seconds", type=float, default=5)
+    parser.add_argument("--silence_seconds", type=float, default=1)
     parser.add_argument("--out", metavar="FILE", help="writes the result there as JSON")
     parser.add_argument("--keep_logs", metavar="PREFIX", help="keeps launch's output there")
     parser.add_argument("--programs", metavar="FOLDER", help="default: those built with this")
@@ -133,7 +134,7 @@ def _faults(options, runs, iterations, every):
         count = max(1, round(_FAULTS_PER_MINUTE * options.minutes))
     drawn = schedule.draw(
         options.seed, count, options.workers, options.shards, options.silence_seconds,
-        runs.has_network(),
+        runs.has_network(), options.only,
     )
     _say(f"{count} faults in {iterations} iterations:")
     for fault in drawn:
@@ -151,6 +152,7 @@ def _faults(options, runs, iterations, every):
     _say(report.table(rows))
     return {
         "mode": "faults",
+        "only": options.only,
         "schedule": [dataclasses.asdict(fault) for fault in drawn],
         "faults": [dataclasses.asdict(strike) for strike in strikes],
         "missed": missed,

@@ -44,11 +44,24 @@ class Fault:
         return f"{self.kind} {many}{roles[0]}" if roles else self.kind
 
 
-def draw(seed, count, workers, shards, silence_seconds, has_network):
+# What draw can be told to draw alone, as Fault.group says it.
+ONLY = ("kill ps", "kill 2 ps", "kill worker")
+
+
+def draw(seed, count, workers, shards, silence_seconds, has_network, only=None):
     """Returns `count` faults in the order in which they strike. More than half of them are kills,
     and a third of those strike shards. `has_network` says whether links and disks can be disturbed
-    too."""
+    too. `only`: one of ONLY, if all are to be of that group."""
     rng = random.Random(seed)
+    if only is not None:
+        roles = [f"worker {r}" for r in range(workers)] if only == "kill worker" else [
+            f"ps {index}" for index in range(shards)
+        ]
+        pick = _Picker(rng, roles)
+        targets = [(pick(),) for _ in range(count)]
+        if only == "kill 2 ps":
+            targets = [(first, _copy_of(first, shards)) for (first,) in targets]
+        return _in_time(rng, [(KILL, target, 0.0) for target in targets])
     kills = count // 2 + 1 if count > 1 else count
     shard_kills = round(kills / 3)
     pick_worker = _Picker(rng, [f"worker {rank}" for rank in range(workers)])
@@ -57,9 +70,8 @@ def draw(seed, count, workers, shards, silence_seconds, has_network):
     drawn = [(KILL, (pick_worker(),), 0.0) for _ in range(kills - shard_kills)]
     for i in range(shard_kills):
         target = pick_shard()
-        neighbour = f"ps {(int(target.split()[1]) + 1) % shards}"
         is_pair = i % _PAIR_PERIOD == _PAIR_PERIOD - 1 and shards > 1
-        drawn.append((KILL, (target, neighbour) if is_pair else (target,), 0.0))
+        drawn.append((KILL, (target, _copy_of(target, shards)) if is_pair else (target,), 0.0))
 
     def stop(target, longest):
         return STOP, (target,), round(rng.uniform(0.1, longest) * silence_seconds, 1)
@@ -81,7 +93,15 @@ def draw(seed, count, workers, shards, silence_seconds, has_network):
     drawn += [others[i % len(others)]() for i in range(count - kills)]
 
     rng.shuffle(drawn)
-    width = (_END - _BEGIN) / max(count, 1)
+    return _in_time(rng, drawn)
+
+
+def _copy_of(shard, shards):
+    return f"ps {(int(shard.split()[1]) + 1) % shards}"
+
+
+def _in_time(rng, drawn):
+    width = (_END - _BEGIN) / max(len(drawn), 1)
     return [
         Fault(round(_BEGIN + width * (i + rng.random()), 4), *what) for i, what in enumerate(drawn)
     ]

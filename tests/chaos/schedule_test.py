@@ -57,6 +57,13 @@ class DrawTest(unittest.TestCase):
                 first, second = (int(target.split()[1]) for target in fault.targets)
                 self.assertEqual(second, (first + 1) % 4)
 
+    def test_all_can_be_of_one_group(self):
+        for only in schedule.ONLY:
+            drawn = schedule.draw(1, 50, 32, 4, 5.0, True, only)
+            self.assertEqual([fault.group for fault in drawn], [only] * 50)
+            targets = collections.Counter(fault.targets[0] for fault in drawn)
+            self.assertLessEqual(max(targets.values()) - min(targets.values()), 2)
+
     def test_without_a_network_of_its_own_there_are_only_signals(self):
         kinds = {fault.kind for fault in draw(has_network=False)}
         self.assertEqual(kinds, {schedule.KILL, schedule.STOP})

@@ -52,7 +52,7 @@ class CheckpointerFixture : public SlotFixture {
       const auto state = MakeInitialState(*config, slot, &disk, id.ToString());
       INFO(state.status().ToString());
       REQUIRE(state.ok());
-      states.push_back(StateOf(*state->store));
+      states.push_back(StateOf(**state));
     }
     return states;
   }

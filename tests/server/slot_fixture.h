@@ -246,7 +246,7 @@ class SlotFixture {
                       sinks[rank]);
   }
   std::shared_ptr<WorkerSession> SessionOf(Shard& shard, int rank) {
-    auto& session = sessions[{&shard, rank}];
+    auto& session = sessions[{shard.incarnation(), rank}];
     if (session != nullptr && session->holds_rank()) return session;
     JoinRequest request;
     request.set_worker(rank);
@@ -295,7 +295,8 @@ class SlotFixture {
   Loopback net;
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   std::map<int, std::unique_ptr<SlotHost>> hosts;  // by process
-  std::map<std::pair<Shard*, int>, std::shared_ptr<WorkerSession>> sessions;
+  // By the shard's incarnation: a later shard may have an earlier one's address.
+  std::map<std::pair<uint64_t, int>, std::shared_ptr<WorkerSession>> sessions;
   View view;
 };
 

@@ -95,8 +95,9 @@ bool Authority::MayStart(int node) const {
 
 void Authority::Opened(const Peer& peer) {
   const auto found = processes_.find(peer.node.node);
-  // What an earlier start has sent may come after the present one's.
-  if (found != processes_.end() && found->second.peer.node.start > peer.node.start) return;
+  // What was sent earlier, on another connection, may come later.
+  const auto age = [](const Peer& each) { return std::pair(each.node.start, each.number); };
+  if (found != processes_.end() && age(found->second.peer) > age(peer)) return;
   if (found != processes_.end() && !(found->second.peer.node == peer.node)) {
     // The place is taken until the lease of the start before has run out.
     if (context_.scenario.etcd) {
@@ -196,6 +197,8 @@ void Authority::Publish() {
   finished_ = finished_ || keeper_->finished();
   if (keeper_->view().number() == published_.number()) return;
   published_ = keeper_->view();
+  has_had_copies_ |= std::all_of(published_.slot().begin(), published_.slot().end(),
+                                 [](const SlotView& slot) { return slot.copy_is_complete(); });
   context_.world.Log(absl::StrCat("view: ", published_.ShortDebugString()));
   // A checkpoint that cannot be read at the moment counts as damaged, and is passed over.
   context_.oracle.ViewBegan(published_, /*reads_newest=*/!context_.disk.is_failing());

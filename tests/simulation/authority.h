@@ -29,6 +29,7 @@ class Authority {
   // A process that has opened a connection.
   struct Peer {
     NodeRef node;
+    int number = 0;  // counts the connections of this start
     std::shared_ptr<Connection> connection;
     // Run at the process.
     std::function<void(const View&)> on_view;
@@ -63,6 +64,8 @@ class Authority {
   const View& view() const { return published_; }
   const absl::Status& failure() const { return failure_; }
   bool finished() const { return finished_; }
+  // Whether every slot has had a whole copy at once.
+  bool has_had_copies() const { return has_had_copies_; }
   // With etcd: how many processes have lost their lease.
   int lost_leases() const { return lost_leases_; }
 
@@ -97,6 +100,7 @@ class Authority {
   absl::Time ticked_ = absl::InfinitePast();
   absl::Status failure_;
   bool finished_ = false;
+  bool has_had_copies_ = false;
   int lost_leases_ = 0;
 };
 

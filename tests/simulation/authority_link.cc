@@ -27,6 +27,7 @@ void AuthorityLink::Connect() {
   Authority::Peer peer;
   peer.connection = connection_;
   peer.node = node_;
+  peer.number = ++connections_;
   peer.on_view = [this](const View& view) {
     if (view.number() <= view_) return;
     view_ = view.number();

@@ -32,6 +32,7 @@ class AuthorityLink {
   const NodeRef node_;
   std::function<void(const View&)> on_view_;
   std::shared_ptr<Connection> connection_;
+  int connections_ = 0;
   std::string state_;                              // serialised; empty: none yet
   absl::Time lease_until_ = absl::InfinitePast();  // with etcd
   uint64_t view_ = 0;

@@ -217,7 +217,7 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
     return "";
   }
   if (absl::StrContains(message, "nobody has a copy") &&
-      ps_deaths_ + authority_->lost_leases() >= (recovery.replicas() > 0 ? 2 : 1) &&
+      ps_deaths_ + authority_->lost_leases() >= (authority_->has_had_copies() ? 2 : 1) &&
       (!recovery.has_checkpoint() || absl::StrContains(message, "after the training had ended"))) {
     return "";
   }

@@ -1,0 +1,39 @@
+"""//experiments:checkpoints with real processes, on a small model."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+_CHECKPOINTS = os.path.abspath("experiments/checkpoints")
+
+
+class CheckpointsTest(unittest.TestCase):
+    def test_runs_without_and_with_checkpoints_are_measured_in_turn(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "result.json")
+            done = subprocess.run(
+                [_CHECKPOINTS, f"--folder={folder}", f"--out={out}", "--shrink=64", "--batch=8",
+                 "--every=20", "--repeats=2"],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout)
+            with open(out, encoding="utf-8") as file:
+                result = json.load(file)
+            self.assertEqual(sorted(os.listdir(folder)), ["result.json"])
+        for name in ("seconds_without", "seconds_with"):
+            self.assertEqual(len(result[name]), 2)
+        self.assertEqual(len(result["rates"]), 4)
+        self.assertIn("cost of a checkpoint every 20 iterations: ", done.stdout)
+
+    def test_a_run_that_fails_is_told(self):
+        done = subprocess.run(
+            [_CHECKPOINTS, "--folder=/dev/null/none"], capture_output=True, text=True, check=False,
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/dev/null", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
