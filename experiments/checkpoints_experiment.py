@@ -35,7 +35,12 @@ limits {{ startup_seconds: 120 }}
 _RECOVERY = """\
 recovery {{
   silence_seconds: 30
-  checkpoint {{ folder: "{folder}" every_iterations: {every} keep: 1 }}
+  checkpoint {{
+    folder: "{folder}"
+    every_iterations: {every}
+    keep: 1
+    buffer_bytes: {buffer_bytes}
+  }}
 }}
 """
 _WARMUP = 5
@@ -53,6 +58,10 @@ def _arguments():
     parser.add_argument("--batch", type=int, default=128, help="images per worker; default: 128")
     parser.add_argument("--every", type=int, default=50, help="iterations; default: 50")
     parser.add_argument("--checkpoints", type=int, default=2, help="per run; default: 2")
+    parser.add_argument(
+        "--buffer_mb", type=int, default=512, metavar="MIB",
+        help="recovery.checkpoint.buffer_bytes of each shard; default: 512, as in a config",
+    )
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
     parser.add_argument(
         "--shrink", type=int, default=1, metavar="N", help="a model of 1/N of the size, for a try"
@@ -107,7 +116,9 @@ def _train(arguments, programs, folder, with_checkpoints):
         shards="\n".join(['shard { address: "127.0.0.1:0" }'] * arguments.shards),
     )
     if with_checkpoints:
-        text += _RECOVERY.format(folder=checkpoints, every=arguments.every)
+        text += _RECOVERY.format(
+            folder=checkpoints, every=arguments.every, buffer_bytes=arguments.buffer_mb << 20
+        )
     config, summary = (os.path.join(folder, name) for name in ("run.textproto", "summary.json"))
     with open(config, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,8 +1,5 @@
 #include "server/checkpointer.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -14,9 +11,6 @@
 
 namespace ps {
 namespace {
-
-// Of the thread that writes.
-constexpr int kNiceness = 10;
 
 // How often the thread looks for chunks that have been confirmed since it last looked.
 constexpr absl::Duration kPeriod = absl::Milliseconds(5);
@@ -308,9 +302,6 @@ void Checkpointer::TryComplete() {
 }
 
 void Checkpointer::Run(const std::stop_token& stop) {
-  // Where processors are scarce, training goes first. If it has to wait for this thread, it leaves
-  // them to it. The priority is only a wish.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);
   const RealClock clock;
   uint64_t seen = 0;
   while (!stop.stop_requested()) {

@@ -16,9 +16,6 @@ namespace {
 // The kernel's own limit.
 constexpr int kMaxLinks = 40;
 
-// After so many bytes the disk is told to begin writing them, rather than all at the end.
-constexpr int64_t kWriteBehind = 32 << 20;
-
 // Returns the path that `path` leads to, which is `path` itself unless it is a symbolic link. No
 // file needs to exist there.
 absl::StatusOr<std::filesystem::path> FollowLinks(const std::filesystem::path& path) {
@@ -83,12 +80,6 @@ absl::Status AtomicFile::WriteAt(int64_t offset, absl::string_view bytes) {
     if (written < 0) return Error("write");
     bytes.remove_prefix(written);
     offset += written;
-    unsynced_ += written;
-  }
-  if (unsynced_ >= kWriteBehind) {
-    // The disk is to work meanwhile. It is only a wish: Commit() waits for all and has the errors.
-    sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
-    unsynced_ = 0;
   }
   return absl::OkStatus();
 }

@@ -39,8 +39,7 @@ class AtomicFile {
   const std::string target_;  // `path_` with symbolic links followed
   const std::string temporary_;
   const int fd_;
-  bool named_;            // whether `temporary_` exists
-  int64_t unsynced_ = 0;  // bytes that the disk has not been told to write
+  bool named_;  // whether `temporary_` exists
 };
 
 // Returns the error that AtomicFile would return for `path`, or OK if a file can be written there.
