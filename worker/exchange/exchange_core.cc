@@ -315,7 +315,7 @@ absl::Status ExchangeCore::BeginRunning() {
       [](const Slot& a, const Slot& b) { return a.start_iteration < b.start_iteration; });
   // A worker that was lost in the middle of an iteration has pushed it to some slots only.
   if (!options_.has_views && most->start_iteration > least->start_iteration + 1) {
-    const auto name = [&](const auto& slot) {
+    const auto name = [&](const auto& slot) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
       return SlotName(static_cast<int>(slot - slots_.begin()));
     };
     return absl::FailedPreconditionError(absl::StrCat(
