@@ -1,4 +1,4 @@
-"""Measures what checkpoints cost on this machine; see docs/recovery.md.
+"""Measures what checkpoints cost on this machine; see docs/performance.md, "Recovery".
 
     bazel run -c opt //experiments:checkpoints -- --folder=DIR
 
@@ -135,7 +135,9 @@ def _train(arguments, programs, folder, with_checkpoints):
         raise run.RunError(f"launch failed:\n{done.stdout[-2000:]}")
     with open(summary, encoding="utf-8") as file:
         seconds = json.load(file)["iteration_seconds"]
-    size = _verify(programs, checkpoints, len(writing.seconds), arguments) if with_checkpoints else 0
+    size = 0
+    if with_checkpoints:
+        size = _verify(programs, checkpoints, len(writing.seconds), arguments)
     return statistics.fmean(seconds[_WARMUP:]), writing.seconds, size
 
 

@@ -20,7 +20,7 @@ COMPUTE_PARTS = (0.2, 1.0)
 # Bytes per second that the processors of a small machine push and pull with ease, all processes
 # together. No cluster asks for more.
 _MACHINE_BYTES_PER_SECOND = 0.5e9
-_PAYLOAD = 1448 / 1514  # of what a shaped link carries
+PAYLOAD = 1448 / 1514  # of what a shaped link carries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Cluster:
 def exchange_seconds(cluster):
     """Returns the least time in which the cluster's links pass the model, each way."""
     size = 4 * MODELS[cluster.model].elements
-    rate = 1e9 / 8 * _PAYLOAD
+    rate = 1e9 / 8 * PAYLOAD
     return max(
         size / (rate * cluster.link_gbps),
         cluster.workers * size / (rate * sum(cluster.shard_link_gbps)),

@@ -1,4 +1,4 @@
-"""Measures what recovery { replicas: 1 } costs on emulated links; see docs/recovery.md.
+"""Measures what recovery { replicas: 1 } costs on emulated links (docs/performance.md, Recovery).
 
     bazel run -c opt //experiments:replicas -- --out=DIR
 
@@ -22,7 +22,6 @@ import statistics
 
 from experiments import clusters, matrix, network, program, run
 
-_PAYLOAD = 1448 / 1514  # of what a shaped link carries
 _COPIES = (0, 1)
 
 
@@ -132,14 +131,15 @@ def _run(arguments, programs):
 
 
 def _bound(cluster, shards, copies):
-    rate = 1e9 / 8 * _PAYLOAD * cluster.link_gbps
+    rate = 1e9 / 8 * clusters.PAYLOAD * cluster.link_gbps
     return max(sum(shards), (cluster.workers + copies) * max(shards)) / rate
 
 
 def _describe(cluster):
     shrink = cluster.shrink or clusters.MODELS[cluster.model].shrink
     return (
-        f"{cluster.model}{f' / {shrink}' if shrink > 1 else ''}, {cluster.workers} workers, {cluster.shards} shards, {cluster.link_gbps} Gb/s,"
+        f"{cluster.model}{f' / {shrink}' if shrink > 1 else ''}, {cluster.workers} workers,"
+        f" {cluster.shards} shards, {cluster.link_gbps} Gb/s,"
         f" {matrix.scheme_name(cluster.schemes[0], '')}, {cluster.schedule.lower()}"
     )
 
