@@ -27,7 +27,7 @@ absl::Duration Membership::GraceLeft(const Member& member) const {
 
 absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
     uint32_t rank, uint64_t incarnation, const std::string& address,
-    std::shared_ptr<WorkerBuffers> buffers, bool replaces) {
+    std::shared_ptr<WorkerBuffers> buffers, uint64_t view) {
   absl::MutexLock lock(&mutex_);
   if (rank >= members_.size()) {
     return absl::OutOfRangeError(absl::StrCat("there is no worker ", rank, ": the config has ",
@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
   }
   Member& member = members_[rank];
   if (member.state == WorkerStats::JOINED) {
-    const bool is_taken = member.incarnation != incarnation && !replaces;
+    const bool is_taken = member.incarnation != incarnation && view == 0;
     if (is_taken && member.streams > 0) {
       return absl::AlreadyExistsError(absl::StrCat(
           "rank ", rank, " is taken by ", DescribeLocked(rank),
@@ -53,12 +53,16 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
                        absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
                        " at the latest unless that worker opens one"));
     }
-    if (member.incarnation == incarnation && member.streams > 0) return member.session;
+    if (member.incarnation == incarnation && member.streams > 0) {
+      member.view = view;
+      return member.session;
+    }
     EndSession(member, WorkerStats::LOST);
   }
   if (member.incarnation != incarnation) member.usage.reset();
   member.state = WorkerStats::JOINED;
   member.incarnation = incarnation;
+  member.view = view;
   member.address = address;
   member.shares_memory = buffers != nullptr;
   member.streams = 0;
@@ -85,9 +89,15 @@ absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const 
       absl::StrCat("worker ", rank, " has not joined with this incarnation"));
 }
 
-absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed) {
+absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed,
+                                       uint64_t view) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckHolder(rank, incarnation));
+  if (view < members_[rank].view) {
+    return absl::FailedPreconditionError(absl::StrCat("worker ", rank, " has joined in view ",
+                                                      members_[rank].view,
+                                                      ", after its Leave in view ", view));
+  }
   EndSession(members_[rank], failed ? WorkerStats::LOST : WorkerStats::LEFT);
   Seen(rank);
   return members_[rank].took_part;

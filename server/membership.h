@@ -41,14 +41,14 @@ class Membership {
   Membership(int workers, absl::Duration reconnect, const Clock* clock);
 
   // Gives the rank to the incarnation and returns its session. A repeated Join returns the session
-  // that has streams, or a new one if it has none. With `replaces`, the rank is taken from whoever
-  // holds it, because a view says so.
+  // that has streams, or a new one if it has none. With a `view`, the rank is taken from whoever
+  // holds it, because the view says so; 0 without views.
   // Errors: OUT_OF_RANGE for a rank that does not exist; INVALID_ARGUMENT for incarnation 0;
   // ALREADY_EXISTS if another incarnation holds the rank; UNAVAILABLE if it does so without a
   // stream, which ends by itself at a time that the message states.
   absl::StatusOr<std::shared_ptr<WorkerSession>> Join(
       uint32_t rank, uint64_t incarnation, const std::string& address,
-      std::shared_ptr<WorkerBuffers> buffers = nullptr, bool replaces = false);
+      std::shared_ptr<WorkerBuffers> buffers = nullptr, uint64_t view = 0);
 
   // Ends the session of the rank, whose worker is lost, unless `incarnation` holds it.
   void EndOthers(uint32_t rank, uint64_t incarnation);
@@ -56,8 +56,8 @@ class Membership {
   // Ends the session of the incarnation and returns whether it had opened a stream. The worker
   // becomes LOST if it `failed`, otherwise LEFT.
   // Errors, here and in the methods below: FAILED_PRECONDITION if the incarnation does not hold the
-  // rank.
-  absl::StatusOr<bool> Leave(uint32_t rank, uint64_t incarnation, bool failed);
+  // rank, and for Leave also if it has joined in a later view than `view`.
+  absl::StatusOr<bool> Leave(uint32_t rank, uint64_t incarnation, bool failed, uint64_t view = 0);
 
   // Counts a stream of the incarnation and returns its session.
   // Errors: also RESOURCE_EXHAUSTED if the incarnation has kMaxStreams streams open.
@@ -94,6 +94,7 @@ class Membership {
   struct Member {
     WorkerStats::State state = WorkerStats::NEVER_JOINED;
     uint64_t incarnation = 0;
+    uint64_t view = 0;                       // that of the last Join
     std::shared_ptr<WorkerSession> session;  // null except in the state JOINED
     std::string address;
     bool shares_memory = false;

@@ -180,9 +180,9 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     // Both in the same view, or a rank could be taken from the one to whom a newer view gives it.
     absl::MutexLock lock(&view_mutex_);
     RETURN_IF_ERROR(CheckView(request));
-    ASSIGN_OR_RETURN(session, membership_.Join(request.worker(), request.incarnation(), address,
-                                               buffers.ok() ? *std::move(buffers) : nullptr,
-                                               /*replaces=*/view_ != 0));
+    ASSIGN_OR_RETURN(session,
+                     membership_.Join(request.worker(), request.incarnation(), address,
+                                      buffers.ok() ? *std::move(buffers) : nullptr, view_));
   }
   response.set_shared_buffers(session->buffers() != nullptr);
   response.set_shard(index_);
@@ -196,8 +196,8 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
 
 absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
-  ASSIGN_OR_RETURN(const bool took_part,
-                   membership_.Leave(request.worker(), request.incarnation(), failed));
+  ASSIGN_OR_RETURN(const bool took_part, membership_.Leave(request.worker(), request.incarnation(),
+                                                           failed, request.view()));
   // A worker that has not taken part yet can be started again without harm. With views, whoever
   // makes them decides.
   if (failed && took_part && !request.before_start() && view_ == 0 &&

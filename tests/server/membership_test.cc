@@ -196,6 +196,21 @@ TEST_CASE("a worker whose connections ended may come back for a while") {
   CHECK(membership.Join(1, kSecond, "b").ok());
 }
 
+TEST_CASE_METHOD(Fixture, "a Leave that comes after a later view's Join ends nothing") {
+  const auto session = membership.Join(1, kFirst, "a", nullptr, /*view=*/2);
+  REQUIRE(session.ok());
+  const auto open = GENERATE(false, true);
+  if (open) Open(1, kFirst);  // then the next Join keeps the session
+  const auto next = membership.Join(1, kFirst, "a", nullptr, /*view=*/3);
+  REQUIRE(next.ok());
+  const absl::Status late = membership.Leave(1, kFirst, /*failed=*/false, /*view=*/2).status();
+  CHECK(absl::IsFailedPrecondition(late));
+  CHECK(late.message() == "worker 1 has joined in view 3, after its Leave in view 2");
+  CHECK((*next)->holds_rank());
+  CHECK(membership.Leave(1, kFirst, /*failed=*/false, /*view=*/3).ok());
+  CHECK_FALSE((*next)->holds_rank());
+}
+
 TEST_CASE_METHOD(Fixture, "a view may give a rank to another start, and take it from one") {
   const auto first = membership.Join(1, kFirst, "a");
   REQUIRE(first.ok());
@@ -203,7 +218,7 @@ TEST_CASE_METHOD(Fixture, "a view may give a rank to another start, and take it 
   membership.EndOthers(1, kFirst);
   CHECK((*first)->holds_rank());
   CHECK(absl::IsAlreadyExists(membership.Join(1, kSecond, "b").status()));
-  const auto second = membership.Join(1, kSecond, "b", nullptr, /*replaces=*/true);
+  const auto second = membership.Join(1, kSecond, "b", nullptr, /*view=*/2);
   REQUIRE(second.ok());
   CHECK_FALSE((*first)->holds_rank());
   Open(1, kSecond);

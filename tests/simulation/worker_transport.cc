@@ -42,6 +42,7 @@ void WorkerTransport::Connect(const Attempt& attempt) {
 void WorkerTransport::Try(const Attempt& attempt) {
   Slot& slot = slots_[attempt.slot];
   slot.process = ProcessAt(attempt.address);
+  slot.view = attempt.join.view();
   slot.control = Reach(slot.process);
   slot.control->OnBroken(0, [this, attempt](const absl::Status& status) {
     Broken(attempt.slot, attempt.number, status);
@@ -158,6 +159,7 @@ void WorkerTransport::Leave(int index, std::function<void(const absl::Status&)> 
   LeaveRequest request;
   request.set_worker(rank_);
   request.set_incarnation(incarnation_);
+  request.set_view(slots_[index].view);
   const std::shared_ptr<Connection> connection = Reach(process);
   connection->OnBroken(0, done);
   connection->Send(0, [index, process, connection, done, request, context = &context_] {

@@ -52,6 +52,7 @@ class WorkerTransport final : public ExchangeTransport {
   struct Slot {
     uint64_t attempt = 0;
     int process = -1;
+    uint64_t view = 0;  // of the latest attempt
     std::shared_ptr<Connection> control;
     std::vector<Stream> streams;
   };

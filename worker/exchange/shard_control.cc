@@ -65,6 +65,7 @@ absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {
 
 absl::StatusOr<JoinResponse> ShardControl::Join(const JoinRequest& request,
                                                 const std::stop_token& stop) {
+  join_view_ = request.view();
   join_called_ = true;
   // Not a blocking call, so that no callback of gRPC's runs in the thread that requests the stop,
   // which may hold locks.
@@ -114,6 +115,7 @@ absl::Status ShardControl::Leave(const absl::Status& outcome, bool before_start,
   request.set_incarnation(options_.incarnation);
   request.set_error(std::string(outcome.message()));
   request.set_before_start(before_start);
+  request.set_view(join_view_);
   if (options_.names_slot) request.set_slot(options_.slot);
   const Clock& clock = *options_.clock;
   const absl::Time deadline = clock.Now() + timeout;

@@ -76,6 +76,7 @@ class ShardControl {
   const std::unique_ptr<ParameterServer::Stub> stub_;
   // The shard may have taken the worker even if the answer to Join was lost.
   std::atomic<bool> join_called_{false};
+  std::atomic<uint64_t> join_view_{0};  // of the last Join
   std::atomic<bool> has_left_{false};
 };
 
