@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
@@ -15,16 +15,19 @@ namespace {
 // How often the thread looks for chunks that have been confirmed since it last looked.
 constexpr absl::Duration kPeriod = absl::Milliseconds(5);
 
-int64_t BytesOf(const StoredChunk& chunk) {
-  return chunk.arrays() * chunk.info().size * static_cast<int64_t>(sizeof(float));
-}
+// For how many checkpoints this slot's part waits for those of others. Older ones are given up.
+constexpr size_t kMostWritten = 16;
+
+// Returns the floats of all arrays of a chunk.
+int64_t FloatsOf(const StoredChunk& chunk) { return chunk.arrays() * chunk.info().size; }
 
 }  // namespace
 
 Checkpointer::Checkpointer(Options options)
     : options_(std::move(options)),
       proto_(options_.config->proto()),
-      folder_(options_.storage, proto_.recovery().checkpoint().folder()) {
+      folder_(options_.storage, proto_.recovery().checkpoint().folder()),
+      copy_memory_(proto_.recovery().checkpoint().buffer_bytes()) {
   // A chunk that has come further than others cannot be in a cut of theirs.
   for (StoredChunk& chunk : options_.store->chunks()) {
     absl::ReaderMutexLock chunk_lock(&chunk.mutex);
@@ -60,19 +63,29 @@ bool Checkpointer::IsDue(uint64_t iteration) const {
                                          : iteration == view_.cut_iteration();
 }
 
+uint64_t Checkpointer::NumberOf(uint64_t iteration) const {
+  const Recovery::Checkpoint& settings = proto_.recovery().checkpoint();
+  if (!IsSync()) return iteration;
+  return settings.has_every_iterations() ? iteration / settings.every_iterations() : view_.cuts();
+}
+
 void Checkpointer::Begin(uint64_t iteration) {
   last_begun_ = iteration;
+  last_number_ = NumberOf(iteration);
+  if (last_number_ % stride_ != 0) return;
   if (active_.has_value()) {
+    stride_ *= 2;
     ++failures_;
-    last_failure_ = absl::StrCat("the checkpoint of iteration ", iteration,
-                                 " was left out, because that of iteration ",
-                                 active_->cut.id.iteration, " was still being written");
+    last_failure_ = absl::StrCat(
+        "the checkpoint of iteration ", iteration, " was left out, because that of iteration ",
+        active_->cut.id.iteration, " was still being written; one in ", stride_, " is begun now");
     spdlog::warn("slot {}: {}", options_.slot, last_failure_);
     return;
   }
   const size_t chunks = options_.store->chunks().size();
   active_.emplace(CheckpointId{.generation = view_.generation(), .iteration = iteration}, chunks);
   active_->cut.run = view_.run();
+  active_->number = last_number_;
   ++changes_;
 }
 
@@ -84,67 +97,75 @@ void Checkpointer::Changed(const StoredChunk& chunk) {
 }
 
 bool Checkpointer::MayChange(int index, const StoredChunk& chunk) {
-  absl::MutexLock lock(&mutex_);
   if (!IsSync()) return true;
   const uint64_t iteration = chunk.clock().iteration;
-  if (IsDue(iteration)) Begin(iteration);
-  if (!active_.has_value() || active_->cut.id.iteration != iteration || options_.breaks_cuts ||
-      active_->progress[index] != Progress::kDue) {
-    return true;
+  Copy copy{.index = index};
+  CheckpointId cut;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (IsDue(iteration)) Begin(iteration);
+    if (!active_.has_value() || active_->cut.id.iteration != iteration || options_.breaks_cuts ||
+        active_->progress[index] != Progress::kDue) {
+      return true;
+    }
+    std::optional<FloatBuffer> memory = copy_memory_.Take(FloatsOf(chunk));
+    if (!memory.has_value()) {
+      if (active_->held_up.empty()) active_->held_up_since = options_.clock->Now();
+      active_->held_up.insert(index);
+      return false;
+    }
+    copy.arrays = *std::move(memory);
+    active_->progress[index] = Progress::kCopied;
+    cut = active_->cut.id;
   }
-  if (active_->copied_bytes + BytesOf(chunk) > proto_.recovery().checkpoint().buffer_bytes()) {
-    if (active_->held_up.empty()) active_->held_up_since = options_.clock->Now();
-    active_->held_up.insert(index);
-    return false;
+  Fill(copy, chunk);  // without the lock, so that chunks are copied side by side
+  absl::MutexLock lock(&mutex_);
+  if (active_.has_value() && active_->cut.id == cut) {
+    active_->copies.push_back(std::move(copy));
+    ++changes_;
+  } else {
+    copy_memory_.GiveBack(std::move(copy.arrays));
   }
-  active_->copied_bytes += BytesOf(chunk);
-  active_->progress[index] = Progress::kCopied;
-  active_->copies.push_back(CopyOf(index, chunk));
-  ++changes_;
   return true;
 }
 
-Checkpointer::Copy Checkpointer::CopyOf(int index, const StoredChunk& chunk) {
-  Copy copy{.index = index, .clock = chunk.clock()};
-  if (!spare_.empty()) {
-    copy.arrays = std::move(spare_.back());
-    spare_.pop_back();
-    copy.arrays.clear();
-  }
-  copy.arrays.reserve(chunk.arrays() * chunk.info().size);
-  for (int i = 0; i < chunk.arrays(); ++i) {
-    copy.arrays.insert(copy.arrays.end(), chunk.array(i).begin(), chunk.array(i).end());
-  }
-  return copy;
+void Checkpointer::Fill(Copy& copy, const StoredChunk& chunk) {
+  copy.clock = chunk.clock();
+  float* out = copy.arrays.data();
+  for (int i = 0; i < chunk.arrays(); ++i) out = absl::c_copy(chunk.array(i), out);
 }
 
 void Checkpointer::Tick() {
   const double every = proto_.recovery().checkpoint().every_seconds();
-  {
-    absl::MutexLock lock(&mutex_);
-    // Without an iteration in common, the slots count the checkpoints by the time of day.
-    const uint64_t number =
-        IsSync() ? 0
-                 : static_cast<uint64_t>(
-                       absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
-    if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
-    if (number > last_begun_) Begin(number);
-  }
-  TryComplete();
+  absl::MutexLock lock(&mutex_);
+  // Without an iteration in common, the slots count the checkpoints by the time of day.
+  const uint64_t number =
+      IsSync() ? 0
+               : static_cast<uint64_t>(
+                     absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
+  if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
+  if (number > last_begun_ && (IsSync() || options_.holds_role())) Begin(number);
+  if (written_.empty()) return;
+  looks_ = true;
+  ++changes_;
 }
 
 std::optional<Checkpointer::Copy> Checkpointer::TakeChunk(int index) {
   StoredChunk& chunk = options_.store->chunks()[index];
   absl::ReaderMutexLock chunk_lock(&chunk.mutex);
-  if (!options_.is_confirmed(index)) return std::nullopt;
-  absl::MutexLock lock(&mutex_);
-  if (active_->progress[index] != Progress::kDue) return std::nullopt;
-  const uint64_t iteration = chunk.clock().iteration;
-  if (IsSync() && iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
-    return std::nullopt;
+  if (IsSync() && !options_.is_confirmed(index)) return std::nullopt;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (active_->progress[index] != Progress::kDue) return std::nullopt;
+    const uint64_t iteration = chunk.clock().iteration;
+    if (IsSync() && iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
+      return std::nullopt;
+    }
+    active_->progress[index] = Progress::kTaken;
   }
-  active_->progress[index] = Progress::kTaken;
-  return CopyOf(index, chunk);
+  Copy copy{.index = index, .arrays = std::move(own_copy_)};
+  Fill(copy, chunk);
+  return copy;
 }
 
 std::optional<Checkpointer::Copy> Checkpointer::TakeNext() {
@@ -174,59 +195,81 @@ std::optional<Checkpointer::Copy> Checkpointer::TakeNext() {
 
 bool Checkpointer::Work() {
   Cut cut;
-  size_t left;
+  size_t left = 0;
+  bool looks;
   {
     absl::MutexLock lock(&mutex_);
-    if (!active_.has_value()) return false;
-    cut = active_->cut;
-    left = active_->left;
+    looks = std::exchange(looks_, false);
+    if (!looks && !active_.has_value()) return false;
+    if (active_.has_value()) {
+      cut = active_->cut;
+      left = active_->left;
+    }
+  }
+  if (looks) {
+    TryComplete();
+    return true;
   }
   if (left == 0) {
     End(Finish(cut));
     return true;
   }
   if (writer_ == nullptr) {
-    auto writer = ShardFileWriter::Create(options_.storage, folder_.path(), *options_.config,
-                                          options_.slot, cut);
-    if (!writer.ok()) {
-      End(writer.status());
+    if (const absl::Status opened = OpenWriter(cut); !opened.ok()) {
+      End(opened);
       return true;
     }
-    writer_ = *std::move(writer);
-    next_ = 0;
   }
+  const absl::Time began = options_.clock->Now();
   std::optional<Copy> copy = TakeNext();
   if (!copy.has_value()) return false;
-  if (const absl::Status written = Write(*copy); !written.ok()) {
-    End(written);
-    return true;
-  }
+  const absl::Status written = Write(*copy);
+  writing_ += options_.clock->Now() - began;
   std::set<int> resumed;
   {
     absl::MutexLock lock(&mutex_);
-    --active_->left;
     if (active_->progress[copy->index] == Progress::kCopied) {
-      active_->copied_bytes -= copy->arrays.size() * sizeof(float);
+      copy_memory_.GiveBack(std::move(copy->arrays));
+    } else {
+      own_copy_ = std::move(copy->arrays);
     }
-    spare_.push_back(std::move(copy->arrays));
-    if (!active_->held_up.empty()) {
-      held_up_ += options_.clock->Now() - active_->held_up_since;
-      resumed.swap(active_->held_up);  // those for which there is no room will wait again
+    if (written.ok()) {
+      --active_->left;
+      if (!active_->held_up.empty()) {
+        held_up_ += options_.clock->Now() - active_->held_up_since;
+        resumed.swap(active_->held_up);  // those for which there is no room will wait again
+      }
     }
+  }
+  if (!written.ok()) {
+    End(written);
+    return true;
   }
   ResumeChunks(resumed);
   return true;
 }
 
+absl::Status Checkpointer::OpenWriter(const Cut& cut) {
+  ASSIGN_OR_RETURN(writer_, ShardFileWriter::Create(options_.storage, folder_.path(),
+                                                    *options_.config, options_.slot, cut));
+  next_ = 0;
+  writing_ = absl::ZeroDuration();
+  if (own_copy_.data() != nullptr) return absl::OkStatus();
+  int64_t floats = 0;
+  for (const StoredChunk& chunk : options_.store->chunks()) {
+    floats = std::max(floats, FloatsOf(chunk));
+  }
+  ASSIGN_OR_RETURN(own_copy_, FloatBuffer::Allocate(floats));
+  return absl::OkStatus();
+}
+
 absl::Status Checkpointer::Write(const Copy& copy) {
   const StoredChunk& chunk = options_.store->chunks()[copy.index];
+  const absl::Span<const float> all = copy.arrays.span().first(FloatsOf(chunk));
   const size_t size = chunk.info().size;
   std::vector<const float*> arrays;
-  for (size_t offset = size; offset < copy.arrays.size(); offset += size) {
-    arrays.push_back(copy.arrays.data() + offset);
-  }
-  return writer_->Add(chunk.info(), absl::MakeConstSpan(copy.arrays.data(), size), arrays,
-                      copy.clock);
+  for (int i = 1; i < chunk.arrays(); ++i) arrays.push_back(all.data() + i * size);
+  return writer_->Add(chunk.info(), all.first(size), arrays, copy.clock);
 }
 
 absl::Status Checkpointer::Finish(const Cut& cut) {
@@ -240,31 +283,52 @@ absl::Status Checkpointer::Finish(const Cut& cut) {
       if (crew.from_iteration() <= cut.id.iteration || !IsSync()) crews.push_back(crew);
     }
   }
+  if (!IsSync() && !options_.holds_role()) {
+    return absl::UnavailableError("the slot may be another process's by now");
+  }
+  const absl::Time began = options_.clock->Now();
   RETURN_IF_ERROR(writer_->Commit(view, crews));
+  spdlog::info("slot {}: wrote {:.3f} GB of the checkpoint of iteration {} in {:.3f} s",
+               options_.slot, static_cast<double>(writer_->file_bytes()) / 1e9, cut.id.iteration,
+               absl::ToDoubleSeconds(writing_ + options_.clock->Now() - began));
   absl::MutexLock lock(&mutex_);
-  written_ = cut.id;
+  written_.insert(cut.id);
+  if (written_.size() > kMostWritten) written_.erase(written_.begin());
+  if (2 * (last_number_ - active_->number) < stride_) stride_ = (stride_ + 1) / 2;
   return absl::OkStatus();
 }
 
 void Checkpointer::End(const absl::Status& status) {
   writer_.reset();
+  const bool failed = !status.ok() && !absl::IsAlreadyExists(status);
+  CheckpointId id;
+  uint64_t run;
   std::set<int> resumed;
-  std::vector<std::vector<float>> spare;  // freed without the lock
   {
     absl::MutexLock lock(&mutex_);
-    if (!status.ok() && !absl::IsAlreadyExists(status)) {
-      ++failures_;
-      last_failure_ = std::string(status.message());
-      spdlog::warn("slot {}: no checkpoint of iteration {}: {}", options_.slot,
-                   active_->cut.id.iteration, last_failure_);
+    id = active_->cut.id;
+    run = active_->cut.run;
+    if (failed) {
+      CountFailure(absl::Status(status.code(), absl::StrCat("no checkpoint of iteration ",
+                                                            id.iteration, ": ", status.message())));
     }
     resumed.swap(active_->held_up);
     if (!resumed.empty()) held_up_ += options_.clock->Now() - active_->held_up_since;
+    for (Copy& copy : active_->copies) copy_memory_.GiveBack(std::move(copy.arrays));
     active_.reset();
-    spare.swap(spare_);
   }
   ResumeChunks(resumed);
+  if (failed) {
+    // Without this slot's part it cannot become complete, and the next one may need the room.
+    folder_.RemoveIncomplete(id, run).IgnoreError();
+  }
   TryComplete();
+}
+
+void Checkpointer::CountFailure(const absl::Status& status) {
+  ++failures_;
+  if (std::exchange(last_failure_, std::string(status.message())) == status.message()) return;
+  spdlog::warn("slot {}: {}", options_.slot, last_failure_);
 }
 
 void Checkpointer::ResumeChunks(const std::set<int>& chunks) {
@@ -272,14 +336,17 @@ void Checkpointer::ResumeChunks(const std::set<int>& chunks) {
 }
 
 void Checkpointer::TryComplete() {
-  CheckpointId id;
+  std::set<CheckpointId> written;
   uint64_t run;
   {
     absl::MutexLock lock(&mutex_);
-    if (!written_.has_value()) return;
-    id = *written_;
+    written = written_;
     run = view_.run();
   }
+  for (const CheckpointId& id : written) TryComplete(id, run);
+}
+
+void Checkpointer::TryComplete(const CheckpointId& id, uint64_t run) {
   const absl::StatusOr<bool> complete =
       folder_.TryComplete(id, run, options_.config->shards(), options_.clock->Now());
   if (complete.ok() && !*complete) return;
@@ -287,15 +354,15 @@ void Checkpointer::TryComplete() {
                                    ? folder_.RemoveOld(proto_.recovery().checkpoint().keep())
                                    : absl::OkStatus();
   absl::MutexLock lock(&mutex_);
-  if (written_ != id) return;
-  written_.reset();
-  for (const absl::Status& status : {complete.status(), removed}) {
-    if (status.ok()) continue;
-    ++failures_;
-    last_failure_ = std::string(status.message());
-    spdlog::warn("slot {}: {}", options_.slot, last_failure_);
+  if (!removed.ok()) CountFailure(removed);
+  if (!complete.ok()) {
+    CountFailure(complete.status());
+    const bool may_pass =
+        !absl::IsDataLoss(complete.status()) && !absl::IsFailedPrecondition(complete.status());
+    if (!may_pass) written_.erase(id);
+    return;
   }
-  if (!complete.ok()) return;
+  written_.erase(written_.begin(), written_.upper_bound(id));
   durable_ = id;
   durable_since_ = options_.clock->Now();
   if (options_.slot == 0) spdlog::info("the checkpoint of iteration {} is complete", id.iteration);

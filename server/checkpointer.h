@@ -16,12 +16,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/float_buffer.h"
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/shard_file_writer.h"
 #include "common/checkpoint/storage.h"
 #include "common/config/config.h"
 #include "proto/admin.pb.h"
 #include "proto/view.pb.h"
+#include "server/copy_memory.h"
 #include "server/parameter_store.h"
 
 namespace ps {
@@ -30,11 +32,16 @@ namespace ps {
 //
 // SYNC: a cut of iteration k has every chunk as it is when its iteration is k. A chunk whose next
 // update comes before it is written is copied first. The copies' memory is bounded by
-// recovery.checkpoint.buffer_bytes; beyond it, the update waits until the chunk is written. A cut
-// that is due while another is being written is left out. All slots cut at the same iterations
-// without having to talk: at multiples of every_iterations, or where the view says.
+// recovery.checkpoint.buffer_bytes; beyond it, the update waits until the chunk is written. All
+// slots cut at the same iterations without having to talk: at multiples of every_iterations, or
+// where the view says.
 //
 // ASYNC: every chunk as it is when its turn comes.
+//
+// A cut that is due while another is being written is left out. Then only every second cut is
+// begun, of all that are counted alike at all slots, or every fourth, eighth... So slots of any
+// speed have cuts in common, which get complete. Slots that are fast enough again begin more of
+// them.
 //
 // Whoever finds the records of all slots in place completes the checkpoint with the manifest.
 // Thread-safe. Lock order: a chunk's lock, then this one's.
@@ -53,6 +60,9 @@ class Checkpointer {
     std::function<void(int index)> resume;
     // Whether every change of the chunk is confirmed. Called under the chunk's lock.
     std::function<bool(int index)> is_confirmed;
+    // Whether the slot cannot be another process's by now. Another writer would write the same
+    // under SYNC, but not under ASYNC.
+    std::function<bool()> holds_role = [] { return true; };
   };
 
   explicit Checkpointer(Options options);
@@ -70,12 +80,12 @@ class Checkpointer {
   bool MayChange(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   void Changed(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
-  // Begins what is due by the clock, and completes what waits for other slots. Called every 100 ms
-  // or so.
+  // Begins what is due by the clock, and lets Work() look for what waits for other slots. Called
+  // every 100 ms or so.
   void Tick();
 
-  // Writes one chunk, or completes the file. Returns false if there was nothing to do. Called by
-  // one thread at a time.
+  // Writes one chunk, or completes a file or a checkpoint. Returns false if there was nothing to
+  // do. Called by one thread at a time.
   bool Work();
 
   void FillStats(ShardStats::Recovery* recovery) const;
@@ -83,11 +93,10 @@ class Checkpointer {
  private:
   enum class Progress : uint8_t { kDue, kCopied, kTaken };
 
-  // A chunk that was copied before its update.
   struct Copy {
     int index = 0;
-    ChunkClock clock;
-    std::vector<float> arrays = {};  // one after another
+    ChunkClock clock = {};
+    FloatBuffer arrays = {};  // at least as large as the chunk's, one after another
   };
 
   // The checkpoint that is being written.
@@ -96,30 +105,36 @@ class Checkpointer {
         : cut{.id = id}, progress(chunks, Progress::kDue), left(chunks) {}
 
     Cut cut;
+    uint64_t number = 0;             // see NumberOf
     std::vector<Progress> progress;  // by chunk
     size_t left;                     // chunks that are not written
-    std::deque<Copy> copies;
-    int64_t copied_bytes = 0;
-    std::set<int> held_up;  // the chunks whose update waits
+    std::deque<Copy> copies;         // made before their updates
+    std::set<int> held_up;           // the chunks whose update waits
     absl::Time held_up_since;
   };
 
   bool IsSync() const;
   // Whether the iteration is one of a cut that this slot has not begun or left out.
   bool IsDue(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The number of the cut of an iteration, which all slots count alike.
+  uint64_t NumberOf(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Copy CopyOf(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Fill(Copy& copy, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   // Takes the next chunk to write, if one can be taken.
   std::optional<Copy> TakeNext();
   std::optional<Copy> TakeChunk(int index);
+  // Begins the active checkpoint's file.
+  absl::Status OpenWriter(const Cut& cut);
   absl::Status Write(const Copy& copy);
   // Puts the finished file in place.
   absl::Status Finish(const Cut& cut);
   // Ends the active checkpoint. The chunks that wait go on.
   void End(const absl::Status& status);
   void ResumeChunks(const std::set<int>& chunks);
+  // Completes what can be, and removes what is too old.
   void TryComplete();
+  void TryComplete(const CheckpointId& id, uint64_t run);
+  void CountFailure(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(const std::stop_token& stop);
 
   const Options options_;
@@ -129,15 +144,18 @@ class Checkpointer {
   // Used by Work() only.
   std::unique_ptr<ShardFileWriter> writer_;  // null until the active checkpoint's first chunk
   int next_ = 0;                             // where TakeNext() goes on
+  absl::Duration writing_;                   // what the file has taken, less the waits for chunks
+  FloatBuffer own_copy_;                     // of a chunk that is written in its turn
 
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
-  // The memory of copies that are written, for the next ones of the active checkpoint: fresh memory
-  // costs as much as the copy.
-  std::vector<std::vector<float>> spare_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;  // or left out: CheckpointId::iteration
-  std::optional<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);  // whose manifest is not there yet
+  CopyMemory copy_memory_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOf(last_begun_)
+  uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
+  std::set<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);       // whose manifest is not there yet
+  bool looks_ ABSL_GUARDED_BY(mutex_) = false;                   // Work() is to look for them
   std::optional<CheckpointId> durable_ ABSL_GUARDED_BY(mutex_);  // the newest complete one
   absl::Time durable_since_ ABSL_GUARDED_BY(mutex_);
   absl::Duration held_up_ ABSL_GUARDED_BY(mutex_);

@@ -52,7 +52,8 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .is_confirmed =
             [self](int index) {
               return self->replicator_ == nullptr || self->replicator_->IsConfirmed(index);
-            }});
+            },
+        .holds_role = own.holds_roles});
   }
   return primary;
 }

@@ -6,8 +6,10 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 
 namespace ps {
@@ -15,6 +17,9 @@ namespace {
 
 // The kernel's own limit.
 constexpr int kMaxLinks = 40;
+
+// Smaller pieces are written at once, through the page cache.
+constexpr size_t kMinDirectBytes = size_t{64} << 10;
 
 // Returns the path that `path` leads to, which is `path` itself unless it is a symbolic link. No
 // file needs to exist there.
@@ -45,7 +50,7 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   }
   const std::filesystem::path folder = std::filesystem::absolute(target).parent_path();
   const std::string temporary =
-      folder / absl::StrCat(".", target.filename().string(), ".", getpid());
+      folder / absl::StrCat(".", target.filename().string(), ".", absl::Hex(NewIncarnation()));
   int fd = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
   // Kernels without O_TMPFILE return EISDIR.
   const bool named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
@@ -69,11 +74,21 @@ AtomicFile::AtomicFile(std::string path, std::string target, std::string tempora
       named_(named) {}
 
 AtomicFile::~AtomicFile() {
+  direct_.reset();
   close(fd_);
   if (named_) unlink(temporary_.c_str());
 }
 
 absl::Status AtomicFile::WriteAt(int64_t offset, absl::string_view bytes) {
+  if (bytes.size() >= kMinDirectBytes) {
+    if (!std::exchange(had_large_piece_, true)) {
+      ASSIGN_OR_RETURN(direct_, DirectWriter::Create(fd_));
+    }
+    if (direct_ != nullptr) {
+      errno = direct_->Write(offset, bytes);
+      return errno == 0 ? absl::OkStatus() : Error("write");
+    }
+  }
   while (!bytes.empty()) {
     const ssize_t written = pwrite(fd_, bytes.data(), bytes.size(), offset);
     if (written < 0 && errno == EINTR) continue;
@@ -85,6 +100,10 @@ absl::Status AtomicFile::WriteAt(int64_t offset, absl::string_view bytes) {
 }
 
 absl::Status AtomicFile::Commit() {
+  if (direct_ != nullptr) {
+    errno = direct_->Finish();
+    if (errno != 0) return Error("write");
+  }
   if (fsync(fd_) != 0) return Error("write");
   if (!named_) {
     // linkat() does not replace an existing file. So the file gets a temporary name, and rename()

@@ -8,13 +8,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/direct_writer.h"
 
 namespace ps {
 
 // A file that appears at its path whole or not at all. It is written without a name if the file
 // system supports that, otherwise under a temporary name in the same folder, and Commit() gives it
 // its name. A file that is destroyed before Commit() leaves nothing behind. If the path is a
-// symbolic link, the link stays and the file appears where it points. Not thread-safe.
+// symbolic link, the link stays and the file appears where it points. Large pieces are written
+// behind the caller's back where the file system can do that (DirectWriter). Not thread-safe.
 class AtomicFile {
  public:
   // Reserves `bytes` of disk space, so that a full disk is an error of this call.
@@ -25,6 +27,7 @@ class AtomicFile {
                                                             int64_t bytes = 0);
   ~AtomicFile();
 
+  // The error may be that of an earlier piece. REQUIRES: no byte of the file is written twice.
   absl::Status WriteAt(int64_t offset, absl::string_view bytes);
 
   // Flushes the file to disk and replaces what is at the path. REQUIRES: not called before; no call
@@ -40,6 +43,8 @@ class AtomicFile {
   const std::string temporary_;
   const int fd_;
   bool named_;  // whether `temporary_` exists
+  bool had_large_piece_ = false;
+  std::unique_ptr<DirectWriter> direct_;  // null before a large piece, and without direct writes
 };
 
 // Returns the error that AtomicFile would return for `path`, or OK if a file can be written there.

@@ -181,11 +181,21 @@ absl::Status CheckpointFolder::RemoveOld(int keep) const {
   return first;
 }
 
+absl::Status CheckpointFolder::RemoveIncomplete(const CheckpointId& id, uint64_t run) const {
+  RETURN_IF_ERROR(CheckOwner(storage_, path_, run));
+  if (!absl::IsNotFound(storage_->OpenFile(FilePath(id, kManifestName)).status())) {
+    return absl::OkStatus();
+  }
+  return Remove(id);
+}
+
 absl::Status CheckpointFolder::Remove(const CheckpointId& id) const {
   // Without its manifest first, so that half of a checkpoint never looks like a whole one.
   RETURN_IF_ERROR(storage_->RemoveFile(FilePath(id, kManifestName)));
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, storage_->ListFolder(FilePath(id, "")));
-  for (const std::string& name : names) {
+  const absl::StatusOr<std::vector<std::string>> names = storage_->ListFolder(FilePath(id, ""));
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
     if (!IsCheckpointFile(name)) continue;
     RETURN_IF_ERROR(storage_->RemoveFile(FilePath(id, name)));
   }

@@ -76,6 +76,10 @@ class CheckpointFolder {
   // which the others have been removed all the same.
   absl::Status RemoveOld(int keep) const;
 
+  // Removes a checkpoint of the run unless it has its manifest. Whoever still writes to it fails.
+  // Errors: those of CheckOwner and of Storage.
+  absl::Status RemoveIncomplete(const CheckpointId& id, uint64_t run) const;
+
   // Checks a checkpoint. Errors: NOT_FOUND if there is no manifest; DATA_LOSS if it is damaged;
   // FAILED_PRECONDITION if it was written by a newer version.
   absl::Status Verify(const CheckpointId& id, Verification verification) const;

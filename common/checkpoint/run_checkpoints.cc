@@ -70,6 +70,11 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::Newest() c
     spdlog::warn("passed over {}, which is damaged: {}", info.id.ToString(), info.why);
   }
   if (!newest.has_value()) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, folder_.List());
+  for (const CheckpointInfo& info : all) {
+    if (info.state != CheckpointInfo::State::kIncomplete || info.id < newest->id) continue;
+    spdlog::warn("passed over {}, which is incomplete: {}", info.id.ToString(), info.why);
+  }
   ASSIGN_OR_RETURN(const uint64_t next_generation, folder_.NextGeneration());
   ViewKeeper::Checkpoint checkpoint = {.name = newest->id.ToString(),
                                        .generation = next_generation - 1,

@@ -19,6 +19,7 @@ class WritableFile {
  public:
   // Leaves nothing behind if Commit() was not called.
   virtual ~WritableFile() = default;
+  // The error may be that of an earlier piece. REQUIRES: no byte of the file is written twice.
   virtual absl::Status WriteAt(int64_t offset, absl::string_view bytes) = 0;
   // Replaces what is at the path. Once this returns OK, a crash of the machine loses neither the
   // contents nor the name. REQUIRES: not called before; no call of WriteAt follows.

@@ -38,8 +38,8 @@ void ValidateCheckpoint(const ClusterConfig& config, FieldProblems* problems) {
       problems->Add("recovery.checkpoint",
                     "has neither every_iterations nor every_seconds, allowed: one of the two");
   }
-  problems->Require(checkpoint.keep() >= 1, "recovery.checkpoint.keep", checkpoint.keep(),
-                    "at least 1");
+  problems->Require(checkpoint.keep() >= 2, "recovery.checkpoint.keep", checkpoint.keep(),
+                    "at least 2, since a run may be going back to the one before the newest");
 }
 
 void ValidateReplicas(const ClusterConfig& config, FieldProblems* problems) {

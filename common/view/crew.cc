@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace ps {
@@ -57,6 +58,19 @@ absl::Span<const uint32_t> CrewAt(const CrewHistory& history, uint64_t iteration
 
 absl::Span<const uint32_t> LastCrew(const CrewHistory& history) {
   return Ranks(history[history.size() - 1]);
+}
+
+bool IsInLastCrew(const CrewHistory& history, uint32_t rank) {
+  return absl::c_binary_search(LastCrew(history), rank);
+}
+
+uint64_t InCrewSince(const CrewHistory& history, uint32_t rank) {
+  uint64_t since = 0;
+  for (auto crew = history.rbegin(); crew != history.rend(); ++crew) {
+    if (!absl::c_binary_search(Ranks(*crew), rank)) break;
+    since = crew->from_iteration();
+  }
+  return since;
 }
 
 bool IsInCrew(const CrewHistory& history, uint32_t rank, uint64_t iteration) {

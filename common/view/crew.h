@@ -22,6 +22,14 @@ absl::Span<const uint32_t> CrewAt(const CrewHistory& history, uint64_t iteration
 // REQUIRES: the history is not empty.
 absl::Span<const uint32_t> LastCrew(const CrewHistory& history);
 
+// Returns whether the rank's gradients count from the last entry on.
+// REQUIRES: the history is not empty.
+bool IsInLastCrew(const CrewHistory& history, uint32_t rank);
+
+// Returns the iteration from which on the rank has been in every crew.
+// REQUIRES: it is in the last one.
+uint64_t InCrewSince(const CrewHistory& history, uint32_t rank);
+
 // Returns whether the rank's gradient counts at `iteration`.
 bool IsInCrew(const CrewHistory& history, uint32_t rank, uint64_t iteration);
 

@@ -41,11 +41,6 @@ size_t SmallestCrew(const CrewHistory& history, uint64_t iteration) {
   return smallest;
 }
 
-bool IsInLastCrew(const View& view, uint32_t rank) {
-  const absl::Span<const uint32_t> crew = LastCrew(view.crew());
-  return std::binary_search(crew.begin(), crew.end(), rank);
-}
-
 }  // namespace
 
 CrewKeeper::CrewKeeper(Settings settings, uint64_t number, const StartTable* workers,
@@ -77,7 +72,7 @@ void CrewKeeper::BeginGeneration(CrewHistory history, uint64_t iteration, absl::
   CutCrews(iteration, &history);
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->worker_size() > r ? next->mutable_worker(r) : next->add_worker();
-    bool counts = is_first || IsInLastCrew(*next, r);
+    bool counts = is_first || IsInLastCrew(next->crew(), r);
     switch (worker->state()) {
       case WorkerView::FINISHED:
         SetState(WorkerView::ABSENT, 0, worker);
@@ -158,7 +153,7 @@ void CrewKeeper::Admit(absl::Time now, View* next) {
   std::vector<uint32_t> came;
   int absent = 0;
   for (int r = 0; r < workers_.size(); ++r) {
-    if (next->worker(r).state() != WorkerView::ABSENT || !IsInLastCrew(*next, r)) continue;
+    if (next->worker(r).state() != WorkerView::ABSENT || !IsInLastCrew(next->crew(), r)) continue;
     if (workers_.IsAlive(r)) {
       came.push_back(r);
     } else {
@@ -212,6 +207,7 @@ bool CrewKeeper::FinishChange(const View& view, const PositionOf& position_of, a
   next->set_crew_changes(false);
   if (leaving.empty() && joining.empty()) {
     next->set_cut_iteration(farthest + kAheadOfJoin);
+    next->set_cuts(next->cuts() + 1);
     cut_ordered_ = now;
     return true;
   }
@@ -242,8 +238,9 @@ void CrewKeeper::BeginChange(absl::Time now, View* next) {
   size_t left = LastCrew(next->crew()).size();
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->mutable_worker(r);
-    if (worker->state() != WorkerView::ABSENT || !IsInLastCrew(*next, r) || !IsGivenUp(r, now) ||
-        absence_[r].is_waited_for || left - 1 < std::max<uint32_t>(settings_.min_workers, 1)) {
+    if (worker->state() != WorkerView::ABSENT || !IsInLastCrew(next->crew(), r) ||
+        !IsGivenUp(r, now) || absence_[r].is_waited_for ||
+        left - 1 < std::max<uint32_t>(settings_.min_workers, 1)) {
       continue;
     }
     --left;
@@ -256,7 +253,8 @@ void CrewKeeper::BeginChange(absl::Time now, View* next) {
   if (Count(*next, WorkerView::FINISHED) > 0 || next->crew_size() >= kMostCrews) return;
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->mutable_worker(r);
-    if (worker->state() != WorkerView::ABSENT || IsInLastCrew(*next, r) || !workers_.IsAlive(r)) {
+    if (worker->state() != WorkerView::ABSENT || IsInLastCrew(next->crew(), r) ||
+        !workers_.IsAlive(r)) {
       continue;
     }
     SetState(WorkerView::JOINING, workers_[r].present, worker);

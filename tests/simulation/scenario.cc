@@ -25,7 +25,7 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
   std::string text = absl::StrCat("recovery {\n  replicas: ", scenario.replicas,
                                   "\n  silence_seconds: ", scenario.etcd ? 2 : 1);
   if (scenario.has_checkpoints) {
-    absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(1, 3));
+    absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(2, 4));
     // A chunk of 64 bytes with two arrays of optimizer state has 192.
     if (dice.Once(2)) absl::StrAppend(&text, " buffer_bytes: ", 192 * dice.Int(1, 3));
     if (scenario.sync && !dice.Once(4)) {

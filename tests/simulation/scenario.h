@@ -10,8 +10,9 @@
 
 namespace ps {
 
-// What is broken on purpose, to see that the oracle notices. Nothing of it is in production code:
-// each stands between two real parts and makes one of them behave as if it had the fault.
+// What is broken on purpose, to see that the oracle notices. Each stands between two real parts and
+// makes one of them behave as if it had the fault, but for kInconsistentCut, an option of
+// Checkpointer.
 enum class Plant {
   kNone,
   kCountsRepeats,       // a shard counts a push again that it has counted

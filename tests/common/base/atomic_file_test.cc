@@ -1,12 +1,56 @@
 #include "common/base/atomic_file.h"
 
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "tests/testing/dice.h"
 #include "tests/testing/scratch_folder.h"
+
+namespace {
+
+// What was asked of the system, in order, while it is not null.
+std::vector<std::string>* asked = nullptr;
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" int fsync(int fd) {
+  struct stat status;
+  if (asked != nullptr && fstat(fd, &status) == 0) {
+    asked->push_back(S_ISDIR(status.st_mode) ? "sync the folder" : "sync the file");
+  }
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (asked != nullptr) asked->push_back("rename");
+  return static_cast<int>(syscall(SYS_rename, from, to));
+}
 
 namespace ps {
 namespace {
+
+TEST_CASE("a file is on disk before it gets its name, and the name before Commit returns") {
+  const ScratchFolder folder;
+  auto file = AtomicFile::Create(folder.Path("model"));
+  REQUIRE(file.ok());
+  REQUIRE((*file)->WriteAt(0, std::string(GENERATE(5, 1 << 20), 'x')).ok());
+  std::vector<std::string> order;
+  asked = &order;
+  const absl::Status committed = (*file)->Commit();
+  asked = nullptr;
+  REQUIRE(committed.ok());
+  CHECK(order == std::vector<std::string>{"sync the file", "rename", "sync the folder"});
+}
 
 TEST_CASE("a file appears at its path with Commit, and not before") {
   const ScratchFolder folder;
@@ -18,6 +62,33 @@ TEST_CASE("a file appears at its path with Commit, and not before") {
   REQUIRE((*file)->Commit().ok());
   CHECK(folder.Read("model") == "hello");
   CHECK(folder.Files().size() == 1);
+}
+
+TEST_CASE("large pieces are written whole wherever they begin and end") {
+  const ScratchFolder folder;
+  const size_t size = 5 << 20;
+  std::string expected(size, '.');
+  const auto reserved = GENERATE(true, false);
+  auto file = AtomicFile::Create(folder.Path("model"), reserved ? size : 0);
+  REQUIRE(file.ok());
+  Dice dice(7);
+  // Out of order, as chunks come, and with small ones between them.
+  std::vector<std::pair<size_t, size_t>> pieces;
+  for (size_t begin = 0; begin < size;) {
+    const size_t length =
+        std::min<size_t>(size - begin, dice.Once(3) ? dice.Int(1, 9000) : dice.Int(1, 3 << 20));
+    pieces.emplace_back(begin, length);
+    begin += length;
+  }
+  REQUIRE(pieces.size() > 3);
+  std::reverse(pieces.begin(), pieces.end());
+  for (const auto& [begin, length] : pieces) {
+    for (size_t i = begin; i < begin + length; ++i)
+      expected[i] = static_cast<char>(dice.Int(0, 255));
+    REQUIRE((*file)->WriteAt(static_cast<int64_t>(begin), expected.substr(begin, length)).ok());
+  }
+  REQUIRE((*file)->Commit().ok());
+  CHECK((folder.Read("model") == expected));
 }
 
 TEST_CASE("an earlier file is replaced with Commit, and kept without") {

@@ -43,7 +43,7 @@ TEST_CASE("spares are processes after those of the shards") {
 
 TEST_CASE("a checkpoint has a folder and one interval, which fits the policy") {
   Valid(kConfig, {kCheckpoint});
-  Valid(kConfig, {"recovery.checkpoint={folder: 'c' every_seconds: 0.5 keep: 1}"});
+  Valid(kConfig, {"recovery.checkpoint={folder: 'c' every_seconds: 0.5 keep: 2}"});
   Valid(kConfig, {"recovery.checkpoint={folder: 'c' every_seconds: 60}", "update.policy=ASYNC"});
   CHECK(ErrorOfOverride("recovery.checkpoint={every_iterations: 1}") ==
         "recovery.checkpoint.folder: is missing, allowed: a path, relative to this file, that "
@@ -62,8 +62,9 @@ TEST_CASE("a checkpoint has a folder and one interval, which fits the policy") {
         "recovery.checkpoint.every_iterations: is set with update.policy ASYNC, under which the "
         "run as a whole has no iterations, allowed: recovery.checkpoint.every_seconds in its "
         "place");
-  CHECK(ErrorAfter({kCheckpoint}, "recovery.checkpoint.keep=0") ==
-        "recovery.checkpoint.keep: is 0, allowed: at least 1");
+  CHECK(ErrorAfter({kCheckpoint}, "recovery.checkpoint.keep=1") ==
+        "recovery.checkpoint.keep: is 1, allowed: at least 2, since a run may be going back to the "
+        "one before the newest");
 }
 
 TEST_CASE("the buffer of checkpoints holds a chunk with the optimizer's state") {
