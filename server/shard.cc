@@ -102,10 +102,12 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
                      .handing_over = view.slot(index_).handing_over()};
   {
     absl::MutexLock lock(&view_mutex_);
-    ranks_.assign(config_.workers(), 0);
+    const std::vector<uint64_t> before =
+        std::exchange(ranks_, std::vector<uint64_t>(config_.workers()));
     for (int rank = 0; rank < view.worker_size(); ++rank) {
       const WorkerView& worker = view.worker(rank);
       if (worker.state() != WorkerView::LEAVING) ranks_[rank] = worker.incarnation();
+      if (!before.empty() && before[rank] == 0 && ranks_[rank] != 0) last_return_ = clock_->Now();
       membership_.EndOthers(rank, ranks_[rank]);
     }
     view_ = view.number();
@@ -370,7 +372,7 @@ void Shard::CheckWaits() {
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
-  if (any && oldest->since < now - limit && !WaitsForAbsent(oldest->missing)) {
+  if (any && WaitsSince(*oldest) < now - limit) {
     Fail(absl::DeadlineExceededError(
         absl::StrCat("chunk ", oldest->chunk, " of iteration ", oldest->iteration,
                      " has waited longer than limits.exchange_seconds (",
@@ -387,10 +389,12 @@ void Shard::CheckWaits() {
   }
 }
 
-bool Shard::WaitsForAbsent(const std::vector<uint32_t>& ranks) const {
+absl::Time Shard::WaitsSince(const UpdatePolicy::Pending& update) const {
   absl::MutexLock lock(&view_mutex_);
-  return view_ != 0 && absl::c_any_of(ranks, [&](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(
-                                                 view_mutex_) { return ranks_[rank] == 0; });
+  const auto is_absent = [this](uint32_t rank)
+                             ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; };
+  if (view_ != 0 && absl::c_any_of(update.missing, is_absent)) return absl::InfiniteFuture();
+  return std::max(update.since, last_return_);
 }
 
 absl::Status Shard::failure() const {

@@ -171,8 +171,9 @@ class Shard {
   void WorkerLost(uint32_t rank, absl::string_view how);
   // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
   std::string Describe(const std::vector<uint32_t>& ranks) const;
-  // Whether one of the ranks is nobody's in the view, so that whoever makes views waits for it.
-  bool WaitsForAbsent(const std::vector<uint32_t>& ranks) const;
+  // Since when an update waits for workers that are there. Never, if the view has nobody for one of
+  // the ranks: then whoever makes the views decides.
+  absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;
   void End(const absl::Status& reason, bool is_failure);
 
   const Config& config_;
@@ -193,6 +194,8 @@ class Shard {
 
   mutable absl::Mutex view_mutex_;
   std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
+  // When a view last gave a rank to a worker that the view before gave to nobody.
+  absl::Time last_return_ ABSL_GUARDED_BY(view_mutex_) = absl::InfinitePast();
 
   std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
   std::atomic<bool> has_failed_{false};

@@ -79,12 +79,16 @@ absl::Status KeeperTerm::Run(const std::stop_token& stop) {
   return absl::CancelledError("told to stop");
 }
 
-absl::Status KeeperTerm::Begin(const std::stop_token& stop) {
+absl::StatusOr<etcdserverpb::RangeResponse> KeeperTerm::ReadAll(const std::string& prefix,
+                                                                const std::stop_token& stop) const {
   etcdserverpb::RangeRequest request;
-  request.set_key(options_.keys.view());
-  request.set_range_end(EndOfPrefix(options_.keys.view()));
-  ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response,
-                   options_.client->Range(request, stop));
+  request.set_key(prefix);
+  request.set_range_end(EndOfPrefix(prefix));
+  return options_.client->Range(request, stop);
+}
+
+absl::Status KeeperTerm::Begin(const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response, ReadAll(options_.keys.view(), stop));
   View last;
   for (const mvccpb::KeyValue& key : response.kvs()) {
     if (key.key() == options_.keys.end()) end_published_ = true;
@@ -124,11 +128,8 @@ absl::Status KeeperTerm::Begin(const std::stop_token& stop) {
 
 // A process with another config would refuse all others, and not be refused itself.
 absl::Status KeeperTerm::CheckConfig(const std::stop_token& stop) {
-  etcdserverpb::RangeRequest request;
-  request.set_key(options_.keys.processes());
-  request.set_range_end(EndOfPrefix(options_.keys.processes()));
   ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response,
-                   options_.client->Range(request, stop));
+                   ReadAll(options_.keys.processes(), stop));
   for (const mvccpb::KeyValue& key : response.kvs()) {
     const auto known = processes_.find(key.key());
     ProcessState state;

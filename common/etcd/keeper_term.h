@@ -64,6 +64,8 @@ class KeeperTerm {
     uint64_t incarnation = 0;
   };
 
+  absl::StatusOr<etcdserverpb::RangeResponse> ReadAll(const std::string& prefix,
+                                                      const std::stop_token& stop) const;
   // Reads the last view, and how the run has ended.
   absl::Status Begin(const std::stop_token& stop);
   // Errors: FAILED_PRECONDITION if the processes of the last view have another config.

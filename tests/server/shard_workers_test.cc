@@ -193,6 +193,34 @@ TEST_CASE_METHOD(ShardFixture,
   CHECK(shard->Join(RequestFor(1, 77), "test").ok());
 }
 
+TEST_CASE_METHOD(ShardFixture,
+                 "a worker that the view has nobody for is waited for without limit") {
+  Start(2);
+  View view;
+  view.add_slot();
+  const auto adopt = [&](uint64_t incarnation) {
+    view.set_number(view.number() + 1);
+    view.clear_worker();
+    view.add_worker()->set_incarnation(incarnation);
+    view.add_worker()->set_incarnation(Incarnation(1));
+    REQUIRE(shard->Adopt(view).ok());
+  };
+  adopt(Incarnation(0));
+  REQUIRE(Push({.worker = 1, .incarnation = Incarnation(1), .view = 1}, {1, 1, 1, 1}).ok());
+  adopt(0);
+  clock.Advance(absl::Hours(1));
+  shard->CheckWaits();
+  CHECK(failures.empty());
+  adopt(77);  // it has all the time to come
+  clock.Advance(absl::Seconds(59));
+  shard->CheckWaits();
+  CHECK(failures.empty());
+  clock.Advance(absl::Seconds(2));
+  shard->CheckWaits();
+  REQUIRE(failures.size() == 1);
+  CHECK(absl::IsDeadlineExceeded(failures[0]));
+}
+
 TEST_CASE_METHOD(ShardFixture, "a worker that joins and opens no stream is lost after a grace") {
   Start(2, {"update.policy=ASYNC"});
   REQUIRE(Leave(1).ok());

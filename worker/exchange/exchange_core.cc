@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/model/plan.h"
@@ -17,24 +18,6 @@ constexpr absl::Duration kLongestDelay = absl::Milliseconds(500);
 // An attempt that takes longer is replaced, since the network may have lost it.
 constexpr absl::Duration kAttemptLimit = absl::Seconds(5);
 constexpr absl::Duration kShortestTick = absl::Milliseconds(10);
-
-bool IsSequential(const Config& config) {
-  return config.proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL;
-}
-
-bool Contains(const Crew& crew, uint32_t rank) {
-  return std::find(crew.rank().begin(), crew.rank().end(), rank) != crew.rank().end();
-}
-
-// Returns the iteration from which on the rank has been in every crew. REQUIRES: it is in the last.
-uint64_t MemberFrom(const View& view, uint32_t rank) {
-  uint64_t from = 0;
-  for (auto crew = view.crew().rbegin(); crew != view.crew().rend(); ++crew) {
-    if (!Contains(*crew, rank)) break;
-    from = crew->from_iteration();
-  }
-  return from;
-}
 
 bool IsSame(const ProcessId& a, const ProcessId& b) {
   return a.process() == b.process() && a.incarnation() == b.incarnation() &&
@@ -60,14 +43,12 @@ ExchangeCore::ExchangeCore(const Options& options)
     : config_(*options.config),
       options_(options),
       reconnects_(options.has_views || config_.proto().limits().reconnect_seconds() > 0),
+      lanes_(options.config),
+      answers_(config_.shards()),
       addresses_(options.addresses),
       round_(
           config_, [this](int slot) { return SlotName(slot); }, options.trace) {
   const Limits& limits = config_.proto().limits();
-  for (int slot = 0; slot < config_.shards(); ++slot) {
-    lanes_.push_back(std::make_unique<Lane>(limits.connections()));
-  }
-  ChooseLastChunks();
   tick_period_ = std::min(round_.watch_period(), absl::Seconds(limits.startup_seconds()) / 10);
   if (limits.reconnect_seconds() > 0) {
     tick_period_ = std::min(tick_period_, absl::Seconds(limits.reconnect_seconds()) / 10);
@@ -77,21 +58,6 @@ ExchangeCore::ExchangeCore(const Options& options)
   slots_.resize(config_.shards());
   absl::MutexLock names_lock(&names_mutex_);
   addresses_.resize(config_.shards());
-}
-
-void ExchangeCore::ChooseLastChunks() {
-  const Plan& plan = config_.plan();
-  last_stream_of_chunk_.assign(plan.chunks().size(), -1);
-  for (int slot = 0; IsSequential(config_) && slot < config_.shards(); ++slot) {
-    const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(slot);
-    const size_t streams = config_.proto().limits().connections();
-    for (size_t i = 0; i < std::min(streams, chunks.size()); ++i) {
-      last_stream_of_chunk_[chunks[chunks.size() - 1 - i]] = static_cast<int>(i);
-    }
-  }
-  for (const Chunk& chunk : plan.chunks()) {
-    (last_stream_of_chunk_[chunk.id] >= 0 ? last_chunks_ : other_chunks_).push_back(chunk.id);
-  }
 }
 
 void ExchangeCore::Start() {
@@ -178,7 +144,11 @@ std::vector<int> ExchangeCore::Adopt() {
     stage_ = Stage::kJoining;
     generation_ = view_.generation();
   }
-  round_.Follow(view_.number());
+  const auto is_absent = [this](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return view_.worker(static_cast<int>(rank)).state() == WorkerView::ABSENT;
+  };
+  round_.Follow(view_.number(),
+                !view_.crew().empty() && absl::c_any_of(LastCrew(view_.crew()), is_absent));
   std::vector<int> wake = MoveSlots();
   CheckCatchUp();
   return wake;
@@ -237,8 +207,8 @@ void ExchangeCore::ConnectSlots() {
 
 void ExchangeCore::Attempt(int index, absl::Duration delay) {
   Slot& slot = slots_[index];
-  lanes_[index]->queue.Clear();
-  lanes_[index]->answers = false;
+  lanes_.Clear(index);
+  answers_[index] = false;
   const absl::Time now = options_.clock->Now();
   slot.is_connected = false;
   slot.is_attempting = true;
@@ -267,7 +237,7 @@ void ExchangeCore::Drop(int index) {
   Slot& slot = slots_[index];
   slot.since = std::min(slot.since, options_.clock->Now());
   if (!slot.is_attempting && !slot.is_connected) return;
-  lanes_[index]->queue.Clear();
+  lanes_.Clear(index);
   ++slot.attempt;  // so that later events of the old one have no effect
   slot.is_attempting = slot.is_connected = false;
   options_.transport->Disconnect(index);
@@ -327,11 +297,11 @@ absl::Status ExchangeCore::BeginRunning() {
   start_iteration_ = is_sync ? least->start_iteration : most->start_iteration;
   catch_up_ = {};
   if (options_.has_views && is_sync) {
-    if (view_.crew().empty() || !Contains(*view_.crew().rbegin(), options_.rank)) {
+    if (view_.crew().empty() || !IsInLastCrew(view_.crew(), options_.rank)) {
       return absl::InternalError(absl::StrCat("view ", view_.number(), " has worker ",
                                               options_.rank, " as a member and not in its crew"));
     }
-    const uint64_t from = MemberFrom(view_, options_.rank);
+    const uint64_t from = InCrewSince(view_.crew(), options_.rank);
     if (start_iteration_ < from) {
       start_iteration_ = from;
       catch_up_.iteration = from - 1;
@@ -348,7 +318,7 @@ void ExchangeCore::CheckCatchUp() {
   // stays, the shards answer by themselves.
   bool all_finished = false;
   for (const uint32_t rank : CrewAt(view_.crew(), *catch_up_.iteration)) {
-    if (!Contains(*view_.crew().rbegin(), rank)) continue;
+    if (!IsInLastCrew(view_.crew(), rank)) continue;
     if (view_.worker(static_cast<int>(rank)).state() != WorkerView::FINISHED) return;
     all_finished = true;
   }
@@ -376,7 +346,7 @@ void ExchangeCore::Broken(int index, uint64_t attempt, const absl::Status& statu
     spdlog::info("{}; trying again", std::string(Named(index, reason).message()));
   }
   slot.reason = reason;
-  if (lanes_[index]->answers) slot.backoff = absl::ZeroDuration();
+  if (answers_[index]) slot.backoff = absl::ZeroDuration();
   slot.backoff = std::clamp(2 * slot.backoff, kFirstDelay, kLongestDelay);
   Attempt(index, slot.backoff);
 }
@@ -463,19 +433,18 @@ void ExchangeCore::FailLocked(const absl::Status& failure) {
 }
 
 std::optional<GradientHeader> ExchangeCore::Take(int slot, int stream) {
-  while (const std::optional<uint32_t> chunk = lanes_[slot]->queue.Pop(stream)) {
+  while (const std::optional<uint32_t> chunk = lanes_.Pop(slot, stream)) {
     const std::optional<ExchangeRound::Push> push = round_.ToSend(*chunk);
     if (!push.has_value()) continue;
-    return GradientHeader{
-        .worker = static_cast<uint32_t>(options_.rank),
-        .incarnation = options_.incarnation,
-        .iteration = push->iteration,
-        .chunk = *chunk,
-        .base_version = push->base_version,
-        .skip = push->skip,
-        .encoding = config_.proto().exchange().gradient_encoding(),
-        .hold = IsSequential(config_) && last_stream_of_chunk_[*chunk] < 0 && !push->again,
-        .view = push->view};
+    return GradientHeader{.worker = static_cast<uint32_t>(options_.rank),
+                          .incarnation = options_.incarnation,
+                          .iteration = push->iteration,
+                          .chunk = *chunk,
+                          .base_version = push->base_version,
+                          .skip = push->skip,
+                          .encoding = config_.proto().exchange().gradient_encoding(),
+                          .hold = lanes_.IsHeld(*chunk) && !push->again,
+                          .view = push->view};
   }
   return std::nullopt;
 }
@@ -487,7 +456,7 @@ absl::StatusOr<bool> ExchangeCore::Claim(int slot, const ParameterHeader& header
                                             header.iteration, ", which was not asked for"));
   }
   absl::StatusOr<bool> counts = round_.Claim(header.chunk, header.iteration, header.view);
-  if (counts.ok() && *counts) lanes_[slot]->answers.store(true, std::memory_order_relaxed);
+  if (counts.ok() && *counts) answers_[slot].store(true, std::memory_order_relaxed);
   return counts;
 }
 
@@ -497,38 +466,24 @@ absl::Status ExchangeCore::Begin(uint64_t iteration, bool skip) {
   return round_.Begin(iteration, skip);
 }
 
-void ExchangeCore::Queue(uint32_t chunk) {
-  PushQueue& queue = lanes_[config_.plan().chunks()[chunk].shard]->queue;
-  if (last_stream_of_chunk_[chunk] >= 0) {
-    queue.PushLast(last_stream_of_chunk_[chunk], chunk);
-  } else {
-    queue.Push(chunk);
-  }
-}
-
 void ExchangeCore::Push(absl::Span<const uint32_t> chunks, bool all) {
   {
     absl::MutexLock lock(&mutex_);
     round_.Pushed(chunks);
     all_pushed_ = all;
     for (const uint32_t chunk : chunks) {
-      if (slots_[config_.plan().chunks()[chunk].shard].is_connected) Queue(chunk);
+      if (slots_[config_.plan().chunks()[chunk].shard].is_connected) lanes_.Queue(chunk);
     }
-    if (all && config_.proto().exchange().schedule() == ExchangeConfig::FULL) {
-      for (const auto& lane : lanes_) lane->queue.Prioritise();
-    }
+    for (int slot = 0; all && slot < config_.shards(); ++slot) lanes_.AllQueued(slot);
     if (catch_up_.abandoned) round_.GiveUp();
   }
   for (int slot = 0; slot < config_.shards(); ++slot) options_.transport->Wake(slot);
 }
 
 void ExchangeCore::PushAgain(int slot) {
-  PushQueue& queue = lanes_[slot]->queue;
-  queue.Clear();
-  for (const uint32_t chunk : round_.PushAgain(slot)) Queue(chunk);
-  if (all_pushed_ && config_.proto().exchange().schedule() == ExchangeConfig::FULL) {
-    queue.Prioritise();
-  }
+  lanes_.Clear(slot);
+  for (const uint32_t chunk : round_.PushAgain(slot)) lanes_.Queue(chunk);
+  if (all_pushed_) lanes_.AllQueued(slot);
 }
 
 void ExchangeCore::Resume() {

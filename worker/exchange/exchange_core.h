@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +20,7 @@
 #include "proto/view.pb.h"
 #include "worker/exchange/exchange_round.h"
 #include "worker/exchange/exchange_transport.h"
-#include "worker/exchange/push_queue.h"
+#include "worker/exchange/push_lanes.h"
 
 namespace ps {
 
@@ -117,10 +116,9 @@ class ExchangeCore {
   absl::Status Begin(uint64_t iteration, bool skip);
   // Queues chunks for their slots. `all`: these are the last of the iteration.
   void Push(absl::Span<const uint32_t> chunks, bool all);
-  // Under SEQUENTIAL the last chunk of each stream, whose push lets the shard answer all of the
-  // stream's chunks, and the others. Under other schedules all are others.
-  const std::vector<uint32_t>& last_chunks() const { return last_chunks_; }
-  const std::vector<uint32_t>& other_chunks() const { return other_chunks_; }
+  // See PushLanes.
+  const std::vector<uint32_t>& last_chunks() const { return lanes_.last_chunks(); }
+  const std::vector<uint32_t>& other_chunks() const { return lanes_.other_chunks(); }
   // The progress of the iteration, with the waits for it.
   ExchangeRound& round() { return round_; }
 
@@ -168,14 +166,6 @@ class ExchangeCore {
     uint64_t start_iteration = 0;
   };
 
-  // What the transport's threads use of a slot without the core's lock.
-  struct Lane {
-    explicit Lane(int streams) : queue(streams) {}
-    PushQueue queue;
-    std::atomic<bool> answers{false};  // an answer has counted since the last attempt began
-  };
-
-  void ChooseLastChunks();
   // Follows view_ if this worker is a member of it. Returns the slots that have something to take.
   std::vector<int> Adopt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves each slot to its primary in view_. Returns the same.
@@ -188,7 +178,6 @@ class ExchangeCore {
   void Attempt(int slot, absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PushAgain(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Queue(uint32_t chunk);
   // Every slot has accepted this worker: decides where it starts.
   absl::Status BeginRunning() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the catch-up if nobody is left who would let it end.
@@ -204,11 +193,11 @@ class ExchangeCore {
   const Config& config_;
   const Options options_;
   const bool reconnects_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // by slot
-  std::vector<uint32_t> last_chunks_;
-  std::vector<uint32_t> other_chunks_;
-  std::vector<int> last_stream_of_chunk_;  // by chunk: the stream that sends it last, or -1
   absl::Duration tick_period_;
+
+  // What the transport's threads use without the lock.
+  PushLanes lanes_;
+  std::vector<std::atomic<bool>> answers_;  // by slot: one has counted since the attempt began
 
   mutable absl::Mutex names_mutex_;  // no other lock is acquired under it
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(names_mutex_);  // by slot

@@ -144,9 +144,10 @@ size_t ExchangeRound::ChunksAfter(uint64_t version) const {
                        [version](uint64_t held) { return held > version; });
 }
 
-void ExchangeRound::Follow(uint64_t view) {
+void ExchangeRound::Follow(uint64_t view, bool waits_for_absent) {
   absl::MutexLock lock(&mutex_);
   view_ = view;
+  waits_for_absent_ = waits_for_absent;
   ++moves_;
 }
 
@@ -242,7 +243,7 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
 
   watch_.lasted += step;
   watch_.longest = std::max(watch_.longest, watch_.lasted);
-  if (watch_.lasted >= limit_) {
+  if (watch_.lasted >= limit_ && !waits_for_absent_) {
     failure_ = absl::DeadlineExceededError(
         absl::StrCat("iteration ", iteration_, ": ", Missing(*wait_), " for ",
                      absl::FormatDuration(limit_), " (limits.exchange_seconds)"));

@@ -77,8 +77,9 @@ class ExchangeRound {
   // Returns how many chunks this worker holds in a version after number `version`.
   size_t ChunksAfter(uint64_t version) const;
 
-  // From now on pushes are of this view, and older answers do not count.
-  void Follow(uint64_t view);
+  // From now on pushes are of this view, and older answers do not count. `waits_for_absent`: the
+  // run waits for a worker that is not there, for however long that takes, so waits have no limit.
+  void Follow(uint64_t view, bool waits_for_absent = false);
 
   // Takes the unanswered chunks for answered, because nobody will answer them.
   void GiveUp();
@@ -164,6 +165,7 @@ class ExchangeRound {
   std::vector<bool> again_ ABSL_GUARDED_BY(mutex_);         // by chunk: see Push::again
   std::vector<uint64_t> versions_ ABSL_GUARDED_BY(mutex_);  // by chunk
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool waits_for_absent_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t newest_view_ ABSL_GUARDED_BY(mutex_) = 0;            // of the answers that counted
   std::vector<size_t> layer_unpushed_ ABSL_GUARDED_BY(mutex_);  // by layer
   std::vector<size_t> layer_unsent_ ABSL_GUARDED_BY(mutex_);

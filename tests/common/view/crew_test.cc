@@ -37,6 +37,10 @@ TEST_CASE("a crew holds from its iteration until the next entry") {
   CHECK(CrewAt(history, 19).size() == 3);
   CHECK(CrewAt(history, 20).size() == 4);
   CHECK(LastCrew(history).size() == 4);
+  CHECK(IsInLastCrew(history, 1));
+  CHECK_FALSE(IsInLastCrew(history, 4));
+  CHECK(InCrewSince(history, 1) == 20);
+  CHECK(InCrewSince(history, 0) == 0);
   CHECK(IsInCrew(history, 1, 9));
   CHECK_FALSE(IsInCrew(history, 1, 10));
 }

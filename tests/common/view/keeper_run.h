@@ -12,6 +12,26 @@
 
 namespace ps {
 
+inline ViewKeeper::Settings Settings(int slots, int spares, int workers,
+                                     Recovery::WorkerLoss worker_loss = Recovery::WAIT) {
+  ViewKeeper::Settings settings;
+  settings.slots = slots;
+  settings.spares = spares;
+  settings.workers = workers;
+  settings.config_fingerprint = 7;
+  settings.run = 5;
+  settings.recovery.set_replicas(1);
+  settings.recovery.set_worker_loss(worker_loss);
+  settings.recovery.mutable_checkpoint()->set_folder("checkpoints");
+  return settings;
+}
+
+inline ViewKeeper::Checkpoint At(uint64_t iteration, uint64_t generation = 1) {
+  return {.name = absl::StrCat("iteration-", iteration),
+          .generation = generation,
+          .iteration = iteration};
+}
+
 // A ViewKeeper and the processes that it decides on, which do at once what a view asks of them.
 class KeeperRun {
  public:

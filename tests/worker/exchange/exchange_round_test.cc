@@ -402,6 +402,20 @@ TEST_CASE("if nothing moves for the limit, the error names the shards and the it
   CHECK(fixture.Begin(4) == status);
 }
 
+TEST_CASE("there is no limit while the run waits for a worker that is not there") {
+  Fixture fixture({"limits.exchange_seconds=10"});
+  fixture.PushAll(0);
+  fixture.round.Follow(2, /*waits_for_absent=*/true);
+  WatchedWait wait(&fixture);
+  wait.AwaitNews();
+  CHECK(wait.News(/*looks=*/100).size() > 3);
+  CHECK(fixture.round.failure().ok());
+  fixture.round.Follow(3);
+  wait.News(/*looks=*/8);
+  CHECK(fixture.round.failure().ok());
+  CHECK(absl::IsDeadlineExceeded(wait.AwaitEnd()));
+}
+
 TEST_CASE("every answer begins the limit anew") {
   Fixture fixture({"limits.exchange_seconds=10"});
   fixture.PushAll(0);
