@@ -4,13 +4,14 @@
 
 Trains VGG-16 with ADAM by launch, without and with a checkpoint every 50 iterations in turn, with
 workers that compute as an emulated device does. Every checkpoint is verified. Beside each one, the
-same bytes are written to the same disk by one thread from one file's beginning to its end, and
-synced. Exit code: 0 if all runs are done; 1 after a failure; 2 for a wrong command line; 130 after
-Ctrl-C.
+same bytes are written to the same disk by one thread from one file's beginning to its end, past the
+page cache, and synced. Exit code: 0 if all runs are done; 1 after a failure; 2 for a wrong command
+line; 130 after Ctrl-C.
 """
 
 import argparse
 import json
+import mmap
 import os
 import shutil
 import statistics
@@ -38,13 +39,13 @@ recovery {{
   checkpoint {{
     folder: "{folder}"
     every_iterations: {every}
-    keep: 1
+    keep: 2
     buffer_bytes: {buffer_bytes}
   }}
 }}
 """
 _WARMUP = 5
-_BLOCK = 1 << 20
+_BLOCK = 4 << 20
 
 
 def _arguments():
@@ -72,7 +73,9 @@ def _arguments():
 
 def main():
     arguments = _arguments()
-    return program.exit_code(lambda: _run(arguments, program.programs()))
+    return program.exit_code(
+        lambda: _run(arguments, program.programs()), again="begins anew"
+    )
 
 
 class _Writing(threading.Thread):
@@ -161,15 +164,20 @@ def _verify(programs, folder, written, arguments):
 def _sequential(folder, size):
     """Returns the seconds in which a file of the size is written to the disk."""
     path = os.path.join(folder, "sequential")
-    block = os.urandom(_BLOCK)
-    begin = time.monotonic()
-    with open(path, "wb", buffering=0) as file:
-        for _ in range(size // _BLOCK):
-            file.write(block)
-        os.fsync(file.fileno())
-    seconds = time.monotonic() - begin
-    os.remove(path)
-    return seconds
+    with mmap.mmap(-1, _BLOCK) as block:  # aligned, as O_DIRECT needs it
+        block.write(os.urandom(_BLOCK))
+        begin = time.monotonic()
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_DIRECT)
+        try:
+            os.posix_fallocate(file, 0, size)
+            for offset in range(0, size // _BLOCK * _BLOCK, _BLOCK):
+                if os.pwrite(file, block, offset) != _BLOCK:
+                    raise run.RunError(f"{path}: a write was cut short")
+            os.fsync(file)
+            return time.monotonic() - begin
+        finally:
+            os.close(file)
+            os.remove(path)
 
 
 def _run(arguments, programs):

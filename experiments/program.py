@@ -47,8 +47,9 @@ def from_user(path):
     return os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), path)
 
 
-def exit_code(work):
-    """Calls `work` and returns the exit code of the program. Prints why it failed."""
+def exit_code(work, again="goes on"):
+    """Calls `work` and returns the exit code of the program. Prints why it failed. `again` is what
+    the same command does after a failure."""
     try:
         work()
         return 0
@@ -62,7 +63,7 @@ def exit_code(work):
         ConfigError, HostError, OSError, output_folder.OutputFolderError, run.RunError
     ) as error:
         _discard_output()
-        print(f"{error}\nwhat is done is kept; the same command goes on", file=sys.stderr)
+        print(f"{error}\nthe same command {again}", file=sys.stderr)
         return _FAILURE
 
 

@@ -42,7 +42,9 @@ def _arguments():
 
 def main():
     arguments = _arguments()
-    return program.exit_code(lambda: _run(arguments, program.programs()))
+    return program.exit_code(
+        lambda: _run(arguments, program.programs()), again="begins anew"
+    )
 
 
 def _clusters(arguments):

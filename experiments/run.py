@@ -112,6 +112,9 @@ def execute(kind, experiment, run, programs, folder, on_tick):
         stats = _json(
             _psctl(net.control, programs.psctl, "stats", "--format=json"), "what psctl stats said"
         )
+        if experiment.proto.cluster.recovery.replicas:
+            view = _psctl(net.control, programs.psctl, "view", "--format=json")
+            _check_copies(_json(view, "what psctl view said")["view"])
         _psctl(net.control, programs.psctl, "shutdown")
         for shard in shards:
             try:
@@ -192,6 +195,15 @@ def _psctl(host, psctl, verb, *arguments):
             # psctl reports a shard that does not answer among its results.
             raise RunError(f"psctl {verb} failed: {(complaint or text).strip()}")
         return text
+
+
+def _check_copies(view):
+    """Raises RunError unless all slots have had whole copies in all of the run."""
+    lacking = [i for i, slot in enumerate(view["slot"]) if not slot["copy_is_complete"]]
+    if lacking:
+        raise RunError(f"the run's updates were not copied: slots {lacking} have no whole copy")
+    if int(view["generation"]) != 1 or view["event"]:
+        raise RunError(f"the run was disturbed: {view['event']}")
 
 
 # The fields of a result that are lists of numbers, and those that are numbers.

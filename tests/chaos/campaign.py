@@ -20,8 +20,8 @@ _REPORT_SECONDS = 10.0
 # How long a run may need to come or to go on, on a machine that is busy with other work.
 _LONGEST_SECONDS = 240.0
 _CALIBRATION_SECONDS = 10.0
-# About how often there is a checkpoint, if only the minutes are given; otherwise how many there are.
-# The last one is of the last iteration.
+# About how often there is a checkpoint, if only the minutes are given; otherwise how many there
+# are. The last one is of the last iteration.
 _CHECKPOINT_SECONDS = 5
 _CHECKPOINTS = 60
 # Faults slow a run down. With so many iterations it takes about as long as it should.
@@ -39,6 +39,7 @@ class Outcome:
     start_seconds: float  # from the start of launch until the first iteration was seen
     seconds: float  # of training, from then to the last iteration seen
     iterations: int  # in that time
+    samples: list  # see Progress.samples
     model: bytes
     manifest: dict  # of the last checkpoint, or None
     mixed: int  # iterations that a worker repeated with some chunks updated already
@@ -221,6 +222,7 @@ class Campaign:
             begin - run.begin,
             end - begin,
             iterations,
+            progress.samples(),
             model,
             self._newest(place),
             _count_lines(run, " chunks are updated already"),

@@ -170,6 +170,7 @@ def _faults(options, runs, iterations, every):
         "undisturbed_images_per_second": undisturbed * images,
         "images_per_second": outcome.rate() * images,
         "throughput_retained": outcome.rate() / undisturbed if undisturbed else 0.0,
+        "throughput_retained_within": report.retained_within(outcome.samples, strikes),
         **_judged(options, outcome, reference, iterations),
     }
 
@@ -243,6 +244,11 @@ def _ending(result):
             f" {result['undisturbed_iterations_per_second']:.2f} iterations/s,"
             f" {result['images_per_second']:.0f} of"
             f" {result['undisturbed_images_per_second']:.0f} images/s)"
+        )
+    if result.get("throughput_retained_within") is not None:
+        lines.append(
+            "by the run's own rates between the faults:"
+            f" {100 * result['throughput_retained_within']:.1f} %"
         )
     lines += [f"PROBLEM: {problem}" for problem in result["problems"]]
     lines.append("failed" if result["problems"] else "all is well")

@@ -88,6 +88,12 @@ class Progress(contextlib.AbstractContextManager):
         with self._condition:
             return self._latest
 
+    def samples(self):
+        """Returns the seconds since the training was first seen and the iteration, whenever it had
+        come further."""
+        with self._condition:
+            return [(time - self._times[0][0], iteration) for time, iteration in self._times]
+
     def trained(self):
         """Returns between when and when training was seen, and the iterations in between."""
         with self._condition:

@@ -1,5 +1,6 @@
 """What a run under faults is judged by, and how it is told."""
 
+import bisect
 import dataclasses
 import math
 
@@ -15,6 +16,39 @@ class Strike:
     # From the fault until the training went on; None if it never did.
     recovery_seconds: float = None
     lasted_seconds: float = 0.0  # the part of it in which the cause lasted
+
+
+def retained_within(samples, strikes):
+    """Returns the part of the iterations that a run did from its first fault on, of those that it
+    would have done at the rates that it had between the faults: in the second half of the time from
+    when it went on until the next fault, or its end. Unlike the ratio to another run this does not
+    depend on how fast the machine is at different times, but it leaves out what slows a run down
+    for good. None if a fault had no end.
+
+    samples: (seconds since the training began, iteration), ascending
+    """
+    done = expected = 0.0
+    ends = [strike.at_seconds for strike in strikes[1:]] + [samples[-1][0] if samples else 0.0]
+    for strike, end in zip(strikes, ends):
+        if strike.recovery_seconds is None:
+            return None
+        begin = strike.at_seconds
+        middle = (begin + strike.recovery_seconds + end) / 2
+        quiet = _iteration_at(samples, end) - _iteration_at(samples, middle)
+        if quiet <= 0:
+            continue  # the next fault came at once
+        done += _iteration_at(samples, end) - _iteration_at(samples, begin)
+        expected += quiet / (end - middle) * (end - begin)
+    return done / expected if expected else None
+
+
+def _iteration_at(samples, seconds):
+    """The iteration at a time, between samples in proportion."""
+    after = bisect.bisect_left(samples, seconds, key=lambda sample: sample[0])
+    if after == 0 or after == len(samples):
+        return samples[min(after, len(samples) - 1)][1]
+    (begin, first), (end, last) = samples[after - 1], samples[after]
+    return first + (last - first) * (seconds - begin) / (end - begin)
 
 
 def percentile(values, part):

@@ -19,6 +19,19 @@ def result(**changes):
 
 
 class ReportTest(unittest.TestCase):
+    def test_what_a_run_retains_is_measured_by_its_own_rates(self):
+        # 10 iterations/s, and 5 from 70 s on; nothing for 2 s at 20 s and for 4 s at 70 s.
+        samples = [(0.0, 0), (20.0, 200), (22.0, 200), (70.0, 680), (74.0, 680), (100.0, 810)]
+        strikes = [
+            report.Strike("a", "a", 20.0, 200, 3.0),
+            report.Strike("b", "b", 70.0, 680, 4.0),
+        ]
+        self.assertAlmostEqual(
+            report.retained_within(samples, strikes), (480 + 130) / (10 * 50 + 5 * 30)
+        )
+        self.assertIsNone(report.retained_within(samples, [strike(None)]))
+        self.assertIsNone(report.retained_within([], []))
+
     def test_percentiles_are_values_that_were_measured(self):
         values = [float(i) for i in range(1, 101)]
         self.assertEqual(report.percentile(values, 0.5), 50)

@@ -192,7 +192,7 @@ class ShardingTest(unittest.TestCase):
     def test_a_full_disk_is_one_line_and_leaves_no_part_of_a_file(self):
         self.assertEqual(self.sharding(_CONFIG, "--network=host")[0], 0)
         files = sorted(os.listdir(self.out))
-        goes_on = "\nwhat is done is kept; the same command goes on\n$"
+        goes_on = "\nthe same command goes on\n$"
         with open("/dev/full", "w", encoding="utf-8") as full:
             self.refused(1, r"^\[Errno 28\] No space left on device" + goes_on, stdout=full)
         # No file may be larger than this, which the charts are.
