@@ -13,6 +13,7 @@ import argparse
 import json
 import mmap
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -108,7 +109,8 @@ class _Writing(threading.Thread):
 
 
 def _train(arguments, programs, folder, with_checkpoints):
-    """Returns the mean seconds of an iteration, and those of each checkpoint with its bytes."""
+    """Returns the mean seconds of an iteration, those of each checkpoint, the bytes per second of
+    each while there was something to write, and its bytes."""
     checkpoints = os.path.join(folder, "checkpoints")
     os.makedirs(checkpoints)
     # The last checkpoint too is written while the training goes on.
@@ -141,7 +143,18 @@ def _train(arguments, programs, folder, with_checkpoints):
     size = 0
     if with_checkpoints:
         size = _verify(programs, checkpoints, len(writing.seconds), arguments)
-    return statistics.fmean(seconds[_WARMUP:]), writing.seconds, size
+    return statistics.fmean(seconds[_WARMUP:]), writing.seconds, _rates(done.stdout, size), size
+
+
+def _rates(output, size):
+    """Returns for each checkpoint the bytes per second while its shards had chunks to write. They
+    write side by side, and wait for chunks that have not come to the cut."""
+    seconds = {}
+    for iteration, took in re.findall(
+        r"wrote \S+ GB of the checkpoint of iteration (\d+) in (\S+) s", output
+    ):
+        seconds[iteration] = max(seconds.get(iteration, 0.0), float(took))
+    return [size / each for each in seconds.values()]
 
 
 def _verify(programs, folder, written, arguments):
@@ -184,11 +197,13 @@ def _run(arguments, programs):
     where = program.from_user(arguments.folder)
     os.makedirs(where, exist_ok=True)
     times = {False: [], True: []}
-    rates = []
+    rates = []  # while there was something to write, from first to last, and of the disk
     for _ in range(arguments.repeats):
         for with_checkpoints in (False, True):
             with tempfile.TemporaryDirectory(dir=where) as folder:
-                mean, seconds, size = _train(arguments, programs, folder, with_checkpoints)
+                mean, seconds, written, size = _train(
+                    arguments, programs, folder, with_checkpoints
+                )
                 times[with_checkpoints].append(mean)
                 print(
                     f"{'with' if with_checkpoints else 'without'} checkpoints: {mean:.4f} s per"
@@ -196,19 +211,22 @@ def _run(arguments, programs):
                     flush=True,
                 )
                 shutil.rmtree(os.path.join(folder, "checkpoints"))
-                for each in seconds:
+                for each, rate in zip(seconds, written):
                     disk = size / _sequential(folder, size)
-                    rates.append((size / each, disk))
+                    rates.append((rate, size / each, disk))
                     print(
-                        f"  {size / 1e9:.3f} GB in {each:.2f} s, {size / each / 1e6:.0f} MB/s; the"
-                        f" disk beside it {disk / 1e6:.0f} MB/s: {size / each / disk:.2f}",
+                        f"  {size / 1e9:.3f} GB in {each:.2f} s, {rate / 1e6:.0f} MB/s while there"
+                        f" was something to write; the disk beside it {disk / 1e6:.0f} MB/s:"
+                        f" {rate / disk:.2f}",
                         flush=True,
                     )
     cost = [on / off - 1 for off, on in zip(times[False], times[True])]
-    parts = [written / disk for written, disk in rates]
+    parts = [rate / disk for rate, _, disk in rates]
+    spans = [span / disk for _, span, disk in rates]
     print(
         f"cost of a checkpoint every {arguments.every} iterations: {_spread(cost, '.2%')}\n"
-        f"written at {_spread(parts, '.2f')} of the disk's sequential rate"
+        f"written at {_spread(parts, '.2f')} of the disk's sequential rate, with the waits for"
+        f" chunks that had not come to the cut at {_spread(spans, '.2f')}"
     )
     if arguments.out:
         result = {"seconds_without": times[False], "seconds_with": times[True], "rates": rates}

@@ -24,7 +24,8 @@ class CheckpointsTest(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(folder)), ["result.json"])
         for name in ("seconds_without", "seconds_with"):
             self.assertEqual(len(result[name]), 2)
-        self.assertEqual(len(result["rates"]), 4)
+        self.assertEqual([len(rates) for rates in result["rates"]], [3] * 4)
+        self.assertTrue(all(rate > 0 for rates in result["rates"] for rate in rates))
         self.assertIn("cost of a checkpoint every 20 iterations: ", done.stdout)
 
     def test_a_run_that_fails_is_told(self):
