@@ -269,7 +269,7 @@ TEST_CASE("training goes on while the disk of the checkpoints is full") {
 TEST_CASE("CONTINUE: a run goes on without a worker that was killed, until it is back") {
   ResumeRun run("worker_loss: CONTINUE replicas: 1");
   Program launch(
-      run.Launch({"--set=training.iterations=800", "--set=compute.emulated.device=rtx_2080_ti",
+      run.Launch({"--set=training.iterations=2000", "--set=compute.emulated.device=rtx_2080_ti",
                   "--set=compute.emulated.time_dilation=60000"}));
   launch.WaitFor("[worker 1] ");
   launch.WaitFor("complete");  // a checkpoint: the training has begun
