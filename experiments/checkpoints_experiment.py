@@ -62,7 +62,7 @@ def _arguments():
     parser.add_argument("--checkpoints", type=int, default=2, help="per run; default: 2")
     parser.add_argument(
         "--buffer_mb", type=int, default=512, metavar="MIB",
-        help="recovery.checkpoint.buffer_bytes of each shard; default: 512, as in a config",
+        help="recovery.checkpoint.buffer_bytes of each shard; default: 512",
     )
     parser.add_argument("--repeats", type=int, default=3, help="default: 3")
     parser.add_argument(

@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> CheckpointFolder::List(
 }
 
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointFolder::Newest(
-    Verification verification, std::vector<CheckpointInfo>* damaged) const {
+    Verification verification, std::vector<CheckpointInfo>* passed_over) const {
   ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, Ids());
   for (const CheckpointId& id : ids) {
     CheckpointInfo info = Describe(id, verification);
@@ -61,9 +61,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointFolder::Newest(
       return absl::UnavailableError(
           absl::StrCat("the checkpoint ", id.ToString(), " cannot be read now: ", info.why));
     }
-    if (info.state == CheckpointInfo::State::kDamaged && damaged != nullptr) {
-      damaged->push_back(std::move(info));
-    }
+    if (passed_over != nullptr) passed_over->push_back(std::move(info));
   }
   return std::nullopt;
 }

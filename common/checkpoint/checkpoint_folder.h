@@ -54,11 +54,11 @@ class CheckpointFolder {
   absl::StatusOr<std::vector<CheckpointInfo>> List(
       Verification verification = Verification::kQuick) const;
 
-  // Returns the newest complete checkpoint, or nullopt. Adds the newer ones that are damaged, which
-  // were passed over, to `damaged`, which may be null. Errors: those of Storage if a newer one
-  // cannot be read, which need not be damaged.
-  absl::StatusOr<std::optional<CheckpointInfo>> Newest(Verification verification,
-                                                       std::vector<CheckpointInfo>* damaged) const;
+  // Returns the newest complete checkpoint, or nullopt. Adds the newer ones that were passed over,
+  // damaged or incomplete, to `passed_over`, which may be null. Errors: those of Storage if a newer
+  // one cannot be read, which need not be damaged.
+  absl::StatusOr<std::optional<CheckpointInfo>> Newest(
+      Verification verification, std::vector<CheckpointInfo>* passed_over) const;
 
   // Returns a generation that no checkpoint in the folder has reached, complete or not: at least 1.
   // A run that begins or goes back takes it, so that its checkpoints have names of their own.

@@ -63,18 +63,16 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::FindStart(
 }
 
 absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::Newest() const {
-  std::vector<CheckpointInfo> damaged;
+  std::vector<CheckpointInfo> passed_over;
   ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
-                   folder_.Newest(Verification::kFull, &damaged));
-  for (const CheckpointInfo& info : damaged) {
-    spdlog::warn("passed over {}, which is damaged: {}", info.id.ToString(), info.why);
+                   folder_.Newest(Verification::kFull, &passed_over));
+  for (const CheckpointInfo& info : passed_over) {
+    const bool is_damaged = info.state == CheckpointInfo::State::kDamaged;
+    if (!is_damaged && !newest.has_value()) continue;  // there is nothing that it is newer than
+    spdlog::warn("passed over {}, which is {}: {}", info.id.ToString(),
+                 is_damaged ? "damaged" : "incomplete", info.why);
   }
   if (!newest.has_value()) return std::nullopt;
-  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> all, folder_.List());
-  for (const CheckpointInfo& info : all) {
-    if (info.state != CheckpointInfo::State::kIncomplete || info.id < newest->id) continue;
-    spdlog::warn("passed over {}, which is incomplete: {}", info.id.ToString(), info.why);
-  }
   ASSIGN_OR_RETURN(const uint64_t next_generation, folder_.NextGeneration());
   ViewKeeper::Checkpoint checkpoint = {.name = newest->id.ToString(),
                                        .generation = next_generation - 1,

@@ -7,7 +7,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <regex>
 #include <string>
@@ -55,20 +54,6 @@ std::string EndlessConfig(const ScratchFolder& folder, const std::string& policy
   )"));
 }
 
-// The processes that have all of `words` in their command lines.
-std::vector<pid_t> Find(const std::vector<std::string>& words) {
-  std::vector<pid_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-    const std::string line{std::istreambuf_iterator<char>(file), {}};
-    const bool has_all = std::all_of(words.begin(), words.end(), [&](const std::string& word) {
-      return line.find(word) != std::string::npos;
-    });
-    if (!line.empty() && has_all) found.push_back(std::stoi(entry.path().filename()));
-  }
-  return found;
-}
-
 // Whether a process blocks SIGTERM, so that it has come to wait for it. A process that blocks all
 // signals does not count: libraries do that for a moment, as when they start a thread.
 bool BlocksSigterm(pid_t pid) {
@@ -85,7 +70,7 @@ bool BlocksSigterm(pid_t pid) {
 
 // Kills the one process of a run that has `flag` in its command line.
 void Kill(const ScratchFolder& folder, const std::string& flag) {
-  const std::vector<pid_t> pids = Find({flag, "--config=" + folder.Path("")});
+  const std::vector<pid_t> pids = FindProcesses({flag, "--config=" + folder.Path("")});
   REQUIRE(pids.size() == 1);
   REQUIRE(kill(pids[0], SIGKILL) == 0);
 }
@@ -158,7 +143,7 @@ TEST_CASE("launch saves what the shards have when a worker is killed") {
   INFO(launch.output());
   CHECK_THAT(launch.output(), Contains("worker 1") && Contains("[save] saved"));
   CHECK_THAT(folder.Read("model"), Contains("__metadata__"));
-  CHECK(Find({"--config=" + folder.Path("")}).empty());
+  CHECK(FindProcesses({"--config=" + folder.Path("")}).empty());
 }
 
 TEST_CASE("launch saves what the shards have when a signal ends it") {
@@ -175,7 +160,7 @@ TEST_CASE("launch saves what the shards have when a signal ends it") {
                                   !Contains("which did not end"));
   CHECK_THAT(folder.Read("model"), Contains("__metadata__"));
   CHECK_THAT(folder.Read("stats"), Contains("\"updates\""));
-  CHECK(Find({"--config=" + folder.Path("")}).empty());
+  CHECK(FindProcesses({"--config=" + folder.Path("")}).empty());
 }
 
 TEST_CASE("a run that skips nearly every update fails, and its last lines say why") {
@@ -201,7 +186,7 @@ TEST_CASE("when a shard is killed, launch ends all others and names it") {
   CHECK_THAT(launch.output(), Contains("[launch] ps 1 was killed by SIGKILL; ending the others"));
   // All ended within limits.shutdown_seconds, after which launch kills, and says so.
   CHECK_THAT(launch.output(), !Contains("which did not end"));
-  CHECK(Find({"--config=" + folder.Path("")}).empty());
+  CHECK(FindProcesses({"--config=" + folder.Path("")}).empty());
 }
 
 TEST_CASE("when a shard is killed, workers end and name it") {
@@ -245,7 +230,7 @@ TEST_CASE("when a worker is killed, launch ends all others and names it") {
   // Whichever of the two is noticed first: the kill, or what it did to the others.
   CHECK(launch.Wait() != 0);
   CHECK_THAT(launch.output(), Contains("worker 1") && !Contains("which did not end"));
-  CHECK(Find({"--config=" + folder.Path("")}).empty());
+  CHECK(FindProcesses({"--config=" + folder.Path("")}).empty());
 }
 
 TEST_CASE("under ASYNC the others go on when a worker is killed, and it may come back") {

@@ -6,8 +6,6 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,19 +28,6 @@ void Wake(Program& program) {
   INFO(program.output());
   CHECK_THAT(program.output(),
              Contains("lease in etcd has ended") || Contains("counts this worker as lost"));
-}
-
-// The one process that has all of `words` in its command line, or nullopt.
-std::optional<pid_t> Find(const std::vector<std::string>& words) {
-  std::optional<pid_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-    const std::string line{std::istreambuf_iterator<char>(file), {}};
-    bool has_all = !line.empty();
-    for (const std::string& word : words) has_all &= line.find(word) != std::string::npos;
-    if (has_all) found = std::stoi(entry.path().filename());
-  }
-  return found;
 }
 
 View AskForView(const std::string& address) {
@@ -172,27 +157,29 @@ TEST_CASE("launch kills a process that was away before another one gets its plac
   };
   await_training();
   SECTION("a primary") {
-    const auto pid = Find({"--shard=0", "--config=" + config});
-    REQUIRE(pid.has_value());
+    const std::vector<pid_t> found = FindProcesses({"--shard=0", "--config=" + config});
+    REQUIRE(found.size() == 1);
+    const pid_t pid = found[0];
     const uint64_t incarnation = view_of(1).slot(0).primary().incarnation();
-    REQUIRE(kill(*pid, SIGSTOP) == 0);
+    REQUIRE(kill(pid, SIGSTOP) == 0);
     AwaitTrue([&] {
       const View view = view_of(1);
       return view.number() > 0 && view.slot(0).primary().incarnation() != incarnation;
     });
-    CHECK(kill(*pid, 0) == -1);
+    CHECK(kill(pid, 0) == -1);
     CHECK(errno == ESRCH);
   }
   SECTION("a worker") {
-    const auto pid = Find({"--rank=1", "--config=" + config});
-    REQUIRE(pid.has_value());
+    const std::vector<pid_t> found = FindProcesses({"--rank=1", "--config=" + config});
+    REQUIRE(found.size() == 1);
+    const pid_t pid = found[0];
     const uint64_t incarnation = view_of(1).worker(1).incarnation();
-    REQUIRE(kill(*pid, SIGSTOP) == 0);
+    REQUIRE(kill(pid, SIGSTOP) == 0);
     AwaitTrue([&] {
       const View view = view_of(1);
       return view.number() > 0 && view.worker(1).incarnation() != incarnation;
     });
-    CHECK(kill(*pid, 0) == -1);
+    CHECK(kill(pid, 0) == -1);
     CHECK(errno == ESRCH);
   }
   const int code = launch.Wait();

@@ -273,16 +273,9 @@ TEST_CASE("CONTINUE: a run goes on without a worker that was killed, until it is
                   "--set=compute.emulated.time_dilation=60000"}));
   launch.WaitFor("[worker 1] ");
   launch.WaitFor("complete");  // a checkpoint: the training has begun
-  pid_t worker = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-    const std::string line{std::istreambuf_iterator<char>(file), {}};
-    if (line.find("--rank=1") != std::string::npos && line.find(run.config) != std::string::npos) {
-      worker = std::stoi(entry.path().filename());
-    }
-  }
-  REQUIRE(worker > 0);
-  REQUIRE(kill(worker, SIGKILL) == 0);
+  const std::vector<pid_t> worker = FindProcesses({"--rank=1", run.config});
+  REQUIRE(worker.size() == 1);
+  REQUIRE(kill(worker[0], SIGKILL) == 0);
   const int code = launch.Wait();
   INFO(launch.output());
   CHECK(code == 0);

@@ -6,8 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +75,20 @@ class Program {
   ChildProcess process_;
   std::string output_;
 };
+
+// The processes of this machine that have all of `words` in their command lines.
+inline std::vector<pid_t> FindProcesses(const std::vector<std::string>& words) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    const bool has_all = std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+      return line.find(word) != std::string::npos;
+    });
+    if (!line.empty() && has_all) found.push_back(std::stoi(entry.path().filename()));
+  }
+  return found;
+}
 
 }  // namespace ps
 
