@@ -53,8 +53,9 @@ int Run(const CommandLine& command) {
     return 2;
   }
   absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
-  if (!config.ok()) {
-    std::cerr << config.status().message() << "\n";
+  const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
+  if (!usable.ok()) {
+    std::cerr << usable.message() << "\n";
     return 2;
   }
   const ps::RealClock clock;

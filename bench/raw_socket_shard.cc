@@ -103,7 +103,8 @@ absl::Status RawShard::ReceiveGradient(Connection* connection) {
     gather.summed = 0;
     const int64_t update = ++gather.updates;
     optimizer_->Apply({parameters_.span().subspan(chunk.shard_offset, chunk.size)}, sum,
-                      1.0f / static_cast<float>(config_.workers()), update - 1, update);
+                      1.0f / static_cast<float>(config_.workers()),
+                      optimizer_->LearningRate(update - 1), update);
   }
   for (const auto& receiver : connections_) {
     absl::MutexLock lock(&receiver->mutex);

@@ -16,7 +16,7 @@ namespace ps {
 namespace {
 
 // With more shards, the queues between workers and shards would not fit into memory.
-constexpr int kMaxShards = 4096;
+constexpr int kMaxShards = 1024;
 constexpr int kMaxTimelineBins = 100000;
 
 bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
@@ -72,6 +72,10 @@ absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
   std::vector<std::pair<std::string, std::string>> spellings;
   const auto load = [&] {
     absl::StatusOr<Config> config = Config::Load(options.config, overrides);
+    if (const absl::Status own = config.ok() ? config->CheckOwnModel() : absl::OkStatus();
+        !own.ok()) {
+      config = own;
+    }
     if (config.ok()) return config;
     // An error names the flag that the user gave instead of the override made from it.
     return absl::StatusOr<Config>(absl::Status(

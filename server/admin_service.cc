@@ -20,7 +20,23 @@ grpc::ServerUnaryReactor* AdminService::GetView(grpc::CallbackServerContext* con
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   return AnswerUnary<GetViewRequest, View>(context, *request, response,
-                                           [this](const GetViewRequest&) { return host_->view(); });
+                                           [this](const GetViewRequest&) {
+                                             View view = host_->view();
+                                             view.clear_declaration();  // see GetDeclaration
+                                             return view;
+                                           });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetDeclaration(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerUnary<GetDeclarationRequest, Declaration>(
+      context, *request, response,
+      [this](const GetDeclarationRequest&) -> absl::StatusOr<Declaration> {
+        if (config_.is_from_workers()) return config_.declaration();
+        return absl::FailedPreconditionError(
+            "the config has the model; only that of model.from_workers is declared");
+      });
 }
 
 grpc::ServerUnaryReactor* AdminService::Shutdown(grpc::CallbackServerContext* context,

@@ -48,13 +48,20 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
                        "iterations ", next, " to ", next + kMaxGap));
     } else {
       RETURN_IF_ERROR(CheckVersion(chunk, header));
+      if (chunk.NeedsInitial() && header.iteration > 0 && !header.skip) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("worker ", header.worker, " pushed a gradient of chunk ", header.chunk,
+                         ", for which worker 0 has yet to push the parameters to begin with"));
+      }
       CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
       next = header.iteration + 1;
-      ChunkChange change{.iteration = header.iteration, .workers = {header.worker}};
+      ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration),
+                                  .pushed = header.learning_rate},
+                         .workers = {header.worker}};
       if (!header.skip) {
-        RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, header.iteration));
-        change.gradient = std::move(gradient.data);
         change.encoding = static_cast<Encoding>(header.encoding);
+        RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, change.encoding, change.rate));
+        change.gradient = std::move(gradient.data);
         change.owner = std::move(gradient.owner);
       }
       if (observer_ != nullptr) {

@@ -11,11 +11,13 @@ namespace ps {
 namespace {
 
 // Each rule below updates one element, given its gradient g after scaling, clipping and weight
-// decay, its parameter w, and its state. A rule is constructed for each call of Apply. Its
-// constructor computes in double what is the same for all elements.
+// decay, its parameter w, and its state. A rule that decays the parameter by itself gets a gradient
+// without decay. A rule is constructed for each call of Apply. Its constructor computes in double
+// what is the same for all elements.
 
 struct SgdRule {
   static constexpr int kSlots = 0;
+  static constexpr bool kDecays = false;
   SgdRule(const OptimizerConfig& config, double learning_rate, int64_t update)
       : learning_rate(learning_rate) {}
   void operator()(float g, float& w) const { w -= learning_rate * g; }
@@ -24,6 +26,7 @@ struct SgdRule {
 
 struct MomentumRule {
   static constexpr int kSlots = 1;
+  static constexpr bool kDecays = false;
   MomentumRule(const OptimizerConfig& config, double learning_rate, int64_t update)
       : learning_rate(learning_rate), momentum(config.momentum()) {}
   void operator()(float g, float& w, float& v) const {
@@ -43,6 +46,7 @@ struct NesterovRule : MomentumRule {
 
 struct AdamRule {
   static constexpr int kSlots = 2;
+  static constexpr bool kDecays = false;
   AdamRule(const OptimizerConfig& config, double learning_rate, int64_t update)
       : beta1(config.beta1()),
         rest1(1.0 - config.beta1()),
@@ -62,8 +66,21 @@ struct AdamRule {
   float epsilon;
 };
 
+struct AdamWRule : AdamRule {
+  static constexpr bool kDecays = true;
+  AdamWRule(const OptimizerConfig& config, double learning_rate, int64_t update)
+      : AdamRule(config, learning_rate, update),
+        kept(1.0 - learning_rate * config.weight_decay()) {}
+  void operator()(float g, float& w, float& m, float& v) const {
+    w *= kept;
+    AdamRule::operator()(g, w, m, v);
+  }
+  float kept;
+};
+
 struct AdaGradRule {
   static constexpr int kSlots = 1;
+  static constexpr bool kDecays = false;
   AdaGradRule(const OptimizerConfig& config, double learning_rate, int64_t update)
       : learning_rate(learning_rate), epsilon(config.epsilon()) {}
   void operator()(float g, float& w, float& s) const {
@@ -108,11 +125,12 @@ class ElementwiseOptimizer final : public Optimizer {
   int slots() const override { return Rule::kSlots; }
 
   void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
-             int64_t iteration, int64_t update) const override {
+             double learning_rate, int64_t update) const override {
     const auto update_all = span.sum == nullptr ? &Update<Rule, false> : &Update<Rule, true>;
-    update_all(Rule(config_, LearningRate(iteration), update),
-               {scale, clip_value_, config_.weight_decay()}, span.parameters.data(), span.slots[0],
-               span.slots[1], span.sum, gradient, static_cast<int64_t>(span.parameters.size()));
+    update_all(Rule(config_, learning_rate, update),
+               {scale, clip_value_, Rule::kDecays ? 0.0f : config_.weight_decay()},
+               span.parameters.data(), span.slots[0], span.slots[1], span.sum, gradient,
+               static_cast<int64_t>(span.parameters.size()));
   }
 };
 
@@ -131,6 +149,8 @@ std::unique_ptr<const Optimizer> Optimizer::Create(const OptimizerConfig& config
       return std::make_unique<ElementwiseOptimizer<AdamRule>>(config, clip_value);
     case OptimizerConfig::ADAGRAD:
       return std::make_unique<ElementwiseOptimizer<AdaGradRule>>(config, clip_value);
+    case OptimizerConfig::ADAMW:
+      return std::make_unique<ElementwiseOptimizer<AdamWRule>>(config, clip_value);
   }
   return std::make_unique<ElementwiseOptimizer<SgdRule>>(config, clip_value);
 }

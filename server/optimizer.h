@@ -30,23 +30,27 @@ struct OptimizerSpan {
 //             (Sutskever et al. 2013, in the form of PyTorch's SGD)
 //   ADAM      Kingma and Ba 2015, algorithm 1, with bias correction
 //   ADAGRAD   s += g * g;  w -= lr * g / (sqrt(s) + epsilon)    (Duchi et al. 2011)
+//   ADAMW     w *= 1 - lr * weight_decay, then ADAM with a g that has no weight decay
+//             (Loshchilov and Hutter 2019, algorithm 2, in the form of PyTorch's AdamW)
 class Optimizer {
  public:
-  // Gradient elements are clipped to [-clip_value, clip_value]; 0 turns clipping off.
+  // Gradient elements are clipped to [-clip_value, clip_value]; 0 turns clipping off. What the
+  // config has for single tensors does not count here (see common/config/optimizer_rules.h).
   // REQUIRES: the config has been checked.
   static std::unique_ptr<const Optimizer> Create(const OptimizerConfig& config, float clip_value);
   virtual ~Optimizer() = default;
 
-  // The floats of state per parameter: 0 (SGD), 1 or 2 (ADAM).
+  // The floats of state per parameter: 0 (SGD), 1 or 2 (ADAM, ADAMW).
   virtual int slots() const = 0;
 
   // Updates `span` by as many gradient elements, which may have any alignment. `scale` turns a sum
-  // of gradients into their mean. `iteration`, counted from 0, selects the learning rate. `update`,
-  // counted from 1, is the number of this update of these elements.
+  // of gradients into their mean. `update`, counted from 1, is the number of this update of these
+  // elements.
   virtual void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
-                     int64_t iteration, int64_t update) const = 0;
+                     double learning_rate, int64_t update) const = 0;
 
-  // Returns the learning rate at an iteration, in double so that the schedule is exact.
+  // Returns the config's learning rate at an iteration, counted from 0, in double so that the
+  // schedule is exact.
   double LearningRate(int64_t iteration) const;
 
  protected:

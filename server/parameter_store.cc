@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/optimizer_rules.h"
 #include "common/model/initializer.h"
 #include "common/wire/non_finite.h"
 #include "server/aggregate.h"
@@ -26,40 +27,41 @@ std::unique_ptr<const Optimizer> MakeSubtraction() {
 
 }  // namespace
 
-void StoredChunk::StartSum(const Segments& gradient) {
+void StoredChunk::StartSum(const Segments& gradient, Encoding encoding) {
   CountedTime time(&counters_->aggregate_nanoseconds);
-  Decode(gradient_encoding_, gradient, sum_);
+  Decode(encoding, gradient, sum_);
 }
 
-void StoredChunk::AddToSum(const Segments& gradient) {
+void StoredChunk::AddToSum(const Segments& gradient, Encoding encoding) {
   CountedTime time(&counters_->aggregate_nanoseconds);
-  ForEachDecodedRun(gradient_encoding_, gradient,
+  ForEachDecodedRun(encoding, gradient,
                     [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                       AddGradient(sum_ + first, floats, count);
                     });
 }
 
-absl::Status StoredChunk::ApplySum(float scale, int64_t iteration) {
+absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
   CountedTime time(&counters_->apply_nanoseconds);
   if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0) {
-    return OutOfRange("the sum of the gradients", bad, iteration);
+    return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
   ++clock_.version;
-  return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, iteration), iteration);
+  return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate), rate.iteration);
 }
 
-absl::Status StoredChunk::ApplyGradient(const Segments& gradient, int64_t iteration) {
-  return Apply(/*sum=*/nullptr, gradient, gradient_encoding_, /*scale=*/1.0f, iteration);
+absl::Status StoredChunk::ApplyGradient(const Segments& gradient, Encoding encoding,
+                                        const UpdateRate& rate) {
+  return Apply(/*sum=*/nullptr, gradient, encoding, /*scale=*/1.0f, rate);
 }
 
-absl::Status StoredChunk::ApplySumAndGradient(const Segments& gradient, float scale,
-                                              int64_t iteration) {
-  return Apply(sum_, gradient, gradient_encoding_, scale, iteration);
+absl::Status StoredChunk::ApplySumAndGradient(const Segments& gradient, Encoding encoding,
+                                              float scale, const UpdateRate& rate) {
+  return Apply(sum_, gradient, encoding, scale, rate);
 }
 
 absl::Status StoredChunk::ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
-                                       int64_t iteration) {
-  return Apply(/*sum=*/nullptr, gradient, encoding, scale, iteration);
+                                       const UpdateRate& rate) {
+  return Apply(/*sum=*/nullptr, gradient, encoding, scale, rate);
 }
 
 absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data) {
@@ -87,7 +89,7 @@ absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data
 }
 
 absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Encoding encoding,
-                                float scale, int64_t iteration) {
+                                float scale, const UpdateRate& rate) {
   CountedTime time(&counters_->apply_nanoseconds);
   // Calls `visit(first, floats, count)` for every run of the gradient. Returns the first element
   // that a call returned, or -1.
@@ -105,18 +107,23 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
       const int64_t in_run = FindNonFiniteSum(sum + first, floats, count);
       return in_run < 0 ? -1 : first + in_run;
     });
-    if (bad >= 0) return OutOfRange("the sum of the gradients", bad, iteration);
+    if (bad >= 0) return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
   ++clock_.version;
   const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
     mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
-    return ApplyRun(first, count, sum, floats, scale, iteration);
+    return ApplyRun(first, count, sum, floats, scale, rate);
   };
-  return Updated(first_bad(apply), iteration);
+  return Updated(first_bad(apply), rate.iteration);
 }
 
 int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
-                              const UnalignedFloat* gradient, float scale, int64_t iteration) {
+                              const UnalignedFloat* gradient, float scale, const UpdateRate& rate) {
+  // An update that sets the parameters to begin with counts for no optimizer.
+  const bool sets = begins_empty_ && clock_.version == 1;
+  const int64_t before = begins_empty_ ? 1 : 0;
+  const double learning_rate =
+      rate.pushed.has_value() ? *rate.pushed : optimizer_->LearningRate(rate.iteration - before);
   int64_t bad = -1;
   for (int64_t begin = first; begin < first + count; begin += kCheckedElements) {
     const int64_t size = std::min(kCheckedElements, first + count - begin);
@@ -125,7 +132,12 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
       run.slots[slot] = state_.slots[slot] + begin;
     }
     if (sum != nullptr) run.sum = sum + begin;
-    optimizer_->Apply(run, gradient + (begin - first), scale, iteration, clock_.version);
+    if (sets) {
+      std::memcpy(run.parameters.data(), gradient + (begin - first), size * sizeof(float));
+    } else {
+      optimizer_->Apply(run, gradient + (begin - first), scale, learning_rate,
+                        clock_.version - before);
+    }
     if (bad >= 0) continue;  // the update is completed all the same
     int64_t in_run = FindNonFinite(run.parameters.data(), size);
     for (int slot = 0; slot < optimizer_->slots() && in_run < 0; ++slot) {
@@ -154,18 +166,26 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
   const Plan& plan = config.plan();
   const int64_t floats = plan.shard_buffer_size(shard);
   std::unique_ptr<ParameterStore> store(new ParameterStore());
-  store->optimizer_ =
-      Optimizer::Create(config.proto().optimizer(), config.proto().update().clip_value());
+  const OptimizerConfig& optimizer = config.proto().optimizer();
+  for (int rule = kNoRule; rule < optimizer.rule_size(); ++rule) {
+    store->optimizers_[rule] =
+        Optimizer::Create(OptimizerOfRule(optimizer, rule), config.proto().update().clip_value());
+  }
   store->subtraction_ = MakeSubtraction();
+  std::vector<const Optimizer*> optimizer_of;  // by tensor
+  for (const Tensor& tensor : config.model().tensors()) {
+    optimizer_of.push_back(tensor.role == TensorRole::kParameter
+                               ? store->optimizers_[RuleOf(optimizer, tensor)].get()
+                               : store->subtraction_.get());
+  }
+  const int slots = store->optimizers_[kNoRule]->slots();  // of all of them, which are of one kind
 
   const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
     ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(floats));
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(allocate(store->parameters_));
-  for (int slot = 0; slot < store->optimizer_->slots(); ++slot) {
-    RETURN_IF_ERROR(allocate(store->slots_[slot]));
-  }
+  for (int slot = 0; slot < slots; ++slot) RETURN_IF_ERROR(allocate(store->slots_[slot]));
   // Otherwise each gradient is an update by itself and is applied as received.
   if (config.proto().update().policy() == Update::SYNC && config.workers() > 1) {
     RETURN_IF_ERROR(allocate(store->sums_));
@@ -175,18 +195,16 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Con
   for (const uint32_t id : plan.chunks_of_shard(shard)) {
     const Chunk& chunk = plan.chunks()[id];
     OptimizerSpan state{store->parameters_.span().subspan(chunk.shard_offset, chunk.size)};
-    for (int slot = 0; slot < store->optimizer_->slots(); ++slot) {
+    for (int slot = 0; slot < slots; ++slot) {
       state.slots[slot] = store->slots_[slot].data() + chunk.shard_offset;
     }
     const Tensor& tensor = config.model().tensors()[chunk.tensor];
     InitializeParameters(config.proto().training().seed(), tensor, chunk.begin, state.parameters);
-    const Optimizer* const optimizer =
-        tensor.role == TensorRole::kParameter ? store->optimizer_.get() : store->subtraction_.get();
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
-    store->chunks_.emplace_back(chunk, tensor.name, config.proto().exchange().gradient_encoding(),
-                                state, sum, optimizer, &store->counters_);
+    store->chunks_.emplace_back(chunk, tensor.name, config.is_from_workers(), state, sum,
+                                optimizer_of[chunk.tensor], &store->counters_);
   }
   return store;
 }

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -23,17 +26,24 @@
 
 namespace ps {
 
+// What decides the learning rate of an update.
+struct UpdateRate {
+  int64_t iteration = 0;  // of the gradients, by which the config's schedule goes
+  // The rate that came with the gradients, in place of the config's.
+  std::optional<float> pushed = {};
+};
+
 // One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients gathered
-// for the next update, and the arithmetic on them. Gradients are in the config's encoding and are
-// read from where they were received. ParameterStore owns the memory.
+// for the next update, and the arithmetic on them. Gradients are read from where they were
+// received. ParameterStore owns the memory.
 class StoredChunk {
  public:
   // All that is referred to must outlive the chunk.
-  StoredChunk(const Chunk& info, const std::string& tensor_name, Encoding gradient_encoding,
+  StoredChunk(const Chunk& info, const std::string& tensor_name, bool begins_empty,
               OptimizerSpan state, float* sum, const Optimizer* optimizer, ShardCounters* counters)
       : info_(info),
         tensor_name_(tensor_name),
-        gradient_encoding_(gradient_encoding),
+        begins_empty_(begins_empty),
         state_(state),
         sum_(sum),
         optimizer_(optimizer),
@@ -50,6 +60,11 @@ class StoredChunk {
   // the version.
   ChunkClock& mutable_clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
   const ChunkClock& clock() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_; }
+  // Whether the parameters are still to come: the first update sets them to what is pushed
+  // (model.from_workers).
+  bool NeedsInitial() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return begins_empty_ && clock_.version == 0;
+  }
   absl::Span<const float> parameters() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return state_.parameters;
   }
@@ -73,37 +88,37 @@ class StoredChunk {
 
   // Sets the sum to a gradient, or adds one to it. The functions that use the sum require a store
   // with sums (see ParameterStore::Create).
-  void StartSum(const Segments& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void AddToSum(const Segments& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void StartSum(const Segments& gradient, Encoding encoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void AddToSum(const Segments& gradient, Encoding encoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Apply one update: with `scale` times the sum, with a single gradient as received, or with
   // `scale` times (sum + gradient), so that the last gradient need not be added to the sum first.
   // Errors: OUT_OF_RANGE, naming the element, if the sum of the gradients leaves the range of
   // float32; then nothing has changed. The same if an updated parameter or its optimizer state
   // leaves that range; then the update has been applied.
-  absl::Status ApplySum(float scale, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  absl::Status ApplyGradient(const Segments& gradient, int64_t iteration)
+  absl::Status ApplySum(float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status ApplyGradient(const Segments& gradient, Encoding encoding, const UpdateRate& rate)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  absl::Status ApplySumAndGradient(const Segments& gradient, float scale, int64_t iteration)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status ApplySumAndGradient(const Segments& gradient, Encoding encoding, float scale,
+                                   const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Applies an update that another process has applied to its own copy of the chunk: `scale` times
   // `gradient` in `encoding`. From equal states it makes equal states, bit by bit.
   absl::Status ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
-                            int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+                            const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
   absl::Status Apply(const float* sum, const Segments& gradient, Encoding encoding, float scale,
-                     int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+                     const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Updates `count` elements from `first` on; `sum` is the chunk's, or null. Returns the first
   // element that is not finite then, or -1.
   int64_t ApplyRun(int64_t first, int64_t count, const float* sum, const UnalignedFloat* gradient,
-                   float scale, int64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+                   float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Counts an update that left element `bad` not finite, or none where it is -1.
   absl::Status Updated(int64_t bad, int64_t iteration);
   absl::Status OutOfRange(absl::string_view what, int64_t element, int64_t iteration) const;
 
   const Chunk& info_;
   const std::string& tensor_name_;
-  const Encoding gradient_encoding_;
+  const bool begins_empty_;
   const OptimizerSpan state_;
   float* const sum_;
   const Optimizer* const optimizer_;
@@ -131,7 +146,8 @@ class ParameterStore {
  private:
   ParameterStore() = default;
 
-  std::unique_ptr<const Optimizer> optimizer_;    // for TensorRole::kParameter
+  // For TensorRole::kParameter, by the rule that counts for a tensor (see RuleOf).
+  std::map<int, std::unique_ptr<const Optimizer>> optimizers_;
   std::unique_ptr<const Optimizer> subtraction_;  // for TensorRole::kRunningStatistic
   FloatBuffer parameters_;
   FloatBuffer slots_[2];

@@ -4,13 +4,15 @@
 
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/command_line.h"
+#include "common/base/incarnation.h"
 #include "common/base/log.h"
 #include "common/base/process_setup.h"
 #include "common/base/status_macros.h"
@@ -19,6 +21,8 @@
 #include "common/checkpoint/run_checkpoints.h"
 #include "common/config/config.h"
 #include "common/etcd/make_view_link.h"
+#include "common/view/relayed_link.h"
+#include "server/declaration_wait.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "server/view_candidate.h"
@@ -38,7 +42,7 @@ struct CommandLine {
 // Returns what a run without views begins from.
 absl::StatusOr<ps::View> FindStart(const ps::Config& config, bool resume) {
   ps::View start;
-  start.set_run(config.fingerprint());
+  start.set_run(config.run_fingerprint());
   start.set_generation(1);
   if (!config.proto().recovery().has_checkpoint()) {
     if (!resume) return start;
@@ -76,6 +80,56 @@ absl::Status CheckWithoutViews(const ps::Config& config) {
                            "run by launch, or recovery.etcd");
 }
 
+void RequestShutdown() { kill(getpid(), SIGTERM); }
+
+// A link to the run's views that is started before the Server, and the incarnation that it tells.
+struct EarlyLink {
+  std::unique_ptr<ps::RelayedLink> link;  // null without views
+  uint64_t incarnation = 0;
+};
+
+// Waits until workers have declared the model. Returns nothing if one of `signals` came first.
+// Errors: those of DeclarationWait; why the views have ended.
+absl::StatusOr<std::optional<ps::Config>> AwaitDeclaration(const ps::Config& config, int process,
+                                                           ps::ViewLink* views,
+                                                           const sigset_t& signals,
+                                                           EarlyLink* early) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ps::DeclarationWait> wait,
+                   ps::DeclarationWait::Start({.config = &config,
+                                               .process = process,
+                                               .has_views = views != nullptr,
+                                               .request_shutdown = RequestShutdown}));
+  if (views != nullptr) {
+    early->link = std::make_unique<ps::RelayedLink>(
+        views, ps::ViewLink::Listener{
+                   .on_view = [&wait](const ps::View& view) { wait->Adopt(view); },
+                   .on_end = [&wait](const absl::Status& reason) { wait->Fail(reason); }});
+    early->incarnation = ps::NewIncarnation();
+    ps::ProcessState state;
+    state.set_ps(process);
+    state.set_incarnation(early->incarnation);
+    state.set_address(config.process_address(process));
+    state.set_config_fingerprint(config.run_fingerprint());
+    early->link->Announce(state);
+  }
+  spdlog::info("Evenshard ps {} on {} waits for a worker to declare the model", process,
+               config.process_address(process));
+  std::optional<absl::StatusOr<ps::Config>> declared;
+  bool is_signalled = false;
+  while (!declared.has_value() && !is_signalled) {
+    const timespec pause = absl::ToTimespec(absl::Milliseconds(10));
+    is_signalled = sigtimedwait(&signals, nullptr, &pause) > 0;
+    declared = wait->declared();
+  }
+  // The Server will hear the latest view.
+  if (early->link != nullptr) {
+    early->link->Start({.on_view = [](const ps::View&) {}, .on_end = [](const absl::Status&) {}});
+  }
+  if (is_signalled) return std::nullopt;
+  if (!declared->ok()) return declared->status();
+  return std::optional(**std::move(declared));
+}
+
 int Run(const CommandLine& command) {
   // These signals are awaited below. They are blocked before any thread starts, so that none of the
   // threads receives one.
@@ -91,8 +145,43 @@ int Run(const CommandLine& command) {
     spdlog::error("{}", std::string(config.status().message()));
     return 2;
   }
+  if (command.shard < 0 || command.shard >= config->processes()) {
+    spdlog::error("there is no shard {}: the config has {} shards, 0 to {}", command.shard,
+                  config->processes(), config->processes() - 1);
+    return 2;
+  }
+  // Those that come later use those before them.
+  const absl::StatusOr<ps::Config> undeclared = config;
   ps::RealClock clock;
+  EarlyLink early;
   std::unique_ptr<ps::ViewLink> link = ps::MakeViewLink(command.authority, config->proto(), &clock);
+  std::unique_ptr<ps::ViewCandidate> candidate;  // null unless etcd has the views
+  const auto become_candidate = [&](const ps::Config& config) {
+    if (!command.authority.empty() || !config.proto().recovery().has_etcd()) return;
+    candidate = std::make_unique<ps::ViewCandidate>(
+        ps::ViewCandidate::Options{.config = &config,
+                                   .process = command.shard,
+                                   .resume = command.resume,
+                                   .clock = &clock,
+                                   .request_shutdown = RequestShutdown});
+  };
+  if (!config->has_model()) {
+    become_candidate(*undeclared);
+    absl::StatusOr<std::optional<ps::Config>> declared =
+        AwaitDeclaration(*undeclared, command.shard, link.get(), signals, &early);
+    if (!declared.ok()) {
+      spdlog::error("{}", std::string(declared.status().message()));
+      return absl::IsFailedPrecondition(declared.status()) ||
+                     absl::IsInvalidArgument(declared.status())
+                 ? 2
+                 : 1;
+    }
+    if (!declared->has_value()) {
+      spdlog::info("ending before a worker has declared the model");
+      return 0;
+    }
+    config = **std::move(declared);
+  }
   absl::StatusOr<ps::View> start = ps::View();
   if (link == nullptr) {
     const absl::Status possible = CheckWithoutViews(*config);
@@ -102,19 +191,19 @@ int Run(const CommandLine& command) {
       return 2;
     }
   }
-  const auto request_shutdown = [] { kill(getpid(), SIGTERM); };
   absl::StatusOr<std::unique_ptr<ps::Server>> server = ps::Server::Start({
       .config = &*config,
       .shard = command.shard,
+      .incarnation = early.incarnation,
       .clock = &clock,
-      .view_link = link.get(),
+      .view_link = early.link != nullptr ? early.link.get() : link.get(),
       .start = *start,
-      .request_shutdown = request_shutdown,
+      .request_shutdown = RequestShutdown,
       .release_memory = ps::ReleaseFreeMemory,
   });
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
-    return absl::IsOutOfRange(server.status()) ? 2 : 1;  // OUT_OF_RANGE: no such shard
+    return 1;
   }
   spdlog::info(
       "Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
@@ -122,15 +211,7 @@ int Run(const CommandLine& command) {
   if (config->proto().partition().scheme() == ps::Partition::AUTO) {
     spdlog::info("{}", ps::AutoChoice(*config));
   }
-  std::unique_ptr<ps::ViewCandidate> candidate;  // null unless etcd has the views
-  if (command.authority.empty() && config->proto().recovery().has_etcd()) {
-    candidate = std::make_unique<ps::ViewCandidate>(
-        ps::ViewCandidate::Options{.config = &*config,
-                                   .process = command.shard,
-                                   .resume = command.resume,
-                                   .clock = &clock,
-                                   .request_shutdown = request_shutdown});
-  }
+  if (candidate == nullptr) become_candidate(*config);
 
   int signal = 0;
   sigwait(&signals, &signal);
@@ -151,7 +232,8 @@ int Run(const CommandLine& command) {
   bool failed = false;
   for (const ps::ShardStats& stats : all) {
     spdlog::info("{}", ps::Summary(stats));
-    if (stats.skipped_pushes() > 0) {
+    // Programs of the workers' own may have other reasons.
+    if (stats.skipped_pushes() > 0 && !config->is_from_workers()) {
       spdlog::warn("{} pushes were skipped: gradients of workers were not finite",
                    ps::FormatCount(stats.skipped_pushes()));
     }

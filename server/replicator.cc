@@ -160,7 +160,8 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   }
   header.set_encoding(change.encoding);
   header.set_scale(change.scale);
-  header.set_rate_iteration(change.iteration);
+  header.set_rate_iteration(change.rate.iteration);
+  if (change.rate.pushed.has_value()) header.set_learning_rate(*change.rate.pushed);
   message.data = change.gradient;
   // What a broken stream has of the message must not be freed either.
   message.owner = change.owner == nullptr ? options_.store : change.owner;

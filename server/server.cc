@@ -1,14 +1,12 @@
 #include "server/server.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
-#include "common/net/unix_socket.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
@@ -49,21 +47,21 @@ absl::Status Server::StartHost() {
                              },
                          .on_state = [this] { Announce(); }};
   host.self.set_process(options_.shard);
-  host.self.set_incarnation(NewIncarnation());
+  host.self.set_incarnation(options_.incarnation != 0 ? options_.incarnation : NewIncarnation());
   host.self.set_address(config.process_address(options_.shard));
   if (options_.view_link != nullptr) {
     host.holds_roles = [link = options_.view_link] { return link->HoldsRoles(); };
   } else if (recovery.has_checkpoint() && options_.shard == 0) {
     // Otherwise whoever makes the views owns the folder.
     ASSIGN_OR_RETURN(folder_, FolderOwner::Take(&storage_, recovery.checkpoint().folder(),
-                                                config.fingerprint(), "ps 0"));
+                                                config.run_fingerprint(), "ps 0"));
   }
   ASSIGN_OR_RETURN(host_, SlotHost::Start(host));
   parameter_service_ = std::make_unique<ParameterService>(ParameterService::Options{
       .config = &config, .process = options_.shard, .host = host_.get(), .clock = options_.clock});
   ForEachShard([this](Shard& shard) { parameter_service_->Serve(shard); });
-  admin_service_ =
-      std::make_unique<AdminService>(host_.get(), options_.shard, options_.request_shutdown);
+  admin_service_ = std::make_unique<AdminService>(&config, host_.get(), options_.shard,
+                                                  options_.request_shutdown);
   replication_service_ = std::make_unique<ReplicationService>(host_.get());
   return absl::OkStatus();
 }
@@ -76,33 +74,11 @@ absl::Status Server::Listen() {
   // A chunk's state goes to a copy in one message, with at most two arrays of the optimizer's.
   const int chunks = config.proto().recovery().replicas() > 0 ? 3 : 1;
   SetServerOptions(config.proto().limits(), chunks, &builder);
-  const std::string& address = config.process_address(options_.shard);
-  const std::optional<std::string> unix_path = UnixPath(address);
-  std::unique_ptr<UnixListener::Acceptor> unix_acceptor;
-  if (unix_path.has_value()) {
-    unix_acceptor = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
-  } else {
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-  }
   builder.RegisterService(parameter_service_.get());
   builder.RegisterService(admin_service_.get());
   if (replica_client_ != nullptr) builder.RegisterService(replication_service_.get());
-  grpc_server_ = builder.BuildAndStart();
-  if (grpc_server_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("shard ", options_.shard, " cannot listen on ",
-                                               address,
-                                               ": is it in use, or not an address of this host?"));
-  }
-  if (!unix_path.has_value()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<UnixListener>> listener =
-      UnixListener::Start(*unix_path, std::move(unix_acceptor));
-  if (!listener.ok()) {
-    return absl::UnavailableError(absl::StrCat("shard ", options_.shard, " cannot listen on ",
-                                               address, ": ", listener.status().message()));
-  }
-  unix_listener_ = *std::move(listener);
+  ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, config.process_address(options_.shard),
+                                              absl::StrCat("shard ", options_.shard)));
   return absl::OkStatus();
 }
 
@@ -146,8 +122,8 @@ Server::~Server() {
 
 std::string Server::address() const {
   const std::string& configured = options_.config->process_address(options_.shard);
-  if (port_ == 0) return configured;
-  return absl::StrCat(configured.substr(0, configured.rfind(':')), ":", port_);
+  if (port() == 0) return configured;
+  return absl::StrCat(configured.substr(0, configured.rfind(':')), ":", port());
 }
 
 void Server::Shutdown() {
@@ -156,8 +132,8 @@ void Server::Shutdown() {
     if (!stopping_.request_stop()) return;
   }
   if (watcher_.joinable()) watcher_.join();
-  unix_listener_.reset();
-  if (grpc_server_ == nullptr) return;
+  if (listener_ == nullptr) return;
+  listener_->StopAccepting();
   const absl::Status reason =
       absl::UnavailableError(absl::StrCat("shard ", options_.shard, " is shutting down"));
   ForEachShard([&reason](Shard& shard) { shard.Close(reason); });
@@ -166,8 +142,7 @@ void Server::Shutdown() {
   // Calls that have not ended by this deadline are cancelled, and the second that is left of
   // limits.shutdown_seconds is for that.
   const double seconds = std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1);
-  grpc_server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(seconds)));
-  grpc_server_->Wait();
+  listener_->Shutdown(absl::Now() + absl::Seconds(seconds));
 }
 
 void Server::Watch() {

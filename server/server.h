@@ -18,20 +18,20 @@
 #include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
 #include "common/view/view_link.h"
-#include "grpcpp/server.h"
 #include "server/admin_service.h"
+#include "server/listener.h"
 #include "server/parameter_service.h"
 #include "server/replica_client.h"
 #include "server/replication_service.h"
 #include "server/shard.h"
 #include "server/slot_host.h"
-#include "server/unix_listener.h"
 
 namespace ps {
 
-// A running parameter-server shard. It owns the shard, its services on one port (exchange,
-// statistics, grpc.health.v1 and reflection), and the thread that watches for updates, streams and
-// Pulls that wait for too long. Thread-safe, except that only one thread may call Shutdown.
+// A running parameter-server shard, whose model is known. It owns the shard, its services on one
+// port (exchange, statistics, grpc.health.v1 and reflection), and the thread that watches for
+// updates, streams and Pulls that wait for too long. Thread-safe, except that only one thread may
+// call Shutdown.
 //
 //   absl::Status ServeUntil(const std::string& config_path, std::stop_token stop) {
 //     ASSIGN_OR_RETURN(const Config config, Config::Load(config_path, /*overrides=*/{}));
@@ -47,6 +47,7 @@ class Server {
   struct Options {
     const Config* config = nullptr;  // must outlive the server
     int shard = 0;                 // the index of this process: a shard's, or a spare's after them
+    uint64_t incarnation = 0;      // of this start, if it has been announced; 0 for a new one
     const Clock* clock = nullptr;  // must outlive the server
     // Follows the run's views; null without views. It calls the server, so it must be destroyed
     // before the server, and after Shutdown.
@@ -69,7 +70,7 @@ class Server {
   ~Server();
 
   // Returns the bound port, which differs from a config's port 0, or 0 for a unix socket.
-  int port() const { return port_; }
+  int port() const { return listener_->port(); }
   // Returns the config's address with the bound port.
   std::string address() const;
   const SlotHost& host() const { return *host_; }
@@ -103,9 +104,7 @@ class Server {
   std::unique_ptr<ParameterService> parameter_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<ReplicationService> replication_service_;
-  std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
-  int port_ = 0;
+  std::unique_ptr<Listener> listener_;
   mutable absl::Mutex views_mutex_;
   absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);
   std::stop_source stopping_;

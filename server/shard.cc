@@ -1,21 +1,20 @@
 #include "server/shard.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "common/base/incarnation.h"
 #include "common/base/resident_memory.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/wire/encoding.h"
-#include "google/protobuf/util/message_differencer.h"
+#include "server/join_check.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
@@ -29,15 +28,6 @@ constexpr absl::Duration kShortestWait = absl::Seconds(1);
 
 std::string Rounded(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
-}
-
-// Returns, for example, "optimizer.learning_rate: 0.1 -> 0.2; ..." with each field that differs.
-std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
-  std::string report;
-  google::protobuf::util::MessageDifferencer differencer;
-  differencer.ReportDifferencesToString(&report);
-  differencer.Compare(own, theirs);
-  return Printable(absl::StrReplaceAll(absl::StripSuffix(report, "\n"), {{"\n", "; "}}));
 }
 
 // Returns the update that has waited longest, or updates.end().
@@ -113,14 +103,15 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
     view_ = view.number();
   }
   absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
-  if (absl::IsOutOfRange(position.status())) Fail(position.status());
+  if (absl::IsOutOfRange(position.status()) || absl::IsAborted(position.status())) {
+    Fail(position.status());
+  }
   return position;
 }
 
 void Shard::Resume(int index) {
-  if (const absl::Status resumed = policy_->Resume(index); absl::IsOutOfRange(resumed)) {
-    Fail(resumed);
-  }
+  const absl::Status resumed = policy_->Resume(index);
+  if (absl::IsOutOfRange(resumed) || absl::IsAborted(resumed)) Fail(resumed);
 }
 
 absl::Status Shard::CheckView(const JoinRequest& request) const {
@@ -153,22 +144,8 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     return absl::FailedPreconditionError(
         absl::StrCat("the run has failed, start the shards again: ", status.message()));
   }
-  const uint32_t plan_version = request.plan_version() == 0 ? 1 : request.plan_version();
-  if (plan_version != kPlanVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", request.worker(), " makes plans of version ", plan_version, ", shard ", index_,
-        " those of version ", kPlanVersion, "; run the same build everywhere"));
-  }
-  if (request.config_fingerprint() != config_.fingerprint() ||
-      request.plan_fingerprint() != config_.plan().fingerprint()) {
-    const std::string differences =
-        request.has_config() ? Differences(config_.Contract(), request.config()) : "";
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", request.worker(), " has another ",
-        request.plan_fingerprint() != config_.plan().fingerprint() ? "plan" : "config",
-        " than shard ", index_, "; give both the same config file",
-        differences.empty() ? "" : absl::StrCat(" (shard -> worker: ", differences, ")")));
-  }
+  RETURN_IF_ERROR(CheckPlanVersion(request, index_));
+  RETURN_IF_ERROR(CheckSameConfig(config_, request, index_));
   RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
@@ -298,7 +275,7 @@ absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
     return finite;
   }
   const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));
-  if (absl::IsOutOfRange(pushed)) Fail(pushed);
+  if (absl::IsOutOfRange(pushed) || absl::IsAborted(pushed)) Fail(pushed);
   return pushed;
 }
 
@@ -309,11 +286,25 @@ void Shard::CountReply(WorkerSession* session, uint64_t bytes) {
 
 absl::Status Shard::CheckFormat(const Gradient& gradient, const Chunk& chunk) const {
   const GradientHeader& header = gradient.header;
-  const Encoding encoding = config_.proto().exchange().gradient_encoding();
+  const Encoding encoding = config_.gradient_encoding(header.iteration);
   if (header.encoding != encoding) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
         "; the run's exchange.gradient_encoding is ", EncodingName(encoding)));
+  }
+  if (config_.IsInitial(header.iteration) && header.worker != 0 && !header.skip) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed parameters to begin with, chunk ", chunk.id,
+                     "; they are worker 0's to give, and others set `skip`"));
+  }
+  if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
+    const bool is_statistic =
+        config_.model().tensors()[chunk.tensor].role == TensorRole::kRunningStatistic;
+    if (is_statistic || !std::isfinite(*rate) || *rate < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", header.worker, " pushed chunk ", chunk.id, " with the learning rate ", *rate,
+          is_statistic ? "; a running statistic has none" : "; allowed: a number of at least 0"));
+    }
   }
   const size_t bytes = SegmentsSize(gradient.data);
   const size_t expected = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
@@ -327,7 +318,7 @@ absl::Status Shard::CheckFormat(const Gradient& gradient, const Chunk& chunk) co
 
 absl::Status Shard::CheckFinite(const Gradient& gradient, const Chunk& chunk) const {
   const GradientHeader& header = gradient.header;
-  const Encoding encoding = config_.proto().exchange().gradient_encoding();
+  const auto encoding = static_cast<Encoding>(header.encoding);
   const int64_t bad = FindNonFinite(encoding, gradient.data);
   if (bad < 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -147,8 +147,9 @@ absl::Status SlotCopy::TakeChange(StoredChunk& chunk, const Place& place,
                      " and iteration ", header.iteration()));
   }
   if (updates > 0) {
-    RETURN_IF_ERROR(chunk.ApplyReplica(message.data, header.encoding(), header.scale(),
-                                       static_cast<int64_t>(header.rate_iteration())));
+    UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration())};
+    if (header.has_learning_rate()) rate.pushed = header.learning_rate();
+    RETURN_IF_ERROR(chunk.ApplyReplica(message.data, header.encoding(), header.scale(), rate));
   }
   (header.has_worker() ? clock.next_iteration[header.worker()] : clock.iteration) =
       header.iteration();

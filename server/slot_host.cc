@@ -228,7 +228,7 @@ ProcessState SlotHost::State() const {
   state.set_ps(options_.self.process());
   state.set_incarnation(options_.self.incarnation());
   state.set_address(options_.self.address());
-  state.set_config_fingerprint(options_.config->fingerprint());
+  state.set_config_fingerprint(options_.config->run_fingerprint());
   {
     absl::MutexLock lock(&mutex_);
     state.set_view(view_.number());

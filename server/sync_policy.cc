@@ -131,6 +131,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
     return WrongIteration(chunk, header, "no gradient of this worker at that iteration");
   }
   RETURN_IF_ERROR(CheckVersion(chunk, header));
+  RETURN_IF_ERROR(TakeRate(gather, header));
   CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
   pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
   if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
@@ -139,6 +140,23 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   gather.pushed[gather.newest] = {
       .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
   return Advance(index, gather, released);
+}
+
+absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) {
+  if (header.skip) return absl::OkStatus();
+  if (!gather.rated_by.has_value()) {
+    gather.rated_by = header.worker;
+    gather.learning_rate = header.learning_rate;
+    return absl::OkStatus();
+  }
+  if (gather.learning_rate == header.learning_rate) return absl::OkStatus();
+  const auto text = [](std::optional<float> rate) {
+    return rate.has_value() ? absl::StrCat("the learning rate ", *rate) : "the config's rate";
+  };
+  return absl::AbortedError(absl::StrCat(
+      "workers ", *gather.rated_by, " and ", header.worker, " disagree at iteration ",
+      header.iteration, " (chunk ", header.chunk, "): ", text(gather.learning_rate), " and ",
+      text(header.learning_rate), "; under SYNC all workers must use the same"));
 }
 
 bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
@@ -164,7 +182,8 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
   const bool complete = IsComplete(gather);
   if (complete && !MayUpdate(index, gather)) return absl::OkStatus();
   Gradients gradients = TakeHeld(gather, complete);
-  ChunkChange change{.iteration = gather.chunk->clock().iteration};
+  ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().iteration),
+                              .pushed = gather.learning_rate}};
   for (size_t i = 0; i < gradients.size(); ++i) {
     const bool last = complete && i + 1 == gradients.size();
     RETURN_IF_ERROR(Add(gather, std::move(gradients[i]), last, &change));
@@ -172,6 +191,10 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
   if (!complete) return absl::OkStatus();
   if (gradients.empty() && gather.summed > 0) {
     RETURN_IF_ERROR(ApplySum(gather, &change));
+  }
+  if (gather.chunk->NeedsInitial()) {
+    return absl::AbortedError(
+        "nobody has given the parameters to begin with: worker 0 was lost before it could");
   }
   Complete(index, gather, std::move(change), released);
   // The next iteration may be one that waits for nobody.
@@ -204,34 +227,35 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
   if (gradient.header.skip) {
     return last && gather.summed > 0 ? ApplySum(gather, change) : absl::OkStatus();
   }
+  const auto encoding = static_cast<Encoding>(gradient.header.encoding);
   const bool first = gather.summed++ == 0;
   if (!last) {
     if (first) {
-      chunk.StartSum(gradient.data);
+      chunk.StartSum(gradient.data, encoding);
     } else {
-      chunk.AddToSum(gradient.data);
+      chunk.AddToSum(gradient.data, encoding);
     }
     return absl::OkStatus();
   }
   if (first) {
-    RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, change->iteration));
+    RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, encoding, change->rate));
     if (observer_ != nullptr) {
       change->gradient = std::move(gradient.data);
-      change->encoding = static_cast<Encoding>(gradient.header.encoding);
+      change->encoding = encoding;
       change->owner = std::move(gradient.owner);
     }
     return absl::OkStatus();
   }
   if (observer_ != nullptr) {  // it needs the whole sum
-    chunk.AddToSum(gradient.data);
+    chunk.AddToSum(gradient.data, encoding);
     return ApplySum(gather, change);
   }
-  return chunk.ApplySumAndGradient(gradient.data, 1.0f / gather.summed, change->iteration);
+  return chunk.ApplySumAndGradient(gradient.data, encoding, 1.0f / gather.summed, change->rate);
 }
 
 absl::Status SyncPolicy::ApplySum(Gather& gather, ChunkChange* change) {
   const float scale = 1.0f / gather.summed;
-  RETURN_IF_ERROR(gather.chunk->ApplySum(scale, change->iteration));
+  RETURN_IF_ERROR(gather.chunk->ApplySum(scale, change->rate));
   change->gradient = BytesOf(gather.chunk->sum());
   change->scale = scale;
   return absl::OkStatus();
@@ -270,6 +294,8 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   }
   std::erase_if(gather.onlookers, is_over);
   gather.arrived = gather.awaited = gather.added = gather.summed = 0;
+  gather.rated_by.reset();
+  gather.learning_rate.reset();
 }
 
 void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view) {

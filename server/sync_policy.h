@@ -73,6 +73,9 @@ class SyncPolicy final : public UpdatePolicy {
                                                     // that are done with
     int newest ABSL_GUARDED_BY(chunk->mutex) = 0;   // the rank of the latest push
     int summed ABSL_GUARDED_BY(chunk->mutex) = 0;   // gradients in the sum
+    // The learning rate of the first gradient that came, and whose it was.
+    std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
+    std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
     std::vector<Onlooker> onlookers ABSL_GUARDED_BY(chunk->mutex);
     UnconfirmedReplies unconfirmed ABSL_GUARDED_BY(chunk->mutex);
@@ -85,6 +88,10 @@ class SyncPolicy final : public UpdatePolicy {
   // Takes a push of the iteration that the chunk is at, or of one to come.
   absl::Status TakeNew(int index, Gather& gather, WorkerSession& session, Gradient gradient,
                        std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Notes the learning rate that a gradient brings. Errors: ABORTED if it is another than that of
+  // an earlier one.
+  static absl::Status TakeRate(Gather& gather, const GradientHeader& header)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   // Adds what has come to the sum. Makes the update if everything has come and it may be made.
   absl::Status Advance(int index, Gather& gather, std::vector<DueReply>& released)

@@ -21,7 +21,7 @@ struct ChunkChange {
   Encoding encoding = FLOAT32;
   float scale = 1;
   std::shared_ptr<const void> owner = nullptr;
-  uint64_t iteration = 0;  // the iteration of the gradients, which selects the learning rate
+  UpdateRate rate = {};                // with the iteration of the gradients
   std::vector<uint32_t> workers = {};  // whose pushes were counted, those with `skip` included
 };
 

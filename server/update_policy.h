@@ -76,6 +76,8 @@ class UpdatePolicy {
   //   CANCELLED: Abandon has been called. The push is not counted.
   //   OUT_OF_RANGE: the update leaves the range of float32, so the run must fail (see
   //     StoredChunk::ApplySum). The push has been counted.
+  //   ABORTED: workers disagree on the learning rate of an update, or nobody has given the
+  //     parameters to begin with. The run must fail.
   virtual absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                             std::shared_ptr<ReplySink> sink) = 0;
 
@@ -84,11 +86,11 @@ class UpdatePolicy {
   virtual bool Counts(int index, const GradientHeader& header) const = 0;
 
   // Goes over to a view, and returns where the slot stands in it. When it returns, no push of an
-  // older view will be counted. Errors: OUT_OF_RANGE as for Push.
+  // older view will be counted. Errors: OUT_OF_RANGE and ABORTED as for Push.
   virtual absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) = 0;
 
   // Has a chunk changed that the observer held up (UpdateObserver::MayChange). Errors: OUT_OF_RANGE
-  // as for Push.
+  // and ABORTED as for Push.
   virtual absl::Status Resume(int index) = 0;
   // Releases the replies of a chunk to changes up to number `change` (UpdateObserver::Changed).
   virtual void Confirm(int index, uint64_t change) = 0;

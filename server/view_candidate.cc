@@ -17,7 +17,7 @@ ViewCandidate::ViewCandidate(const Options& options) : options_(options) {
       .ttl = link.ttl,
       .clock = options_.clock,
       .name = absl::StrCat("ps ", options_.process),
-      .settings = ViewKeeper::SettingsOf(config.proto(), config.fingerprint()),
+      .settings = ViewKeeper::SettingsOf(config.proto(), config.run_fingerprint()),
       .checkpoints = config.proto().recovery().has_checkpoint() ? this : nullptr,
       .on_event = [](const RecoveryEvent& event) { spdlog::info("{}", event.what()); },
   });

@@ -135,8 +135,9 @@ int Run(const CommandLine& command) {
     return 2;
   }
   absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
-  if (!config.ok()) {
-    spdlog::error("{}", std::string(config.status().message()));
+  const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
+  if (!usable.ok()) {
+    spdlog::error("{}", std::string(usable.message()));
     return 2;
   }
   spdlog::info("Evenshard worker {}: trains {} on {} shards, with {} workers in all", command.rank,

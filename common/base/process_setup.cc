@@ -1,8 +1,8 @@
 #include "common/base/process_setup.h"
 
-#include <grpc/grpc.h>
+#include <cstddef>
 
-#include "absl/synchronization/mutex.h"
+#include "common/base/exchange_setup.h"
 #ifdef PS_TCMALLOC
 #include "gperftools/malloc_extension.h"
 #endif
@@ -23,8 +23,7 @@ void LimitThreadCaches() {
 
 void SetUpProcess() {
   LimitThreadCaches();
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  grpc_init();  // starts threads; grpc_shutdown is never called
+  SetUpExchange();
 }
 
 void ReleaseFreeMemory() {

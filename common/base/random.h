@@ -23,8 +23,10 @@ class CounterRandom {
   float Uniform(uint64_t index) const;  // [0, 1), a multiple of 2^-24
   // Writes Uniform(first), Uniform(first + 1), ... to `out`, faster than one call for each.
   void FillUniform(uint64_t first, absl::Span<float> out) const;
-  // Standard normal, by the Box-Muller transform of the numbers at index and index ^ 1.
+  // Standard normal, by the Box-Muller transform of the bits at index and index ^ 1. It is the same
+  // number on every processor.
   float Normal(uint64_t index) const;
+  void FillNormal(uint64_t first, absl::Span<float> out) const;  // as FillUniform
   // Nearly uniform on the integers in [0, bound): the probabilities of two values differ by at most
   // 2^-32. REQUIRES: 1 <= bound < 2^32.
   uint64_t Below(uint64_t index, uint64_t bound) const;

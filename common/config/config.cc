@@ -18,6 +18,7 @@
 #include "common/config/config_problems.h"
 #include "common/config/config_text.h"
 #include "common/config/config_validation.h"
+#include "common/model/declaration.h"
 
 namespace ps {
 namespace {
@@ -71,15 +72,12 @@ void AddPlanProblem(absl::string_view message, FieldProblems* problems) {
                 {"partition", "model", "limits.chunk_bytes"});
 }
 
-}  // namespace
+// The message has no map fields, so its serialization is the same in every process.
+uint64_t Fingerprint(const ClusterConfig& config) {
+  return Fnv1a64(ContractOf(config).SerializeAsString());
+}
 
-Config::Config(ClusterConfig proto, Model model, PlanChoice choice, FieldPlaces places)
-    : proto_(std::move(proto)),
-      model_(std::move(model)),
-      choice_(std::move(choice)),
-      places_(std::move(places)),
-      // The message has no map fields, so its serialization is the same in every process.
-      fingerprint_(Fnv1a64(Contract().SerializeAsString())) {}
+}  // namespace
 
 absl::StatusOr<Config> Config::Load(const std::string& path,
                                     absl::Span<const std::string> overrides) {
@@ -89,57 +87,123 @@ absl::StatusOr<Config> Config::Load(const std::string& path,
 
 absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& name,
                                      absl::Span<const std::string> overrides) {
-  if (absl::StripAsciiWhitespace(text).empty()) {
+  return Make(std::make_shared<const Source>(
+                  Source{std::string(text), name, std::vector(overrides.begin(), overrides.end())}),
+              Declaration());
+}
+
+absl::Status Config::CheckOwnModel() const {
+  if (!is_from_workers()) return absl::OkStatus();
+  return FieldError("model.from_workers",
+                    "is for programs that bring a model and train it, allowed here: builtin, or "
+                    "input and layer");
+}
+
+absl::StatusOr<Config> Config::Declared(const Declaration& declaration) const {
+  if (!is_from_workers()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model of this run is ", model_.name(),
+                     ", and a worker brings one, allowed with model.from_workers"));
+  }
+  const std::string difference =
+      has_model() ? DeclaredDifference(proto_.model().from_workers(), declaration.model()) : "";
+  if (!difference.empty()) {
+    return FieldError("model.from_workers",
+                      absl::StrCat("is another model than the worker's: ", difference,
+                                   ", allowed: the same model in all workers"));
+  }
+  return Make(source_, declaration);
+}
+
+absl::StatusOr<Config> Config::Make(std::shared_ptr<const Source> source,
+                                    const Declaration& declaration) {
+  const std::string& name = source->name;
+  if (absl::StripAsciiWhitespace(source->text).empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, ":1: is empty, allowed: a ClusterConfig as docs/configuration.md describes it"));
   }
   ClusterConfig proto;
   FieldPlaces places(name);
-  const std::vector<TextProblem> text_problems = ParseText(text, &proto, &places);
+  const std::vector<TextProblem> text_problems = ParseText(source->text, &proto, &places);
   if (!text_problems.empty()) {
     return absl::InvalidArgumentError(
         absl::StrJoin(text_problems, "\n", [&name](std::string* out, const TextProblem& problem) {
           absl::StrAppend(out, name, ":", problem.line, ": ", problem.ToString());
         }));
   }
-  RETURN_IF_ERROR(ApplyOverrides(overrides, &proto, &places));
+  RETURN_IF_ERROR(ApplyOverrides(source->overrides, &proto, &places));
 
-  FieldProblems problems(places);
-  ValidateFields(proto, &problems);
-  if (proto.model().ByteSizeLong() == 0) {
-    problems.Add("model", "is missing, allowed: builtin, or input and layer");
+  Config config(std::move(source), std::move(proto), std::move(places));
+  const bool brings_optimizer = declaration.has_optimizer();
+  if (brings_optimizer && config.proto_.has_optimizer()) {
+    return config.FieldError("optimizer", "is given, and the worker brings one too, allowed: one");
+  }
+  if (config.is_from_workers()) {
+    ClusterConfig undeclared = config.proto_;
+    undeclared.mutable_model()->mutable_from_workers()->clear_tensor();
+    SetDependentDefaults(Model(), &undeclared);
+    config.run_fingerprint_ = Fingerprint(undeclared);
+    if (declaration.has_model()) {
+      *config.proto_.mutable_model()->mutable_from_workers() = declaration.model();
+    }
+    if (brings_optimizer) *config.proto_.mutable_optimizer() = declaration.optimizer();
+    config.declaration_ = DeclarationOf(config.proto_, brings_optimizer);
+  }
+  RETURN_IF_ERROR(config.Complete());
+  config.fingerprint_ = Fingerprint(config.proto_);
+  if (!config.is_from_workers()) config.run_fingerprint_ = config.fingerprint_;
+  return config;
+}
+
+absl::Status Config::Complete() {
+  FieldProblems problems(places_);
+  ValidateFields(proto_, &problems);
+  if (proto_.model().ByteSizeLong() == 0) {
+    problems.Add("model", "is missing, allowed: builtin, input and layer, or from_workers");
     return problems.status();
   }
-  absl::StatusOr<Model> model = Model::Create(proto.model());
+  if (is_from_workers() && proto_.model().from_workers().tensor().empty()) {
+    SetDependentDefaults(model_, &proto_);
+    ResolvePaths(source_->name, &proto_);
+    return problems.status();
+  }
+  absl::StatusOr<Model> model = Model::Create(proto_.model());
   if (!model.ok()) {
     AddModelProblem(model.status().message(), &problems);
     return problems.status();
   }
-  ValidateComputeAgainstModel(proto, *model, &problems);
-  ValidateDataAgainstModel(proto, *model, &problems);
-  SetDependentDefaults(*model, &proto);
+  if (is_from_workers()) {
+    ValidateModelBytes(proto_.limits(), *model, &problems);
+  } else {
+    ValidateComputeAgainstModel(proto_, *model, &problems);
+    ValidateDataAgainstModel(proto_, *model, &problems);
+  }
+  ValidateOptimizerAgainstModel(proto_, *model, &problems);
+  SetDependentDefaults(*model, &proto_);
   // A plan with arguments that were refused above would only report them once more, and AUTO goes
   // by nearly all of them.
-  const bool can_plan = proto.partition().scheme() == Partition::AUTO
+  const bool can_plan = proto_.partition().scheme() == Partition::AUTO
                             ? problems.empty()
-                            : !proto.shard().empty() && AreShardRates(proto) &&
-                                  proto.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
-                                  IsChunkBytesOrAbsent(proto.limits());
+                            : !proto_.shard().empty() && AreShardRates(proto_) &&
+                                  proto_.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
+                                  IsChunkBytesOrAbsent(proto_.limits());
   absl::StatusOr<PlanChoice> choice = absl::UnknownError("not made");
   if (can_plan) {
-    choice = ChoosePlan(proto, *model);
+    choice = ChoosePlan(proto_, *model);
     if (choice.ok()) {
-      SetChunkLimits(choice->chunk_bytes, proto.mutable_limits());
-      ValidateHeldBytes(proto.limits(), &problems);
-      ValidateCheckpointBuffer(proto, &problems);
+      SetChunkLimits(choice->chunk_bytes, proto_.mutable_limits());
+      ValidateHeldBytes(proto_.limits(), &problems);
+      ValidateCheckpointBuffer(proto_, &problems);
     } else {
       AddPlanProblem(choice.status().message(), &problems);
     }
   }
   if (!problems.empty()) return problems.status();
 
-  ResolvePaths(name, &proto);
-  return Config(std::move(proto), *std::move(model), *std::move(choice), std::move(places));
+  ResolvePaths(source_->name, &proto_);
+  model_ = *std::move(model);
+  choice_ = *std::move(choice);
+  return absl::OkStatus();
 }
 
 const std::string& Config::process_address(int process) const {

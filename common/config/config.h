@@ -2,7 +2,10 @@
 #define PS_COMMON_CONFIG_CONFIG_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +21,9 @@
 namespace ps {
 
 // A valid ClusterConfig, with the model and the plan that follow from it. Immutable.
+//
+// With model.from_workers a config has neither until workers have declared their model. Everything
+// else begins with Declared.
 class Config {
  public:
   // Reads a file in protobuf text format, applies `overrides`, such as "update.policy=ASYNC" or
@@ -33,6 +39,27 @@ class Config {
   // Does the same for a text in memory. `name` takes the place of the file in errors.
   static absl::StatusOr<Config> Parse(absl::string_view text, const std::string& name,
                                       absl::Span<const std::string> overrides = {});
+
+  // Whether the model is known. Without it, only proto(), what counts processes, their addresses,
+  // run_fingerprint() and FieldError() may be used.
+  bool has_model() const { return !model_.tensors().empty(); }
+  // Whether workers bring the model.
+  bool is_from_workers() const { return proto_.model().has_from_workers(); }
+  // Errors: INVALID_ARGUMENT with the field, if the model is one that workers bring.
+  absl::Status CheckOwnModel() const;
+  // Returns this config with what workers declare. Errors: INVALID_ARGUMENT, as Parse, if that is
+  // not a valid model or optimizer, or differs from what the file or an earlier declaration says;
+  // FAILED_PRECONDITION unless is_from_workers().
+  absl::StatusOr<Config> Declared(const Declaration& declaration) const;
+  // What workers have declared, with the tensors that the file has.
+  const Declaration& declaration() const { return declaration_; }
+  // Whether what is pushed at an iteration is no gradient, but the parameters to begin with: those
+  // of worker 0, at the first iteration of a run with model.from_workers.
+  bool IsInitial(uint64_t iteration) const { return iteration == 0 && is_from_workers(); }
+  // The encoding of what is pushed at an iteration.
+  Encoding gradient_encoding(uint64_t iteration) const {
+    return IsInitial(iteration) ? FLOAT32 : proto_.exchange().gradient_encoding();
+  }
 
   // Paths are resolved, and every default that depends on something else is filled in. The model
   // gives those of `data.synthetic.shape` and `.classes`, of `data.image_folder.resize` and of the
@@ -61,19 +88,37 @@ class Config {
   ClusterConfig Contract() const;
   // The hash of the contract. It is equal in every process of a run.
   uint64_t fingerprint() const { return fingerprint_; }
+  // The same without what workers have declared.
+  uint64_t run_fingerprint() const { return run_fingerprint_; }
 
   // Returns INVALID_ARGUMENT with a problem of a field, such as "data.idx.images", and the place
   // where the field was set.
   absl::Status FieldError(absl::string_view field, absl::string_view problem) const;
 
  private:
-  Config(ClusterConfig proto, Model model, PlanChoice choice, FieldPlaces places);
+  // What a config is made from.
+  struct Source {
+    std::string text;
+    std::string name;
+    std::vector<std::string> overrides;
+  };
 
+  Config(std::shared_ptr<const Source> source, ClusterConfig proto, FieldPlaces places)
+      : source_(std::move(source)), proto_(std::move(proto)), places_(std::move(places)) {}
+
+  static absl::StatusOr<Config> Make(std::shared_ptr<const Source> source,
+                                     const Declaration& declaration);
+  // Makes the model and the plan.
+  absl::Status Complete();
+
+  std::shared_ptr<const Source> source_;
+  Declaration declaration_;
   ClusterConfig proto_;
   Model model_;
   PlanChoice choice_;
   FieldPlaces places_;
   uint64_t fingerprint_ = 0;
+  uint64_t run_fingerprint_ = 0;
 };
 
 }  // namespace ps

@@ -47,6 +47,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor* field) {
 
 // Clears all fields whose value is their default, in nested messages too.
 void ClearDefaults(Message* message) {
+  // What a rule leaves out is the optimizer's, so a default that it sets has an effect.
+  if (message->GetDescriptor() == OptimizerConfig::Rule::descriptor()) return;
   const Reflection* reflection = message->GetReflection();
   const std::unique_ptr<const Message> defaults(message->New());
   for (const FieldDescriptor* field : SetFields(*message)) {
@@ -103,6 +105,7 @@ void SetDependentDefaults(const Model& model, ClusterConfig* config) {
   // A shard that lost its role unawares could go on writing to memory that it shares with a worker.
   // Only launch makes sure that such a shard has ended.
   if (config->recovery().has_etcd()) config->mutable_exchange()->set_shared_memory(false);
+  if (model.layers().empty()) return;  // the workers will bring it
   SetStrides(config->mutable_model()->mutable_layer());
   const Shape3& input = model.input();
   if (config->data().has_synthetic()) {

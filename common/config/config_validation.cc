@@ -1,7 +1,6 @@
 #include "common/config/config_validation.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -23,6 +22,7 @@ namespace {
 // A shard keeps a few words for every chunk and worker, and each worker opens connections to every
 // shard. This bounds both.
 constexpr int kMaxWorkers = 1024;
+constexpr int kMaxShards = 1024;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxDevice = 1023;
 constexpr int kMaxTimedEngines = 100;
@@ -33,14 +33,6 @@ constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
 constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
 constexpr int64_t kMaxWindowBytes = int64_t{1} << 30;
 
-constexpr char kAtLeastZero[] = "a number of at least 0";
-constexpr char kAboveZero[] = "a number above 0";
-constexpr char kZeroToBelowOne[] = "at least 0 and below 1";
-
-bool IsAtLeastZero(double value) { return std::isfinite(value) && value >= 0; }
-bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
-bool IsFraction(double value) { return value >= 0 && value < 1; }
-
 std::string Missing(const google::protobuf::Message& message, const std::string& field) {
   return absl::StrCat("is missing, allowed: ",
                       AllowedValues(*message.GetDescriptor()->FindFieldByName(field)));
@@ -49,6 +41,10 @@ std::string Missing(const google::protobuf::Message& message, const std::string&
 void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
   if (config.shard().empty()) {
     problems->Add("shard", "is missing, allowed: at least one shard { address: \"host:port\" }");
+  }
+  if (config.shard_size() > kMaxShards) {
+    problems->Add("shard", absl::StrCat("has ", config.shard_size(), " entries, allowed: at most ",
+                                        kMaxShards));
   }
   std::vector<std::pair<std::string, const std::string*>> addresses;
   for (int i = 0; i < config.shard_size(); ++i) {
@@ -126,68 +122,6 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
                     kAtLeastZero);
   problems->Require(IsAtLeastZero(update.clip_global_norm()), "update.clip_global_norm",
                     update.clip_global_norm(), kAtLeastZero);
-}
-
-void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
-  const std::string kind = Schedule::Kind_Name(schedule.kind());
-  const bool step = schedule.kind() == Schedule::STEP;
-  const bool cosine = schedule.kind() == Schedule::COSINE;
-  const std::string prefix = "optimizer.schedule.";
-  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
-    ValidateUse(is_set, is_used, prefix + field, "optimizer.schedule.kind", kind, used_by,
-                problems);
-  };
-  validate_use(schedule.has_step_iterations(), step, "step_iterations", "STEP");
-  validate_use(schedule.has_gamma(), step, "gamma", "STEP");
-  validate_use(schedule.has_total_iterations(), cosine, "total_iterations", "COSINE");
-  validate_use(schedule.has_final_factor(), cosine, "final_factor", "COSINE");
-
-  const auto require = [&](bool ok, const char* field, const absl::AlphaNum& value,
-                           const char* allowed) {
-    problems->Require(ok, prefix + field, value, allowed, {"optimizer.schedule.kind"});
-  };
-  require(schedule.warmup_iterations() >= 0, "warmup_iterations", schedule.warmup_iterations(),
-          "at least 0");
-  if (step) {
-    require(schedule.step_iterations() >= 1, "step_iterations", schedule.step_iterations(),
-            "at least 1");
-    require(IsAboveZero(schedule.gamma()), "gamma", schedule.gamma(), kAboveZero);
-  }
-  if (cosine) {
-    require(schedule.total_iterations() >= 1, "total_iterations", schedule.total_iterations(),
-            "at least 1");
-    require(schedule.final_factor() >= 0 && schedule.final_factor() <= 1, "final_factor",
-            schedule.final_factor(), "0 to 1");
-  }
-}
-
-void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems) {
-  const std::string kind = OptimizerConfig::Kind_Name(optimizer.kind());
-  const bool adam = optimizer.kind() == OptimizerConfig::ADAM;
-  const bool adagrad = optimizer.kind() == OptimizerConfig::ADAGRAD;
-  const bool momentum = optimizer.kind() == OptimizerConfig::MOMENTUM ||
-                        optimizer.kind() == OptimizerConfig::NESTEROV;
-  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
-    ValidateUse(is_set, is_used, field, "optimizer.kind", kind, used_by, problems);
-  };
-  validate_use(optimizer.has_momentum(), momentum, "optimizer.momentum", "MOMENTUM, NESTEROV");
-  validate_use(optimizer.has_beta1(), adam, "optimizer.beta1", "ADAM");
-  validate_use(optimizer.has_beta2(), adam, "optimizer.beta2", "ADAM");
-  validate_use(optimizer.has_epsilon(), adam || adagrad, "optimizer.epsilon", "ADAM, ADAGRAD");
-
-  problems->Require(IsAboveZero(optimizer.learning_rate()), "optimizer.learning_rate",
-                    optimizer.learning_rate(), kAboveZero);
-  problems->Require(IsAtLeastZero(optimizer.weight_decay()), "optimizer.weight_decay",
-                    optimizer.weight_decay(), kAtLeastZero);
-  problems->Require(IsFraction(optimizer.momentum()), "optimizer.momentum", optimizer.momentum(),
-                    kZeroToBelowOne);
-  problems->Require(IsFraction(optimizer.beta1()), "optimizer.beta1", optimizer.beta1(),
-                    kZeroToBelowOne);
-  problems->Require(IsFraction(optimizer.beta2()), "optimizer.beta2", optimizer.beta2(),
-                    kZeroToBelowOne);
-  problems->Require(IsAboveZero(optimizer.epsilon()), "optimizer.epsilon", optimizer.epsilon(),
-                    kAboveZero);
-  ValidateSchedule(optimizer.schedule(), problems);
 }
 
 void ValidateEmulated(const ClusterConfig& config, FieldProblems* problems) {
@@ -270,6 +204,8 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
     problems->RequireRange("limits.window_bytes", limits.window_bytes(), kMinWindowBytes,
                            kMaxWindowBytes);
   }
+  problems->Require(limits.model_bytes() > 0, "limits.model_bytes", limits.model_bytes(),
+                    "at least 1");
   ValidateTime("limits.startup_seconds", limits.startup_seconds(), problems);
   ValidateTime("limits.exchange_seconds", limits.exchange_seconds(), problems);
   ValidateTime("limits.shutdown_seconds", limits.shutdown_seconds(), problems);
@@ -323,12 +259,16 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);
   ValidateOptimizer(config.optimizer(), problems);
-  ValidateTraining(config, problems);
-  ValidateData(config, problems);
-  problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
-  ValidateEmulated(config, problems);
-  ValidateCuda(config.compute(), problems);
-  ValidateProfile(config, problems);
+  if (config.model().has_from_workers()) {
+    ValidateFromWorkers(config, problems);
+  } else {
+    ValidateTraining(config, problems);
+    ValidateData(config, problems);
+    problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
+    ValidateEmulated(config, problems);
+    ValidateCuda(config.compute(), problems);
+    ValidateProfile(config, problems);
+  }
   ValidateExchangeSchedule(config, problems);
   ValidateLimits(config.limits(), problems);
   ValidateInitialParameters(config.model(), problems);

@@ -1,6 +1,7 @@
 #ifndef PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
 #define PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
 
+#include <cmath>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -14,9 +15,16 @@ namespace ps {
 // docs/configuration.md lists what is allowed.
 void ValidateFields(const ClusterConfig& config, FieldProblems* problems);
 
+// The part of ValidateFields for `optimizer`, in config_validation_optimizer.cc.
+void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems);
+
 // The parts of ValidateFields for `training` and `data`, in config_validation_data.cc.
 void ValidateTraining(const ClusterConfig& config, FieldProblems* problems);
 void ValidateData(const ClusterConfig& config, FieldProblems* problems);
+
+// What a config with model.from_workers may have, there too. The second one bounds the model.
+void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems);
+void ValidateModelBytes(const Limits& limits, const Model& model, FieldProblems* problems);
 
 // The part for model.initial_parameters, there too.
 void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems);
@@ -25,6 +33,12 @@ void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems);
 // chunks, which must be there.
 void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems);
 void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems);
+
+// Ranges of numbers, which exclude NaN and infinity, and their names in errors.
+inline constexpr char kAtLeastZero[] = "a number of at least 0";
+inline constexpr char kAboveZero[] = "a number above 0";
+inline bool IsAtLeastZero(double value) { return std::isfinite(value) && value >= 0; }
+inline bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
 
 // A week. A longer time is a mistake.
 inline constexpr double kMaxSeconds = 7 * 24 * 3600;
@@ -44,12 +58,14 @@ void ValidateHeldBytes(const Limits& limits, FieldProblems* problems);
 // Returns whether the shards' rates are in range and are given for all shards or for none.
 bool AreShardRates(const ClusterConfig& config);
 
-// Check that the backend can train the model, and that the images and classes of the data fit the
-// model.
+// Check that the backend can train the model, that the images and classes of the data fit the
+// model, and that each rule of the optimizer counts for one of its tensors.
 void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
                                  FieldProblems* problems);
 void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
                               FieldProblems* problems);
+void ValidateOptimizerAgainstModel(const ClusterConfig& config, const Model& model,
+                                   FieldProblems* problems);
 
 }  // namespace ps
 

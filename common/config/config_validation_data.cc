@@ -138,9 +138,45 @@ void ValidateData(const ClusterConfig& config, FieldProblems* problems) {
   problems->RequireRange("data.threads", data.threads(), 0, kMaxThreads);
 }
 
+void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems) {
+  const ModelSpec& model = config.model();
+  const auto refuse = [problems](bool is_set, const char* field, const char* who) {
+    if (!is_set) return;
+    problems->Add(
+        field,
+        absl::StrCat("has no effect with model.from_workers, where ", who, ", allowed: without it"),
+        {"model.from_workers"});
+  };
+  constexpr char kWorkers[] = "the workers bring the model";
+  refuse(model.has_builtin(), "model.builtin", kWorkers);
+  refuse(model.has_input(), "model.input", kWorkers);
+  refuse(model.layer_size() > 0, "model.layer", kWorkers);
+  refuse(model.has_shrink(), "model.shrink", kWorkers);
+  constexpr char kParameters[] = "worker 0 gives the parameters to begin with";
+  refuse(model.has_initial_parameters(), "model.initial_parameters", kParameters);
+  refuse(model.has_initial_values(), "model.initial_values", kParameters);
+  constexpr char kPrograms[] = "the workers' own program trains";
+  refuse(config.has_training(), "training", kPrograms);
+  refuse(config.has_data(), "data", kPrograms);
+  refuse(config.has_compute(), "compute", kPrograms);
+  refuse(config.update().clip_global_norm() != 0, "update.clip_global_norm", kPrograms);
+}
+
+void ValidateModelBytes(const Limits& limits, const Model& model, FieldProblems* problems) {
+  const int64_t bytes = model.element_count() * static_cast<int64_t>(sizeof(float));
+  if (bytes <= limits.model_bytes()) return;
+  problems->Add("limits.model_bytes",
+                absl::StrCat("is ", limits.model_bytes(), ", and the workers bring a model of ",
+                             bytes, " bytes, allowed: at least that, or a smaller model"),
+                {"model.from_workers"});
+}
+
 void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems) {
   if (model.has_initial_parameters()) {
     RequirePath(model.initial_parameters(), "model.initial_parameters", problems);
+    ValidateUse(model.has_initial_values(), model.allow_missing_parameters(),
+                "model.initial_values", "model.initial_parameters", "model.initial_parameters",
+                "model.allow_missing_parameters", problems);
     return;
   }
   const auto refuse = [problems](bool is_set, const char* field) {

@@ -15,6 +15,7 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
     case OptimizerConfig::ADAGRAD:
       return 1;
     case OptimizerConfig::ADAM:
+    case OptimizerConfig::ADAMW:
       return 2;
   }
   return 0;

@@ -1,7 +1,6 @@
 #include "common/model/initializer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/random.h"
 
@@ -9,19 +8,23 @@ namespace ps {
 
 void InitializeParameters(uint64_t seed, const Tensor& tensor, int64_t begin,
                           absl::Span<float> out) {
-  switch (tensor.initializer) {
+  const float scale = static_cast<float>(tensor.initializer.scale);
+  const CounterRandom random(seed, tensor.name);
+  switch (tensor.initializer.kind) {
     case Initializer::kZeros:
       std::fill(out.begin(), out.end(), 0.0f);
       return;
     case Initializer::kOnes:
       std::fill(out.begin(), out.end(), 1.0f);
       return;
-    case Initializer::kHeUniform: {
-      const float bound = static_cast<float>(std::sqrt(6.0 / static_cast<double>(tensor.fan_in)));
-      CounterRandom(seed, tensor.name).FillUniform(begin, out);
-      for (float& value : out) value = bound * (2 * value - 1);  // the term in brackets is exact
+    case Initializer::kUniform:
+      random.FillUniform(begin, out);
+      for (float& value : out) value = scale * (2 * value - 1);  // the term in brackets is exact
       return;
-    }
+    case Initializer::kNormal:
+      random.FillNormal(begin, out);
+      for (float& value : out) value *= scale;
+      return;
   }
 }
 

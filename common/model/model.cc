@@ -8,10 +8,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/model/layer_initializer.h"
 #include "common/model/model_zoo.h"
 
 namespace ps {
@@ -22,6 +25,8 @@ using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
 // Sizes are checked against these limits before they are multiplied, so no product overflows.
 constexpr int64_t kMaxElements = int64_t{1} << 36;  // 256 GiB of float32
 constexpr int64_t kMaxActivation = (int64_t{1} << 31) - 1;
+
+constexpr size_t kMaxNameLength = 512;  // of a tensor that a worker declares
 
 // Returns the product of positive factors, or -1 if it exceeds `limit`.
 int64_t LimitedProduct(const std::vector<int64_t>& factors, int64_t limit) {
@@ -88,6 +93,8 @@ std::string Shape3::ToString() const { return absl::StrCat(channels, "x", height
 // Checks the layers of a spec one by one and adds them to a model.
 class ModelBuilder {
  public:
+  explicit ModelBuilder(const LayerInitializers& initializers = {}) : initializers_(initializers) {}
+
   absl::StatusOr<Model> Build(const ModelSpec& spec, int64_t shrink, std::string name) {
     model_.name_ = std::move(name);
     RETURN_IF_ERROR(SetInput(spec.input()));
@@ -110,7 +117,60 @@ class ModelBuilder {
     return std::move(model_);
   }
 
+  // Builds a model of which only the tensors are known.
+  absl::StatusOr<Model> BuildDeclared(const FromWorkers& declared) {
+    model_.name_ = "from_workers";
+    for (int i = 0; i < declared.tensor_size(); ++i) {
+      absl::Status status = AddDeclared(declared.tensor(i));
+      if (!status.ok()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("from_workers.", Path("tensor", i), ": ", status.message()));
+      }
+    }
+    if (model_.parameter_count_ == 0) {
+      return absl::InvalidArgumentError(
+          "from_workers: the model has no parameters, it needs a tensor that is one");
+    }
+    return std::move(model_);
+  }
+
  private:
+  absl::Status AddDeclared(const DeclaredTensor& declared) {
+    const std::string& name = declared.name();
+    if (name.empty() || name.size() > kMaxNameLength ||
+        std::any_of(name.begin(), name.end(), absl::ascii_iscntrl)) {
+      return absl::InvalidArgumentError(absl::StrCat("the name is \"", absl::CEscape(name),
+                                                     "\", allowed: 1 to ", kMaxNameLength,
+                                                     " bytes without control characters"));
+    }
+    if (!names_.insert(name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the name \"", name, "\" is taken by an earlier tensor"));
+    }
+    std::vector<int64_t> shape(declared.shape().begin(), declared.shape().end());
+    for (const int64_t extent : shape) {
+      RETURN_IF_ERROR(CheckPositive({{absl::StrCat("each extent of ", name), extent}}));
+    }
+    const std::string layer = declared.has_layer() ? declared.layer() : LayerOf(name);
+    if (model_.layers_.empty() || model_.layers_.back().name != layer) {
+      Layer& added = model_.layers_.emplace_back();
+      added.name = layer;
+      added.first_tensor = static_cast<int>(model_.tensors_.size());
+    }
+    RETURN_IF_ERROR(AddTensor(name, std::move(shape), {Initializer::kZeros},
+                              declared.role() == DeclaredTensor::RUNNING_STATISTIC
+                                  ? TensorRole::kRunningStatistic
+                                  : TensorRole::kParameter));
+    ++model_.layers_.back().tensor_count;
+    model_.layers_.back().elements += model_.tensors_.back().size;
+    return absl::OkStatus();
+  }
+
+  static std::string LayerOf(const std::string& tensor) {
+    const size_t end = tensor.find_last_of("./");
+    return end == std::string::npos ? tensor : tensor.substr(0, end);
+  }
+
   // Divides the size of every tensor by `factor` and lays the tensors out again.
   absl::Status Shrink(int64_t factor) {
     const Tensor& smallest =
@@ -127,8 +187,8 @@ class ModelBuilder {
     model_.element_count_ = 0;
     model_.buffer_size_ = 0;
     for (const Tensor& tensor : full) {
-      RETURN_IF_ERROR(AddTensor(tensor.name, {tensor.size / factor}, tensor.fan_in,
-                                tensor.initializer, tensor.role));
+      RETURN_IF_ERROR(
+          AddTensor(tensor.name, {tensor.size / factor}, tensor.initializer, tensor.role));
     }
     for (Layer& layer : model_.layers_) CountElements(&layer);
     return absl::OkStatus();
@@ -287,13 +347,14 @@ class ModelBuilder {
                                                        conv.stride(), conv.padding()));
         RETURN_IF_ERROR(
             AddWeights(name, {conv.out_channels(), input.channels, conv.kernel(), conv.kernel()},
-                       conv.bias()));
+                       conv.bias(), initializers_.conv));
         return output;
       }
       case LayerSpec::kLinear: {
         const Linear& linear = spec.linear();
         RETURN_IF_ERROR(CheckPositive({{"linear.out_features", linear.out_features()}}));
-        RETURN_IF_ERROR(AddWeights(name, {linear.out_features(), input.size()}, linear.bias()));
+        RETURN_IF_ERROR(AddWeights(name, {linear.out_features(), input.size()}, linear.bias(),
+                                   initializers_.linear));
         return Shape3{linear.out_features(), 1, 1};
       }
       case LayerSpec::kMaxPool: {
@@ -329,7 +390,7 @@ class ModelBuilder {
               std::tuple("/bias", Initializer::kZeros, TensorRole::kParameter),
               std::tuple("/running_mean", Initializer::kZeros, TensorRole::kRunningStatistic),
               std::tuple("/running_var", Initializer::kOnes, TensorRole::kRunningStatistic)}) {
-          RETURN_IF_ERROR(AddTensor(name + tensor, {input.channels}, 0, initializer, role));
+          RETURN_IF_ERROR(AddTensor(name + tensor, {input.channels}, {initializer}, role));
         }
         return input;
       }
@@ -344,18 +405,20 @@ class ModelBuilder {
     return absl::InternalError(absl::StrCat("no layer of kind ", spec.kind_case()));
   }
 
-  absl::Status AddWeights(const std::string& name, std::vector<int64_t> shape, bool bias) {
-    const int64_t outputs = shape.front();
-    const int64_t fan_in =
-        LimitedProduct(std::vector<int64_t>(shape.begin() + 1, shape.end()), kMaxElements);
-    absl::Status status =
-        AddTensor(name + "/weight", std::move(shape), fan_in, Initializer::kHeUniform);
+  absl::Status AddWeights(const std::string& name, const std::vector<int64_t>& shape, bool bias,
+                          LayerInitializer rule) {
+    const int64_t outputs = shape[0];
+    const auto fan_in = static_cast<double>(
+        LimitedProduct(std::vector<int64_t>(shape.begin() + 1, shape.end()), kMaxElements));
+    const double outputs_per_input = static_cast<double>(outputs) / static_cast<double>(shape[1]);
+    const auto [weights, biases] = InitializersOf(rule, fan_in, fan_in * outputs_per_input);
+    absl::Status status = AddTensor(name + "/weight", shape, weights);
     if (!status.ok() || !bias) return status;
-    return AddTensor(name + "/bias", {outputs}, 0, Initializer::kZeros);
+    return AddTensor(name + "/bias", {outputs}, biases);
   }
 
-  absl::Status AddTensor(std::string name, std::vector<int64_t> shape, int64_t fan_in,
-                         Initializer initializer, TensorRole role = TensorRole::kParameter) {
+  absl::Status AddTensor(std::string name, std::vector<int64_t> shape, Initializer initializer,
+                         TensorRole role = TensorRole::kParameter) {
     Tensor tensor;
     tensor.size = LimitedProduct(shape, kMaxElements - model_.element_count_);
     if (tensor.size < 0) {
@@ -366,7 +429,6 @@ class ModelBuilder {
     tensor.name = std::move(name);
     tensor.shape = std::move(shape);
     tensor.offset = model_.buffer_size_;
-    tensor.fan_in = fan_in;
     tensor.initializer = initializer;
     tensor.role = role;
     if (role == TensorRole::kParameter) model_.parameter_count_ += tensor.size;
@@ -376,20 +438,26 @@ class ModelBuilder {
     return absl::OkStatus();
   }
 
+  const LayerInitializers initializers_;
   Model model_;
   std::set<std::string> names_;  // given and generated names of all layers
 };
 
 absl::StatusOr<Model> Model::Create(const ModelSpec& spec) {
-  if (!spec.has_builtin()) return ModelBuilder().Build(spec, spec.shrink(), "custom");
+  if (spec.has_from_workers()) return ModelBuilder().BuildDeclared(spec.from_workers());
+  LayerInitializers initializers;
+  const bool he_uniform = spec.initial_values() == ModelSpec::HE_UNIFORM;
+  if (he_uniform) initializers = {LayerInitializer::kHeUniform, LayerInitializer::kHeUniform};
+  if (!spec.has_builtin()) return ModelBuilder(initializers).Build(spec, spec.shrink(), "custom");
   if (spec.has_input() || spec.layer_size() > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("builtin: \"", spec.builtin(),
                      "\" has its own input and layers; give either `builtin` or `input` and "
                      "`layer`"));
   }
-  ASSIGN_OR_RETURN(const ModelSpec builtin, BuiltinModel(spec.builtin()));
-  return ModelBuilder().Build(builtin, spec.shrink(), spec.builtin());
+  ASSIGN_OR_RETURN(const BuiltinSpec builtin, BuiltinModel(spec.builtin()));
+  if (!he_uniform) initializers = builtin.initializers;
+  return ModelBuilder(initializers).Build(builtin.spec, spec.shrink(), spec.builtin());
 }
 
 Model::Range Model::RangeOf(const Layer& layer) const {

@@ -26,11 +26,16 @@ struct Shape3 {
   friend bool operator==(const Shape3&, const Shape3&) = default;
 };
 
-// The rule for the initial values of a tensor's elements (see common/model/initializer.h).
-enum class Initializer {
-  kHeUniform,  // U(-b, b), b = sqrt(6 / fan_in): He et al. 2015, eq. 10, for a uniform distribution
-  kZeros,
-  kOnes,
+// The distribution of a tensor's initial elements (see common/model/initializer.h).
+struct Initializer {
+  enum Kind {
+    kZeros,
+    kOnes,
+    kUniform,  // U(-scale, scale)
+    kNormal,   // N(0, scale^2)
+  };
+  Kind kind = kZeros;
+  double scale = 0;
 };
 
 // What workers push for a tensor, and what a shard does with it.
@@ -47,8 +52,7 @@ struct Tensor {
   std::vector<int64_t> shape;  // {4096, 25088}
   int64_t size = 0;            // elements
   int64_t offset = 0;          // first element in a worker's buffer, a multiple of 16
-  int64_t fan_in = 0;          // inputs summed into one output; 0 if there is no such number
-  Initializer initializer = Initializer::kZeros;
+  Initializer initializer;
   TensorRole role = TensorRole::kParameter;
 };
 
@@ -79,13 +83,15 @@ struct Layer {
 // another. Every tensor begins at a 64-byte boundary of the buffer, and the gaps are 0.
 class Model {
  public:
-  // Errors: INVALID_ARGUMENT if the layers do not fit one another, a size is not positive or too
-  // large, a name repeats, the built-in name is unknown, or `shrink` would leave a tensor without
-  // elements. The message names the field of the ModelSpec, as in
-  // `layer[2] "fc1": linear.out_features ...`.
+  // A model that workers bring has layers of which only the names and the tensors are known, and no
+  // input. Errors: INVALID_ARGUMENT if the layers do not fit one another, a size is not positive or
+  // too large, a name repeats, the built-in name is unknown, or `shrink` would leave a tensor
+  // without elements. The message names the field of the ModelSpec, as in `layer[2] "fc1":
+  // linear.out_features ...`.
   static absl::StatusOr<Model> Create(const ModelSpec& spec);
 
-  const std::string& name() const { return name_; }  // the built-in model's name, or "custom"
+  // The built-in model's name, "custom", or "from_workers".
+  const std::string& name() const { return name_; }
   const Shape3& input() const { return input_; }
   int64_t classes() const { return layers_.back().output.size(); }
   const std::vector<Layer>& layers() const { return layers_; }

@@ -181,21 +181,32 @@ ModelSpec ResNet50() { return MakeResNet({{3, 4, 6, 3}, /*bottleneck=*/true}); }
 ModelSpec ResNet101() { return MakeResNet({{3, 4, 23, 3}, /*bottleneck=*/true}); }
 ModelSpec ResNet152() { return MakeResNet({{3, 8, 36, 3}, /*bottleneck=*/true}); }
 
+constexpr LayerInitializers kTorch = {};
+constexpr LayerInitializers kTorchVgg = {LayerInitializer::kHeNormal,
+                                         LayerInitializer::kSmallNormal};
+constexpr LayerInitializers kTorchResNet = {.conv = LayerInitializer::kHeNormal};
+
 struct Builtin {
   absl::string_view name;
   ModelSpec (*spec)();
+  LayerInitializers initializers;
 };
 constexpr Builtin kBuiltins[] = {
-    {"mnist_mlp", MnistMlp},  {"alexnet", AlexNet},     {"vgg16", Vgg16},
-    {"resnet18", ResNet18},   {"resnet34", ResNet34},   {"resnet50", ResNet50},
-    {"resnet101", ResNet101}, {"resnet152", ResNet152},
+    {"mnist_mlp", MnistMlp, kTorch},
+    {"alexnet", AlexNet, kTorch},
+    {"vgg16", Vgg16, kTorchVgg},
+    {"resnet18", ResNet18, kTorchResNet},
+    {"resnet34", ResNet34, kTorchResNet},
+    {"resnet50", ResNet50, kTorchResNet},
+    {"resnet101", ResNet101, kTorchResNet},
+    {"resnet152", ResNet152, kTorchResNet},
 };
 
 }  // namespace
 
-absl::StatusOr<ModelSpec> BuiltinModel(absl::string_view name) {
+absl::StatusOr<BuiltinSpec> BuiltinModel(absl::string_view name) {
   for (const Builtin& builtin : kBuiltins) {
-    if (builtin.name == name) return builtin.spec();
+    if (builtin.name == name) return BuiltinSpec{builtin.spec(), builtin.initializers};
   }
   return absl::InvalidArgumentError(
       absl::StrCat("builtin: there is no model \"", name, "\"; known are ",

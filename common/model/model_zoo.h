@@ -3,14 +3,18 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/model/layer_initializer.h"
 #include "proto/model.pb.h"
 
 namespace ps {
 
-// Returns the input and the layers of a built-in model, written out as in a custom model.
-//
+struct BuiltinSpec {
+  ModelSpec spec;                  // the input and the layers, written out as in a custom model
+  LayerInitializers initializers;  // as in torchvision
+};
+
 // Errors: INVALID_ARGUMENT for an unknown name; the message lists the known ones.
-absl::StatusOr<ModelSpec> BuiltinModel(absl::string_view name);
+absl::StatusOr<BuiltinSpec> BuiltinModel(absl::string_view name);
 
 }  // namespace ps
 

@@ -12,9 +12,9 @@ namespace ps {
 namespace {
 
 // A message must have room for a chunk and its header, or for a control message, which may be
-// larger than a small chunk.
+// larger than a small chunk: a Join has the names and shapes of all tensors that workers bring.
 int MaxMessageBytes(const Limits& limits, int chunks) {
-  constexpr int kRoom = 256 * 1024;
+  constexpr int kRoom = 1024 * 1024;
   return static_cast<int>(chunks * limits.chunk_bytes()) + kRoom;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
+#include "common/model/declaration.h"
 
 namespace ps {
 namespace {
@@ -41,6 +42,7 @@ ViewKeeper::ViewKeeper(Settings settings, NewestCheckpoint newest_checkpoint, Vi
     : settings_(std::move(settings)),
       newest_checkpoint_(std::move(newest_checkpoint)),
       view_(std::move(last)),
+      declaration_(view_.declaration()),
       processes_("ps", settings_.slots + settings_.spares),
       workers_("worker", settings_.workers),
       slots_(settings_.slots, settings_.recovery.replicas() > 0,
@@ -87,6 +89,15 @@ absl::Status ViewKeeper::Seen(const ProcessState& state, absl::Time now) {
     return absl::FailedPreconditionError(
         absl::StrCat(name, " has another config than the run that it wants to belong to"));
   }
+  if (state.has_declaration()) {
+    if (!declaration_.has_model()) declaration_ = state.declaration();
+    const std::string difference = DeclarationDifference(declaration_, state.declaration());
+    if (!difference.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, " has another model than the worker that came first: in the run ",
+                       Printable(difference), "; give all workers the same model"));
+    }
+  }
   absl::Status status =
       is_ps ? processes_.Seen(state.ps(), state, now) : workers_.Seen(state.worker(), state, now);
   if (!status.ok()) return status;
@@ -132,6 +143,7 @@ void ViewKeeper::Advance(absl::Time now) {
     Fail(status.message());
     return;
   }
+  if (declaration_.has_model()) *next.mutable_declaration() = declaration_;
   if (!IsSame(view_, next)) {
     next.set_number(view_.number() + 1);
     *next.mutable_event() = {told_.begin(), told_.end()};

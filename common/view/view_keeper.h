@@ -74,7 +74,8 @@ class ViewKeeper {
   // must be gone by then.
   //
   // Errors, after which the process should end: INVALID_ARGUMENT if there is no such process;
-  // FAILED_PRECONDITION if its config differs, or if this start of it is gone or replaced.
+  // FAILED_PRECONDITION if its config differs, if it declares another model than the worker that
+  // came first, or if this start of it is gone or replaced.
   absl::Status Seen(const ProcessState& state, absl::Time now);
 
   // Notes that a start of a process is gone since `since`. REQUIRES: it is fenced, so that it
@@ -108,6 +109,7 @@ class ViewKeeper {
   const Settings settings_;
   const NewestCheckpoint newest_checkpoint_;
   View view_;
+  Declaration declaration_;  // the workers'; empty before it is known
   absl::Status failure_;
   EventLog events_;
   std::deque<RecoveryEvent> told_;  // the latest events, which the next view will have

@@ -1,6 +1,7 @@
 #include "common/wire/chunk_codec.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "absl/status/status.h"
@@ -37,6 +38,13 @@ class HeaderWriter {
     if (value == 0) return;
     RawVarint(Tag(field, kFixed64));
     for (int shift = 0; shift < 64; shift += 8) Byte(value >> shift);
+  }
+  // A field with presence.
+  void Float(uint32_t field, std::optional<float> value) {
+    if (!value.has_value()) return;
+    const auto bits = std::bit_cast<uint32_t>(*value);
+    RawVarint(Tag(field, kFixed32));
+    for (int shift = 0; shift < 32; shift += 8) Byte(bits >> shift);
   }
   EncodedHeader Data(size_t data_bytes) {
     if (data_bytes > 0) {
@@ -174,6 +182,12 @@ absl::StatusOr<bool> Store(const absl::StatusOr<uint64_t>& value, T* field) {
   return true;
 }
 
+absl::StatusOr<bool> StoreFloat(const absl::StatusOr<uint64_t>& bits, std::optional<float>* field) {
+  if (!bits.ok()) return bits.status();
+  *field = std::bit_cast<float>(static_cast<uint32_t>(*bits));
+  return true;
+}
+
 absl::StatusOr<bool> StoreBytes(MessageReader& reader, Segments* data) {
   RETURN_IF_ERROR(reader.Bytes(data));
   return true;
@@ -198,6 +212,7 @@ EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
   writer.Enum(7, header.encoding);
   writer.Varint(8, header.hold);
   writer.Varint(9, header.view);
+  writer.Float(10, header.learning_rate);
   return writer.Data(data_bytes);
 }
 
@@ -234,6 +249,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
         return Store(reader.Varint(), &header.hold);
       case Tag(9, kVarint):
         return Store(reader.Varint(), &header.view);
+      case Tag(10, kFixed32):
+        return StoreFloat(reader.Fixed(4), &header.learning_rate);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,6 +35,7 @@ struct GradientHeader {
   int32_t encoding = 0;  // an Encoding, or an unknown number as received
   bool hold = false;
   uint64_t view = 0;
+  std::optional<float> learning_rate = {};
 };
 
 // The fields of ParameterChunk other than `data`.
@@ -46,7 +48,7 @@ struct ParameterHeader {
 };
 
 // The encoded fields of a header, followed by the tag and length of `data`. The longest is a
-// GradientHeader in which every number has its greatest length: 80 bytes.
+// GradientHeader in which every number has its greatest length: 85 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data(); }
@@ -54,7 +56,7 @@ class EncodedHeader {
 
  private:
   friend class HeaderWriter;
-  std::array<char, 80> bytes_;
+  std::array<char, 88> bytes_;
   size_t size_ = 0;
 };
 

@@ -142,7 +142,7 @@ TEST_CASE("the config gets as many workers and shards as asked for") {
   const auto error = [&] { return std::string(LoadConfig(options).status().message()); };
   for (const std::string shards : {"0", "-1", "two", "4097"}) {
     options.shards = shards;
-    CHECK(error() == "--shards: is \"" + shards + "\", allowed: 1 to 4096");
+    CHECK(error() == "--shards: is \"" + shards + "\", allowed: 1 to 1024");
   }
   options.shards.clear();
   options.workers = "0";

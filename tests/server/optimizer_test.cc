@@ -12,9 +12,9 @@
 namespace ps {
 namespace {
 
-constexpr std::array<OptimizerConfig::Kind, 5> kKinds = {
-    OptimizerConfig::SGD, OptimizerConfig::MOMENTUM, OptimizerConfig::NESTEROV,
-    OptimizerConfig::ADAM, OptimizerConfig::ADAGRAD};
+constexpr std::array<OptimizerConfig::Kind, 6> kKinds = {
+    OptimizerConfig::SGD,  OptimizerConfig::MOMENTUM, OptimizerConfig::NESTEROV,
+    OptimizerConfig::ADAM, OptimizerConfig::ADAGRAD,  OptimizerConfig::ADAMW};
 
 // The parameters of a shard's chunk and what the optimizer keeps beside them.
 struct State {
@@ -47,7 +47,9 @@ struct Reference {
 
   void Step(const OptimizerConfig& config, double gradient, double lr, int t) {
     const double mu = config.momentum(), b1 = config.beta1(), b2 = config.beta2();
-    const double epsilon = config.epsilon(), g = gradient;
+    const double epsilon = config.epsilon(), decay = config.weight_decay();
+    const bool decoupled = config.kind() == OptimizerConfig::ADAMW;
+    const double g = decoupled ? gradient : gradient + decay * w;
     switch (config.kind()) {
       case OptimizerConfig::SGD:
         w = w - lr * g;
@@ -64,12 +66,14 @@ struct Reference {
         w = theta + state0 + mu * state0;
         break;
       }
-      case OptimizerConfig::ADAM: {  // Kingma and Ba 2015, algorithm 1
+      case OptimizerConfig::ADAM:     // Kingma and Ba 2015, algorithm 1
+      case OptimizerConfig::ADAMW: {  // Loshchilov and Hutter 2019, algorithm 2
+        const double decayed = decoupled ? lr * decay * w : 0;
         state0 = b1 * state0 + (1 - b1) * g;
         state1 = b2 * state1 + (1 - b2) * g * g;
         const double m_hat = state0 / (1 - std::pow(b1, t));
         const double v_hat = state1 / (1 - std::pow(b2, t));
-        w = w - lr * m_hat / (std::sqrt(v_hat) + epsilon);
+        w = w - (lr * m_hat / (std::sqrt(v_hat) + epsilon) + decayed);
         break;
       }
       case OptimizerConfig::ADAGRAD:  // Duchi et al. 2011, diagonal form
@@ -106,12 +110,11 @@ TEST_CASE("every optimizer follows its paper's formula in float64") {
   for (int i = 0; i < kElements; ++i) reference[i].w = state.parameters[i];
   for (int t = 1; t <= kUpdates; ++t) {
     const std::vector<float> gradient = RandomFloats(random, kElements);
-    optimizer->Apply(state.Whole(), Unaligned(gradient.data()), scale, t - 1, t);
+    optimizer->Apply(state.Whole(), Unaligned(gradient.data()), scale, config.learning_rate(), t);
     for (int i = 0; i < kElements; ++i) {
       double g = double{scale} * gradient[i];
       if (clip_value > 0) g = std::clamp(g, -double{clip_value}, double{clip_value});
-      reference[i].Step(config, g + double{weight_decay} * reference[i].w,
-                        double{config.learning_rate()}, t);
+      reference[i].Step(config, g, double{config.learning_rate()}, t);
     }
   }
   double error = 0;
@@ -128,14 +131,15 @@ TEST_CASE("a gradient of zeros in the first update leaves the parameters of ever
     config.set_kind(kind);
     State state({1, -2, 3});
     const std::vector<float> zeros(3, 0);
-    Optimizer::Create(config, 0)->Apply(state.Whole(), Unaligned(zeros.data()), 1, 0, 1);
+    Optimizer::Create(config, 0)->Apply(state.Whole(), Unaligned(zeros.data()), 1,
+                                        config.learning_rate(), 1);
     CHECK(state.parameters == std::vector<float>{1, -2, 3});
   }
 }
 
 TEST_CASE("an optimizer uses as many slots as it says") {
   const std::vector<float> gradient(100, 1);
-  const int expected[] = {0, 1, 1, 2, 1};
+  const int expected[] = {0, 1, 1, 2, 1, 2};
   for (const OptimizerConfig::Kind kind : kKinds) {
     OptimizerConfig config;
     config.set_kind(kind);
@@ -145,7 +149,7 @@ TEST_CASE("an optimizer uses as many slots as it says") {
     State state(std::vector<float>(100, 1));
     OptimizerSpan span = state.Whole();
     for (int slot = optimizer->slots(); slot < 2; ++slot) span.slots[slot] = nullptr;
-    optimizer->Apply(span, Unaligned(gradient.data()), 1, 0, 1);
+    optimizer->Apply(span, Unaligned(gradient.data()), 1, config.learning_rate(), 1);
     for (int slot = 0; slot < 2; ++slot) {
       const bool used = state.slots[slot] != std::vector<float>(100, 0);
       CHECK(used == (slot < optimizer->slots()));
@@ -172,8 +176,8 @@ TEST_CASE("a sum beside the gradient gives the bits of their sum as the gradient
     for (size_t i = 0; i < n; ++i) total[i] += gradient[i];
     OptimizerSpan span = together.Whole();
     span.sum = sum.data();
-    optimizer->Apply(span, Unaligned(gradient.data()), 0.25f, 0, 1);
-    optimizer->Apply(apart.Whole(), Unaligned(total.data()), 0.25f, 0, 1);
+    optimizer->Apply(span, Unaligned(gradient.data()), 0.25f, config.learning_rate(), 1);
+    optimizer->Apply(apart.Whole(), Unaligned(total.data()), 0.25f, config.learning_rate(), 1);
     CHECK(together == apart);
   }
 }
@@ -193,10 +197,12 @@ TEST_CASE("an update in random pieces gives the bits of one in one go") {
     State whole(start), pieces(start);
     for (int t = 1; t <= 5; ++t) {
       const std::vector<float> gradient = RandomFloats(random, kElements);
-      optimizer->Apply(whole.Whole(), Unaligned(gradient.data()), 0.5f, t, t);
+      const double rate = optimizer->LearningRate(t);
+      optimizer->Apply(whole.Whole(), Unaligned(gradient.data()), 0.5f, rate, t);
       for (size_t begin = 0; begin < kElements;) {
         const size_t size = std::min<size_t>(1 + random() % 100, kElements - begin);
-        optimizer->Apply(pieces.Span(begin, size), Unaligned(gradient.data() + begin), 0.5f, t, t);
+        optimizer->Apply(pieces.Span(begin, size), Unaligned(gradient.data() + begin), 0.5f, rate,
+                         t);
         begin += size;
       }
     }
@@ -212,13 +218,14 @@ TEST_CASE("an unaligned gradient gives the bits of an aligned one") {
     config.set_kind(kind);
     const auto optimizer = Optimizer::Create(config, 0);
     State aligned(start);
-    optimizer->Apply(aligned.Whole(), Unaligned(gradient.data()), 1, 0, 1);
+    const double rate = config.learning_rate();
+    optimizer->Apply(aligned.Whole(), Unaligned(gradient.data()), 1, rate, 1);
     for (int shift = 1; shift < 4; ++shift) {
       CAPTURE(OptimizerConfig::Kind_Name(kind), shift);
       std::vector<char> bytes(500 * sizeof(float) + shift);
       std::memcpy(bytes.data() + shift, gradient.data(), 500 * sizeof(float));
       State unaligned(start);
-      optimizer->Apply(unaligned.Whole(), Unaligned(bytes.data() + shift), 1, 0, 1);
+      optimizer->Apply(unaligned.Whole(), Unaligned(bytes.data() + shift), 1, rate, 1);
       CHECK(aligned == unaligned);
     }
   }
@@ -233,7 +240,8 @@ TEST_CASE("the learning rate of an update is the schedule's at its iteration") {
   const auto optimizer = Optimizer::Create(config, 0);
   State state({1});
   const std::vector<float> gradient = {1};
-  optimizer->Apply(state.Whole(), Unaligned(gradient.data()), 1, /*iteration=*/25, /*update=*/1);
+  optimizer->Apply(state.Whole(), Unaligned(gradient.data()), 1, optimizer->LearningRate(25),
+                   /*update=*/1);
   CHECK(state.parameters[0] == 1 - 0.125f);
 }
 

@@ -81,7 +81,8 @@ class ReplicatorFixture {
     absl::MutexLock lock(&chunk.mutex);
     ++chunk.mutable_clock().version;
     ++chunk.mutable_clock().iteration;
-    return replicator->Changed(index, chunk, {.iteration = chunk.clock().iteration - 1});
+    const auto iteration = static_cast<int64_t>(chunk.clock().iteration) - 1;
+    return replicator->Changed(index, chunk, {.rate = {.iteration = iteration}});
   }
   uint32_t Id(int index) { return store->chunks()[index].info().id; }
   // The chunks of the messages, those of states as negative numbers.

@@ -25,7 +25,7 @@ class HostFixture : public SlotFixture {
 
 TEST_CASE_METHOD(HostFixture,
                  "primary and copy have the same bits, and replies wait for the copy") {
-  const std::string optimizer = GENERATE("SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD");
+  const std::string optimizer = GENERATE("SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW");
   const std::string encoding = GENERATE("FLOAT32", "BFLOAT16");
   const std::string update = GENERATE("update.policy=SYNC", "update.policy=ASYNC");
   CAPTURE(optimizer, encoding, update);

@@ -225,7 +225,7 @@ TEST_CASE_METHOD(PolicyFixture, "the observer is told the whole mean, as scale t
   const ChunkChange& change = observer.changes[0];
   CHECK(change.scale == 0.5f);
   CHECK(change.encoding == FLOAT32);
-  CHECK(change.iteration == 0);
+  CHECK(change.rate.iteration == 0);
   REQUIRE(SegmentsSize(change.gradient) == 64);
   float first;
   std::memcpy(&first, change.gradient[0].data(), sizeof(first));

@@ -154,15 +154,16 @@ void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& c
   Instance& instance = instances_[primary];
   ChunkHistory& history = instance.chunks.at(chunk.info().id);
   const ChunkState before = history.After(history.changes.size());
-  ChangeRecord record{
-      .state = ChunkState::Of(chunk), .iteration = change.iteration, .workers = change.workers};
+  ChangeRecord record{.state = ChunkState::Of(chunk),
+                      .iteration = change.rate.iteration,
+                      .workers = change.workers};
   ++coverage_.changes;
   std::string wrong = CheckClock(before, record.state, change);
   if (wrong.empty()) wrong = CheckUpdate(instance, chunk, before, record.state, &record);
   if (!wrong.empty()) {
     Violated(absl::StrCat("ps ", instance.process, ", slot ", instance.slot, ", chunk ",
                           chunk.info().id, " changes from ", before.Describe(), " to ",
-                          record.state.Describe(), " with iteration ", change.iteration,
+                          record.state.Describe(), " with iteration ", change.rate.iteration,
                           " of workers ", absl::StrJoin(change.workers, " "), ": ", wrong));
   }
   history.changes.push_back(std::move(record));
@@ -174,14 +175,15 @@ std::string Oracle::CheckClock(const ChunkState& before, const ChunkState& after
   if (once.size() != change.workers.size()) return "a worker counts twice";
   ChunkClock expected = before.clock;
   if (!change.gradient.empty()) ++expected.version;
+  const auto iteration = static_cast<uint64_t>(change.rate.iteration);
   if (sync_) {
-    if (change.iteration != before.clock.iteration) return "it is another iteration's turn";
+    if (iteration != before.clock.iteration) return "it is another iteration's turn";
     ++expected.iteration;
   } else {
     if (change.workers.size() != 1) return "not one worker counts";
     uint64_t& next = expected.next_iteration[change.workers[0]];
-    if (change.iteration < next) return "the push has been counted before";
-    next = change.iteration + 1;
+    if (iteration < next) return "the push has been counted before";
+    next = iteration + 1;
   }
   return expected == after.clock ? "" : "the clock is wrong";
 }
@@ -218,9 +220,8 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += push.gradient[i];
     }
     if (!copy.SetState(before.clock, BytesOf(before.arrays)).ok()) return "it has another size";
-    if (summed > 0 && !copy.ApplyReplica(BytesOf(sum), FLOAT32, 1.0f / summed,
-                                         static_cast<int64_t>(record->iteration))
-                           .ok()) {
+    const UpdateRate rate{.iteration = static_cast<int64_t>(record->iteration)};
+    if (summed > 0 && !copy.ApplyReplica(BytesOf(sum), FLOAT32, 1.0f / summed, rate).ok()) {
       continue;
     }
     if (ChunkState::Of(copy).HasBitsOf(after)) return "";

@@ -111,7 +111,7 @@ Scenario DrawScenario(uint64_t seed) {
       " }\n", shards, "workers: ", scenario.workers,
       "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "", " }\n",
-      "optimizer { kind: ", dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD"}),
+      "optimizer { kind: ", dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW"}),
       " learning_rate: 0.01", dice.Once(4) ? " weight_decay: 0.01" : "",
       dice.Once(4) ? " schedule { kind: STEP step_iterations: 3 gamma: 0.5 }" : "", " }\n",
       "training { batch_size: ", batch, " seed: ", dice.Int(1, 1000),

@@ -24,7 +24,7 @@ namespace ps {
 class Program {
  public:
   explicit Program(const std::vector<std::string>& command, int terminal_columns = 0) {
-    auto started = StartChild(command, terminal_columns);
+    auto started = StartChild(command, {}, terminal_columns);
     INFO(started.status().message());
     REQUIRE(started.ok());
     process_ = *started;

@@ -17,7 +17,8 @@ namespace ps {
 namespace {
 
 // Turns the child into the program, or sends errno to `error_fd`.
-[[noreturn]] void Become(char* const* argv, pid_t parent, int output_fd, int error_fd) {
+[[noreturn]] void Become(char* const* argv, char* const* environment, pid_t parent, int output_fd,
+                         int error_fd) {
   setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -27,11 +28,19 @@ namespace {
       dup2(output_fd, STDERR_FILENO) >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0) {
     // If the parent ended before prctl(), the kernel sends no signal.
     if (getppid() != parent) _exit(1);
-    execv(argv[0], argv);
+    execvpe(argv[0], argv, environment);
   }
   const int error = errno;
   (void)!write(error_fd, &error, sizeof(error));
   _exit(1);
+}
+
+// Returns the strings as C has them, with a null at the end.
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& string : strings) pointers.push_back(const_cast<char*>(string.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 // Opens a pair of descriptors: the child writes to fds[1], and the parent reads from fds[0].
@@ -51,10 +60,14 @@ bool OpenOutput(int terminal_columns, int fds[2]) {
 }  // namespace
 
 absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
+                                        const std::vector<std::string>& environment,
                                         int terminal_columns) {
-  std::vector<char*> argv;
-  for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = Pointers(command);
+  std::vector<char*> variables = Pointers(environment);
+  variables.pop_back();
+  // getenv() and the like take the first of several, so the new ones come first.
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  variables.push_back(nullptr);
 
   const std::string doing = absl::StrCat("cannot start ", command[0]);
   int output[2];
@@ -68,11 +81,11 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
   }
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Become(argv.data(), parent, output[1], error[1]);
+  if (pid == 0) Become(argv.data(), variables.data(), parent, output[1], error[1]);
   int problem = pid < 0 ? errno : 0;
   close(output[1]);
   close(error[1]);
-  // A successful execv() closes the pipe, so the parent reads nothing.
+  // A successful execvpe() closes the pipe, so the parent reads nothing.
   if (pid > 0 && read(error[0], &problem, sizeof(problem)) > 0) waitpid(pid, nullptr, 0);
   close(error[0]);
   if (problem != 0) {

@@ -16,16 +16,18 @@ struct ChildProcess {
   int output = -1;  // a non-blocking descriptor for its standard output and error
 };
 
-// Starts the program command[0] with the arguments that follow. It reads no standard input, blocks
-// no signals, and leads a process group of its own. The kernel kills it when the calling thread
-// ends, for whatever reason.
+// Starts the program command[0], which is looked for on the PATH unless it has a '/', with the
+// arguments that follow. `environment`, as "NAME=value", comes on top of this process's. It reads
+// no standard input, blocks no signals, and leads a process group of its own. The kernel kills it
+// when the calling thread ends, for whatever reason.
 //
 // Its output goes through a pipe. If `terminal_columns` is above 0, it goes through a
 // pseudo-terminal of that width, on which the program may draw; reading from it ends with the error
 // EIO.
 //
-// Errors: those of execv(), pipe(), openpty() and fork().
+// Errors: those of execvpe(), pipe(), openpty() and fork().
 absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
+                                        const std::vector<std::string>& environment = {},
                                         int terminal_columns = 0);
 
 }  // namespace ps

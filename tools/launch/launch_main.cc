@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/base/atomic_file.h"
 #include "common/base/clock.h"
@@ -45,11 +47,16 @@ constexpr char kUsage[] =
     "Evenshard's launch: a whole run on this machine.\n\n"
     "bazel-bin/tools/launch/launch --config=FILE [--set field=value ...] [--save=FILE] "
     "[--stats=FILE]\n"
-    "                       [--summary=FILE] [--trace=FILE] [--resume]\n\n"
+    "                       [--summary=FILE] [--trace=FILE] [--resume] [-- PROGRAM ARGUMENT "
+    "...]\n\n"
     "Starts all shards and workers of a config on this machine, waits for the workers and then\n"
     "ends the shards. All output goes to standard output, each line behind the name of its\n"
     "process; the last line says whether the run succeeded. If a process fails, the others are\n"
     "ended. No process outlives launch.\n\n"
+    "Without PROGRAM the workers are the program `worker`. PROGRAM is for configs with\n"
+    "model.from_workers: it is run once for each rank, with RANK, WORLD_SIZE, LOCAL_RANK and\n"
+    "LOCAL_WORLD_SIZE in its environment, and with EVENSHARD_CONFIG, EVENSHARD_OVERRIDES and\n"
+    "EVENSHARD_AUTHORITY for the library that it joins by.\n\n"
     "With `recovery` in the config, a process that dies is started again, the run goes on as the\n"
     "config says, and the last line says what it survived. --resume begins from the newest "
     "complete\n"
@@ -79,6 +86,7 @@ struct Options {
   std::string ps;
   std::string worker;
   std::string psctl;
+  std::vector<std::string> program;  // of the workers in place of `worker`, with its arguments
 };
 
 // Returns the width of the terminal on standard output, or 0 if it is not a terminal.
@@ -119,8 +127,23 @@ absl::Status CheckDistinct(const Options& options) {
 }
 
 absl::Status CheckData(const ps::Config& config) {
-  if (config.proto().compute().backend() == ps::Compute::EMULATED) return absl::OkStatus();
+  if (config.is_from_workers() || config.proto().compute().backend() == ps::Compute::EMULATED) {
+    return absl::OkStatus();
+  }
   return ps::OpenDatasets(config).status();
+}
+
+// What a program that brings the model finds in its environment: torchrun's variables, and those of
+// python/evenshard.
+std::vector<std::string> WorkerEnvironment(const Options& options, const ps::Config& config,
+                                           uint32_t rank, const ps::AuthorityServer* authority) {
+  return {absl::StrCat("RANK=", rank),
+          absl::StrCat("LOCAL_RANK=", rank),
+          absl::StrCat("WORLD_SIZE=", config.workers()),
+          absl::StrCat("LOCAL_WORLD_SIZE=", config.workers()),
+          absl::StrCat("EVENSHARD_CONFIG=", std::filesystem::absolute(options.config).string()),
+          absl::StrCat("EVENSHARD_OVERRIDES=", absl::StrJoin(options.overrides, "\n")),
+          absl::StrCat("EVENSHARD_AUTHORITY=", authority == nullptr ? "" : authority->address())};
 }
 
 // `authority` is null without `recovery`.
@@ -168,8 +191,11 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
         if (!path.empty()) arguments.push_back(absl::StrCat(flag, path));
       }
     }
-    workers.processes.push_back(
+    ps::ProcessSpec& worker = workers.processes.emplace_back(
         member(absl::StrCat("worker ", rank), options.worker, arguments, {true, rank}));
+    if (options.program.empty()) continue;
+    worker.command = options.program;
+    worker.environment = WorkerEnvironment(options, config, rank, authority);
   }
   // Only rank 0 draws a live line: it gets a terminal if launch has one, narrower by the label.
   workers.processes[0].terminal_columns =
@@ -194,6 +220,23 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
   return run;
 }
 
+// Checks that whoever brings the model trains it.
+absl::Status CheckProgram(const Options& options, const ps::Config& config) {
+  if (options.program.empty() != config.is_from_workers()) {
+    return options.summary.empty() && options.trace.empty() || options.program.empty()
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError(
+                     "--summary and --trace are of the program worker, allowed: without PROGRAM");
+  }
+  return config.is_from_workers()
+             ? config.FieldError("model.from_workers",
+                                 "needs a program that brings the model, allowed: launch "
+                                 "--config=FILE -- PROGRAM ARGUMENT ...")
+             : config.FieldError("model",
+                                 "is trained by the program worker, allowed with a program of your "
+                                 "own: model { from_workers {} }");
+}
+
 absl::Status CheckRecovery(const Options& options, const ps::Config& config) {
   if (config.proto().recovery().has_etcd()) {
     return config.FieldError(
@@ -211,6 +254,7 @@ int Launch(Options options) {
   absl::StatusOr<ps::Config> config = ps::Config::Load(options.config, options.overrides);
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
+  if (status.ok()) status = CheckProgram(options, *config);
   if (status.ok()) status = CheckRecovery(options, *config);
   if (status.ok()) status = CheckData(*config);
   if (!status.ok()) {
@@ -235,7 +279,7 @@ int Launch(Options options) {
   std::unique_ptr<ps::AuthorityServer> authority;
   if (config->proto().has_recovery()) {
     ps::ViewKeeper::Settings settings =
-        ps::ViewKeeper::SettingsOf(config->proto(), config->fingerprint());
+        ps::ViewKeeper::SettingsOf(config->proto(), config->run_fingerprint());
     settings.run = ps::NewIncarnation();
     if (config->proto().recovery().has_checkpoint()) {
       auto opened = ps::RunCheckpoints::Open(
@@ -299,7 +343,12 @@ int main(int argc, char** argv) {
        "the program that --stats and --save run; default: the one built with launch",
        &options.psctl},
   };
-  if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  char** const end = std::find_if(
+      argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--") == 0; });
+  if (end != argv + argc) options.program.assign(end + 1, argv + argc);
+  if (const auto code = ps::ParseCommandLine(kUsage, flags, static_cast<int>(end - argv), argv)) {
+    return *code;
+  }
   ps::SetUpLog("launch", options.log_level);
   return Launch(std::move(options));
 }

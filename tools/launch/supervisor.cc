@@ -163,7 +163,8 @@ void Supervisor::Start(Child* child) {
   const ProcessSpec& spec = *child->spec;
   child->restart_at = absl::InfiniteFuture();
   if (spec.role.has_value()) run_.recovery->Started(*spec.role);
-  const absl::StatusOr<ChildProcess> process = StartChild(spec.command, spec.terminal_columns);
+  const absl::StatusOr<ChildProcess> process =
+      StartChild(spec.command, spec.environment, spec.terminal_columns);
   if (process.ok()) {
     child->process = *process;
     child->running = true;

@@ -12,8 +12,9 @@
 namespace ps {
 
 struct ProcessSpec {
-  std::string label;                 // "worker 3"
-  std::vector<std::string> command;  // the program and its arguments
+  std::string label;                          // "worker 3"
+  std::vector<std::string> command;           // the program and its arguments
+  std::vector<std::string> environment = {};  // "NAME=value", on top of this process's
   int terminal_columns = 0;  // the width of the terminal it writes to; 0: it writes to a pipe
   // The message that is printed when the process has succeeded, as "the model is in FILE". Only for
   // stages that run after a failure.

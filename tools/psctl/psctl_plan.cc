@@ -10,6 +10,7 @@
 #include "tools/psctl/plan_text.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/psctl_flags.h"
+#include "tools/psctl/shard_calls.h"
 
 namespace ps {
 namespace {
@@ -21,6 +22,9 @@ constexpr char kUsage[] =
     "side.\n\n"
     "`in` and `out` are the bytes of gradients and parameters for all workers together. 1 MB is\n"
     "1,000,000 bytes.";
+
+// How long the ps processes may take to say which model the workers have brought.
+constexpr absl::Duration kModelTimeout = absl::Seconds(5);
 
 }  // namespace
 
@@ -49,7 +53,7 @@ int PlanVerb(int argc, const char* const* argv) {
 
   std::vector<Config> configs;
   for (const std::string& name : names) {
-    absl::StatusOr<Config> config = Config::Load(name, overrides);
+    absl::StatusOr<Config> config = LoadWithModel(name, overrides, kModelTimeout);
     if (!config.ok()) {
       std::cerr << config.status().message() << "\n";
       return kPsctlUsage;

@@ -8,6 +8,7 @@
 #include "common/config/config.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/save_model.h"
+#include "tools/psctl/shard_calls.h"
 
 namespace ps {
 namespace {
@@ -17,6 +18,9 @@ constexpr char kUsage[] =
     "Writes the parameters of all running shards to one file in the safetensors layout. The file\n"
     "appears whole or not at all. If the run goes on meanwhile, different chunks may be from\n"
     "different iterations.";
+
+// How long the ps processes may take to say which model the workers have brought.
+constexpr absl::Duration kModelTimeout = absl::Seconds(5);
 
 }  // namespace
 
@@ -33,7 +37,7 @@ int SaveVerb(int argc, const char* const* argv) {
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  const absl::StatusOr<Config> config = Config::Load(path, overrides);
+  const absl::StatusOr<Config> config = LoadWithModel(path, overrides, kModelTimeout);
   if (!config.ok()) {
     std::cerr << config.status().message() << "\n";
     return kPsctlUsage;

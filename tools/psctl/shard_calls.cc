@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
+#include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
 #include "grpcpp/grpcpp.h"
@@ -118,6 +119,24 @@ std::vector<absl::StatusOr<ShardStats>> GetStats(
   }
   return CallAll<GetStatsRequest, ShardStats>(config, primaries, requests, timeout,
                                               &Admin::StubInterface::async_interface::GetStats);
+}
+
+absl::StatusOr<Config> LoadWithModel(const std::string& path,
+                                     absl::Span<const std::string> overrides,
+                                     absl::Duration timeout) {
+  ASSIGN_OR_RETURN(Config config, Config::Load(path, overrides));
+  if (config.has_model()) return config;
+  std::string why;
+  for (const absl::StatusOr<Declaration>& declaration :
+       CallProcesses<GetDeclarationRequest, Declaration>(
+           config, timeout, &Admin::StubInterface::async_interface::GetDeclaration)) {
+    if (declaration.ok()) return config.Declared(*declaration);
+    why = std::string(declaration.status().message());
+  }
+  return config.FieldError(
+      "model.from_workers",
+      absl::StrCat("has no tensors, and no ps of the run knows the workers' model (", why,
+                   "), allowed: a run whose workers have joined, or the tensors in the config"));
 }
 
 std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout) {

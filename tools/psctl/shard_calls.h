@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/config/config.h"
 #include "proto/admin.pb.h"
 
@@ -32,6 +33,13 @@ std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
 std::vector<absl::StatusOr<ShardStats>> GetStats(
     const Config& config, const std::vector<absl::StatusOr<std::string>>& primaries,
     absl::Duration timeout);
+
+// Returns the config of a file with a model: that of model.from_workers comes from the run, if the
+// file does not have it. Errors: those of Config::Load; INVALID_ARGUMENT if no process of the run
+// knows the model.
+absl::StatusOr<Config> LoadWithModel(const std::string& path,
+                                     absl::Span<const std::string> overrides,
+                                     absl::Duration timeout);
 
 // Ends all ps processes.
 std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout);

@@ -114,6 +114,7 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
 
 Exchange::Exchange(const Options& options)
     : config_(*options.config),
+      rank_(options.rank),
       clock_(ClockOf(options)),
       stop_(options.stop),
       on_parameters_written_(options.on_parameters_written),
@@ -252,6 +253,29 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
   return absl::OkStatus();
 }
 
+absl::Status Exchange::Initialize(absl::Span<const float> initial, absl::Span<float> parameters) {
+  if (config_.IsInitial(core_.start_iteration())) {
+    const bool gives = rank_ == 0;
+    RETURN_IF_ERROR(PushPull(0, gives ? initial : absl::Span<const float>(), parameters));
+    is_initialized_ = true;
+  } else {
+    RETURN_IF_ERROR(Pull(parameters));
+  }
+  // Under ASYNC a worker may be answered before worker 0 has pushed.
+  constexpr absl::Duration kPause = absl::Milliseconds(10);
+  const absl::Time deadline = clock_.Now() + core_.round().limit();
+  while (core_.round().ChunksAfter(0) < config_.plan().chunks().size()) {
+    if (clock_.Now() >= deadline) {
+      return absl::DeadlineExceededError(
+          "worker 0 has not given the parameters to begin with (limits.exchange_seconds)");
+    }
+    clock_.SleepUntil(clock_.Now() + kPause, stop_);
+    RETURN_IF_ERROR(core_.failure());
+    RETURN_IF_ERROR(Pull(parameters));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
   constexpr absl::Duration kPause = absl::Milliseconds(100);
   const absl::Duration limit = view_link_ != nullptr
@@ -283,11 +307,12 @@ absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
                                 absl::Span<float> parameters) {
   RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
-  PushChunks(core_.other_chunks());
+  PushUnlessSkipped(core_.other_chunks());
   if (!core_.last_chunks().empty()) {
     RETURN_IF_ERROR(core_.round().AwaitSent());
-    PushChunks(core_.last_chunks());
+    PushUnlessSkipped(core_.last_chunks());
   }
+  skipped_.clear();
   return AwaitAll();
 }
 
@@ -299,7 +324,8 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
     return absl::InvalidArgumentError(
         "the exchange was given other buffers than those that it shares with shards");
   }
-  RETURN_IF_ERROR(core_.Begin(static_cast<uint64_t>(iteration), /*skip=*/gradients.empty()));
+  RETURN_IF_ERROR(
+      core_.Begin(static_cast<uint64_t>(iteration), /*skip=*/gradients.empty(), learning_rates_));
   unpushed_ = config_.plan().chunks().size();
   gradients_ = gradients;
   parameters_ = parameters;
@@ -316,24 +342,50 @@ void Exchange::Push(int layer) {
   PushChunks(chunks);
 }
 
-void Exchange::PushChunks(absl::Span<const uint32_t> chunks) {
+void Exchange::PushTensor(int tensor, bool contributes) {
+  PushChunks(config_.plan().chunks_of_tensor(tensor), /*skip=*/!contributes);
+}
+
+void Exchange::PushUnlessSkipped(absl::Span<const uint32_t> chunks) {
+  if (skipped_.empty()) return PushChunks(chunks);
+  const auto is_skipped = [this](uint32_t chunk) {
+    return skipped_[config_.plan().chunks()[chunk].tensor];
+  };
+  std::vector<uint32_t> sorted(chunks.begin(), chunks.end());
+  const auto middle = std::stable_partition(sorted.begin(), sorted.end(), std::not_fn(is_skipped));
+  const auto contributing = static_cast<size_t>(middle - sorted.begin());
+  const absl::Span<const uint32_t> all = sorted;
+  if (contributing > 0) PushChunks(all.first(contributing));
+  if (contributing < all.size()) PushChunks(all.subspan(contributing), /*skip=*/true);
+}
+
+void Exchange::PushChunks(absl::Span<const uint32_t> chunks, bool skip) {
   const ExchangeConfig& exchange = config_.proto().exchange();
   for (const uint32_t id : chunks) {
     const Chunk& chunk = config_.plan().chunks()[id];
     traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), chunk.size);
-    if (!gradients_.empty()) {
+    if (!gradients_.empty() && !skip) {
       traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), chunk.size);
     }
   }
   traffic_.pushes += chunks.size();
   unpushed_ -= chunks.size();
-  core_.Push(chunks, /*all=*/unpushed_ == 0);
+  core_.Push(chunks, /*all=*/unpushed_ == 0, skip);
 }
 
 absl::Status Exchange::AwaitLayer(int layer) {
   RETURN_IF_ERROR(core_.round().AwaitLayer(layer));
   return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
 }
+
+absl::Status Exchange::AwaitTensor(int tensor) {
+  RETURN_IF_ERROR(core_.round().AwaitTensor(tensor));
+  return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
+}
+
+bool Exchange::IsReceived(int tensor) const { return core_.round().TensorAnswered(tensor); }
+
+bool Exchange::IsEverythingReceived() const { return core_.round().AllAnswered(); }
 
 absl::Status Exchange::AwaitAll() {
   RETURN_IF_ERROR(core_.round().AwaitAll());
@@ -356,7 +408,7 @@ bool Exchange::NextGradient(int slot, int stream, grpc::ByteBuffer* message,
   if (!next.has_value()) return false;
   *header = *next;
   const Chunk& chunk = config_.plan().chunks()[next->chunk];
-  const Encoding encoding = config_.proto().exchange().gradient_encoding();
+  const auto encoding = static_cast<Encoding>(next->encoding);
   const bool is_sent = !next->skip && !connections_[slot]->shares_buffers();
   const EncodedHeader encoded =
       EncodeHeader(*next, is_sent ? EncodedBytes(encoding, chunk.size) : 0);

@@ -1,6 +1,7 @@
 #ifndef PS_WORKER_EXCHANGE_EXCHANGE_H_
 #define PS_WORKER_EXCHANGE_EXCHANGE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -99,8 +101,10 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   ~Exchange() override;
 
   // The first iteration to push. It is 0 unless the worker was restarted or the run goes on from a
-  // checkpoint.
-  int64_t start_iteration() const override { return static_cast<int64_t>(core_.start_iteration()); }
+  // checkpoint, or Initialize has taken iteration 0.
+  int64_t start_iteration() const override {
+    return std::max(static_cast<int64_t>(core_.start_iteration()), int64_t{is_initialized_});
+  }
 
   uint64_t view_number() const override { return core_.view_number(); }
   std::vector<Crew> crews() const override { return core_.crews(); }
@@ -111,6 +115,18 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // Fetches all parameters. Blocks. A worker that joins a run under way waits until the others
   // have completed the iteration before its first one. Errors name the shard that failed.
   absl::Status Pull(absl::Span<float> parameters) override;
+
+  // With model.from_workers, in place of Pull: at the start of the run the `initial` parameters of
+  // worker 0 become everybody's, and those of others are not looked at. `initial` must be what
+  // PushPull takes as gradients. Errors: those of PushPull; DEADLINE_EXCEEDED if worker 0 has given
+  // none within limits.exchange_seconds.
+  absl::Status Initialize(absl::Span<const float> initial, absl::Span<float> parameters);
+
+  // Sets what goes with the gradients from the next iteration on: learning rates by tensor, in
+  // place of the config's, or none. Under SYNC all workers must give the same ones.
+  void SetLearningRates(std::vector<float> rates) { learning_rates_ = std::move(rates); }
+  // Sets the tensors, by index, to which this worker contributes nothing in the next PushPull.
+  void SetSkipped(std::vector<bool> skipped) { skipped_ = std::move(skipped); }
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
   // `parameters`. Under the schedule SEQUENTIAL a shard begins to answer when all but the last
@@ -136,6 +152,13 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   void Push(int layer) override;
   absl::Status AwaitLayer(int layer) override;
   absl::Status AwaitAll() override;
+
+  // The same for one tensor, which goes through in place of its layer. Without `contributes` its
+  // gradient is left out. IsReceived: AwaitTensor would return at once.
+  void PushTensor(int tensor, bool contributes);
+  absl::Status AwaitTensor(int tensor);
+  bool IsReceived(int tensor) const;
+  bool IsEverythingReceived() const;
 
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
   // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
@@ -177,7 +200,9 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // Tells whoever makes the views what this worker is and which view it follows.
   void Announce();
   absl::Status AwaitReady();
-  void PushChunks(absl::Span<const uint32_t> chunks);
+  void PushChunks(absl::Span<const uint32_t> chunks, bool skip = false);
+  // Pushes chunks but contributes nothing to those of skipped tensors.
+  void PushUnlessSkipped(absl::Span<const uint32_t> chunks);
   // Waits until the view is new enough and gRPC has given the lent gradients back. REQUIRES: every
   // push has been answered.
   absl::Status Settle();
@@ -205,6 +230,7 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
 
   // Constant after construction.
   const Config& config_;
+  const int rank_;
   const Clock& clock_;
   const std::stop_token stop_;
   const std::function<void(int64_t begin, int64_t count)> on_parameters_written_;
@@ -218,6 +244,9 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // While a chunk is pending, also used by the streams.
   absl::Span<const float> gradients_;
   absl::Span<float> parameters_;
+  std::vector<float> learning_rates_;  // by tensor, or empty
+  std::vector<bool> skipped_;          // by tensor, or empty
+  bool is_initialized_ = false;        // by Initialize
   Traffic traffic_;
   bool leave_called_ = false;
 

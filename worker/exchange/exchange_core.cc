@@ -442,9 +442,10 @@ std::optional<GradientHeader> ExchangeCore::Take(int slot, int stream) {
                           .chunk = *chunk,
                           .base_version = push->base_version,
                           .skip = push->skip,
-                          .encoding = config_.proto().exchange().gradient_encoding(),
+                          .encoding = config_.gradient_encoding(push->iteration),
                           .hold = lanes_.IsHeld(*chunk) && !push->again,
-                          .view = push->view};
+                          .view = push->view,
+                          .learning_rate = push->learning_rate};
   }
   return std::nullopt;
 }
@@ -460,16 +461,17 @@ absl::StatusOr<bool> ExchangeCore::Claim(int slot, const ParameterHeader& header
   return counts;
 }
 
-absl::Status ExchangeCore::Begin(uint64_t iteration, bool skip) {
+absl::Status ExchangeCore::Begin(uint64_t iteration, bool skip,
+                                 absl::Span<const float> learning_rates) {
   absl::MutexLock lock(&mutex_);
   all_pushed_ = false;
-  return round_.Begin(iteration, skip);
+  return round_.Begin(iteration, skip, learning_rates);
 }
 
-void ExchangeCore::Push(absl::Span<const uint32_t> chunks, bool all) {
+void ExchangeCore::Push(absl::Span<const uint32_t> chunks, bool all, bool skip) {
   {
     absl::MutexLock lock(&mutex_);
-    round_.Pushed(chunks);
+    round_.Pushed(chunks, skip);
     all_pushed_ = all;
     for (const uint32_t chunk : chunks) {
       if (slots_[config_.plan().chunks()[chunk].shard].is_connected) lanes_.Queue(chunk);
@@ -567,7 +569,8 @@ ProcessState ExchangeCore::State() const {
   ProcessState state;
   state.set_worker(options_.rank);
   state.set_incarnation(options_.incarnation);
-  state.set_config_fingerprint(config_.fingerprint());
+  state.set_config_fingerprint(config_.run_fingerprint());
+  if (config_.is_from_workers()) *state.mutable_declaration() = config_.declaration();
   absl::MutexLock lock(&mutex_);
   state.set_view(view_.number());
   state.set_finished(says_finished_);

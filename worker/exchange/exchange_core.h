@@ -111,16 +111,18 @@ class ExchangeCore {
   // "shard 1 (10.0.0.2:50051)", with the address at which the slot is now.
   std::string SlotName(int slot) const;
 
-  // Begins an iteration, in which the worker takes part without contributing if `skip`. Errors: the
-  // failure. REQUIRES: ready(), and round().Settled().
-  absl::Status Begin(uint64_t iteration, bool skip);
-  // Queues chunks for their slots. `all`: these are the last of the iteration.
-  void Push(absl::Span<const uint32_t> chunks, bool all);
+  // Begins an iteration, in which the worker takes part without contributing if `skip`. See
+  // ExchangeRound. Errors: the failure. REQUIRES: ready(), and round().Settled().
+  absl::Status Begin(uint64_t iteration, bool skip, absl::Span<const float> learning_rates = {});
+  // Queues chunks for their slots. `all`: these are the last of the iteration. `skip`: they
+  // contribute nothing.
+  void Push(absl::Span<const uint32_t> chunks, bool all, bool skip = false);
   // See PushLanes.
   const std::vector<uint32_t>& last_chunks() const { return lanes_.last_chunks(); }
   const std::vector<uint32_t>& other_chunks() const { return lanes_.other_chunks(); }
   // The progress of the iteration, with the waits for it.
   ExchangeRound& round() { return round_; }
+  const ExchangeRound& round() const { return round_; }
 
   // After went_back: connects to the slots of the present view. REQUIRES: no stream is left.
   void Resume();

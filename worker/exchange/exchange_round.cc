@@ -24,8 +24,12 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
       trace_(trace),
       layer_of_chunk_(plan_.chunks().size()),
       states_(plan_.chunks().size(), State::kAnswered),
+      skips_(plan_.chunks().size()),
       again_(plan_.chunks().size()),
       versions_(plan_.chunks().size()) {
+  for (const Tensor& tensor : config.model().tensors()) {
+    is_statistic_.push_back(tensor.role == TensorRole::kRunningStatistic);
+  }
   for (const Layer& layer : config.model().layers()) {
     size_t chunks = 0;
     for (int i = 0; i < layer.tensor_count; ++i) {
@@ -38,26 +42,33 @@ ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int
   }
   absl::MutexLock lock(&mutex_);
   layer_unanswered_.resize(layer_chunks_.size());
+  tensor_unanswered_.resize(config.model().tensors().size());
   shard_unsent_.resize(config.shards());
 }
 
-absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip) {
+absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip,
+                                  absl::Span<const float> learning_rates) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   iteration_ = iteration;
-  skip_ = skip;
+  learning_rates_.assign(learning_rates.begin(), learning_rates.end());
   states_.assign(states_.size(), State::kBegun);
+  skips_.assign(skips_.size(), skip);
   again_.assign(again_.size(), false);
   layer_unpushed_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
+  for (size_t tensor = 0; tensor < tensor_unanswered_.size(); ++tensor) {
+    tensor_unanswered_[tensor] = plan_.chunks_of_tensor(static_cast<int>(tensor)).size();
+  }
   unanswered_ = states_.size();
   ++moves_;
   return absl::OkStatus();
 }
 
-void ExchangeRound::Pushed(absl::Span<const uint32_t> chunks) {
+void ExchangeRound::Pushed(absl::Span<const uint32_t> chunks, bool skip) {
   absl::MutexLock lock(&mutex_);
   for (const uint32_t chunk : chunks) {
     states_[chunk] = State::kPushed;
+    skips_[chunk] = skips_[chunk] || skip;
     ++shard_unsent_[plan_.chunks()[chunk].shard];
     const int layer = layer_of_chunk_[chunk];
     const size_t before = layer_unpushed_[layer]--;
@@ -79,13 +90,20 @@ std::vector<uint32_t> ExchangeRound::PushAgain(int shard) {
   return chunks;
 }
 
+std::optional<float> ExchangeRound::LearningRate(uint32_t chunk) const {
+  if (learning_rates_.empty() || skips_[chunk]) return std::nullopt;
+  const int tensor = plan_.chunks()[chunk].tensor;
+  return is_statistic_[tensor] ? std::nullopt : std::optional(learning_rates_[tensor]);
+}
+
 std::optional<ExchangeRound::Push> ExchangeRound::ToSend(uint32_t chunk) const {
   absl::MutexLock lock(&mutex_);
   if (!IsPending(chunk)) return std::nullopt;
   return Push{.iteration = iteration_,
               .base_version = versions_[chunk],
               .view = view_,
-              .skip = skip_,
+              .skip = skips_[chunk],
+              .learning_rate = LearningRate(chunk),
               .again = again_[chunk]};
 }
 
@@ -125,6 +143,7 @@ void ExchangeRound::Answered(uint32_t chunk, uint64_t version) {
 void ExchangeRound::CountAnswered(uint32_t chunk) {
   states_[chunk] = State::kAnswered;
   --unanswered_;
+  --tensor_unanswered_[plan_.chunks()[chunk].tensor];
   ++moves_;
   const int layer = layer_of_chunk_[chunk];
   const size_t before = layer_unanswered_[layer]--;
@@ -167,6 +186,7 @@ void ExchangeRound::Reset() {
   newest_view_ = 0;
   states_.assign(states_.size(), State::kAnswered);
   layer_unanswered_.assign(layer_unanswered_.size(), 0);
+  tensor_unanswered_.assign(tensor_unanswered_.size(), 0);
   shard_unsent_.assign(shard_unsent_.size(), 0);
   unanswered_ = unsent_ = 0;
 }
@@ -186,12 +206,19 @@ bool ExchangeRound::Settled() const {
   return unanswered_ == 0 && view_ >= newest_view_;
 }
 
+bool ExchangeRound::TensorAnswered(int tensor) const {
+  absl::MutexLock lock(&mutex_);
+  return tensor_unanswered_[tensor] == 0;
+}
+
 bool ExchangeRound::AllAnswered() const {
   absl::MutexLock lock(&mutex_);
   return unanswered_ == 0;
 }
 
 absl::Status ExchangeRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
+
+absl::Status ExchangeRound::AwaitTensor(int tensor) { return Await({.tensor = tensor}); }
 
 absl::Status ExchangeRound::AwaitAll() { return Await({}); }
 
@@ -202,6 +229,7 @@ absl::Status ExchangeRound::AwaitView() { return Await({.until = Until::kViewed}
 size_t ExchangeRound::Remaining(const Wait& wait) const {
   if (wait.until == Until::kSent) return unsent_;
   if (wait.until == Until::kViewed) return view_ < newest_view_;
+  if (wait.tensor.has_value()) return tensor_unanswered_[*wait.tensor];
   return wait.layer.has_value() ? layer_unanswered_[*wait.layer] : unanswered_;
 }
 
@@ -264,6 +292,7 @@ std::string ExchangeRound::Missing(const Wait& wait) const {
   std::vector<size_t> awaited(missing.size());
   for (const Chunk& chunk : plan_.chunks()) {
     if (wait.layer.has_value() && layer_of_chunk_[chunk.id] != *wait.layer) continue;
+    if (wait.tensor.has_value() && chunk.tensor != *wait.tensor) continue;
     ++awaited[chunk.shard];
     if (states_[chunk.id] != State::kAnswered) ++missing[chunk.shard];
   }

@@ -43,11 +43,14 @@ class ExchangeRound {
                 Trace* trace);
 
   // Begins an iteration, in which every chunk has to be pushed and answered. With `skip` the
-  // pushes contribute nothing. REQUIRES: all chunks of the previous iteration have been answered.
-  // Errors: the failure.
-  absl::Status Begin(uint64_t iteration, bool skip = false);
+  // pushes contribute nothing. `learning_rates` are those that go with the pushes, by tensor; empty
+  // for none. REQUIRES: all chunks of the previous iteration have been answered. Errors: the
+  // failure.
+  absl::Status Begin(uint64_t iteration, bool skip = false,
+                     absl::Span<const float> learning_rates = {});
 
-  void Pushed(absl::Span<const uint32_t> chunks);
+  // With `skip` these pushes contribute nothing.
+  void Pushed(absl::Span<const uint32_t> chunks, bool skip = false);
   // Returns the chunks of a shard that were pushed and are not answered. They have to be sent once
   // more: what was sent before may not have arrived.
   std::vector<uint32_t> PushAgain(int shard);
@@ -58,6 +61,7 @@ class ExchangeRound {
     uint64_t base_version = 0;
     uint64_t view = 0;
     bool skip = false;
+    std::optional<float> learning_rate = {};
     bool again = false;  // the chunk was returned by PushAgain in this iteration
   };
   // Returns what to send for a chunk, or nothing if it is answered already.
@@ -91,10 +95,11 @@ class ExchangeRound {
   void Fail(const absl::Status& failure);
   absl::Status failure() const;
 
-  // These methods wait until a layer's chunks are answered, until all chunks are answered, until
-  // all chunks that were pushed are sent, and until the view is at least as new as each answer that
-  // counted. They return at once if no iteration has begun. Errors: the failure.
+  // These methods wait until a layer's or a tensor's chunks are answered, until all chunks are
+  // answered, until all chunks that were pushed are sent, and until the view is at least as new as
+  // each answer that counted. They return at once if no iteration has begun. Errors: the failure.
   absl::Status AwaitLayer(int layer);
+  absl::Status AwaitTensor(int tensor);
   absl::Status AwaitAll();
   absl::Status AwaitSent();
   absl::Status AwaitView();
@@ -108,6 +113,7 @@ class ExchangeRound {
   std::optional<Stall> CheckProgress(absl::Time now);
 
   bool AllAnswered() const;
+  bool TensorAnswered(int tensor) const;
   // Whether all chunks are answered and the view is at least as new as each answer.
   bool Settled() const;
   // How long a wait may make no progress. A shard's own limit is somewhat shorter, because its
@@ -125,12 +131,16 @@ class ExchangeRound {
   bool IsPending(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return states_[chunk] == State::kPushed || states_[chunk] == State::kSent;
   }
+  // Returns the rate that goes with a push, if any. There is none for running statistics.
+  std::optional<float> LearningRate(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void CountAnswered(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountSent(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Wait {
     Until until = Until::kAnswered;
-    std::optional<int> layer = {};  // whose answers are awaited; absent for all layers
+    // Whose answers are awaited; at most one is there, and none for all.
+    std::optional<int> layer = {};
+    std::optional<int> tensor = {};
   };
 
   // The state of CheckProgress.
@@ -155,21 +165,24 @@ class ExchangeRound {
   const absl::Duration watch_period_;
   const std::function<std::string(int)> shard_name_;
   Trace* const trace_;
+  std::vector<bool> is_statistic_;  // by tensor
   std::vector<int> layer_of_chunk_;
   std::vector<size_t> layer_chunks_;
 
   mutable absl::Mutex mutex_;
   uint64_t iteration_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool skip_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);       // by chunk
-  std::vector<bool> again_ ABSL_GUARDED_BY(mutex_);         // by chunk: see Push::again
-  std::vector<uint64_t> versions_ ABSL_GUARDED_BY(mutex_);  // by chunk
+  std::vector<float> learning_rates_ ABSL_GUARDED_BY(mutex_);  // by tensor, or empty
+  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);          // by chunk
+  std::vector<bool> skips_ ABSL_GUARDED_BY(mutex_);            // by chunk
+  std::vector<bool> again_ ABSL_GUARDED_BY(mutex_);            // by chunk: see Push::again
+  std::vector<uint64_t> versions_ ABSL_GUARDED_BY(mutex_);     // by chunk
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
   bool waits_for_absent_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t newest_view_ ABSL_GUARDED_BY(mutex_) = 0;            // of the answers that counted
   std::vector<size_t> layer_unpushed_ ABSL_GUARDED_BY(mutex_);  // by layer
   std::vector<size_t> layer_unsent_ ABSL_GUARDED_BY(mutex_);
   std::vector<size_t> layer_unanswered_ ABSL_GUARDED_BY(mutex_);
+  std::vector<size_t> tensor_unanswered_ ABSL_GUARDED_BY(mutex_);
   std::vector<size_t> shard_unsent_ ABSL_GUARDED_BY(mutex_);
   size_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;         // pushed, and neither sent nor answered

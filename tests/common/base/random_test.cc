@@ -1,10 +1,13 @@
 #include "common/base/random.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <numbers>
 #include <set>
 #include <vector>
 
+#include "common/base/hash.h"
 #include "common/base/philox.h"
 
 namespace ps {
@@ -78,6 +81,37 @@ TEST_CASE("filling gives the same uniform numbers as asking one by one") {
       for (size_t i = 0; i < size; ++i) CHECK(filled[i] == random.Uniform(first + i));
     }
   }
+}
+
+TEST_CASE("filling gives the same normal numbers as asking one by one") {
+  const CounterRandom random(2, "fill");
+  for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{6}, uint64_t{1} << 40}) {
+    for (size_t size = 0; size < 12; ++size) {
+      std::vector<float> filled(size, -1);
+      random.FillNormal(first, absl::MakeSpan(filled));
+      for (size_t i = 0; i < size; ++i) CHECK(filled[i] == random.Normal(first + i));
+    }
+  }
+}
+
+TEST_CASE("normal numbers are the Box-Muller transform of the bits of their pair") {
+  const CounterRandom random(3, "pairs");
+  double error = 0;
+  for (int i = 0; i < kSamples; i += 2) {
+    const double radius = std::sqrt(-2 * std::log((random.Bits(i) + 1.0) * 0x1p-32));
+    const double angle = 2 * std::numbers::pi * 0x1p-32 * random.Bits(i + 1);
+    error = std::max({error, std::abs(random.Normal(i) - radius * std::cos(angle)) / radius,
+                      std::abs(random.Normal(i + 1) - radius * std::sin(angle)) / radius});
+  }
+  CHECK(error < 0x1p-24 + 1e-10);  // the rounding to float32, and that of the series
+}
+
+TEST_CASE("normal numbers have the same bits on every processor") {
+  std::vector<float> numbers(kSamples);
+  CounterRandom(1, "every processor").FillNormal(0, absl::MakeSpan(numbers));
+  const absl::string_view bytes(reinterpret_cast<const char*>(numbers.data()),
+                                numbers.size() * sizeof(float));
+  CHECK(Fnv1a64(bytes) == 0xa8b4c64227a8ad59);
 }
 
 TEST_CASE("normal numbers are finite and have the moments of the standard normal") {

@@ -60,6 +60,7 @@ TEST_CASE("a checkpoint is read back whichever way its model is cut") {
       {3, {"limits.chunk_bytes=64"}},
       {3, {"limits.chunk_bytes=4096"}},
       {3, {"optimizer.learning_rate=0.5"}},
+      {3, {"optimizer.rule={tensors: '*/bias' learning_rate: 0.5}"}},
   }));
   const Config config = CheckpointConfig(shards, overrides);
   const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
@@ -121,6 +122,7 @@ TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers
   CHECK(absl::EndsWith(error("optimizer.kind=MOMENTUM"),
                        "manifest.json: the checkpoint was written with optimizer.kind ADAM, but "
                        "this config has MOMENTUM"));
+  CHECK(absl::EndsWith(error("optimizer.kind=ADAMW"), "ADAM, but this config has ADAMW"));
   CHECK(absl::EndsWith(error("update.policy=ASYNC"),
                        "with update.policy SYNC, but this config has ASYNC"));
   CHECK(absl::EndsWith(error("workers=3"), "with workers: 2, but this config has 3"));

@@ -103,6 +103,7 @@ TEST_CASE("running statistics have no optimizer state, other tensors what their 
   CHECK(arrays("NESTEROV") == std::vector<int>{1, 1, 1, 1, 0, 0, 1, 1});
   CHECK(arrays("ADAGRAD") == std::vector<int>{1, 1, 1, 1, 0, 0, 1, 1});
   CHECK(arrays("ADAM") == std::vector<int>{2, 2, 2, 2, 0, 0, 2, 2});
+  CHECK(arrays("ADAMW") == std::vector<int>{2, 2, 2, 2, 0, 0, 2, 2});
 }
 
 TEST_CASE("a shard's file has a tensor for each slice and array, with their values") {

@@ -199,6 +199,14 @@ TEST_CASE("the contract says whether there are initial parameters, and not where
   }
 }
 
+TEST_CASE("initial values and initial parameters go together where the file may lack tensors") {
+  CHECK(ErrorOf(kConfig, {"model.initial_parameters=x", "model.initial_values=HE_UNIFORM"}) ==
+        "--set model.initial_values=HE_UNIFORM: model.initial_values: has no effect with "
+        "model.initial_parameters, allowed: only with model.allow_missing_parameters");
+  Valid(kConfig, {"model.initial_parameters=x", "model.initial_values=HE_UNIFORM",
+                  "model.allow_missing_parameters=true"});
+}
+
 TEST_CASE("the folder of checkpoints and the initial parameters are relative to the config file") {
   const auto config = Config::Parse(kConfig, "/runs/f.textproto",
                                     {kCheckpoint, "model.initial_parameters=x.safetensors"});

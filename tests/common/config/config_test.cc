@@ -214,7 +214,8 @@ TEST_CASE("the fingerprint changes with all that shards and workers must agree o
         "optimizer.learning_rate=0.02", "limits.chunk_bytes=64", "partition.scheme=LAYER_BASED",
         "shard=[{address: 'a:1'}]", "model.layer[0].linear.bias=false", "data.holdout=0.1",
         "data.synthetic={}", "data.augment.flip=true", "update.deterministic=true",
-        "exchange.gradient_encoding=FLOAT16", "exchange.parameter_encoding=BFLOAT16"}) {
+        "exchange.gradient_encoding=FLOAT16", "exchange.parameter_encoding=BFLOAT16",
+        "model.initial_values=HE_UNIFORM"}) {
     INFO(override);
     CHECK(Valid(kConfig, {override}).fingerprint() != fingerprint);
   }
@@ -271,6 +272,7 @@ TEST_CASE("a default that is written out does not change the fingerprint") {
         "warmup_iterations: 0}}",
         "optimizer={}", "compute={backend: CPU}", "limits={chunk_bytes: 16384}",
         "training={batch_size: 4 epochs: 3 seed: 1}", "model.layer[2].linear.bias=true",
+        "model.initial_values=PYTORCH",
         // This is not the default, but it has no effect: cuts do not follow layers.
         "partition.placement=GREEDY"}) {
     INFO(override);

@@ -90,7 +90,7 @@ TEST_CASE("everything that is missing is reported together, at the enclosing mes
         "f:1: training: has neither epochs nor iterations, allowed: one of the two\n"
         "f:1: data: its source is missing, allowed: idx, cifar10, image_folder or synthetic; none "
         "with compute.backend EMULATED\n"
-        "f:1: model: is missing, allowed: builtin, or input and layer");
+        "f:1: model: is missing, allowed: builtin, input and layer, or from_workers");
   CHECK(ErrorOf(" \n") ==
         "f:1: is empty, allowed: a ClusterConfig as docs/configuration.md describes it");
 }
@@ -216,10 +216,10 @@ TEST_CASE("fields without effect and combinations that cannot work are refused")
   CHECK(ErrorWithMore("optimizer { momentum: 0.9 }") ==
         "f:17: optimizer.momentum: has no effect with SGD, allowed: only with MOMENTUM, NESTEROV");
   CHECK(ErrorWithMore("optimizer { kind: ADAGRAD\n beta1: 0.9 beta2: 0.9 }") ==
-        "f:18: optimizer.beta1: has no effect with ADAGRAD, allowed: only with ADAM\n"
-        "f:18: optimizer.beta2: has no effect with ADAGRAD, allowed: only with ADAM");
+        "f:18: optimizer.beta1: has no effect with ADAGRAD, allowed: only with ADAM, ADAMW\n"
+        "f:18: optimizer.beta2: has no effect with ADAGRAD, allowed: only with ADAM, ADAMW");
   CHECK(ErrorWithMore("optimizer { epsilon: 1 }") ==
-        "f:17: optimizer.epsilon: has no effect with SGD, allowed: only with ADAM, ADAGRAD");
+        "f:17: optimizer.epsilon: has no effect with SGD, allowed: only with ADAM, ADAMW, ADAGRAD");
   CHECK(ErrorWithMore("optimizer { schedule { gamma: 1 step_iterations: 1 } }") ==
         "f:17: optimizer.schedule.step_iterations: has no effect with CONSTANT, allowed: only "
         "with STEP\n"

@@ -3,6 +3,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -196,18 +197,84 @@ TEST_CASE("resnet18 has basic blocks, and no projection where nothing changes") 
   CHECK(projections == 3);
 }
 
-TEST_CASE("weights start by He's rule, biases at zero, batch norm at the identity") {
-  const Model model = Builtin("resnet152");
-  for (const Tensor& tensor : model.tensors()) {
-    INFO(tensor.name);
-    if (tensor.shape.size() > 1) {
-      CHECK(tensor.initializer == Initializer::kHeUniform);
-      CHECK(tensor.fan_in == tensor.size / tensor.shape[0]);
+void CheckInitializer(const Tensor& tensor, const Initializer& expected) {
+  INFO(tensor.name);
+  CHECK(tensor.initializer.kind == expected.kind);
+  CHECK(tensor.initializer.scale == Approx(expected.scale).epsilon(1e-12));
+}
+
+// Layers whose numbers of inputs and outputs all differ.
+constexpr char kConvAndLinear[] = R"(
+    input { channels: 3 height: 7 width: 6 }
+    layer { name: "conv" conv { out_channels: 5 kernel: 2 } }
+    layer { name: "fc" linear { out_features: 4 } }
+)";
+
+TEST_CASE("weights and biases of layers begin as in torch.nn unless the spec says otherwise") {
+  const std::string spec = GENERATE("", "initial_values: PYTORCH");
+  const absl::StatusOr<Model> model = Model::Create(Spec(kConvAndLinear + spec));
+  REQUIRE(model.status().ToString() == "OK");
+  for (const std::string tensor : {"weight", "bias"}) {
+    CheckInitializer(TensorNamed(*model, "conv/" + tensor),
+                     {Initializer::kUniform, 1 / std::sqrt(3 * 2 * 2)});
+    CheckInitializer(TensorNamed(*model, "fc/" + tensor),
+                     {Initializer::kUniform, 1 / std::sqrt(5 * 6 * 5)});
+  }
+}
+
+TEST_CASE("HE_UNIFORM begins by He's rule, with biases of zero") {
+  const absl::StatusOr<Model> model =
+      Model::Create(Spec(kConvAndLinear + std::string("initial_values: HE_UNIFORM")));
+  REQUIRE(model.status().ToString() == "OK");
+  CheckInitializer(TensorNamed(*model, "conv/weight"),
+                   {Initializer::kUniform, std::sqrt(6.0 / (3 * 2 * 2))});
+  CheckInitializer(TensorNamed(*model, "fc/weight"),
+                   {Initializer::kUniform, std::sqrt(6.0 / (5 * 6 * 5))});
+  CheckInitializer(TensorNamed(*model, "conv/bias"), {Initializer::kZeros, 0});
+  CheckInitializer(TensorNamed(*model, "fc/bias"), {Initializer::kZeros, 0});
+
+  const absl::StatusOr<Model> vgg =
+      Model::Create(Spec("builtin: 'vgg16' initial_values: HE_UNIFORM"));
+  REQUIRE(vgg.status().ToString() == "OK");
+  CheckInitializer(TensorNamed(*vgg, "fc6/weight"),
+                   {Initializer::kUniform, std::sqrt(6.0 / 25088)});
+  CheckInitializer(TensorNamed(*vgg, "conv1_2/weight"),
+                   {Initializer::kUniform, std::sqrt(6.0 / (64 * 3 * 3))});
+}
+
+TEST_CASE("the built-in models begin as torchvision's") {
+  const Model mlp = Builtin("mnist_mlp");
+  CheckInitializer(TensorNamed(mlp, "fc1/weight"), {Initializer::kUniform, 1 / 28.0});
+  CheckInitializer(TensorNamed(mlp, "fc3/bias"), {Initializer::kUniform, 1 / 4.0});
+
+  const Model alexnet = Builtin("alexnet");
+  CheckInitializer(TensorNamed(alexnet, "conv1/bias"),
+                   {Initializer::kUniform, 1 / std::sqrt(3 * 11 * 11)});
+  CheckInitializer(TensorNamed(alexnet, "fc6/weight"), {Initializer::kUniform, 1 / 96.0});
+
+  const Model vgg = Builtin("vgg16");
+  // kaiming_normal_ with mode="fan_out" and nonlinearity="relu"
+  CheckInitializer(TensorNamed(vgg, "conv1_1/weight"),
+                   {Initializer::kNormal, std::sqrt(2.0 / (64 * 3 * 3))});
+  CheckInitializer(TensorNamed(vgg, "conv1_1/bias"), {Initializer::kZeros, 0});
+  CheckInitializer(TensorNamed(vgg, "fc6/weight"), {Initializer::kNormal, 0.01});
+  CheckInitializer(TensorNamed(vgg, "fc6/bias"), {Initializer::kZeros, 0});
+  const absl::StatusOr<Model> shrunk = Model::Create(Spec("builtin: 'vgg16' shrink: 60"));
+  REQUIRE(shrunk.status().ToString() == "OK");
+  CheckInitializer(TensorNamed(*shrunk, "conv1_1/weight"),
+                   {Initializer::kNormal, std::sqrt(2.0 / (64 * 3 * 3))});
+
+  const Model resnet = Builtin("resnet152");
+  for (const Tensor& tensor : resnet.tensors()) {
+    const bool norm_ones = tensor.name.find("/weight") != std::string::npos ||
+                           tensor.name.find("/running_var") != std::string::npos;
+    if (tensor.shape.size() == 4) {
+      const double fan_out = tensor.shape[0] * tensor.shape[2] * tensor.shape[3];
+      CheckInitializer(tensor, {Initializer::kNormal, std::sqrt(2 / fan_out)});
+    } else if (tensor.name.find("fc/") == 0) {
+      CheckInitializer(tensor, {Initializer::kUniform, 1 / std::sqrt(2048)});
     } else {
-      const bool ones = tensor.name.find("/weight") != std::string::npos ||
-                        tensor.name.find("/running_var") != std::string::npos;
-      CHECK(tensor.initializer == (ones ? Initializer::kOnes : Initializer::kZeros));
-      CHECK(tensor.fan_in == 0);
+      CheckInitializer(tensor, {norm_ones ? Initializer::kOnes : Initializer::kZeros, 0});
     }
     const bool statistic = tensor.name.find("/running_") != std::string::npos;
     CHECK((tensor.role == TensorRole::kRunningStatistic) == statistic);

@@ -53,6 +53,34 @@ TEST_CASE("a run begins without its spares after a while, and with a spare in a 
   }
 }
 
+TEST_CASE("the views say what the first worker has declared, and others must declare the same") {
+  KeeperRun run(Settings(1, 0, 2));
+  run.StartPs(0);
+  run.StartWorker(0);
+  CHECK_FALSE(run.keeper->view().has_declaration());
+  ProcessState state = run.WorkerState(0);
+  state.mutable_declaration()->mutable_model()->add_tensor()->set_name("w");
+  CHECK(run.Announce(state).ok());
+  CHECK(run.keeper->view().declaration().model().tensor(0).name() == "w");
+  const uint64_t number = run.keeper->view().number();
+  CHECK(run.Announce(state).ok());
+  CHECK(run.keeper->view().number() == number);
+
+  run.StartWorker(1);
+  ProcessState other = run.WorkerState(1);
+  other.mutable_declaration()->mutable_model()->add_tensor()->set_name("v");
+  const absl::Status refused = run.Announce(other);
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Matchers::Contains("worker 1 has another model than the worker that came "
+                                       "first: in the run tensor 0 is w [], and v [] there"));
+
+  // A successor knows it from the view.
+  ViewKeeper successor(run.settings, run.Newest(), run.keeper->view());
+  CHECK(absl::IsFailedPrecondition(successor.Seen(other, run.now)));
+  CHECK(successor.Seen(state, run.now).ok());
+}
+
 TEST_CASE("without replicas no slot has a copy") {
   ViewKeeper::Settings settings = Settings(2, 1, 1);
   settings.recovery.set_replicas(0);

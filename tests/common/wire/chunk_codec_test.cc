@@ -65,6 +65,7 @@ GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   message.set_encoding(RandomEncoding(random));
   message.set_hold(random() % 2 == 0);
   message.set_view(RandomNumber(random));
+  if (random() % 2 == 0) message.set_learning_rate((random() % 3) / 4.0f);
   message.set_data(RandomBytes(random() % 300, random));
   return message;
 }
@@ -79,6 +80,8 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
   REQUIRE(decoded.header.encoding == message.encoding());
   REQUIRE(decoded.header.hold == message.hold());
   REQUIRE(decoded.header.view == message.view());
+  REQUIRE(decoded.header.learning_rate.has_value() == message.has_learning_rate());
+  REQUIRE(decoded.header.learning_rate.value_or(0) == message.learning_rate());
   REQUIRE(Join(decoded.data) == message.data());
 }
 
@@ -90,15 +93,16 @@ TEST_CASE("an encoded gradient chunk has the bytes of the generated code") {
   std::mt19937_64 random(seed);
   for (int i = 0; i < 1000; ++i) {
     const GradientChunk message = RandomGradientChunk(random);
-    const GradientHeader header{.worker = message.worker(),
-                                .incarnation = message.incarnation(),
-                                .iteration = message.iteration(),
-                                .chunk = message.chunk(),
-                                .base_version = message.base_version(),
-                                .skip = message.skip(),
-                                .encoding = message.encoding(),
-                                .hold = message.hold(),
-                                .view = message.view()};
+    GradientHeader header{.worker = message.worker(),
+                          .incarnation = message.incarnation(),
+                          .iteration = message.iteration(),
+                          .chunk = message.chunk(),
+                          .base_version = message.base_version(),
+                          .skip = message.skip(),
+                          .encoding = message.encoding(),
+                          .hold = message.hold(),
+                          .view = message.view()};
+    if (message.has_learning_rate()) header.learning_rate = message.learning_rate();
     REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
   }
 }
@@ -142,8 +146,9 @@ TEST_CASE("FLOAT32 and the view 0 are not on the wire, and the longest header fi
   const std::string viewless = Encoded(reply, "data");
   reply.view = 7;
   CHECK(Encoded(reply, "data").size() == viewless.size() + 2);
-  header = {UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT64_MAX, true, -1, true, UINT64_MAX};
-  CHECK(EncodeHeader(header, SIZE_MAX).size() == 80);
+  header = {UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT64_MAX,
+            true,       -1,         true,       UINT64_MAX, 0.0f};
+  CHECK(EncodeHeader(header, SIZE_MAX).size() == 85);
 }
 
 TEST_CASE("a gradient chunk is decoded from pieces of any length") {

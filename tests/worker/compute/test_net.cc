@@ -26,7 +26,8 @@ TestNet::TestNet(const std::string& spec, int64_t size, uint64_t seed)
   for (const Tensor& tensor : model.tensors()) {
     const auto values = absl::MakeSpan(parameters).subspan(tensor.offset, tensor.size);
     CounterRandom(seed, tensor.name).FillUniform(0, values);
-    const float bound = tensor.fan_in > 0 ? std::sqrt(3.0f / tensor.fan_in) : 0.5f;
+    const int64_t fan_in = tensor.size / tensor.shape[0];
+    const float bound = tensor.shape.size() > 1 ? std::sqrt(3.0f / fan_in) : 0.5f;
     const bool variance = tensor.name.find("/running_var") != std::string::npos;
     for (float& value : values) value = variance ? 0.5f + value : (2 * value - 1) * bound;
   }

@@ -1,0 +1,14 @@
+#include "common/base/exchange_setup.h"
+
+#include <grpc/grpc.h>
+
+#include "absl/synchronization/mutex.h"
+
+namespace ps {
+
+void SetUpExchange() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  grpc_init();  // starts threads; grpc_shutdown is never called
+}
+
+}  // namespace ps

@@ -1,0 +1,16 @@
+#ifndef PS_COMMON_BASE_EXCHANGE_SETUP_H_
+#define PS_COMMON_BASE_EXCHANGE_SETUP_H_
+
+namespace ps {
+
+// Sets up gRPC and Abseil for a process that exchanges gradients. It starts threads. May be called
+// several times.
+//
+// gRPC stays initialised until the process ends, because its shutdown may wait 10 s for its own
+// pollers. Abseil's detection of lock cycles is turned off, because with it Debian's build takes a
+// global lock whenever a mutex is locked. The tests keep it on.
+void SetUpExchange();
+
+}  // namespace ps
+
+#endif  // PS_COMMON_BASE_EXCHANGE_SETUP_H_

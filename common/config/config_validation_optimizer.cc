@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/text.h"
+#include "common/config/config_validation.h"
+#include "common/config/optimizer_rules.h"
+
+namespace ps {
+namespace {
+
+// How many tensors an error names.
+constexpr size_t kNamed = 6;
+
+constexpr char kZeroToBelowOne[] = "at least 0 and below 1";
+bool IsFraction(double value) { return value >= 0 && value < 1; }
+
+void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
+  const std::string kind = Schedule::Kind_Name(schedule.kind());
+  const bool step = schedule.kind() == Schedule::STEP;
+  const bool cosine = schedule.kind() == Schedule::COSINE;
+  const std::string prefix = "optimizer.schedule.";
+  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
+    ValidateUse(is_set, is_used, prefix + field, "optimizer.schedule.kind", kind, used_by,
+                problems);
+  };
+  validate_use(schedule.has_step_iterations(), step, "step_iterations", "STEP");
+  validate_use(schedule.has_gamma(), step, "gamma", "STEP");
+  validate_use(schedule.has_total_iterations(), cosine, "total_iterations", "COSINE");
+  validate_use(schedule.has_final_factor(), cosine, "final_factor", "COSINE");
+
+  const auto require = [&](bool ok, const char* field, const absl::AlphaNum& value,
+                           const char* allowed) {
+    problems->Require(ok, prefix + field, value, allowed, {"optimizer.schedule.kind"});
+  };
+  require(schedule.warmup_iterations() >= 0, "warmup_iterations", schedule.warmup_iterations(),
+          "at least 0");
+  if (step) {
+    require(schedule.step_iterations() >= 1, "step_iterations", schedule.step_iterations(),
+            "at least 1");
+    require(IsAboveZero(schedule.gamma()), "gamma", schedule.gamma(), kAboveZero);
+  }
+  if (cosine) {
+    require(schedule.total_iterations() >= 1, "total_iterations", schedule.total_iterations(),
+            "at least 1");
+    require(schedule.final_factor() >= 0 && schedule.final_factor() <= 1, "final_factor",
+            schedule.final_factor(), "0 to 1");
+  }
+}
+
+// Refuses numbers that have no effect with `kind` or are out of their range. `prefix` is the path
+// of the message that sets them, "optimizer." or "optimizer.rule[0].".
+void ValidateNumbers(OptimizerConfig::Kind kind, const OptimizerConfig& numbers,
+                     const std::string& prefix, FieldProblems* problems) {
+  const std::string kind_name = OptimizerConfig::Kind_Name(kind);
+  const bool adam = kind == OptimizerConfig::ADAM || kind == OptimizerConfig::ADAMW;
+  const bool adagrad = kind == OptimizerConfig::ADAGRAD;
+  const bool momentum = kind == OptimizerConfig::MOMENTUM || kind == OptimizerConfig::NESTEROV;
+  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
+    ValidateUse(is_set, is_used, prefix + field, "optimizer.kind", kind_name, used_by, problems);
+  };
+  validate_use(numbers.has_momentum(), momentum, "momentum", "MOMENTUM, NESTEROV");
+  validate_use(numbers.has_beta1(), adam, "beta1", "ADAM, ADAMW");
+  validate_use(numbers.has_beta2(), adam, "beta2", "ADAM, ADAMW");
+  validate_use(numbers.has_epsilon(), adam || adagrad, "epsilon", "ADAM, ADAMW, ADAGRAD");
+
+  const auto require = [&](bool ok, const char* field, float value, const char* allowed) {
+    problems->Require(ok, prefix + field, value, allowed);
+  };
+  require(IsAboveZero(numbers.learning_rate()), "learning_rate", numbers.learning_rate(),
+          kAboveZero);
+  require(IsAtLeastZero(numbers.weight_decay()), "weight_decay", numbers.weight_decay(),
+          kAtLeastZero);
+  require(IsFraction(numbers.momentum()), "momentum", numbers.momentum(), kZeroToBelowOne);
+  require(IsFraction(numbers.beta1()), "beta1", numbers.beta1(), kZeroToBelowOne);
+  require(IsFraction(numbers.beta2()), "beta2", numbers.beta2(), kZeroToBelowOne);
+  require(IsAboveZero(numbers.epsilon()), "epsilon", numbers.epsilon(), kAboveZero);
+}
+
+std::string RulePath(int rule) { return absl::StrCat("optimizer.rule[", rule, "]"); }
+
+std::string PatternPath(int rule, int pattern) {
+  return absl::StrCat(RulePath(rule), ".tensors[", pattern, "]");
+}
+
+void ValidateRule(const OptimizerConfig& optimizer, int index, FieldProblems* problems) {
+  const OptimizerConfig::Rule& rule = optimizer.rule(index);
+  const std::string path = RulePath(index);
+  if (rule.tensors().empty()) {
+    problems->Add(
+        path + ".tensors",
+        "is missing, allowed: at least one pattern of tensors' names, such as \"*/bias\"");
+  }
+  for (int i = 0; i < rule.tensors_size(); ++i) {
+    if (!rule.tensors(i).empty()) continue;
+    problems->Add(PatternPath(index, i),
+                  "is \"\", allowed: a pattern of tensors' names, such as \"*/bias\"");
+  }
+  const OptimizerConfig numbers = NumbersOf(rule);
+  if (numbers.ByteSizeLong() == 0) {
+    problems->Add(path,
+                  "sets nothing for its tensors, allowed: at least one of learning_rate, "
+                  "weight_decay, momentum, beta1, beta2, epsilon");
+  }
+  ValidateNumbers(optimizer.kind(), numbers, path + ".", problems);
+}
+
+bool MatchesParameter(const std::string& pattern, const Model& model) {
+  return std::any_of(model.tensors().begin(), model.tensors().end(), [&](const Tensor& tensor) {
+    return tensor.role == TensorRole::kParameter && MatchesPattern(pattern, tensor.name);
+  });
+}
+
+// Returns the first names of the model's parameters, "fc1/weight, fc1/bias and 4 more".
+std::string ParameterNames(const Model& model) {
+  std::vector<std::string> names;
+  int more = 0;
+  for (const Tensor& tensor : model.tensors()) {
+    if (tensor.role != TensorRole::kParameter) continue;
+    if (names.size() < kNamed) {
+      names.push_back(Printable(tensor.name));
+    } else {
+      ++more;
+    }
+  }
+  std::string text = absl::StrJoin(names, ", ");
+  if (more > 0) absl::StrAppend(&text, " and ", more, " more");
+  return text;
+}
+
+}  // namespace
+
+void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems) {
+  ValidateNumbers(optimizer.kind(), optimizer, "optimizer.", problems);
+  ValidateSchedule(optimizer.schedule(), problems);
+  for (int i = 0; i < optimizer.rule_size(); ++i) ValidateRule(optimizer, i, problems);
+}
+
+void ValidateOptimizerAgainstModel(const ClusterConfig& config, const Model& model,
+                                   FieldProblems* problems) {
+  const OptimizerConfig& optimizer = config.optimizer();
+  std::vector<bool> matches(optimizer.rule_size()), counts(optimizer.rule_size());
+  for (const Tensor& tensor : model.tensors()) {
+    for (int i = 0; i < optimizer.rule_size(); ++i) {
+      if (MatchesRule(optimizer.rule(i), tensor)) matches[i] = true;
+    }
+    if (const int rule = RuleOf(optimizer, tensor); rule != kNoRule) counts[rule] = true;
+  }
+  for (int i = 0; i < optimizer.rule_size(); ++i) {
+    for (int k = 0; k < optimizer.rule(i).tensors_size(); ++k) {
+      const std::string& pattern = optimizer.rule(i).tensors(k);
+      if (pattern.empty() || MatchesParameter(pattern, model)) continue;
+      problems->Add(
+          PatternPath(i, k),
+          absl::StrCat("is \"", Printable(pattern), "\", which matches no parameter of the model ",
+                       model.name(), ", allowed: a pattern for names like ", ParameterNames(model)),
+          {"model"});
+    }
+    if (matches[i] && !counts[i]) {
+      problems->Add(RulePath(i),
+                    "has no effect, because earlier rules match all tensors that it matches, and "
+                    "the first one counts, allowed: narrow patterns before wide ones",
+                    {"model", "optimizer.rule"});
+    }
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,210 @@
+// Runs with model.from_workers: what worker 0 brings becomes everybody's, rates and absences go
+// with the pushes.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "tests/testing/cluster.h"
+
+namespace ps {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// A model of tensors only, as workers declare it. `more` are further fields of the config.
+std::string Text(const std::string& more) {
+  return absl::StrCat(R"(
+    model { from_workers {
+      tensor { name: "a.weight" shape: [30, 17] }
+      tensor { name: "a.bias" shape: [30] }
+      tensor { name: "norm.mean" shape: [30] role: RUNNING_STATISTIC }
+      tensor { name: "scale" }
+    } }
+    shard { address: "127.0.0.1:0" }
+    shard { address: "127.0.0.1:0" }
+    partition { scheme: MEMORY_BASED }
+    limits { chunk_bytes: 256 startup_seconds: 20 exchange_seconds: 60 }
+  )",
+                      more);
+}
+
+std::vector<float> InitialOf(const Model& model, int rank) { return TestGradient(model, rank, 77); }
+
+// One worker's part: begins, and then pushes gradients for `iterations`.
+absl::Status Train(const Config& config, int rank, Exchange& exchange, int iterations,
+                   std::vector<float>* parameters) {
+  parameters->resize(config.model().buffer_size());
+  const std::vector<float> initial = InitialOf(config.model(), rank);
+  RETURN_IF_ERROR(exchange.Initialize(initial, absl::MakeSpan(*parameters)));
+  for (int i = 0; i < iterations; ++i) {
+    const std::vector<float> gradient = TestGradient(config.model(), rank, i);
+    RETURN_IF_ERROR(
+        exchange.PushPull(exchange.start_iteration() + i, gradient, absl::MakeSpan(*parameters)));
+  }
+  return absl::OkStatus();
+}
+
+// The elements of tensors; gaps are 0.
+void RequireClose(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    INFO(i);
+    REQUIRE(a[i] == Approx(b[i]).margin(tolerance));
+  }
+}
+
+TEST_CASE("all workers begin with the parameters of worker 0, bit by bit") {
+  const std::string encoding = GENERATE("", "exchange { gradient_encoding: BFLOAT16 }");
+  const std::string policy = GENERATE("SYNC", "SYNC deterministic: true", "ASYNC");
+  CAPTURE(encoding, policy);
+  const Config config =
+      MustParse(Text(absl::StrCat("workers: 3 update { policy: ", policy, " }", encoding)));
+  TestCluster cluster(config);
+  std::vector<std::vector<float>> parameters(3);
+  RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) {
+    return Train(config, rank, exchange, 0, &parameters[rank]);
+  }));
+  const std::vector<float> initial = InitialOf(config.model(), 0);
+  for (int rank = 0; rank < 3; ++rank) CHECK(parameters[rank] == initial);
+  CHECK(cluster.Parameters() == initial);
+}
+
+TEST_CASE("updates follow the optimizer from the parameters of worker 0 on") {
+  const Config config = MustParse(
+      Text("workers: 2 update { policy: SYNC } optimizer { kind: ADAM learning_rate: 0.125 }"));
+  TestCluster cluster(config);
+  std::vector<std::vector<float>> parameters(2);
+  RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) {
+    return Train(config, rank, exchange, 1, &parameters[rank]);
+  }));
+  CHECK(parameters[0] == parameters[1]);
+  std::vector<float> expected = InitialOf(config.model(), 0);
+  const std::vector<float> first = TestGradient(config.model(), 0, 0);
+  const std::vector<float> second = TestGradient(config.model(), 1, 0);
+  for (const Tensor& tensor : config.model().tensors()) {
+    for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+      const float mean = (first[i] + second[i]) / 2;
+      // Adam's first step is the learning rate in the gradient's direction.
+      const bool is_statistic = tensor.role == TensorRole::kRunningStatistic;
+      expected[i] -= is_statistic ? mean : mean > 0 ? 0.125f : -0.125f;
+    }
+  }
+  RequireClose(parameters[0], expected, 1e-4f);
+}
+
+TEST_CASE("learning rates go with the pushes, tensor by tensor") {
+  const std::string schedule = GENERATE("SEQUENTIAL", "FULL");
+  const std::string policy = GENERATE("SYNC", "ASYNC");
+  CAPTURE(schedule, policy);
+  const Config config = MustParse(Text(absl::StrCat(
+      "workers: 1 update { policy: ", policy, " } exchange { schedule: ", schedule,
+      " } optimizer { learning_rate: 9 schedule { kind: STEP step_iterations: 1 } }")));
+  TestCluster cluster(config);
+  std::vector<float> parameters;
+  RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters));
+    exchange.SetLearningRates({0.5f, 0.0f, 7.0f, 0.25f});
+    const std::vector<float> gradient = TestGradient(config.model(), rank, 0);
+    return exchange.PushPull(1, gradient, absl::MakeSpan(parameters));
+  }));
+  std::vector<float> expected = InitialOf(config.model(), 0);
+  const std::vector<float> gradient = TestGradient(config.model(), 0, 0);
+  const std::vector<float> rates = {0.5f, 0.0f, 1.0f, 0.25f};  // a running statistic has none
+  for (size_t t = 0; t < rates.size(); ++t) {
+    const Tensor& tensor = config.model().tensors()[t];
+    for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+      expected[i] -= rates[t] * gradient[i];
+    }
+  }
+  CHECK(parameters == expected);
+}
+
+TEST_CASE("workers that disagree on a learning rate are named") {
+  const Config config = MustParse(Text("workers: 2 update { policy: SYNC }"));
+  TestCluster cluster(config);
+  const std::vector<absl::Status> outcomes =
+      cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
+        std::vector<float> parameters;
+        RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters));
+        exchange.SetLearningRates(std::vector<float>(4, rank == 0 ? 0.1f : 0.2f));
+        const std::vector<float> gradient = TestGradient(config.model(), rank, 0);
+        return exchange.PushPull(1, gradient, absl::MakeSpan(parameters));
+      });
+  for (const absl::Status& outcome : outcomes) {
+    CHECK_THAT(std::string(outcome.message()), Contains("disagree at iteration 1"));
+    CHECK_THAT(std::string(outcome.message()), Contains("the learning rate 0.1"));
+    CHECK_THAT(std::string(outcome.message()), Contains("the learning rate 0.2"));
+  }
+}
+
+TEST_CASE("a tensor to which a worker contributes nothing is the mean of the others'") {
+  const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD");
+  CAPTURE(schedule);
+  const Config config = MustParse(
+      Text(absl::StrCat("workers: 2 update { policy: SYNC } optimizer { learning_rate: 1 } ",
+                        "exchange { schedule: ", schedule, " }")));
+  TestCluster cluster(config);
+  std::vector<std::vector<float>> parameters(2);
+  RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters[rank]));
+    const std::vector<float> gradient = TestGradient(config.model(), rank, 0);
+    // Worker 1 has no gradient of a.bias, and nobody has one of scale.
+    if (schedule == "SEQUENTIAL") {
+      exchange.SetSkipped({false, rank == 1, false, true});
+      return exchange.PushPull(1, gradient, absl::MakeSpan(parameters[rank]));
+    }
+    RETURN_IF_ERROR(exchange.Begin(1, gradient, absl::MakeSpan(parameters[rank])));
+    for (const int tensor : {3, 2, 1, 0}) {
+      exchange.PushTensor(tensor, tensor != 3 && (tensor != 1 || rank == 0));
+    }
+    for (const int tensor : {0, 1, 2, 3}) RETURN_IF_ERROR(exchange.AwaitTensor(tensor));
+    CHECK(exchange.IsEverythingReceived());
+    return absl::OkStatus();
+  }));
+  CHECK(parameters[0] == parameters[1]);
+  const std::vector<float> initial = InitialOf(config.model(), 0);
+  const std::vector<float> first = TestGradient(config.model(), 0, 0);
+  const std::vector<float> second = TestGradient(config.model(), 1, 0);
+  std::vector<float> expected = initial;
+  for (size_t t = 0; t < 3; ++t) {
+    const Tensor& tensor = config.model().tensors()[t];
+    for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
+      expected[i] -= t == 1 ? first[i] : (first[i] + second[i]) / 2;
+    }
+  }
+  RequireClose(parameters[0], expected, 1e-5f);
+}
+
+TEST_CASE("only worker 0 gives the parameters to begin with") {
+  const Config config = MustParse(Text("workers: 2 update { policy: ASYNC }"));
+  TestCluster cluster(config);
+  const auto exchange = cluster.Connect(1);
+  REQUIRE(exchange.ok());
+  const std::vector<float> gradient = TestGradient(config.model(), 1, 0);
+  std::vector<float> parameters(config.model().buffer_size());
+  const int64_t iteration = GENERATE(0, 1);
+  const absl::Status refused =
+      (*exchange)->PushPull(iteration, gradient, absl::MakeSpan(parameters));
+  CHECK_THAT(std::string(refused.message()),
+             Contains(iteration == 0 ? "they are worker 0's to give"
+                                     : "worker 0 has yet to push the parameters to begin with"));
+}
+
+TEST_CASE("a worker with another model is told what differs") {
+  const Config config = MustParse(Text("workers: 2 update { policy: SYNC }"));
+  TestCluster cluster(config);
+  std::string other = Text("workers: 2 update { policy: SYNC }");
+  other.replace(other.find("17"), 2, "18");
+  const Config theirs = MustParse(other);
+  const absl::Status refused =
+      Exchange::Connect({.config = &theirs, .rank = 1, .addresses = cluster.addresses()}).status();
+  CHECK_THAT(std::string(refused.message()),
+             Contains("tensor 0 is a.weight [30, 17], and a.weight [30, 18] there"));
+}
+
+}  // namespace
+}  // namespace ps
