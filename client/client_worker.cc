@@ -1,0 +1,333 @@
+#include "client/client_worker.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/base/exchange_setup.h"
+#include "common/base/status_macros.h"
+#include "common/config/optimizer_rules.h"
+#include "common/etcd/make_view_link.h"
+
+namespace ps {
+namespace {
+
+constexpr absl::Duration kCheckPeriod = absl::Milliseconds(100);
+
+std::atomic<int (*)()> interrupt_check{nullptr};
+
+std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
+
+// Keeps the first problem of a text.
+class FirstProblem final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text.empty()) text = absl::StrCat("line ", line + 1, ": ", message);
+  }
+  std::string text;
+};
+
+absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
+  Declaration declaration;
+  for (int i = 0; i < options.tensor_count; ++i) {
+    const evenshard_tensor& given = options.tensors[i];
+    DeclaredTensor& tensor = *declaration.mutable_model()->add_tensor();
+    tensor.set_name(OrEmpty(given.name));
+    for (int d = 0; d < given.dimensions; ++d) tensor.add_shape(given.shape[d]);
+    if (given.role == EVENSHARD_RUNNING_STATISTIC) {
+      tensor.set_role(DeclaredTensor::RUNNING_STATISTIC);
+    }
+    if (given.layer != nullptr) tensor.set_layer(given.layer);
+  }
+  if (options.optimizer != nullptr) {
+    FirstProblem problem;
+    google::protobuf::TextFormat::Parser parser;
+    parser.RecordErrorsTo(&problem);
+    if (!parser.ParseFromString(options.optimizer, declaration.mutable_optimizer())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the optimizer is no OptimizerConfig: ", problem.text));
+    }
+  }
+  return declaration;
+}
+
+absl::StatusOr<Config> ConfigFrom(const evenshard_options& options) {
+  if ((options.config_path == nullptr) == (options.config_text == nullptr)) {
+    return absl::InvalidArgumentError("a worker needs either config_path or config_text");
+  }
+  const std::vector<std::string> overrides(options.overrides,
+                                           options.overrides + options.override_count);
+  ASSIGN_OR_RETURN(Config config, options.config_path != nullptr
+                                      ? Config::Load(options.config_path, overrides)
+                                      : Config::Parse(options.config_text, "config", overrides));
+  if (options.tensor_count > 0 || options.optimizer != nullptr) {
+    ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
+    ASSIGN_OR_RETURN(config, config.Declared(declaration));
+  }
+  if (config.has_model()) return config;
+  return config.FieldError("model.from_workers", "needs a worker that brings tensors");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(
+    const evenshard_options& options) {
+  ASSIGN_OR_RETURN(Config config, ConfigFrom(options));
+  if (options.rank < 0 || options.rank >= config.workers()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no worker ", options.rank,
+                                                   ": the config has ", config.workers(),
+                                                   " workers, ranks 0 to ", config.workers() - 1));
+  }
+  SetUpExchange();
+  ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
+  return std::unique_ptr<ClientWorker>(new ClientWorker(
+      std::move(config), options.rank, OrEmpty(options.authority), std::move(buffers)));
+}
+
+ClientWorker::ClientWorker(Config config, int rank, const std::string& authority,
+                           Exchange::Buffers buffers)
+    : config_(std::move(config)),
+      rank_(rank),
+      buffers_(std::move(buffers)),
+      views_(MakeViewLink(authority, config_.proto(), &clock_)),
+      pushed_(config_.model().tensors().size()),
+      skipped_(pushed_.size()) {}
+
+ClientWorker::~ClientWorker() {
+  if (exchange_ != nullptr && !has_left_) {
+    exchange_->Leave(absl::CancelledError("the worker ended without leaving")).IgnoreError();
+  }
+}
+
+void ClientWorker::SetInterruptCheck(int (*check)()) { interrupt_check = check; }
+
+evenshard_tensor ClientWorker::TensorAt(int tensor) const {
+  const Tensor& info = config_.model().tensors()[tensor];
+  const auto& layers = config_.model().layers();
+  const auto layer = std::find_if(layers.begin(), layers.end(), [tensor](const Layer& each) {
+    return tensor >= each.first_tensor && tensor < each.first_tensor + each.tensor_count;
+  });
+  return {.name = info.name.c_str(),
+          .shape = info.shape.data(),
+          .dimensions = static_cast<int>(info.shape.size()),
+          .role = info.role == TensorRole::kParameter ? EVENSHARD_PARAMETER
+                                                      : EVENSHARD_RUNNING_STATISTIC,
+          .layer = layer->name.c_str()};
+}
+
+double ClientWorker::LearningRate(int tensor) const {
+  const OptimizerConfig& optimizer = config_.proto().optimizer();
+  const Tensor& info = config_.model().tensors()[tensor];
+  return OptimizerOfRule(optimizer, RuleOf(optimizer, info)).learning_rate();
+}
+
+absl::Status ClientWorker::CheckJoined() const {
+  if (exchange_ == nullptr) return absl::FailedPreconditionError("the worker has not joined");
+  return has_left_ ? absl::FailedPreconditionError("the worker has left") : absl::OkStatus();
+}
+
+absl::Status ClientWorker::Block(absl::FunctionRef<absl::Status()> call) {
+  const absl::Time start = clock_.Now();
+  absl::Status result;
+  if (int (*const check)() = interrupt_check; check == nullptr) {
+    result = call();
+  } else {
+    absl::Notification done;
+    std::thread thread([&] {
+      result = call();
+      done.Notify();
+    });
+    while (!done.WaitForNotificationWithTimeout(kCheckPeriod)) {
+      if (check() != 0) Interrupt();
+    }
+    thread.join();
+  }
+  counts_.wait_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
+  return Explained(result);
+}
+
+absl::Status ClientWorker::Explained(const absl::Status& status) const {
+  if (status.ok() || exchange_ == nullptr || !exchange_->went_back()) return status;
+  return absl::AbortedError(
+      absl::StrCat("the run has gone back to a checkpoint, from which the worker can resume: ",
+                   status.message()));
+}
+
+absl::Status ClientWorker::TakeParameters() {
+  const absl::Span<float> parameters = buffers_.parameters.span();
+  if (config_.is_from_workers()) {
+    // What worker 0 gives is pushed from where gradients are.
+    if (rank_ == 0) std::copy(parameters.begin(), parameters.end(), buffers_.gradients.data());
+    RETURN_IF_ERROR(exchange_->Initialize(buffers_.gradients.span(), parameters));
+  } else {
+    RETURN_IF_ERROR(exchange_->Pull(parameters));
+  }
+  iteration_ = 0;
+  iteration_ = exchange_->start_iteration() - ExchangeIteration();
+  is_begun_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status ClientWorker::Join() {
+  if (exchange_ != nullptr) return absl::FailedPreconditionError("the worker has joined already");
+  return Block([this]() -> absl::Status {
+    ASSIGN_OR_RETURN(exchange_, Exchange::Connect({.config = &config_,
+                                                   .rank = rank_,
+                                                   .view_link = views_.get(),
+                                                   .buffers = &buffers_,
+                                                   .stop = stop_.get_token()}));
+    return TakeParameters();
+  });
+}
+
+absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) {
+  RETURN_IF_ERROR(CheckJoined());
+  if (is_begun_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "iteration ", iteration_, " has begun, and not all of its tensors have been waited for"));
+  }
+  std::vector<float> rates;
+  if (learning_rates != nullptr) {
+    rates.assign(learning_rates, learning_rates + pushed_.size());
+    const auto bad = std::find_if(rates.begin(), rates.end(),
+                                  [](float rate) { return !std::isfinite(rate) || rate < 0; });
+    if (bad != rates.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the learning rate of ", NameOf(static_cast<int>(bad - rates.begin())),
+                       " is ", *bad, ", allowed: a number of at least 0"));
+    }
+  }
+  exchange_->SetLearningRates(std::move(rates));
+  if (!is_sequential()) {
+    const absl::Span<const float> gradients = buffers_.gradients.span();
+    const absl::Status begun =
+        exchange_->Begin(ExchangeIteration(), contributes ? gradients : gradients.first(0),
+                         buffers_.parameters.span());
+    if (!begun.ok()) return Explained(begun);
+  }
+  is_begun_ = true;
+  contributes_ = contributes;
+  pushed_.assign(pushed_.size(), false);
+  skipped_.assign(skipped_.size(), false);
+  pushes_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status ClientWorker::Push(int tensor, bool contributes) {
+  RETURN_IF_ERROR(CheckJoined());
+  if (!is_begun_) return absl::FailedPreconditionError("no iteration has begun");
+  if (pushed_[tensor]) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(tensor), " has been pushed in iteration ", iteration_, " already"));
+  }
+  pushed_[tensor] = true;
+  ++pushes_;
+  if (is_sequential()) {
+    skipped_[tensor] = !contributes;
+  } else {
+    exchange_->PushTensor(tensor, contributes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClientWorker::CheckAllPushed() const {
+  const auto missing = std::find(pushed_.begin(), pushed_.end(), false);
+  if (missing == pushed_.end()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      pushed_.size() - pushes_, " tensors of iteration ", iteration_,
+      " have not been pushed, first ", NameOf(static_cast<int>(missing - pushed_.begin()))));
+}
+
+void ClientWorker::EndIteration() {
+  is_begun_ = false;
+  ++iteration_;
+  ++counts_.iterations;
+}
+
+absl::Status ClientWorker::Wait(int tensor) {
+  RETURN_IF_ERROR(CheckJoined());
+  if (!is_begun_) return absl::OkStatus();
+  if (is_sequential()) return WaitAll();
+  if (!pushed_[tensor]) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(tensor), " has not been pushed in iteration ", iteration_));
+  }
+  if (!exchange_->IsReceived(tensor)) {
+    RETURN_IF_ERROR(Block([&] { return exchange_->AwaitTensor(tensor); }));
+  }
+  return exchange_->IsEverythingReceived() ? WaitAll() : absl::OkStatus();
+}
+
+absl::Status ClientWorker::WaitAll() {
+  RETURN_IF_ERROR(CheckJoined());
+  if (!is_begun_) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckAllPushed());
+  if (is_sequential()) {
+    exchange_->SetSkipped(std::exchange(skipped_, std::vector<bool>(skipped_.size())));
+    const absl::Span<const float> gradients = buffers_.gradients.span();
+    RETURN_IF_ERROR(Block([&] {
+      return exchange_->PushPull(ExchangeIteration(), contributes_ ? gradients : gradients.first(0),
+                                 buffers_.parameters.span());
+    }));
+  } else {
+    RETURN_IF_ERROR(Block([&] { return exchange_->AwaitAll(); }));
+  }
+  EndIteration();
+  return absl::OkStatus();
+}
+
+absl::Status ClientWorker::PushPull(const float* learning_rates) {
+  RETURN_IF_ERROR(Begin(/*contributes=*/true, learning_rates));
+  // In model order, since nothing is computed meanwhile.
+  for (size_t tensor = 0; tensor < pushed_.size(); ++tensor) {
+    RETURN_IF_ERROR(Push(static_cast<int>(tensor), /*contributes=*/true));
+  }
+  return WaitAll();
+}
+
+absl::Status ClientWorker::Pull() {
+  RETURN_IF_ERROR(CheckJoined());
+  if (is_begun_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "iteration ", iteration_, " has begun, and its tensors have to be waited for"));
+  }
+  return Block([this] { return exchange_->Pull(buffers_.parameters.span()); });
+}
+
+absl::Status ClientWorker::Resume() {
+  RETURN_IF_ERROR(CheckJoined());
+  return Block([this]() -> absl::Status {
+    RETURN_IF_ERROR(exchange_->Resume().status());
+    return TakeParameters();
+  });
+}
+
+absl::Status ClientWorker::Leave(const char* error) {
+  RETURN_IF_ERROR(CheckJoined());
+  if (error == nullptr && is_begun_) {
+    RETURN_IF_ERROR(WaitAll());
+  }
+  const absl::Status outcome = error == nullptr ? absl::OkStatus() : absl::AbortedError(error);
+  const absl::Status told = Block([&] { return exchange_->Leave(outcome); });
+  has_left_ = !exchange_->went_back() || error != nullptr;
+  return told;
+}
+
+evenshard_counts ClientWorker::Counts() const {
+  evenshard_counts counts = counts_;
+  if (exchange_ == nullptr) return counts;
+  counts.pushes = exchange_->traffic().pushes;
+  counts.bytes_out = exchange_->traffic().bytes_out;
+  counts.bytes_in = exchange_->traffic().bytes_in;
+  return counts;
+}
+
+}  // namespace ps

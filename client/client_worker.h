@@ -1,0 +1,96 @@
+#ifndef PS_CLIENT_CLIENT_WORKER_H_
+#define PS_CLIENT_CLIENT_WORKER_H_
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/evenshard.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
+#include "common/view/view_link.h"
+#include "worker/exchange/exchange.h"
+
+namespace ps {
+
+// What client/evenshard.h calls a worker: an Exchange with its memory, and the order of the calls
+// that make up an iteration. That header says what each method does. Not thread-safe, except for
+// Interrupt.
+class ClientWorker {
+ public:
+  static absl::StatusOr<std::unique_ptr<ClientWorker>> Create(const evenshard_options& options);
+  ~ClientWorker();
+
+  const Config& config() const { return config_; }
+  int rank() const { return rank_; }
+  evenshard_tensor TensorAt(int tensor) const;
+  float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
+  float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
+  int64_t iteration() const { return iteration_; }
+  double LearningRate(int tensor) const;
+
+  absl::Status Join();
+  absl::Status Begin(bool contributes, const float* learning_rates);
+  absl::Status Push(int tensor, bool contributes);
+  absl::Status Wait(int tensor);
+  absl::Status WaitAll();
+  absl::Status PushPull(const float* learning_rates);
+  absl::Status Pull();
+  absl::Status Resume();
+  absl::Status Leave(const char* error);
+  void Interrupt() { stop_.request_stop(); }
+  evenshard_counts Counts() const;
+
+  // Asked by calls that block; see evenshard_set_interrupt_check.
+  static void SetInterruptCheck(int (*check)());
+
+ private:
+  ClientWorker(Config config, int rank, const std::string& authority, Exchange::Buffers buffers);
+
+  int64_t OffsetOf(int tensor) const { return config_.model().tensors()[tensor].offset; }
+  bool is_sequential() const {
+    return config_.proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL;
+  }
+  // The number that the exchange has for this worker's next iteration. The first one of a run with
+  // model.from_workers carries the parameters to begin with.
+  int64_t ExchangeIteration() const { return iteration_ + (config_.is_from_workers() ? 1 : 0); }
+  std::string NameOf(int tensor) const { return config_.model().tensors()[tensor].name; }
+
+  // Errors: FAILED_PRECONDITION if the worker has not joined or has left.
+  absl::Status CheckJoined() const;
+  // Runs what may block, asks the interrupt check meanwhile, and counts the time.
+  absl::Status Block(absl::FunctionRef<absl::Status()> call);
+  // Replaces an error that the run's going back to a checkpoint has caused.
+  absl::Status Explained(const absl::Status& status) const;
+  // Receives the parameters with which this worker goes on.
+  absl::Status TakeParameters();
+  absl::Status CheckAllPushed() const;
+  void EndIteration();
+
+  const Config config_;
+  const int rank_;
+  const RealClock clock_;
+  Exchange::Buffers buffers_;
+  std::stop_source stop_;
+  std::unique_ptr<ViewLink> views_;  // null without views; outlives the exchange
+  std::unique_ptr<Exchange> exchange_;
+  bool has_left_ = false;
+
+  int64_t iteration_ = 0;
+  bool is_begun_ = false;      // an iteration has begun and not ended
+  bool contributes_ = true;    // to the iteration
+  std::vector<bool> pushed_;   // by tensor, in this iteration
+  std::vector<bool> skipped_;  // by tensor, in this iteration
+  int pushes_ = 0;             // tensors pushed in this iteration
+  evenshard_counts counts_ = {};
+};
+
+}  // namespace ps
+
+#endif  // PS_CLIENT_CLIENT_WORKER_H_

@@ -1,0 +1,179 @@
+// Translates client/evenshard.h into calls of ClientWorker: no exception leaves it, and every error
+// becomes a status and a message of the calling thread.
+
+#include "client/evenshard.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "client/client_worker.h"
+#include "common/base/log.h"
+
+struct evenshard_worker {
+  std::unique_ptr<ps::ClientWorker> worker;
+  pid_t process;  // in which it was made
+};
+
+namespace {
+
+thread_local std::string message;
+
+evenshard_status Report(const absl::Status& status) {
+  if (!status.ok()) message = std::string(status.message());
+  return static_cast<evenshard_status>(status.code());
+}
+
+evenshard_status Guarded(absl::FunctionRef<absl::Status()> call) {
+  try {
+    return Report(call());
+  } catch (const std::bad_alloc&) {
+    return Report(absl::ResourceExhaustedError("there is not enough memory"));
+  } catch (const std::exception& error) {
+    return Report(absl::InternalError(error.what()));
+  }
+}
+
+// Runs `call` on a worker of this process.
+evenshard_status On(evenshard_worker* worker,
+                    absl::FunctionRef<absl::Status(ps::ClientWorker&)> call) {
+  return Guarded([&] {
+    if (worker->process == getpid()) return call(*worker->worker);
+    return absl::FailedPreconditionError(
+        "the worker belongs to the parent of this process; start workers after fork, not before");
+  });
+}
+
+// What goes wrong is reported by statuses, so only warnings are logged, unless the environment asks
+// for more.
+void SetUpLogOnce() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const char* const level = std::getenv("EVENSHARD_LOG_LEVEL");
+    ps::SetUpLog("evenshard", level != nullptr ? level : "warning");
+  });
+}
+
+}  // namespace
+
+int evenshard_abi(void) { return EVENSHARD_ABI; }
+
+const char* evenshard_message(void) { return message.c_str(); }
+
+evenshard_status evenshard_create(const evenshard_options* options, evenshard_worker** worker) {
+  *worker = nullptr;
+  return Guarded([&] {
+    SetUpLogOnce();
+    absl::StatusOr<std::unique_ptr<ps::ClientWorker>> created = ps::ClientWorker::Create(*options);
+    if (created.ok()) *worker = new evenshard_worker{*std::move(created), getpid()};
+    return created.status();
+  });
+}
+
+void evenshard_destroy(evenshard_worker* worker) {
+  if (worker == nullptr) return;
+  // The threads of the exchange are the parent's.
+  if (worker->process != getpid()) return;
+  Guarded([&] {
+    delete worker;
+    return absl::OkStatus();
+  });
+}
+
+int evenshard_tensor_count(const evenshard_worker* worker) {
+  return static_cast<int>(worker->worker->config().model().tensors().size());
+}
+
+evenshard_tensor evenshard_tensor_at(const evenshard_worker* worker, int tensor) {
+  return worker->worker->TensorAt(tensor);
+}
+
+int64_t evenshard_elements(const evenshard_worker* worker, int tensor) {
+  return worker->worker->config().model().tensors()[tensor].size;
+}
+
+float* evenshard_parameters(evenshard_worker* worker, int tensor) {
+  return worker->worker->parameters(tensor);
+}
+
+float* evenshard_gradients(evenshard_worker* worker, int tensor) {
+  return worker->worker->gradients(tensor);
+}
+
+int evenshard_rank(const evenshard_worker* worker) { return worker->worker->rank(); }
+
+int evenshard_workers(const evenshard_worker* worker) { return worker->worker->config().workers(); }
+
+int evenshard_shards(const evenshard_worker* worker) { return worker->worker->config().shards(); }
+
+int evenshard_is_synchronous(const evenshard_worker* worker) {
+  return worker->worker->config().proto().update().policy() == ps::Update::SYNC;
+}
+
+evenshard_schedule evenshard_exchange_schedule(const evenshard_worker* worker) {
+  return static_cast<evenshard_schedule>(worker->worker->config().proto().exchange().schedule());
+}
+
+int evenshard_skips_non_finite(const evenshard_worker* worker) {
+  return worker->worker->config().proto().update().non_finite() == ps::Update::SKIP;
+}
+
+double evenshard_learning_rate(const evenshard_worker* worker, int tensor) {
+  return worker->worker->LearningRate(tensor);
+}
+
+evenshard_status evenshard_join(evenshard_worker* worker) {
+  return On(worker, [](ps::ClientWorker& w) { return w.Join(); });
+}
+
+int64_t evenshard_iteration(const evenshard_worker* worker) { return worker->worker->iteration(); }
+
+evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
+                                 const float* learning_rates) {
+  return On(worker, [&](ps::ClientWorker& w) { return w.Begin(contributes != 0, learning_rates); });
+}
+
+evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int contributes) {
+  return On(worker, [&](ps::ClientWorker& w) { return w.Push(tensor, contributes != 0); });
+}
+
+evenshard_status evenshard_wait(evenshard_worker* worker, int tensor) {
+  return On(worker, [&](ps::ClientWorker& w) { return w.Wait(tensor); });
+}
+
+evenshard_status evenshard_wait_all(evenshard_worker* worker) {
+  return On(worker, [](ps::ClientWorker& w) { return w.WaitAll(); });
+}
+
+evenshard_status evenshard_push_pull(evenshard_worker* worker, const float* learning_rates) {
+  return On(worker, [&](ps::ClientWorker& w) { return w.PushPull(learning_rates); });
+}
+
+evenshard_status evenshard_pull(evenshard_worker* worker) {
+  return On(worker, [](ps::ClientWorker& w) { return w.Pull(); });
+}
+
+evenshard_status evenshard_resume(evenshard_worker* worker) {
+  return On(worker, [](ps::ClientWorker& w) { return w.Resume(); });
+}
+
+evenshard_status evenshard_leave(evenshard_worker* worker, const char* error) {
+  return On(worker, [&](ps::ClientWorker& w) { return w.Leave(error); });
+}
+
+void evenshard_interrupt(evenshard_worker* worker) { worker->worker->Interrupt(); }
+
+void evenshard_set_interrupt_check(int (*check)(void)) {
+  ps::ClientWorker::SetInterruptCheck(check);
+}
+
+evenshard_counts evenshard_statistics(const evenshard_worker* worker) {
+  return worker->worker->Counts();
+}

@@ -1,0 +1,206 @@
+/*
+ * The C interface to a worker's exchange with the shards, for programs in other languages than C++.
+ * libevenshard.so has everything it needs but the C and C++ libraries. docs/protocol.md describes
+ * what happens beneath; client/example.c is a whole program.
+ *
+ *   evenshard_worker* worker;
+ *   const int64_t shape[] = {10, 784};
+ *   const evenshard_tensor tensors[] = {{"fc.weight", shape, 2, EVENSHARD_PARAMETER, NULL}};
+ *   const evenshard_options options = {
+ *       .config_path = "cluster.textproto", .rank = 0, .tensors = tensors, .tensor_count = 1};
+ *   if (evenshard_create(&options, &worker) != EVENSHARD_OK) return fail(evenshard_message());
+ *   initialize(evenshard_parameters(worker, 0));
+ *   evenshard_status status = evenshard_join(worker);
+ *   for (int64_t i = evenshard_iteration(worker); status == EVENSHARD_OK && i < 100; ++i) {
+ *     compute_gradients(evenshard_parameters(worker, 0), evenshard_gradients(worker, 0));
+ *     status = evenshard_push_pull(worker, NULL);
+ *   }
+ *   if (status == EVENSHARD_OK) status = evenshard_leave(worker, NULL);
+ *   evenshard_destroy(worker);
+ *
+ * Threads: a worker is used by one thread at a time. evenshard_interrupt and the functions without
+ * a worker may be called from any thread at any time before evenshard_destroy. After fork, a child
+ * must not use a worker of its parent: its calls return EVENSHARD_FAILED_PRECONDITION, and
+ * evenshard_destroy does nothing.
+ *
+ * Errors: every function that can fail returns a status. Unless that is EVENSHARD_OK,
+ * evenshard_message says what was wrong, where, and what is allowed. A failed exchange stays
+ * failed: the worker can only leave and be destroyed, but for evenshard_resume.
+ */
+#ifndef EVENSHARD_CLIENT_EVENSHARD_H_
+#define EVENSHARD_CLIENT_EVENSHARD_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EVENSHARD_API __attribute__((visibility("default")))
+
+/* Raised by every change that programs compiled against an older header would not survive. */
+#define EVENSHARD_ABI 1
+/* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
+EVENSHARD_API int evenshard_abi(void);
+
+/* gRPC's codes. */
+typedef enum evenshard_status {
+  EVENSHARD_OK = 0,
+  EVENSHARD_CANCELLED = 1, /* interrupted */
+  EVENSHARD_UNKNOWN = 2,
+  EVENSHARD_INVALID_ARGUMENT = 3,
+  EVENSHARD_DEADLINE_EXCEEDED = 4,
+  EVENSHARD_NOT_FOUND = 5,
+  EVENSHARD_ALREADY_EXISTS = 6,
+  EVENSHARD_PERMISSION_DENIED = 7,
+  EVENSHARD_RESOURCE_EXHAUSTED = 8,
+  EVENSHARD_FAILED_PRECONDITION = 9,
+  EVENSHARD_ABORTED = 10, /* also: the run has gone back to a checkpoint; see evenshard_resume */
+  EVENSHARD_OUT_OF_RANGE = 11,
+  EVENSHARD_UNIMPLEMENTED = 12,
+  EVENSHARD_INTERNAL = 13,
+  EVENSHARD_UNAVAILABLE = 14,
+  EVENSHARD_DATA_LOSS = 15,
+  EVENSHARD_UNAUTHENTICATED = 16
+} evenshard_status;
+
+/* What the last call of this thread that failed had to say. Valid until its next call. */
+EVENSHARD_API const char* evenshard_message(void);
+
+typedef enum evenshard_role {
+  EVENSHARD_PARAMETER = 0, /* a gradient is pushed, which goes through the optimizer */
+  /* The running value minus the new one is pushed, and subtracted as it is: the mean of the new
+   * values under SYNC. */
+  EVENSHARD_RUNNING_STATISTIC = 1
+} evenshard_role;
+
+/* A float32 tensor, row-major. */
+typedef struct evenshard_tensor {
+  const char* name;     /* unique: "fc6.weight" */
+  const int64_t* shape; /* a scalar has none */
+  int dimensions;
+  evenshard_role role;
+  /* The layer that owns it, for layer-based placement; tensors of a layer are neighbours. NULL: the
+   * name up to its last '.' or '/'. */
+  const char* layer;
+} evenshard_tensor;
+
+typedef struct evenshard_worker evenshard_worker;
+
+typedef struct evenshard_options {
+  /* A ClusterConfig in protobuf text format: a file, or the text itself. */
+  const char* config_path;
+  const char* config_text;
+  /* "FIELD=VALUE", as the programs' flag --set. */
+  const char* const* overrides;
+  int override_count;
+  int rank;              /* from 0 */
+  const char* authority; /* who makes the run's views, as launch says it; NULL or "": nobody */
+  /* The model, in the order in which a forward pass needs its tensors, if the config has
+   * model.from_workers; otherwise none. */
+  const evenshard_tensor* tensors;
+  int tensor_count;
+  /* With model.from_workers and without an `optimizer` in the config, the worker may bring that
+   * too: an OptimizerConfig in protobuf text format. NULL: the config's. */
+  const char* optimizer;
+} evenshard_options;
+
+/* Checks config and model and allocates the memory of parameters and gradients; connects to nobody.
+ * Errors: INVALID_ARGUMENT, one line for each problem; RESOURCE_EXHAUSTED; those of the file. */
+EVENSHARD_API evenshard_status evenshard_create(const evenshard_options* options,
+                                                evenshard_worker** worker);
+
+/* Frees the worker. One that has joined and not left leaves with an error. NULL: does nothing. */
+EVENSHARD_API void evenshard_destroy(evenshard_worker* worker);
+
+/* The model's tensors, in model order. */
+EVENSHARD_API int evenshard_tensor_count(const evenshard_worker* worker);
+/* Its pointers live as long as the worker. REQUIRES: 0 <= tensor < count, here and below. */
+EVENSHARD_API evenshard_tensor evenshard_tensor_at(const evenshard_worker* worker, int tensor);
+EVENSHARD_API int64_t evenshard_elements(const evenshard_worker* worker, int tensor);
+/* Where the tensor's parameters are received and where its gradient is pushed from, each at a
+ * multiple of 64 bytes. All tensors of one kind lie in one block, in model order. Both are zero
+ * after evenshard_create. */
+EVENSHARD_API float* evenshard_parameters(evenshard_worker* worker, int tensor);
+EVENSHARD_API float* evenshard_gradients(evenshard_worker* worker, int tensor);
+
+/* What the config says. */
+EVENSHARD_API int evenshard_rank(const evenshard_worker* worker);
+EVENSHARD_API int evenshard_workers(const evenshard_worker* worker);
+EVENSHARD_API int evenshard_shards(const evenshard_worker* worker);
+EVENSHARD_API int evenshard_is_synchronous(const evenshard_worker* worker);
+typedef enum evenshard_schedule {
+  EVENSHARD_SEQUENTIAL = 0, /* push when the whole gradient is there, then wait for everything */
+  EVENSHARD_BACKWARD = 1,   /* push each gradient when it is there, then wait for everything */
+  EVENSHARD_FULL = 2        /* the same, and wait for each tensor where it is needed */
+} evenshard_schedule;
+EVENSHARD_API evenshard_schedule evenshard_exchange_schedule(const evenshard_worker* worker);
+/* Whether a worker leaves out a gradient that is not finite (update.non_finite: SKIP). */
+EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
+/* The learning rate of a tensor at the first iteration, by the config. */
+EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int tensor);
+
+/* Waits for the shards, takes the rank, and receives the parameters. At the start of a run with
+ * model.from_workers those are the ones that rank 0 has in its memory when it calls this. Errors:
+ * DEADLINE_EXCEEDED, which names the shards that were not up in limits.startup_seconds;
+ * FAILED_PRECONDITION with the shard's words: another model or config, a rank that is taken. */
+EVENSHARD_API evenshard_status evenshard_join(evenshard_worker* worker);
+
+/* How many iterations of training lie behind this worker; above 0 after evenshard_join if the
+ * worker, or the run, was started again. The next push-pull has this number. */
+EVENSHARD_API int64_t evenshard_iteration(const evenshard_worker* worker);
+
+/* One iteration, step by step: begin, push each tensor once, wait for each tensor or for all.
+ * evenshard_begin and evenshard_push do not block. After its push a tensor's parameters may change
+ * until they have been waited for, and its gradient must stay as it is until all tensors have been
+ * waited for.
+ *
+ * `learning_rates`, by tensor, are in force for this iteration in place of the config's rates and
+ * schedule; NULL for those. Under SYNC all workers must give the same ones. `contributes`: 0 to
+ * take part without a gradient, for the whole iteration or for one tensor: what the others push
+ * counts. Errors: those of the exchange; ABORTED if the run has gone back to a checkpoint. */
+EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
+                                               const float* learning_rates);
+EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
+                                              int contributes);
+EVENSHARD_API evenshard_status evenshard_wait(evenshard_worker* worker, int tensor);
+EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
+
+/* All of that at once, by the config's schedule: returns when all parameters are there. */
+EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,
+                                                   const float* learning_rates);
+
+/* Receives all parameters without a push, for evaluation under ASYNC. */
+EVENSHARD_API evenshard_status evenshard_pull(evenshard_worker* worker);
+
+/* After ABORTED: joins again where the run goes on, and receives the parameters of its checkpoint.
+ * FAILED_PRECONDITION if the run has not gone back. */
+EVENSHARD_API evenshard_status evenshard_resume(evenshard_worker* worker);
+
+/* Ends the worker's part: it has finished if `error` is NULL, otherwise it has failed for that
+ * reason, which the others are told. */
+EVENSHARD_API evenshard_status evenshard_leave(evenshard_worker* worker, const char* error);
+
+/* Makes the call in progress, and all later ones but leave and destroy, return CANCELLED soon. */
+EVENSHARD_API void evenshard_interrupt(evenshard_worker* worker);
+
+/* Has every call that blocks ask `check`, in its own thread and about every 100 ms, whether it is
+ * to go on; if the answer is not 0, the worker is interrupted. For interpreters that handle signals
+ * between the steps of a program. NULL, as in the beginning: they do not ask. */
+EVENSHARD_API void evenshard_set_interrupt_check(int (*check)(void));
+
+/* Counters of this worker since it joined. */
+typedef struct evenshard_counts {
+  uint64_t iterations;
+  uint64_t pushes;     /* chunks */
+  uint64_t bytes_out;  /* of gradients, as encoded */
+  uint64_t bytes_in;   /* of parameters */
+  double wait_seconds; /* in evenshard_wait, _wait_all and _push_pull */
+} evenshard_counts;
+EVENSHARD_API evenshard_counts evenshard_statistics(const evenshard_worker* worker);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* EVENSHARD_CLIENT_EVENSHARD_H_ */
