@@ -1,0 +1,70 @@
+"""Evenshard for Python: training with a sharded parameter server.
+
+    import evenshard
+    optimizer = evenshard.Optimizer(model, "cluster.textproto")   # was torch.optim.SGD(...)
+
+Optimizer stands in the place of an optimizer of torch.optim, and the rest of the script stays as it
+is. It needs PyTorch, 1.13 or newer. Worker is for programs that compute gradients by themselves, on
+arrays of any library. launch runs a script as all workers of a run on this machine. Errors are in
+evenshard.errors, and all are an evenshard.Error.
+
+The package needs libevenshard.so: next to the package, in the checkout that the package lies in
+(`bazel build //client:libevenshard.so`), or where EVENSHARD_LIBRARY says.
+"""
+
+import importlib.util
+
+from evenshard._handle import Statistics
+from evenshard.errors import (
+    Aborted,
+    ConfigError,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    Interrupted,
+    InvalidArgument,
+    TensorError,
+    Unavailable,
+    WentBack,
+)
+from evenshard.launching import launch
+from evenshard.worker import Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Worker",
+    "Statistics",
+    "launch",
+    "Error",
+    "Aborted",
+    "ConfigError",
+    "DeadlineExceeded",
+    "FailedPrecondition",
+    "Interrupted",
+    "InvalidArgument",
+    "TensorError",
+    "Unavailable",
+    "WentBack",
+]
+
+if importlib.util.find_spec("torch") is not None:
+    __all__.insert(0, "Optimizer")
+
+
+def __getattr__(name):
+    # PyTorch takes seconds to load, and Worker does not need it.
+    if name != "Optimizer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from evenshard.optimizer import Optimizer
+    except ImportError as error:
+        raise ImportError(
+            f"evenshard.Optimizer needs PyTorch: {error}; evenshard.Worker does not"
+        ) from error
+    globals()["Optimizer"] = Optimizer
+    return Optimizer
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

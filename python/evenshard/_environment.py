@@ -1,0 +1,63 @@
+"""What a program need not say because its environment does: torchrun's variables, and those that
+`launch` sets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from evenshard import errors
+
+
+def config(given: str | os.PathLike | None) -> str:
+    """Returns the path or the text of the config."""
+    if given is not None:
+        return os.fspath(given)
+    value = os.environ.get("EVENSHARD_CONFIG")
+    if not value:
+        raise errors.ConfigError(
+            "config: is not given, and the environment has no EVENSHARD_CONFIG; allowed: the path"
+            " of a ClusterConfig in text format"
+        )
+    return value
+
+
+def rank(given: int | None) -> int:
+    """Returns the rank of the worker."""
+    if given is not None:
+        return int(given)
+    value = os.environ.get("RANK")
+    if value is None:
+        raise errors.ConfigError(
+            "rank: is not given, and the environment has no RANK, which torchrun and launch set"
+        )
+    return _number("RANK", value)
+
+
+def authority(given: str | None) -> str | None:
+    """Returns the address of who makes the run's views, if anybody does."""
+    return os.environ.get("EVENSHARD_AUTHORITY") if given is None else given
+
+
+def overrides(given: Iterable[str] | None) -> list[str]:
+    """Returns the fields of the config that are changed, each "FIELD=VALUE"."""
+    if given is not None:
+        return [given] if isinstance(given, str) else list(given)
+    return [line for line in os.environ.get("EVENSHARD_OVERRIDES", "").splitlines() if line.strip()]
+
+
+def check_world_size(workers: int) -> None:
+    """Compares the config's number of workers with how many torchrun or launch have started."""
+    value = os.environ.get("WORLD_SIZE")
+    if value is not None and _number("WORLD_SIZE", value) != workers:
+        raise errors.ConfigError(
+            f"workers: is {workers} in the config, but WORLD_SIZE is {value}: the environment has"
+            f" started another number of workers; allowed: the same one"
+        )
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise errors.ConfigError(f"{name}: is {value!r}, allowed: a number") from None

@@ -1,0 +1,29 @@
+"""Calls when a parameter's gradient is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def on_gradient(parameter: torch.Tensor, call: Callable[[], None]):
+    """Calls `call` in each backward pass, when the gradient has been added to `parameter.grad`.
+    Returns a handle whose method remove() ends that."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return parameter.register_post_accumulate_grad_hook(lambda _: call())
+    return _NodeHook(parameter, call)
+
+
+class _NodeHook:
+    """Before PyTorch 2.1: a hook on the node that accumulates the gradient. The node lives as long
+    as somebody keeps it."""
+
+    def __init__(self, parameter, call):
+        with torch.enable_grad():
+            self._node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        self._handle = self._node.register_hook(lambda *_: call())
+
+    def remove(self):
+        self._handle.remove()
+        self._node = None

@@ -1,0 +1,307 @@
+"""A worker of libevenshard.so as an object, with its tensors by their number."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from evenshard import _environment, _interrupts, _library, errors
+
+# What the library says when a run has gone back (client/client_worker.cc).
+_WENT_BACK = "the run has gone back to a checkpoint"
+
+
+class Declared(NamedTuple):
+    """A float32 tensor as it is declared to the run. `layer` None: the name up to its last dot."""
+
+    name: str
+    shape: tuple
+    role: int = _library.PARAMETER
+    layer: str | None = None
+
+
+class Statistics(NamedTuple):
+    """Counters of a worker since it joined."""
+
+    iterations: int
+    pushes: int  # chunks
+    bytes_out: int  # of gradients, as encoded
+    bytes_in: int  # of parameters
+    wait_seconds: float  # in which the worker waited for parameters
+
+
+class _Memory:
+    """The worker of the library. It is destroyed when nobody uses its memory any more: neither the
+    Handle nor an array on it. In a child process it stays, as the library wants it."""
+
+    def __init__(self, library: ctypes.CDLL, pointer: ctypes.c_void_p):
+        self.pointer = pointer
+        self.process = os.getpid()
+        self._destroy = library.destroy
+        self._getpid = os.getpid  # modules may be gone when the program ends
+
+    def __del__(self):
+        if self._getpid() == self.process:
+            self._destroy(self.pointer)
+
+
+class Handle:
+    """A worker of the library, used by one thread at a time.
+
+    Every method raises what errors.py has. After fork a child must not use its parent's worker:
+    each call says so.
+    """
+
+    def __init__(
+        self,
+        declared: Sequence[Declared],
+        *,
+        config: str | os.PathLike | None = None,
+        rank: int | None = None,
+        optimizer: str | None = None,
+        overrides: Iterable[str] | None = None,
+        authority: str | None = None,
+    ):
+        """Checks everything and allocates the memory; connects to nobody. What is None comes from
+        the environment (_environment.py). `config` is a path, or the text itself if it has a
+        brace. `optimizer` is an OptimizerConfig in text format."""
+        self._library = _library.load()
+        self._memory = None
+        self._failure = None
+        self._is_begun = False
+        self._last = None  # iteration and statistics, once the worker has left
+        text = _environment.config(config)
+        options = _library.COptions(
+            rank=_environment.rank(rank),
+            authority=_bytes(_environment.authority(authority)),
+            optimizer=_bytes(optimizer),
+        )
+        if "{" in text:
+            options.config_text = _bytes(text)
+        else:
+            options.config_path = _bytes(text)
+        changes = [_bytes(line) for line in _environment.overrides(overrides)]
+        options.overrides = (ctypes.c_char_p * len(changes))(*changes)
+        options.override_count = len(changes)
+        options.tensors = (_library.CTensor * len(declared))(*map(_c_tensor, declared))
+        options.tensor_count = len(declared)
+        pointer = ctypes.c_void_p()
+        code = self._library.create(ctypes.byref(options), ctypes.byref(pointer))
+        if code != 0:
+            error = errors.from_status(code, _library.last_message(self._library))
+            if isinstance(error, errors.InvalidArgument):
+                error = errors.ConfigError(str(error))
+            raise error
+        self._memory = _Memory(self._library, pointer)
+        if rank is None:
+            _environment.check_world_size(self.workers)
+
+    # What the config says.
+
+    @property
+    def rank(self) -> int:
+        return self._library.rank(self._pointer())
+
+    @property
+    def workers(self) -> int:
+        return self._library.workers(self._pointer())
+
+    @property
+    def shards(self) -> int:
+        return self._library.shards(self._pointer())
+
+    @property
+    def is_synchronous(self) -> bool:
+        return bool(self._library.is_synchronous(self._pointer()))
+
+    @property
+    def schedule(self) -> int:
+        """_library.SEQUENTIAL, BACKWARD or FULL."""
+        return self._library.exchange_schedule(self._pointer())
+
+    @property
+    def skips_non_finite(self) -> bool:
+        return bool(self._library.skips_non_finite(self._pointer()))
+
+    def learning_rate(self, tensor: int) -> float:
+        """The rate of a tensor at the first iteration."""
+        return self._library.learning_rate(self._pointer(), tensor)
+
+    def tensors(self) -> list[Declared]:
+        """The model's tensors, in model order."""
+        pointer = self._pointer()
+        found = []
+        for i in range(self._library.tensor_count(pointer)):
+            tensor = self._library.tensor_at(pointer, i)
+            found.append(
+                Declared(
+                    tensor.name.decode("utf-8", "replace"),
+                    tuple(tensor.shape[: tensor.dimensions]),
+                    tensor.role,
+                    tensor.layer and tensor.layer.decode("utf-8", "replace"),
+                )
+            )
+        return found
+
+    # Memory. An array keeps the memory alive, also after close().
+
+    def parameters(self, tensor: int) -> ctypes.Array:
+        """Where a tensor's parameters are received."""
+        return self._array(self._library.parameters, tensor)
+
+    def gradients(self, tensor: int) -> ctypes.Array:
+        """Where a tensor's gradient is pushed from."""
+        return self._array(self._library.gradients, tensor)
+
+    def _array(self, address_of, tensor):
+        pointer = self._pointer()
+        elements = self._library.elements(pointer, tensor)
+        array = (ctypes.c_float * elements).from_address(address_of(pointer, tensor))
+        array.keeps = self._memory
+        return array
+
+    # The exchange, as in client/evenshard.h.
+
+    def join(self) -> None:
+        try:
+            self._wait(self._library.join)
+        except errors.DeadlineExceeded as error:
+            raise errors.DeadlineExceeded(
+                f"{error}; start each shard with `ps --config=F --shard=I`, or give workers more"
+                " time by limits.startup_seconds"
+            ) from None
+
+    @property
+    def iteration(self) -> int:
+        if self._memory is None and self._last:
+            return self._last[0]
+        return self._library.iteration(self._pointer())
+
+    def begin(self, contributes: bool = True, rates: ctypes.Array | None = None) -> None:
+        self._check(self._library.begin(self._pointer(), contributes, rates))
+        self._is_begun = True
+
+    def push(self, tensor: int, contributes: bool = True) -> None:
+        self._check(self._library.push(self._pointer(), tensor, contributes))
+
+    def wait(self, tensor: int) -> None:
+        self._wait(self._library.wait, tensor)
+
+    def wait_all(self) -> None:
+        self._wait(self._library.wait_all)
+        if self._is_begun:
+            self._is_begun = False
+            self._works()
+
+    def push_pull(self, rates: ctypes.Array | None = None) -> None:
+        self._wait(self._library.push_pull, rates)
+        self._works()
+
+    def pull(self) -> None:
+        self._wait(self._library.pull)
+        self._works()
+
+    def resume(self) -> None:
+        self._wait(self._library.resume)
+        self._is_begun = False
+        self._works()
+
+    def _works(self):
+        # What has failed stays failed, so an error before this was one of the caller's.
+        self._failure = None
+
+    def interrupt(self) -> None:
+        """May be called from any thread."""
+        self._library.interrupt(self._pointer())
+
+    def statistics(self) -> Statistics:
+        if self._memory is None and self._last:
+            return self._last[1]
+        counts = self._library.statistics(self._pointer())
+        return Statistics(*(getattr(counts, name) for name in Statistics._fields))
+
+    # The end.
+
+    @property
+    def is_open(self) -> bool:
+        return self._memory is not None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process made the worker, and did not inherit it by fork."""
+        return self._memory is not None and self._memory.process == os.getpid()
+
+    def require_open(self) -> None:
+        """Errors: FailedPrecondition if it is closed, or another process's."""
+        self._pointer()
+
+    @property
+    def failure(self) -> str | None:
+        """What the exchange has failed with."""
+        return self._failure
+
+    def close(self, error: str | None = None) -> None:
+        """Leaves the run: finished, or failed for the reason that is given or that the exchange has
+        failed with. Does nothing when called again, or in a child process."""
+        if not self.is_own:
+            self._memory = None
+            return
+        reason = error or self._failure
+        try:
+            self._wait(self._library.leave, _bytes(reason))
+        except errors.Error:
+            if reason is None:
+                raise
+        finally:
+            pointer = self._pointer()
+            self._last = (self._library.iteration(pointer), self.statistics())
+            self._memory = None
+
+    def _pointer(self):
+        memory = self._memory
+        if memory is None:
+            raise errors.FailedPrecondition("the worker is closed")
+        if os.getpid() != memory.process:
+            raise errors.FailedPrecondition(
+                f"the worker belongs to process {memory.process}, from which this process"
+                f" {os.getpid()} was forked; allowed: use in the process that made it"
+            )
+        return memory.pointer
+
+    def _wait(self, function, *arguments) -> None:
+        """Calls a function that may wait. Signal handlers run meanwhile."""
+        pointer = self._pointer()
+        _interrupts.prepare()
+        code = function(pointer, *arguments)
+        try:
+            _interrupts.raise_pending()
+        except BaseException as error:
+            if code != 0:
+                self._failure = f"{type(error).__name__} while it waited"
+            raise
+        self._check(code)
+
+    def _check(self, code: int) -> None:
+        if code == 0:
+            return
+        error = errors.from_status(code, _library.last_message(self._library))
+        if isinstance(error, errors.Aborted) and _WENT_BACK in str(error):
+            error = errors.WentBack(f"{error}; call resume(), and train on from `iteration`")
+        self._failure = str(error)
+        raise error
+
+
+def _bytes(text):
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _c_tensor(declared: Declared) -> _library.CTensor:
+    return _library.CTensor(
+        _bytes(declared.name),
+        (ctypes.c_int64 * len(declared.shape))(*declared.shape),
+        len(declared.shape),
+        declared.role,
+        _bytes(declared.layer),
+    )

@@ -1,0 +1,150 @@
+"""Finds and loads libevenshard.so, and declares what client/evenshard.h does."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+
+from evenshard import _interrupts, errors
+
+ABI = 1
+
+PARAMETER = 0
+RUNNING_STATISTIC = 1
+
+SEQUENTIAL = 0
+BACKWARD = 1
+FULL = 2
+
+_VARIABLE = "EVENSHARD_LIBRARY"
+_NAME = "libevenshard.so"
+
+
+class CTensor(ctypes.Structure):
+    """evenshard_tensor"""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("dimensions", ctypes.c_int),
+        ("role", ctypes.c_int),
+        ("layer", ctypes.c_char_p),
+    ]
+
+
+class COptions(ctypes.Structure):
+    """evenshard_options"""
+
+    _fields_ = [
+        ("config_path", ctypes.c_char_p),
+        ("config_text", ctypes.c_char_p),
+        ("overrides", ctypes.POINTER(ctypes.c_char_p)),
+        ("override_count", ctypes.c_int),
+        ("rank", ctypes.c_int),
+        ("authority", ctypes.c_char_p),
+        ("tensors", ctypes.POINTER(CTensor)),
+        ("tensor_count", ctypes.c_int),
+        ("optimizer", ctypes.c_char_p),
+    ]
+
+
+class CCounts(ctypes.Structure):
+    """evenshard_counts"""
+
+    _fields_ = [
+        ("iterations", ctypes.c_uint64),
+        ("pushes", ctypes.c_uint64),
+        ("bytes_out", ctypes.c_uint64),
+        ("bytes_in", ctypes.c_uint64),
+        ("wait_seconds", ctypes.c_double),
+    ]
+
+
+_WORKER = ctypes.c_void_p
+_RATES = ctypes.POINTER(ctypes.c_float)
+
+# The result and the arguments of each function.
+_PROTOTYPES = {
+    "message": (ctypes.c_char_p, []),
+    "create": (ctypes.c_int, [ctypes.POINTER(COptions), ctypes.POINTER(_WORKER)]),
+    "destroy": (None, [_WORKER]),
+    "tensor_count": (ctypes.c_int, [_WORKER]),
+    "tensor_at": (CTensor, [_WORKER, ctypes.c_int]),
+    "elements": (ctypes.c_int64, [_WORKER, ctypes.c_int]),
+    "parameters": (ctypes.c_void_p, [_WORKER, ctypes.c_int]),
+    "gradients": (ctypes.c_void_p, [_WORKER, ctypes.c_int]),
+    "rank": (ctypes.c_int, [_WORKER]),
+    "workers": (ctypes.c_int, [_WORKER]),
+    "shards": (ctypes.c_int, [_WORKER]),
+    "is_synchronous": (ctypes.c_int, [_WORKER]),
+    "exchange_schedule": (ctypes.c_int, [_WORKER]),
+    "skips_non_finite": (ctypes.c_int, [_WORKER]),
+    "learning_rate": (ctypes.c_double, [_WORKER, ctypes.c_int]),
+    "join": (ctypes.c_int, [_WORKER]),
+    "iteration": (ctypes.c_int64, [_WORKER]),
+    "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _RATES]),
+    "push": (ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.c_int]),
+    "wait": (ctypes.c_int, [_WORKER, ctypes.c_int]),
+    "wait_all": (ctypes.c_int, [_WORKER]),
+    "push_pull": (ctypes.c_int, [_WORKER, _RATES]),
+    "pull": (ctypes.c_int, [_WORKER]),
+    "resume": (ctypes.c_int, [_WORKER]),
+    "leave": (ctypes.c_int, [_WORKER, ctypes.c_char_p]),
+    "interrupt": (None, [_WORKER]),
+    "statistics": (CCounts, [_WORKER]),
+    "set_interrupt_check": (None, [ctypes.c_void_p]),
+}
+
+
+def _candidates() -> list[str]:
+    given = os.environ.get(_VARIABLE)
+    if given:
+        return [given]
+    package = os.path.dirname(os.path.abspath(__file__))
+    checkout = os.path.dirname(os.path.dirname(package))
+    return [
+        os.path.join(package, _NAME),
+        os.path.join(checkout, "bazel-bin", "client", _NAME),
+    ]
+
+
+@functools.lru_cache(maxsize=None)
+def load() -> ctypes.CDLL:
+    """Returns the library, whose functions are attributes without their prefix `evenshard_`.
+
+    It is loaded at the first call. Errors: FailedPrecondition if there is no library, or if it is
+    not the one that this package was written for.
+    """
+    candidates = _candidates()
+    path = next((path for path in candidates if os.path.exists(path)), None)
+    if path is None:
+        raise errors.FailedPrecondition(
+            f"there is no {_NAME}: looked for {' and '.join(candidates)}; build it with `bazel"
+            f" build //client:{_NAME}`, or set {_VARIABLE} to its path"
+        )
+    try:
+        library = ctypes.CDLL(path)
+        abi = library.evenshard_abi
+    except (OSError, AttributeError) as error:
+        raise errors.FailedPrecondition(f"{path} is not Evenshard's library: {error}") from None
+    if abi() != ABI:
+        raise errors.FailedPrecondition(
+            f"{path} has version {abi()} of the C interface, allowed: {ABI}, for which this package"
+            " was written; take the package and the library from the same version of Evenshard"
+        )
+    for name, (result, arguments) in _PROTOTYPES.items():
+        function = getattr(library, "evenshard_" + name)
+        function.restype = result
+        function.argtypes = arguments
+        setattr(library, name, function)
+    library.set_interrupt_check(ctypes.cast(_interrupts.CHECK, ctypes.c_void_p))
+    # Nothing calls into Python when it is about to end.
+    atexit.register(library.set_interrupt_check, None)
+    return library
+
+
+def last_message(library: ctypes.CDLL) -> str:
+    """Returns what the last call of this thread that failed had to say."""
+    return (library.message() or b"").decode("utf-8", "replace")

@@ -1,0 +1,229 @@
+"""Where a model's parameters lie, and how gradients and parameters come to and from the memory that
+is exchanged.
+
+Both classes have the same methods, for the tensors of the model by their number:
+
+  initialize()            copies the model's values into the exchanged memory, before the join
+  adopt()                 the model uses what was received, from then on
+  stage(i, gradient, s)   copies gradient / s, or only begins to
+  stage_statistic(i)      the same for a running statistic: what was received minus the value now
+  staged(wait)            returns those that have been copied since, in order; with `wait` all
+  received(numbers)       takes over parameters that have been received
+  pass_done()             no more work on the parameters is queued before they are received again
+  release()               gives the model memory of its own again
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import warnings
+
+import torch
+
+from evenshard import errors
+from evenshard._handle import Handle
+from evenshard._model import ModelTensor
+
+
+def place(handle: Handle, tensors: list[ModelTensor]):
+    """Returns the placement for the device that the tensors are on."""
+    device = tensors[0].tensor.device
+    if device.type == "cuda":
+        return DevicePlacement(handle, tensors, device)
+    return HostPlacement(handle, tensors)
+
+
+class _Views:
+    """The exchanged memory as tensors."""
+
+    def __init__(self, handle: Handle, tensors: list[ModelTensor]):
+        self.parameters = [_view(handle.parameters(i), t) for i, t in enumerate(tensors)]
+        self.gradients = [_view(handle.gradients(i), t) for i, t in enumerate(tensors)]
+
+
+def _view(memory: ctypes.Array, item: ModelTensor) -> torch.Tensor:
+    # The tensor keeps the array alive, and the array the worker's memory.
+    return torch.frombuffer(memory, dtype=torch.float32).view(item.tensor.shape)
+
+
+def _dense(item: ModelTensor, gradient: torch.Tensor) -> torch.Tensor:
+    if gradient.layout != torch.strided:
+        raise errors.TensorError(
+            f"{item.name}: its gradient is of layout {gradient.layout}, allowed: a dense one; make"
+            " the module with sparse=False"
+        )
+    return gradient.detach()
+
+
+class HostPlacement:
+    """On the CPU parameters lie in the exchanged memory itself. A gradient is copied once. Running
+    statistics, which a forward pass changes, keep memory of their own: the exchanged one still has
+    what was received."""
+
+    def __init__(self, handle: Handle, tensors: list[ModelTensor]):
+        self._tensors = tensors
+        self._views = _Views(handle, tensors)
+        self._staged = []
+        self._is_adopted = False
+
+    def initialize(self) -> None:
+        for item, view in zip(self._tensors, self._views.parameters):
+            view.copy_(item.tensor.detach())
+
+    def adopt(self) -> None:
+        for item, view in zip(self._tensors, self._views.parameters):
+            if item.is_parameter:
+                item.tensor.data = view
+        self._is_adopted = True
+        self.received(range(len(self._tensors)))
+
+    def lies_right(self, i: int) -> bool:
+        """Whether a parameter still lies where it is received."""
+        item = self._tensors[i]
+        return not item.is_parameter or (
+            item.tensor.data_ptr() == self._views.parameters[i].data_ptr()
+        )
+
+    def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
+        gradient = _dense(self._tensors[i], gradient)
+        if scale is None:
+            self._views.gradients[i].copy_(gradient)
+        else:
+            torch.div(gradient, scale, out=self._views.gradients[i])
+        self._staged.append(i)
+
+    def stage_statistic(self, i: int) -> None:
+        value = self._tensors[i].tensor
+        torch.sub(self._views.parameters[i], value, out=self._views.gradients[i])
+        self._staged.append(i)
+
+    def staged(self, wait: bool) -> list[int]:
+        done, self._staged = self._staged, []
+        return done
+
+    def received(self, numbers) -> None:
+        for i in numbers:
+            if not self._tensors[i].is_parameter:
+                self._tensors[i].tensor.copy_(self._views.parameters[i])
+
+    def pass_done(self) -> None:
+        pass
+
+    def release(self) -> None:
+        if self._is_adopted:
+            for i, item in enumerate(self._tensors):
+                if item.is_parameter and self.lies_right(i):
+                    item.tensor.data = item.tensor.data.clone()
+        self._views = None
+
+
+class DevicePlacement:
+    """On a CUDA device parameters stay where they are, and the exchanged memory is page-locked, so
+    that copies run beside the computing, on a stream of their own.
+
+        backward   gradient on the device, by the stream that computes
+                     | the copies' stream waits for that stream, copies to the host, notes an event
+        push       when the event has come: looked at when the next gradient is there, waited for
+                     in step()
+        receive    the library writes to the host's memory
+        forward    the copies' stream waits until step() was reached on the computing stream, copies
+                     to the device; the computing stream waits for the copy
+
+    A gradient's memory on the host is written to only in the next iteration, after all parameters
+    have come. A parameter's is written to only after its next push, and that comes after the
+    copies' stream has copied it to the device.
+
+    `cuda` is torch.cuda, or what stands for it in a test.
+    """
+
+    def __init__(self, handle: Handle, tensors: list[ModelTensor], device, cuda=torch.cuda):
+        self._tensors = tensors
+        self._device = device
+        self._cuda = cuda
+        self._views = _Views(handle, tensors)
+        self._locked = []
+        for views in (self._views.parameters, self._views.gradients):
+            self._page_lock(views)
+        self._stream = cuda.Stream(device)
+        self._copies = collections.deque()  # (number, event) in the order of the copies' stream
+        self._last_use = None
+
+    def _page_lock(self, views):
+        # All tensors of one kind lie in one block.
+        begin = views[0].data_ptr()
+        size = views[-1].data_ptr() + 4 * views[-1].numel() - begin
+        code = int(self._cuda.cudart().cudaHostRegister(begin, size, 0))
+        if code == 0:
+            self._locked.append(begin)
+        else:
+            warnings.warn(
+                f"cudaHostRegister of {size} bytes failed with CUDA's error {code}: copies between"
+                " the host and the device will hold up the program"
+            )
+
+    def initialize(self) -> None:
+        for item, view in zip(self._tensors, self._views.parameters):
+            view.copy_(item.tensor.detach())
+
+    def adopt(self) -> None:
+        self.received(range(len(self._tensors)))
+
+    def lies_right(self, i: int) -> bool:
+        """Whether a parameter is still on its device."""
+        return self._tensors[i].tensor.device == self._device
+
+    def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
+        gradient = _dense(self._tensors[i], gradient)
+        self._copy_to_host(i, gradient if scale is None else gradient / scale)
+
+    def stage_statistic(self, i: int) -> None:
+        self._copy_to_host(i, self._tensors[i].tensor)
+
+    def _copy_to_host(self, i, source):
+        self._last_use = None
+        self._stream.wait_stream(self._cuda.current_stream(self._device))
+        with self._cuda.stream(self._stream):
+            self._views.gradients[i].copy_(source, non_blocking=True)
+            event = self._cuda.Event()
+            event.record(self._stream)
+        # Its memory is not given to another tensor before the copy is done.
+        source.record_stream(self._stream)
+        self._copies.append((i, event))
+
+    def staged(self, wait: bool) -> list[int]:
+        done = []
+        while self._copies:
+            i, event = self._copies[0]
+            if wait:
+                event.synchronize()
+            elif not event.query():
+                break
+            self._copies.popleft()
+            if not self._tensors[i].is_parameter:
+                gradient = self._views.gradients[i]  # the value now
+                torch.sub(self._views.parameters[i], gradient, out=gradient)
+            done.append(i)
+        return done
+
+    def received(self, numbers) -> None:
+        computing = self._cuda.current_stream(self._device)
+        if self._last_use is None:
+            self._stream.wait_stream(computing)
+        else:
+            self._stream.wait_event(self._last_use)
+        with self._cuda.stream(self._stream):
+            for i in numbers:
+                self._tensors[i].tensor.data.copy_(self._views.parameters[i], non_blocking=True)
+        computing.wait_stream(self._stream)
+
+    def pass_done(self) -> None:
+        self._last_use = self._cuda.Event()
+        self._last_use.record(self._cuda.current_stream(self._device))
+
+    def release(self) -> None:
+        self._stream.synchronize()
+        for begin in self._locked:
+            self._cuda.cudart().cudaHostUnregister(begin)
+        self._locked.clear()
+        self._views = None

@@ -1,0 +1,189 @@
+"""An optimizer of torch.optim as an OptimizerConfig (proto/config.proto)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import torch
+
+from evenshard import errors
+from evenshard._model import ModelTensor
+
+# Options that decide how fast torch.optim computes, and not what.
+_SPEED = {"foreach", "fused", "capturable"}
+# What else groups have: the parameters' names, and what schedulers add.
+_OTHERS = {"param_names", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
+_WILDCARDS = set("*?")
+
+
+class _Rule(NamedTuple):
+    """What of a class of torch.optim is taken over, and what must have one value."""
+
+    fields: dict[str, str]  # by option
+    fixed: dict[str, Any]
+
+
+_BETAS = {"eps": "epsilon", "weight_decay": "weight_decay", "betas": ""}
+_RULES = {
+    "SGD": _Rule(
+        {"momentum": "momentum", "weight_decay": "weight_decay", "nesterov": ""},
+        {"dampening": 0, "maximize": False, "differentiable": False},
+    ),
+    "Adam": _Rule(
+        _BETAS,
+        {
+            "amsgrad": False, "maximize": False, "differentiable": False,
+            "decoupled_weight_decay": False,
+        },
+    ),
+    "AdamW": _Rule(
+        _BETAS,
+        {
+            "amsgrad": False, "maximize": False, "differentiable": False,
+            "decoupled_weight_decay": True,
+        },
+    ),
+    "Adagrad": _Rule(
+        {"eps": "epsilon", "weight_decay": "weight_decay"},
+        {
+            "lr_decay": 0, "initial_accumulator_value": 0, "maximize": False,
+            "differentiable": False,
+        },
+    ),
+}
+
+
+def to_config(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> str:
+    """Returns the text of an OptimizerConfig with a rule for each parameter group that differs
+    from the first.
+
+    The optimizer must have each parameter in `tensors`, and no state yet. Errors: ConfigError, one
+    line for each problem.
+    """
+    kind = type(optimizer).__name__
+    if getattr(torch.optim, kind, None) is not type(optimizer) or kind not in _RULES:
+        raise errors.ConfigError(
+            f"optimizer: is {type(optimizer).__module__}.{kind}, allowed:"
+            f" {', '.join('torch.optim.' + name for name in _RULES)}"
+        )
+    groups = optimizer.param_groups
+    problems = list(_problems(kind, optimizer, tensors))
+    if problems:
+        raise errors.ConfigError("\n".join(problems))
+    names = {id(item.tensor): item.name for item in tensors}
+    members = [[names[id(p)] for p in group["params"] if id(p) in names] for group in groups]
+    settings = [_settings(kind, group) for group in groups]
+    config_kind = _kind(kind, groups)
+    if config_kind == "SGD":
+        for setting in settings:
+            del setting["momentum"]
+    base = dict(settings[0])
+    if "learning_rate" not in base:
+        # Only what is pushed with each gradient counts. The config wants one above 0.
+        base["learning_rate"] = next(
+            (s["learning_rate"] for s in settings if "learning_rate" in s), 1.0
+        )
+    lines = [f"kind: {config_kind}", *_lines(base)]
+    rules = []
+    for setting, group_names in zip(settings, members):
+        differing = {key: value for key, value in setting.items() if base[key] != value}
+        if differing and group_names:
+            rules.append((differing, group_names))
+    problems = [
+        f'optimizer: the parameter "{name}" is in a group of its own, but its name has a wildcard'
+        " character, allowed: names without * and ?"
+        for _, group_names in rules
+        for name in group_names
+        if _WILDCARDS & set(name)
+    ]
+    if problems:
+        raise errors.ConfigError("\n".join(problems))
+    for differing, group_names in rules:
+        patterns = " ".join(
+            f"tensors: {json.dumps(name, ensure_ascii=False)}" for name in group_names
+        )
+        lines.append(f"rule {{ {patterns} {' '.join(_lines(differing))} }}")
+    return "\n".join(lines)
+
+
+def options_of(group: dict) -> dict:
+    """Returns what must stay as it is in a parameter group while the run goes on: all but its
+    rates."""
+    return {
+        key: value
+        for key, value in group.items()
+        if key not in ("params", "lr") and key not in _OTHERS
+    }
+
+
+def _problems(kind, optimizer, tensors):
+    rule = _RULES[kind]
+    known = {"params", "lr", *rule.fields, *_SPEED, *_OTHERS}
+    for number, group in enumerate(optimizer.param_groups):
+        place = f"optimizer.param_groups[{number}]"
+        for option, value in group.items():
+            if option in rule.fixed:
+                if value != rule.fixed[option]:
+                    yield f'{place}["{option}"]: is {value!r}, allowed: {rule.fixed[option]!r}'
+            elif option not in known and value:
+                yield (
+                    f'{place}["{option}"]: is {value!r}, allowed for torch.optim.{kind}: lr,'
+                    f" {', '.join(rule.fields)}"
+                )
+    if kind == "SGD":
+        yield from _nesterov_problems(optimizer.param_groups)
+    # Adagrad has a state from the beginning.
+    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
+        yield (
+            "optimizer: has made steps already, and its state would be lost; allowed: a new one."
+            " The state lives at the shards, and in their checkpoints"
+        )
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    missing = [item.name for item in tensors if item.is_parameter and id(item.tensor) not in held]
+    if missing:
+        yield (
+            f"optimizer: lacks {', '.join(missing)} of the model, allowed: all parameters that"
+            " require a gradient; set requires_grad = False for the others"
+        )
+    of_model = {id(item.tensor) for item in tensors}
+    for number, group in enumerate(optimizer.param_groups):
+        for place, parameter in enumerate(group["params"]):
+            if parameter.requires_grad and parameter.numel() and id(parameter) not in of_model:
+                yield (
+                    f'optimizer.param_groups[{number}]["params"][{place}]: of shape'
+                    f" {tuple(parameter.shape)} is not a parameter of the model"
+                )
+
+
+def _nesterov_problems(groups):
+    kinds = {bool(group["nesterov"]) for group in groups if group["momentum"] != 0}
+    if len(kinds) > 1:
+        yield "optimizer: nesterov differs between groups with momentum, allowed: one value for all"
+
+
+def _kind(kind, groups):
+    if kind != "SGD":
+        return kind.upper()
+    if any(group["momentum"] != 0 for group in groups):
+        return "NESTEROV" if any(group["nesterov"] for group in groups) else "MOMENTUM"
+    return "SGD"
+
+
+def _settings(kind, group):
+    """The fields of the config by what a group has."""
+    found = {}
+    # A scheduler may have changed lr already. What the run agrees on must not depend on it.
+    rate = float(group.get("initial_lr", group["lr"]))
+    if rate > 0:
+        found["learning_rate"] = rate
+    for option, field in _RULES[kind].fields.items():
+        if field:
+            found[field] = float(group[option])
+        elif option == "betas":
+            found["beta1"], found["beta2"] = (float(beta) for beta in group["betas"])
+    return found
+
+
+def _lines(fields):
+    return [f"{field}: {value!r}" for field, value in fields.items()]

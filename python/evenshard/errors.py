@@ -1,0 +1,104 @@
+"""What can go wrong, as exceptions.
+
+Each message is the library's own, or has its form: what was wrong, where, and what is allowed.
+"""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """The base of all of Evenshard's errors. `status` is the name of gRPC's code for it."""
+
+    status = "UNKNOWN"
+
+    def __init__(self, message: str, status: str | None = None):
+        super().__init__(message)
+        if status is not None:
+            self.status = status
+
+
+class InvalidArgument(Error):
+    """An argument is wrong, or a value that a shard received is: a gradient that is not finite."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class ConfigError(InvalidArgument):
+    """The config, the model or the optimizer is wrong. One line for each problem."""
+
+
+class TensorError(InvalidArgument):
+    """A tensor cannot be exchanged as it is: its type, its shape, its device or its layout."""
+
+
+class FailedPrecondition(Error):
+    """A call at the wrong time, or a shard's refusal: another model or config, a rank that is
+    taken."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class DeadlineExceeded(Error):
+    """Somebody did not come in time. The message says who."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
+class Unavailable(Error):
+    """A shard, or under SYNC another worker, is gone."""
+
+    status = "UNAVAILABLE"
+
+
+class Interrupted(Error):
+    """A call of interrupt() has ended the exchange."""
+
+    status = "CANCELLED"
+
+
+class Aborted(Error):
+    """The run has ended: another worker gave up, for the reason in the message."""
+
+    status = "ABORTED"
+
+
+class WentBack(Aborted):
+    """The run has gone back to a checkpoint. Call resume(), and train on from `iteration`."""
+
+
+# By gRPC's numbers.
+STATUSES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+
+_CLASSES = {
+    "CANCELLED": Interrupted,
+    "INVALID_ARGUMENT": InvalidArgument,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "ALREADY_EXISTS": FailedPrecondition,
+    "FAILED_PRECONDITION": FailedPrecondition,
+    "ABORTED": Aborted,
+    "UNAVAILABLE": Unavailable,
+}
+
+
+def from_status(code: int, message: str) -> Error:
+    """Returns the exception for a status of the library."""
+    status = STATUSES[code] if 0 <= code < len(STATUSES) else "UNKNOWN"
+    return _CLASSES.get(status, Error)(message or status, status)

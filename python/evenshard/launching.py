@@ -1,0 +1,251 @@
+"""evenshard.launch: a script as all workers of a run on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+
+from evenshard import _programs, errors
+
+_MOST_PROCESSES = 1024  # of each kind
+_ALLOWED = {
+    "policy": ("SYNC", "ASYNC"),
+    "partition": ("STRIPED", "MEMORY_BASED", "LAYER_BASED"),
+    "schedule": ("FULL", "BACKWARD", "SEQUENTIAL"),
+}
+_FIELDS = {
+    "policy": "update.policy", "partition": "partition.scheme", "schedule": "exchange.schedule",
+}
+
+# What counts where the caller gives neither a config nor a value.
+_CONFIG = """\
+model { from_workers {} }
+partition { scheme: STRIPED }
+shard { address: "127.0.0.1:0" }
+update { policy: SYNC }
+"""
+
+# The folder of checkpoints, in the text of `recovery` or in an override.
+_FOLDER = re.compile(r"""\bfolder\s*[:=]\s*["']?([^"'\s}]*)""")
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_prctl = ctypes.CDLL(None).prctl
+
+
+def launch(
+    script: str | os.PathLike,
+    *,
+    workers: int | None = None,
+    shards: int | None = None,
+    arguments: Iterable[str] = (),
+    policy: str | None = None,
+    partition: str | None = None,
+    schedule: str | None = None,
+    optimizer: str | None = None,
+    recovery: str | None = None,
+    config: str | os.PathLike | None = None,
+    overrides: Iterable[str] = (),
+    is_module: bool = False,
+    save: str | os.PathLike | None = None,
+    stats: str | os.PathLike | None = None,
+    resume: bool = False,
+    programs: str | os.PathLike | None = None,
+) -> int:
+    """Runs a Python script once for each worker, with shards, and waits until all have ended.
+
+        evenshard.launch("train.py", workers=4, shards=2, arguments=["--epochs", "3"])
+
+    Each script finds RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, and what
+    evenshard.Optimizer and evenshard.Worker need there. All output goes to standard output, each
+    line behind the name of its process. If a process fails, the others are ended.
+
+    workers, shards: how many; 1 of each if not given.
+    arguments: of the script.
+    policy: SYNC (if not given) or ASYNC.
+    partition: STRIPED (if not given), MEMORY_BASED or LAYER_BASED.
+    schedule: FULL (if not given), BACKWARD or SEQUENTIAL.
+    optimizer: an OptimizerConfig in text format. None: the script brings its optimizer.
+    recovery: what the run does when a process dies, in text format: "replicas: 1".
+    config: the path of a ClusterConfig for one machine. What is given beside it takes the place of
+        its fields. None: one is made, and removed in the end.
+    overrides: "FIELD=VALUE" each, as the programs' --set.
+    is_module: `script` is the name of a module, as with `python -m`.
+    save, stats: files for the trained model (safetensors) and the shards' statistics (JSON).
+    resume: goes on from the newest checkpoint of an earlier run.
+    programs: the folder of the programs, with tools/launch/launch. None: EVENSHARD_PROGRAMS, or
+        those that came with this package.
+
+    Returns the exit code: 0 if the run has succeeded, otherwise that of the process that failed
+    first, 128 + n if signal n has ended it or the run. Where they are not set, OMP_NUM_THREADS
+    becomes each worker's share of the processors (but not with a config and without `workers`), and
+    PYTHONUNBUFFERED 1.
+
+    Errors: ConfigError for a wrong argument; FailedPrecondition if there is no program `launch`;
+    KeyboardInterrupt after Ctrl-C, when everything has ended. SIGTERM and SIGHUP are forwarded too,
+    if this is called in the main thread.
+    """
+    _check_script(script, is_module)
+    _check_counts(workers, shards)
+    changes = _changes(workers, shards, policy, partition, schedule, optimizer, recovery)
+    changes += _own_overrides(overrides)
+    if config is None:
+        _check_folders(changes)
+        workers = workers or 1
+    else:
+        _check_file("config", config)
+    program = _programs.path_of("launch", programs)
+    with contextlib.ExitStack() as cleanup:
+        if config is None:
+            config = cleanup.enter_context(_made_config())
+        command = [program, f"--config={os.fspath(config)}"]
+        command += [f"--set={change}" for change in changes]
+        command += [f"--save={os.fspath(save)}"] if save else []
+        command += [f"--stats={os.fspath(stats)}"] if stats else []
+        command += ["--resume"] if resume else []
+        command += ["--", sys.executable, *(["-m"] if is_module else []), os.fspath(script)]
+        command += map(str, arguments)
+        return _run(command, _environment(workers))
+
+
+def _check_script(script, is_module):
+    if not is_module:
+        _check_file("script", script)
+
+
+def _check_file(what, path):
+    if not os.path.isfile(path):
+        raise errors.ConfigError(f'{what}: is "{os.fspath(path)}", allowed: a file that exists')
+
+
+def _check_counts(workers, shards):
+    for name, count in (("workers", workers), ("shards", shards)):
+        if count is not None and not 1 <= count <= _MOST_PROCESSES:
+            raise errors.ConfigError(f"{name}: is {count}, allowed: 1 to {_MOST_PROCESSES}")
+
+
+def _changes(workers, shards, policy, partition, schedule, optimizer, recovery):
+    """What the caller has given, as overrides of a config."""
+    changes = []
+    if workers is not None:
+        changes.append(f"workers={workers}")
+    if shards is not None:
+        addresses = ", ".join(['{address: "127.0.0.1:0"}'] * shards)
+        changes.append(f"shard=[{addresses}]")
+    for name, value in (("policy", policy), ("partition", partition), ("schedule", schedule)):
+        if value is None:
+            continue
+        if value.upper() not in _ALLOWED[name]:
+            raise errors.ConfigError(f"{name}: is {value}, allowed: {', '.join(_ALLOWED[name])}")
+        changes.append(f"{_FIELDS[name]}={value.upper()}")
+    for name, text in (("optimizer", optimizer), ("recovery", recovery)):
+        if text is not None:
+            changes.append(f"{name}={{{_one_line(name, text)}}}")
+    return changes
+
+
+def _one_line(name, text):
+    """The workers get the overrides one a line."""
+    lines = text.split("\n")
+    if len(lines) > 1 and "#" in text:
+        raise errors.ConfigError(f"{name}: has a comment, allowed: text of several lines without")
+    return " ".join(lines)
+
+
+def _own_overrides(overrides):
+    overrides = [overrides] if isinstance(overrides, str) else list(overrides)
+    for override in overrides:
+        if "=" not in override or "\n" in override:
+            raise errors.ConfigError(
+                f'overrides: has "{override}", allowed: FIELD=VALUE, on one line'
+            )
+    return overrides
+
+
+def _check_folders(changes):
+    """A relative folder would lie beside the config, which is removed in the end."""
+    for change in changes:
+        if not change.startswith("recovery"):
+            continue
+        for folder in _FOLDER.findall(change):
+            if not os.path.isabs(folder):
+                raise errors.ConfigError(
+                    f'recovery.checkpoint.folder: is "{folder}", allowed without a config of your'
+                    f" own: an absolute path, such as {os.path.abspath(folder)}"
+                )
+
+
+@contextlib.contextmanager
+def _made_config() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="evenshard-") as folder:
+        path = os.path.join(folder, "run.textproto")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(_CONFIG)
+        yield path
+
+
+def _environment(workers):
+    environment = dict(os.environ)
+    # What a script prints is to appear at once, though it goes through a pipe.
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    if workers is not None:
+        share = len(os.sched_getaffinity(0)) // workers
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, share)))
+    # A package that is not installed is found where it was found this time.
+    place = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.basename(place) not in ("site-packages", "dist-packages"):
+        paths = [place, *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return environment
+
+
+def _run(command, environment):
+    # In a session of its own, so that a Ctrl-C reaches `launch` once, from here: a second one would
+    # end everything at once.
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
+        preexec_fn=_end_with_parent,
+    )
+    with _forwarding(process) as received:
+        code = process.wait()
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
+    return code if code >= 0 else 128 - code
+
+
+def _end_with_parent():
+    """`launch` ends with everything it has started if this process is killed."""
+    _prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _forwarding(process) -> Iterator[list]:
+    """Passes signals on to a process, and yields a list of those."""
+    received = []
+
+    def forward(number, _):
+        received.append(number)
+        process.send_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield received  # where Python handles no signals
+        return
+    # A signal that is ignored, as SIGHUP by nohup, stays so.
+    before = {
+        number: signal.signal(number, forward)
+        for number in _FORWARDED
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    }
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

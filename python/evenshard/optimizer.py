@@ -1,0 +1,394 @@
+"""evenshard.Optimizer: in the place of an optimizer of torch.optim."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+
+from evenshard import _exit, _grad_scaler, _library, _model, _torch_optim, errors
+from evenshard._forward_waits import ForwardWaits, Hook
+from evenshard._gradient_hooks import on_gradient
+from evenshard._handle import Declared, Handle, Statistics
+from evenshard._model_exchange import SEQUENTIAL_HINT, ModelExchange
+
+_log = logging.getLogger("evenshard")
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Trains a model with the shards of a run: step() pushes the gradients and receives parameters.
+
+        optimizer = evenshard.Optimizer(model, "cluster.textproto")
+        for batch, target in batches:
+            optimizer.zero_grad()
+            loss(model(batch), target).backward()
+            optimizer.step()
+
+    The rule comes from the config, or from an optimizer of torch.optim (SGD, Adam, AdamW, Adagrad,
+    with parameter groups):
+
+        optimizer = evenshard.Optimizer(
+            model, "cluster.textproto", optimizer=torch.optim.AdamW(model.parameters(), lr=3e-4))
+
+    The config has `model { from_workers {} }`. Each worker of the run does the same, on its share
+    of the data. Under SYNC a step uses the mean of all workers' gradients, as one process does with
+    all their batches at once.
+
+    What is exchanged: parameters that require a gradient, and of batch normalisations the running
+    mean and variance, of which each iteration takes the mean over the workers. Frozen parameters
+    and all other buffers stay each worker's own. Tensors are float32, contiguous, and all on the
+    CPU or on one CUDA device (the latter has only been tested without a device). A tensor that two
+    modules share is exchanged once.
+
+    At the start of a run its parameters are those of rank 0. Load a checkpoint into the model
+    before you make the optimizer.
+
+    Learning rates: schedulers of torch.optim.lr_scheduler work as ever. As long as nobody changes
+    the rates of an optimizer that comes from the config, the config's schedule counts. Under SYNC
+    all workers must have the same rates.
+
+    When gradients travel is up to exchange.schedule in the config:
+
+    - SEQUENTIAL: in step(). Gradients may be changed between backward() and step(), as by
+      clip_grad_norm_ and GradScaler.
+    - BACKWARD: each as soon as backward() has computed it. step() waits for the parameters.
+    - FULL: step() does not wait either. Each module waits for its own parameters before its next
+      forward pass. So do state_dict() of model and optimizer. Call synchronize() before anything
+      else reads parameters outside of a forward pass: copies of the model, averages of weights, a
+      sum over model.parameters(), a method of the model other than forward. torch.compile does not
+      see these waits: use BACKWARD with it.
+
+    With BACKWARD and FULL, call backward() once for each step(), and accumulate gradients in
+    no_sync(). From backward() on, parameters may be the next ones.
+
+    State such as momentum lives at the shards, and in their checkpoints: state_dict() has the
+    parameter groups and the iteration only. To change `lr` in the groups is all that has an effect.
+
+    A script needs no close(). When the program ends after a complete step, the worker has finished;
+    after an exception that nobody caught, and between backward() and step(), it has failed, and the
+    others are told why. close() does it at once, and gives the parameters memory of their own.
+    """
+
+    # GradScaler leaves it to step() to divide by the scale and to skip.
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        config: str | os.PathLike | None = None,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
+        rank: int | None = None,
+        overrides: Iterable[str] | None = None,
+        authority: str | None = None,
+    ):
+        """Joins the run, and waits until its shards are up. Then the model has its parameters.
+
+        config: the path of a ClusterConfig in text format, or its text. None: EVENSHARD_CONFIG.
+        optimizer: the rule, if the config has no `optimizer`. Its groups become this one's.
+        rank: from 0. None: RANK, as torchrun sets it. WORLD_SIZE, if it is set, must then be the
+            config's `workers`.
+        overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
+            line.
+        authority: who makes the run's views, as launch says it. None: EVENSHARD_AUTHORITY.
+
+        Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
+        """
+        self._is_ready = False  # to have no more groups added
+        self._model = model
+        self._tensors = _model.tensors_of(model)
+        self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
+        rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
+        self._handle = Handle(
+            [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors],
+            config=config, rank=rank, optimizer=rule, overrides=overrides, authority=authority,
+        )
+        if optimizer is None:
+            groups = self._config_groups()
+            super().__init__(groups, {"lr": groups[0]["lr"]})
+        else:
+            super().__init__(optimizer.param_groups, dict(optimizer.defaults))
+        self._is_ready = True
+        self._rates_are_ours = optimizer is not None  # and not the config's
+        self._first_rates = self._group_rates()
+        self._options = [_torch_optim.options_of(group) for group in self.param_groups]
+        self._c_rates = (ctypes.c_float * len(self._tensors))()
+        self._group_of = self._groups_by_tensor()
+        self._skips_non_finite = self._handle.skips_non_finite
+        self._skipped = 0
+        self._is_accumulating = False
+        self._waits = None
+        self._hooks = []
+        self._exchange = ModelExchange(self._handle, self._tensors)
+        try:
+            self._exchange.join()
+        except BaseException as error:
+            self._handle.close(_exit.text_of(error))
+            self._exchange.release()
+            raise
+        self._add_hooks()
+        _exit.watch(self)
+
+    def _config_groups(self):
+        """A group for each learning rate that the config gives."""
+        groups = {}
+        for i, item in enumerate(self._tensors):
+            if item.is_parameter:
+                rate = float(f"{self._handle.learning_rate(i):.7g}")  # of a float32
+                groups.setdefault(rate, []).append(item.tensor)
+        return [{"params": parameters, "lr": rate} for rate, parameters in groups.items()]
+
+    def _groups_by_tensor(self):
+        numbers = {id(item.tensor): i for i, item in enumerate(self._tensors)}
+        found = [0] * len(self._tensors)
+        for number, group in enumerate(self.param_groups):
+            for parameter in group["params"]:
+                if id(parameter) in numbers:
+                    found[numbers[id(parameter)]] = number
+        return found
+
+    def _add_hooks(self):
+        if self._exchange.schedule != _library.SEQUENTIAL:
+            self._waits = ForwardWaits(
+                self._model, self._tensors, self._exchange,
+                learns=self._exchange.schedule == _library.FULL,
+            )
+            for i, item in enumerate(self._tensors):
+                if item.is_parameter:
+                    ready = functools.partial(self._gradient_ready, i)
+                    self._hooks.append(on_gradient(item.tensor, ready))
+        # A state_dict has the parameters' own memory, so that it is early enough to wait when it
+        # has been made.
+        made = Hook(lambda *_: self.synchronize())
+        loads = Hook(lambda *_: _refuse_load())
+        for module in self._model.modules():
+            self._hooks.append(module._register_state_dict_hook(made))
+            self._hooks.append(module._register_load_state_dict_pre_hook(loads))
+
+    def _gradient_ready(self, i):
+        """Called in the backward pass, when a parameter has its gradient."""
+        if not self._is_accumulating:
+            if not self._exchange.is_begun:
+                self._begin(True)
+            self._exchange.push_gradient(i)
+
+    # The iteration.
+
+    @property
+    def iteration(self) -> int:
+        """How many steps lie behind this worker. Above 0 at the start if it, or the run, was
+        started again."""
+        return self._exchange.iteration
+
+    @property
+    def skipped(self) -> int:
+        """In how many steps this worker left out a gradient that was not finite
+        (update.non_finite: SKIP)."""
+        return self._skipped
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """In this context backward() pushes nothing, and gradients add up in the parameters'
+        `grad`. The next backward() outside pushes the sums. With SEQUENTIAL it is not needed."""
+        before, self._is_accumulating = self._is_accumulating, True
+        try:
+            yield
+        finally:
+            self._is_accumulating = before
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None, **options):
+        """Pushes what has not been pushed. Under FULL it returns at once, otherwise when the
+        parameters are there. `options` are GradScaler's.
+
+        A parameter without a gradient is pushed without one: what the others push for it counts.
+        Errors: those of the exchange; WentBack, after which resume() goes on.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._waits is not None:
+            self._waits.reset()
+        contributes, scale = self._contribution(options.get("grad_scaler"))
+        if not self._exchange.is_begun:
+            self._begin(contributes)
+        self._exchange.finish(contributes, scale)
+        return loss
+
+    def synchronize(self) -> None:
+        """Waits until all parameters that are under way have come."""
+        self._exchange.wait_for_all()
+
+    def resume(self) -> None:
+        """After WentBack, by step() or under FULL by a forward pass: joins again where the run goes
+        on. The model then has the parameters of its checkpoint, and `iteration` is the
+        checkpoint's."""
+        if self._waits is not None:
+            self._waits.reset()
+        self._exchange.resume()
+
+    def statistics(self) -> Statistics:
+        """Counters of the exchange since the start."""
+        return self._handle.statistics()
+
+    def interrupt(self) -> None:
+        """Makes the wait in progress, and all later calls but close(), raise Interrupted soon. May
+        be called from any thread."""
+        self._handle.interrupt()
+
+    def _begin(self, contributes):
+        self._check_groups()
+        self._check_frozen()
+        self._exchange.begin(contributes, self._rates())
+
+    def _rates(self):
+        """The learning rate of each tensor, or None for those of the config."""
+        rates = self._group_rates()
+        if not self._rates_are_ours:
+            has_scheduler = any("initial_lr" in group for group in self.param_groups)
+            if rates == self._first_rates and not has_scheduler:
+                return None
+            self._rates_are_ours = True
+        for i, group in enumerate(self._group_of):
+            self._c_rates[i] = rates[group]
+        return self._c_rates
+
+    def _group_rates(self):
+        return [float(group["lr"]) for group in self.param_groups]
+
+    def _check_groups(self):
+        for number, (group, options) in enumerate(zip(self.param_groups, self._options)):
+            now = _torch_optim.options_of(group)
+            for option, value in options.items():
+                if now.get(option) != value:
+                    raise errors.FailedPrecondition(
+                        f'param_groups[{number}]["{option}"]: is {now.get(option)!r}, allowed:'
+                        f" {value!r} as at the start; only lr may change (OneCycleLR:"
+                        " cycle_momentum=False)"
+                    )
+
+    def _check_frozen(self):
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise errors.FailedPrecondition(
+                    f"{name}: requires a gradient now, and did not when the run agreed on its"
+                    " parameters; allowed: the same ones as at the start. Let it require a gradient"
+                    " from the start, and give it a learning rate of 0"
+                )
+
+    def _contribution(self, grad_scaler):
+        """Whether this worker has a gradient in this step, and what it is to be divided by."""
+        scaled = _grad_scaler.state_of(self, grad_scaler)
+        if scaled is not None:
+            if self._exchange.has_pushed:
+                raise errors.FailedPrecondition(
+                    "GradScaler: gradients have been pushed before step() could divide them by the"
+                    " scale" + SEQUENTIAL_HINT
+                )
+            is_infinite, scale = scaled
+            return (False, None) if is_infinite else (True, scale)
+        if self._skips_non_finite and not self._gradients_are_finite():
+            self._skipped += 1
+            if self._skipped & (self._skipped - 1) == 0:
+                _log.warning(
+                    "left out a gradient that is not finite at iteration %d, %dx by now",
+                    self.iteration, self._skipped,
+                )
+            return False, None
+        return True, None
+
+    def _gradients_are_finite(self):
+        return all(
+            bool(torch.isfinite(item.tensor.grad).all())
+            for item in self._tensors
+            if item.is_parameter and item.tensor.grad is not None
+        )
+
+    # What else an optimizer of torch.optim does.
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Only while the optimizer is made: the run's parameters are agreed on then."""
+        if self._is_ready:
+            raise errors.FailedPrecondition(
+                "add_param_group: the run has agreed on its parameters already, allowed: give all"
+                " groups at the start, by evenshard.Optimizer(model, optimizer=...)"
+            )
+        super().add_param_group(param_group)
+
+    def state_dict(self) -> dict:
+        """The parameter groups and the iteration. Waits until all parameters are there. State such
+        as momentum is in the checkpoints of the shards."""
+        self.synchronize()
+        return {**super().state_dict(), "iteration": self.iteration}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Restores the learning rates of the parameter groups. The iteration is the run's own."""
+        groups = state_dict["param_groups"]
+        sizes = [len(group["params"]) for group in groups]
+        own = [len(group["params"]) for group in self.param_groups]
+        if sizes != own:
+            raise errors.InvalidArgument(
+                f"load_state_dict: has groups of {sizes} parameters, allowed: {own}"
+            )
+        for group, saved in zip(self.param_groups, groups):
+            for option in ("lr", "initial_lr"):
+                if option in saved:
+                    group[option] = saved[option]
+
+    # The end.
+
+    def close(self, error: str | None = None) -> None:
+        """Leaves the run: this worker has finished, or failed for the reason that is given. It has
+        failed too if its exchange has, or between backward() and step(). Waits for the parameters,
+        which then have memory of their own. Does nothing when called again."""
+        _exit.forget(self)
+        if not self._handle.is_open:
+            return
+        try:
+            if error is None and self._handle.failure is None and self._handle.is_own:
+                if self._exchange.is_begun:
+                    error = "the worker was closed between backward() and step()"
+                else:
+                    self._exchange.wait_for_all()
+        except BaseException as failure:
+            error = _exit.text_of(failure)
+            raise
+        finally:
+            try:
+                self._handle.close(error)
+            finally:
+                self._let_go()
+
+    def _let_go(self):
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if self._waits is not None:
+            self._waits.remove()
+        self._exchange.release()
+
+    def __enter__(self) -> Optimizer:
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        self.close(_exit.text_of(error))
+
+    def _end_of_program(self, reason: str | None) -> None:
+        """For _exit.py."""
+        if self._handle.is_own:
+            if reason is None and self._exchange.is_begun:
+                reason = "the program ended between backward() and step()"
+            self.close(reason)
+
+
+def _refuse_load():
+    raise errors.FailedPrecondition(
+        "load_state_dict: the model's parameters live at the shards, and the next step would"
+        " replace what is loaded; allowed: before evenshard.Optimizer is made, and after close()"
+    )

@@ -1,0 +1,99 @@
+"""python -m evenshard.run: a script as all workers of a run on this machine, as by torchrun."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from evenshard import errors, launching
+
+_DESCRIPTION = """\
+Runs SCRIPT once for each worker, together with the shards of a run, all on this machine. Each
+process finds RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as with
+torchrun, and evenshard.Optimizer finds what it needs there too. All output goes to standard output,
+each line behind the name of its process. If a process fails, the others are ended. Ctrl-C ends all.
+
+  python -m evenshard.run --workers 4 --shards 2 train.py --epochs 3
+"""
+_EPILOG = """\
+Exit code: 0 the run has succeeded; 2 wrong usage or config; otherwise that of the process that
+failed first, 128 + n if signal n has ended it or the run.
+"""
+_USAGE_ERROR = 2
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "python -m evenshard.run") -> int:
+    """Runs the command line, and returns the exit code."""
+    options = _parser(program).parse_args(arguments)
+    try:
+        return launching.launch(
+            options.script,
+            workers=options.workers,
+            shards=options.shards,
+            arguments=options.arguments,
+            policy=options.policy,
+            partition=options.partition,
+            schedule=options.schedule,
+            optimizer=options.optimizer,
+            recovery=_recovery(options),
+            config=options.config,
+            overrides=options.overrides,
+            is_module=options.module,
+            save=options.save,
+            stats=options.stats,
+            resume=options.resume,
+        )
+    except errors.Error as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return _USAGE_ERROR if isinstance(error, errors.ConfigError) else 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _recovery(options):
+    parts = [] if options.replicas is None else [f"replicas: {options.replicas}"]
+    parts += [] if options.recovery is None else [options.recovery]
+    return " ".join(parts) if parts else None
+
+
+def _parser(program):
+    parser = argparse.ArgumentParser(
+        prog=program,
+        usage=f"{program} [--workers N] [--shards N] [OPTION ...] SCRIPT [ARGUMENT ...]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--workers", type=int, metavar="N", help="how many processes run SCRIPT; default: 1")
+    add("--shards", type=int, metavar="N", help="how many hold the parameters; default: 1")
+    add("--policy", metavar="P", help="SYNC (default): each update is the mean of all workers'"
+        " gradients; ASYNC: each gradient is applied as it arrives")
+    add("--partition", metavar="P", help="which shard owns which parameters: STRIPED (default),"
+        " MEMORY_BASED, LAYER_BASED")
+    add("--schedule", metavar="S", help="when gradients travel: FULL (default), BACKWARD,"
+        " SEQUENTIAL (for clip_grad_norm_ and GradScaler)")
+    add("--optimizer", metavar="TEXT", help="the rule, if SCRIPT brings none: 'kind: ADAM"
+        " learning_rate: 0.001'")
+    add("--replicas", type=int, metavar="N", help="1: the run survives the death of a shard, of"
+        " which another one has a copy")
+    add("--recovery", metavar="TEXT", help="more about deaths: 'worker_loss: CONTINUE'")
+    add("--config", metavar="FILE", help="a config for one machine; what else is given takes the"
+        " place of its fields")
+    add("--set", dest="overrides", action="append", default=[], metavar="FIELD=VALUE",
+        help="changes a field of the config; may be repeated")
+    add("--save", metavar="FILE", help="writes the trained model there, as safetensors")
+    add("--stats", metavar="FILE", help="writes the shards' statistics there, as JSON")
+    add("--resume", action="store_true",
+        help="goes on from the newest checkpoint of an earlier run")
+    add("-m", "--module", action="store_true", help="SCRIPT is the name of a module")
+    add("script", metavar="SCRIPT", help="the program that trains")
+    add("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of SCRIPT")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,464 @@
+"""evenshard.Optimizer when something is wrong: each error says what, where and what is allowed."""
+
+import gc
+import signal
+import threading
+import time
+import unittest
+
+from tests.python import fixture
+
+torch = fixture.torch
+import evenshard  # noqa: E402
+
+if torch is not None:
+    from tests.python import models
+
+_NO_SHARD = fixture.config(["127.0.0.1:1"], startup_seconds=1)
+
+
+def _step(optimizer, model, rank, name="mlp"):
+    optimizer.zero_grad()
+    models.loss_of(model, name, optimizer.iteration, rank).backward()
+    optimizer.step()
+
+
+def _train(rank, steps, change=None, rule=None):
+    """Trains; `change(rank, model, iteration)` comes before each step."""
+    model = models.make("mlp")
+    with evenshard.Optimizer(model, optimizer=rule and rule(rank, model)) as optimizer:
+        while optimizer.iteration < steps:
+            optimizer.zero_grad()
+            models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
+            if change is not None:
+                change(rank, model, optimizer)
+            optimizer.step()
+    return models.state(model)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: errors of evenshard.Optimizer")
+class ModelTest(unittest.TestCase):
+    """Models that are refused before anything is connected to."""
+
+    def refused(self, model, *parts, kind=evenshard.TensorError, **arguments):
+        with self.assertRaises(kind) as caught:
+            evenshard.Optimizer(model, _NO_SHARD, rank=0, **arguments)
+        for part in parts:
+            self.assertIn(part, str(caught.exception))
+
+    def test_not_float32(self):
+        model = models.mlp()
+        model[2].weight.data = model[2].weight.data.double()
+        self.refused(
+            model, "2.weight: is torch.float64 of shape (5, 16), allowed: torch.float32",
+            "call model.float()",
+        )
+
+    def test_not_contiguous(self):
+        model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+        self.refused(model, "weight: is not contiguous, with shape (4, 3, 3, 3)", "call model.to(")
+
+    def test_all_problems_come_at_once(self):
+        model = models.mlp().half()
+        model[0].weight.data = model[0].weight.data.t().contiguous().t()
+        with self.assertRaises(evenshard.TensorError) as caught:
+            evenshard.Optimizer(model, _NO_SHARD, rank=0)
+        self.assertEqual(len(str(caught.exception).splitlines()), 5)
+
+    def test_another_device(self):
+        model = models.mlp()
+        model[0].bias = torch.nn.Parameter(torch.empty(16, device="meta"))
+        self.refused(model, "0.bias: is on the device meta, allowed: cpu, cuda")
+
+    def test_a_lazy_model(self):
+        model = torch.nn.Sequential(torch.nn.LazyLinear(3))
+        self.refused(model, "0.weight: has no shape yet", "run one batch")
+
+    def test_nothing_to_train(self):
+        model = models.mlp().requires_grad_(False)
+        self.refused(model, "no parameter that requires a gradient")
+
+    def test_an_optimizer_that_is_not_known(self):
+        model = models.mlp()
+        self.refused(
+            model, "optimizer: is torch.optim.rprop.Rprop, allowed: torch.optim.SGD",
+            kind=evenshard.ConfigError, optimizer=torch.optim.Rprop(model.parameters()),
+        )
+
+    def test_the_model_stays_usable_when_the_join_fails(self):
+        def work():
+            model = models.make("mlp")
+            before = models.state(model)
+            self.refused(
+                model, "127.0.0.1:1", "limits.startup_seconds", kind=evenshard.DeadlineExceeded
+            )
+            for name, value in models.state(model).items():
+                self.assertTrue(torch.equal(value, before[name]))
+            models.loss_of(model, "mlp", 0, 0).backward()
+            self.assertFalse(model._forward_pre_hooks)
+            self.assertEqual(fixture.leftovers()["maps"], [])
+
+        self.assertIsNone(fixture.Process(work).outcome().error)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: errors of evenshard.Optimizer")
+class RunTest(unittest.TestCase):
+    def ends(self, cluster, function, *arguments, workers=4):
+        return fixture.outcomes(
+            fixture.start_workers(cluster, function, *arguments, workers=workers)
+        )
+
+    def test_another_number_of_workers(self):
+        end = fixture.Process(
+            lambda: evenshard.Optimizer(models.mlp(), _NO_SHARD),
+            environment={"RANK": "0", "WORLD_SIZE": "3"},
+        ).outcome()
+        self.assertEqual(end.kind, "ConfigError")
+        self.assertIn("workers: is 4 in the config, but WORLD_SIZE is 3", end.error)
+
+    def test_another_model_on_rank_2(self):
+        def work(rank):
+            model = models.mlp()
+            if rank == 2:
+                model[2] = torch.nn.Linear(16, 7)
+            evenshard.Optimizer(model).close()
+
+        with fixture.Cluster(2, exchange_seconds=3) as cluster:
+            ends = self.ends(cluster, work)
+        self.assertEqual(ends[2].kind, "FailedPrecondition", ends[2].error)
+        self.assertIn("2.weight", ends[2].error)
+        for rank in (0, 1, 3):
+            self.assertIsNotNone(ends[rank].error)
+            self.assertNotEqual(ends[rank].kind, "Timeout")
+
+    def test_a_parameter_without_a_gradient(self):
+        def work(rank, schedule):
+            model = models.make("mlp")
+            model.unused = torch.nn.Parameter(torch.ones(3))
+            # Worker 1 alone has a gradient for it. The others take part without one.
+            with evenshard.Optimizer(model, overrides=[f"exchange.schedule={schedule}"]) as o:
+                for _ in range(3):
+                    o.zero_grad(set_to_none=True)
+                    loss = models.loss_of(model, "mlp", o.iteration, rank)
+                    if rank == 1:
+                        loss = loss + model.unused.sum()
+                    loss.backward()
+                    o.step()
+            return model.unused.detach().clone()
+
+        for schedule in ("SEQUENTIAL", "FULL"):
+            with self.subTest(schedule), fixture.Cluster(2, schedule=schedule) as cluster:
+                for value in fixture.run_workers(self, cluster, work, schedule):
+                    torch.testing.assert_close(value, torch.full((3,), 0.7))
+
+    def test_a_nan_is_refused_with_its_place(self):
+        def change(rank, model, optimizer):
+            if rank == 1 and optimizer.iteration == 2:
+                model[2].weight.grad[3, 4] = float("nan")
+
+        with fixture.Cluster(1, schedule="SEQUENTIAL") as cluster:
+            ends = self.ends(cluster, _train, 5, change)
+        for end in ends:
+            self.assertIn("worker 1", end.error or "")
+            self.assertIn("2.weight", end.error)
+        self.assertEqual(ends[1].status, "INVALID_ARGUMENT")
+
+    def test_a_nan_is_left_out_if_the_config_says_so(self):
+        def work(rank):
+            model = models.make("mlp")
+            with evenshard.Optimizer(model) as optimizer:
+                for _ in range(4):
+                    optimizer.zero_grad()
+                    loss = models.loss_of(model, "mlp", optimizer.iteration, rank)
+                    (loss * (float("nan") if rank == 1 and optimizer.iteration == 2 else 1)
+                     ).backward()
+                    optimizer.step()
+                return optimizer.skipped, models.state(model)
+
+        settings = {
+            "update": "policy: SYNC deterministic: true non_finite: SKIP", "schedule": ""
+        }
+        with fixture.Cluster(2, **settings) as cluster:
+            values = fixture.run_workers(self, cluster, work)
+        self.assertEqual([skipped for skipped, _ in values], [0, 1, 0, 0])
+        for value in values[0][1].values():
+            self.assertTrue(bool(torch.isfinite(value).all()))
+
+    def test_workers_with_different_learning_rates(self):
+        def rule(rank, model):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            optimizer.param_groups[0]["initial_lr"] = 0.1
+            optimizer.param_groups[0]["lr"] = 0.2 if rank == 3 else 0.1
+            return optimizer
+
+        with fixture.Cluster(2, rule="") as cluster:
+            ends = self.ends(cluster, _train, 3, None, rule)
+        for end in ends:
+            self.assertIn("3", end.error or "")
+            self.assertIn("rate", end.error)
+
+    def test_a_worker_that_fails_tells_the_others_why(self):
+        def change(rank, model, optimizer):
+            if rank == 2 and optimizer.iteration == 1:
+                raise ValueError("the disk of worker two is full")
+
+        with fixture.Cluster(2) as cluster:
+            ends = self.ends(cluster, _train, 5, change)
+        self.assertEqual(ends[2].kind, "ValueError")
+        for rank in (0, 1, 3):
+            self.assertIn("the disk of worker two is full", ends[rank].error or "")
+            self.assertEqual(ends[rank].kind, "Aborted")
+
+    def test_two_backward_passes_before_a_step(self):
+        def work(rank, schedule, uses_no_sync):
+            model = models.make("mlp")
+            with evenshard.Optimizer(model) as optimizer:
+                for _ in range(3):
+                    optimizer.zero_grad()
+                    half = models.loss_of(model, "mlp", optimizer.iteration, rank) / 2
+                    if uses_no_sync:
+                        with optimizer.no_sync():
+                            half.backward()
+                    else:
+                        half.backward()
+                    (models.loss_of(model, "mlp", optimizer.iteration, rank) / 2).backward()
+                    optimizer.step()
+                return models.state(model)
+
+        with fixture.Cluster(2, workers=1, schedule="FULL") as cluster:
+            end = self.ends(cluster, work, "FULL", False, workers=1)[0]
+        self.assertEqual(end.kind, "FailedPrecondition")
+        self.assertIn("has a second gradient before step()", end.error)
+        self.assertIn("with optimizer.no_sync():", end.error)
+        expected = models.reference(
+            "mlp", lambda m: torch.optim.SGD(m.parameters(), lr=0.1), steps=3, workers=1
+        )
+        for schedule, uses_no_sync in (("FULL", True), ("SEQUENTIAL", False), ("BACKWARD", True)):
+            with self.subTest(schedule):
+                with fixture.Cluster(2, workers=1, schedule=schedule) as cluster:
+                    found = fixture.run_workers(
+                        self, cluster, work, schedule, uses_no_sync, workers=1
+                    )[0]
+                for key, value in expected.items():
+                    torch.testing.assert_close(found[key], value)
+
+    def test_gradients_that_are_clipped(self):
+        def change(rank, model, optimizer):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+        for schedule in ("FULL", "BACKWARD"):
+            with self.subTest(schedule):
+                with fixture.Cluster(1, workers=1, schedule=schedule) as cluster:
+                    end = self.ends(cluster, _train, 3, change, workers=1)[0]
+                self.assertEqual(end.kind, "FailedPrecondition")
+                self.assertIn("changed after it had been pushed", end.error)
+                self.assertIn("schedule: SEQUENTIAL", end.error)
+        with fixture.Cluster(1, workers=1, schedule="SEQUENTIAL") as cluster:
+            found = fixture.run_workers(self, cluster, _train, 3, change, workers=1)[0]
+        model = models.make("mlp")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for iteration in range(3):
+            optimizer.zero_grad()
+            models.loss_of(model, "mlp", iteration, 0).backward()
+            change(0, model, None)
+            optimizer.step()
+        for key, value in models.state(model).items():
+            torch.testing.assert_close(found[key], value)
+
+    def test_a_fork_after_the_join(self):
+        def work(rank):
+            model = models.make("mlp")
+            with evenshard.Optimizer(model) as optimizer:
+                _step(optimizer, model, rank)
+                child = fixture.Process(lambda: _step(optimizer, model, rank)).outcome()
+                reader = fixture.Process(lambda: optimizer.close()).outcome()
+                _step(optimizer, model, rank)
+            return child.kind, child.error, reader.error
+
+        with fixture.Cluster(1, workers=1, schedule="SEQUENTIAL") as cluster:
+            kind, error, closing = fixture.run_workers(self, cluster, work, workers=1)[0]
+        self.assertEqual(kind, "FailedPrecondition")
+        self.assertIn("was forked", error)
+        self.assertIsNone(closing)
+
+    def test_what_cannot_be_done_after_the_start(self):
+        def work(rank):
+            model = models.make("mlp")
+            frozen = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+            model.register_parameter("frozen", frozen)
+            texts = []
+
+            def refused(call):
+                try:
+                    call()
+                except evenshard.Error as error:
+                    texts.append(str(error))
+                else:
+                    texts.append("")
+
+            with evenshard.Optimizer(model) as optimizer:
+                _step(optimizer, model, rank)
+                group = {"params": [torch.nn.Parameter(torch.ones(2))]}
+                refused(lambda: optimizer.add_param_group(group))
+                refused(lambda: model.load_state_dict(model.state_dict()))
+                saved = optimizer.state_dict()
+                optimizer.load_state_dict(saved)
+                saved["param_groups"][0]["params"] = [0]
+                refused(lambda: optimizer.load_state_dict(saved))
+                frozen.requires_grad_(True)
+                refused(optimizer.step)
+                frozen.requires_grad_(False)
+                model[0].weight.data = model[0].weight.data.clone()
+                refused(optimizer.step)
+            refused(optimizer.step)
+            return texts
+
+        with fixture.Cluster(1, workers=1, schedule="SEQUENTIAL") as cluster:
+            texts = fixture.run_workers(self, cluster, work, workers=1)[0]
+        for part, text in zip(
+            ("add_param_group", "the model's parameters live at the shards", "has groups of [1]",
+             "frozen: requires a gradient now", "0.weight: no longer lies", "the worker is closed"),
+            texts,
+        ):
+            self.assertIn(part, text)
+
+    def test_options_that_change(self):
+        def work(rank):
+            model = models.make("mlp")
+            rule = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            with evenshard.Optimizer(model, optimizer=rule) as optimizer:
+                torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+                _step(optimizer, model, rank)
+
+        with fixture.Cluster(1, workers=1, rule="") as cluster:
+            end = self.ends(cluster, work, workers=1)[0]
+        self.assertEqual(end.kind, "FailedPrecondition")
+        self.assertIn('param_groups[0]["momentum"]: is 0.95, allowed: 0.9', end.error)
+
+    def test_interrupted_while_it_waits(self):
+        started = fixture.multiprocessing.get_context("fork").Event()
+
+        def work(rank):
+            model = models.make("mlp")
+            with evenshard.Optimizer(model) as optimizer:
+                for _ in range(3):
+                    _step(optimizer, model, rank)
+                optimizer.synchronize()
+                if rank == 3:
+                    started.set()
+                    time.sleep(fixture.PATIENCE_SECONDS)  # the others wait for this one
+                while True:
+                    _step(optimizer, model, rank)
+
+        with fixture.Cluster(2) as cluster:
+            workers = fixture.start_workers(cluster, work)
+            self.assertTrue(started.wait(fixture.PATIENCE_SECONDS))
+            time.sleep(0.5)  # until they wait
+            workers[1].signal(signal.SIGINT)
+            ends = [workers[1].outcome()]
+            ends += [workers[rank].outcome() for rank in (0, 2)]
+            workers[3].kill()
+        self.assertEqual(ends[0].kind, "KeyboardInterrupt")
+        for end in ends[1:]:
+            self.assertEqual(end.kind, "Aborted", end.error)
+            self.assertIn("KeyboardInterrupt", end.error)
+
+    def test_nothing_is_left(self):
+        def work(rank):
+            def once():
+                model = models.make("convolutional")
+                with evenshard.Optimizer(model) as optimizer:
+                    while optimizer.iteration < 5:
+                        _step(optimizer, model, rank, "convolutional")
+                del optimizer
+                gc.collect()
+                return models.state(model)
+
+            before = fixture.leftovers()
+            once()
+            deadline = time.monotonic() + 30
+            # gRPC ends its threads in the background.
+            while time.monotonic() < deadline:
+                after = fixture.leftovers()
+                if {**after, "idle": 0} == before:
+                    break
+                time.sleep(0.1)
+            return before, after, threading.active_count()
+
+        for transport in ("unix", "tcp"):
+            with self.subTest(transport):
+                with fixture.Cluster(2, workers=1, transport=transport) as cluster:
+                    before, after, threads = fixture.run_workers(
+                        self, cluster, work, workers=1
+                    )[0]
+                self.assertEqual(after["maps"], [])
+                self.assertEqual(after["memory"], [])
+                self.assertEqual(after["shm"], before["shm"])
+                self.assertEqual(after["sockets"], before["sockets"])
+                self.assertEqual(after["threads"], before["threads"])
+                self.assertLess(after["idle"], 6)
+                self.assertEqual(threads, 1)
+
+
+_SCRIPT = """
+import sys
+import torch
+import evenshard
+torch.manual_seed(1)
+model = torch.nn.Linear(3, 2)
+optimizer = evenshard.Optimizer(model)
+for i in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    if sys.argv[1] == "between" and i == 2:
+        sys.exit()
+    if sys.argv[1] == "raises" and i == 2:
+        raise ValueError("my own mistake")
+    optimizer.step()
+"""
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: the end of a program")
+class EndTest(unittest.TestCase):
+    """A script without close()."""
+
+    def end(self, how, steps=10):
+        """Runs it as rank 1, beside a worker 0 that makes `steps` steps."""
+        def work(rank):
+            torch.manual_seed(1)
+            model = torch.nn.Linear(3, 2)
+            with evenshard.Optimizer(model) as optimizer:
+                for _ in range(steps):
+                    optimizer.zero_grad()
+                    model(torch.ones(1, 3)).sum().backward()
+                    optimizer.step()
+
+        with fixture.Cluster(1, workers=2) as cluster:
+            environment = {
+                "RANK": "1", "WORLD_SIZE": "2", "EVENSHARD_CONFIG": cluster.path
+            }
+            other = fixture.Process(work, 0, environment={**environment, "RANK": "0"})
+            code, _, complaints = fixture.run_script(
+                _SCRIPT, environment=environment, arguments=[how]
+            )
+            return code, complaints, other.outcome()
+
+    def test_a_script_that_ends_has_finished(self):
+        code, complaints, other = self.end("well", steps=3)
+        self.assertEqual((code, complaints), (0, ""))
+        self.assertIsNone(other.error)
+
+    def test_a_script_that_raises_has_failed(self):
+        code, complaints, other = self.end("raises")
+        self.assertEqual(code, 1)
+        self.assertIn("ValueError: my own mistake", complaints)
+        self.assertIn("ValueError: my own mistake", other.error or "")
+
+    def test_a_script_that_ends_within_an_iteration_has_failed(self):
+        code, _, other = self.end("between")
+        self.assertEqual(code, 0)
+        self.assertIn("between backward() and step()", other.error or "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,252 @@
+"""What the tests of the Python package need: the package itself, shards, and workers as processes.
+
+Import this module before `evenshard`. The tests' own process never loads the library, so that it
+may fork workers as often as it likes.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def built(path):
+    """Where something is that Bazel has built: beside this file's folder in a test."""
+    beside = os.path.join(ROOT, path)
+    return beside if os.path.exists(beside) else os.path.join(ROOT, "bazel-bin", path)
+
+
+PACKAGE = os.path.join(ROOT, "python")
+# Before the folder of the whole repository, which has the package's name in a test.
+sys.path.insert(0, PACKAGE)
+os.environ["EVENSHARD_LIBRARY"] = built("client/libevenshard.so")
+# The workers share few processors, and a process that forks must not have begun threads.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+try:
+    import torch
+
+    torch.set_num_threads(1)
+except ImportError:
+    torch = None
+
+PATIENCE_SECONDS = 120
+
+_CONFIG = """\
+model {{ from_workers {{}} }}
+partition {{ scheme: {scheme} }}
+{shards}
+workers: {workers}
+update {{ {update} }}
+{optimizer}
+exchange {{ {schedule} shared_memory: {shared_memory} }}
+limits {{
+  connections: 1 startup_seconds: {startup_seconds} exchange_seconds: {exchange_seconds}
+  shutdown_seconds: 5
+}}
+"""
+
+
+def config(
+    addresses, *, workers=4, scheme="MEMORY_BASED", update="policy: SYNC deterministic: true",
+    rule="kind: SGD learning_rate: 0.1", schedule="FULL", shared_memory=True, startup_seconds=60,
+    exchange_seconds=60,
+):
+    """The text of a config. `rule` "": the workers bring the optimizer."""
+    return _CONFIG.format(
+        scheme=scheme,
+        shards="\n".join(f'shard {{ address: "{address}" }}' for address in addresses),
+        workers=workers,
+        update=update,
+        optimizer=f"optimizer {{ {rule} }}" if rule else "",
+        schedule=f"schedule: {schedule}" if schedule else "",
+        shared_memory=str(shared_memory).lower(),
+        startup_seconds=startup_seconds,
+        exchange_seconds=exchange_seconds,
+    )
+
+
+class Cluster(contextlib.AbstractContextManager):
+    """Shards that run until the end of the `with`. `path` is the config's."""
+
+    def __init__(self, shards=2, *, transport="unix", **settings):
+        self._scratch = tempfile.TemporaryDirectory()
+        self.folder = self._scratch.name
+        self.path = os.path.join(self.folder, "run.textproto")
+        self.addresses = _addresses(shards, transport, self.folder)
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write(config(self.addresses, **settings))
+        self._log = os.path.join(self.folder, "shards.log")
+        self._processes = [self._start(i) for i in range(shards)]
+
+    def _start(self, shard):
+        with open(self._log, "a", encoding="utf-8") as log:
+            return subprocess.Popen(
+                [built("server/ps"), f"--config={self.path}", f"--shard={shard}"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )
+
+    def log(self):
+        with open(self._log, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def __exit__(self, *exception):
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(PATIENCE_SECONDS)
+            finally:
+                process.kill()
+                process.wait()
+        self._scratch.cleanup()
+
+
+def _addresses(count, transport, folder):
+    if transport == "unix":
+        return [f"unix:{folder}/{i}.sock" for i in range(count)]
+    with contextlib.ExitStack() as open_sockets:
+        free = [
+            open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+            for _ in range(count)
+        ]
+        return [f"127.0.0.1:{server.getsockname()[1]}" for server in free]
+
+
+class Outcome:
+    """How a worker's process has ended."""
+
+    def __init__(self, value=None, error=None, kind="", status="", trace=""):
+        self.value = value
+        self.error = error  # the text of an exception
+        self.kind = kind  # the name of its class
+        self.status = status  # of an evenshard.Error
+        self.trace = trace
+
+
+class Process:
+    """A forked process that calls a function and gives its result or exception back."""
+
+    def __init__(self, function, *arguments, environment=None):
+        context = multiprocessing.get_context("fork")
+        self._receiver, sender = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_run, args=(sender, function, arguments, environment or {})
+        )
+        self._process.start()
+        sender.close()
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def outcome(self, deadline=None):
+        """Waits for its end. A process that is not done in time is killed, and has failed."""
+        deadline = deadline or time.monotonic() + PATIENCE_SECONDS
+        try:
+            if not self._receiver.poll(max(0.0, deadline - time.monotonic())):
+                return Outcome(error="did not end in time", kind="Timeout")
+            return pickle.loads(self._receiver.recv_bytes())
+        except EOFError:
+            self._process.join(PATIENCE_SECONDS)
+            return Outcome(error=f"exit code {self._process.exitcode}", kind="Death")
+        finally:
+            self.kill()
+
+    def kill(self):
+        self._process.join(1)
+        self._process.kill()
+        self._process.join()
+
+
+def _run(sender, function, arguments, environment):
+    os.environ.update(environment)
+    # A program in the background may have inherited that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        outcome = Outcome(value=function(*arguments))
+    except BaseException as error:  # pylint: disable=broad-except
+        outcome = Outcome(
+            error=str(error), kind=type(error).__name__, status=getattr(error, "status", ""),
+            trace=traceback.format_exc(),
+        )
+    # Not by the reductions of multiprocessing: tensors would go through shared files.
+    sender.send_bytes(pickle.dumps(outcome))
+
+
+def start_workers(cluster, function, *arguments, workers=4):
+    """Starts `function(rank, *arguments)` in a process for each worker, with the environment that
+    torchrun and launch make."""
+    return [
+        Process(
+            function, rank, *arguments,
+            environment={
+                "RANK": str(rank), "WORLD_SIZE": str(workers), "EVENSHARD_CONFIG": cluster.path,
+            },
+        )
+        for rank in range(workers)
+    ]
+
+
+def outcomes(processes):
+    """Waits for the end of all processes."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    return [process.outcome(deadline) for process in processes]
+
+
+def run_workers(test, cluster, function, *arguments, workers=4):
+    """Runs the workers to their ends and returns the values. The test fails if one has failed."""
+    ends = outcomes(start_workers(cluster, function, *arguments, workers=workers))
+    for rank, end in enumerate(ends):
+        if end.error is not None:
+            test.fail(f"worker {rank}: {end.kind}: {end.error}\n{end.trace}\n{cluster.log()}")
+    return [end.value for end in ends]
+
+
+def run_script(text, *, environment=None, arguments=()):
+    """Runs a Python program to its end: its exit code, its output and what it complains of."""
+    done = subprocess.run(
+        [sys.executable, "-c", text, *arguments],
+        env={**os.environ, "PYTHONPATH": PACKAGE, **(environment or {})},
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+# gRPC 1.51 keeps these idle for the next connection of the process.
+_GRPC_THREADS = {"default-executo", "resolver-execut", "grpc_global_tim"}
+
+
+def leftovers():
+    """What this process has that an exchange needs: threads, memory and files."""
+    threads = []
+    for number in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/self/task/{number}/comm", encoding="utf-8") as file:
+                threads.append(file.read().strip())
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        maps = [line.split()[-1] for line in file if "memfd:ps-" in line]
+    files = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            files.append(os.readlink(f"/proc/self/fd/{name}"))
+    return {
+        "threads": sorted(name for name in threads if name not in _GRPC_THREADS),
+        "idle": sum(name in _GRPC_THREADS for name in threads),
+        "maps": maps,
+        "memory": [path for path in files if "memfd:ps-" in path],
+        "sockets": sum(path.startswith("socket:") for path in files),
+        "shm": [name for name in os.listdir("/dev/shm") if "ps-" in name],
+    }

@@ -1,0 +1,150 @@
+"""A training under launch whose processes are killed, against one that is left alone."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from tests.python import fixture
+
+_STEPS = 30
+
+_CONFIG = """\
+model {{ from_workers {{}} }}
+partition {{ scheme: MEMORY_BASED }}
+shard {{ address: "unix:{folder}/0.sock" }}
+shard {{ address: "unix:{folder}/1.sock" }}
+workers: 2
+update {{ policy: SYNC deterministic: true }}
+optimizer {{ kind: MOMENTUM learning_rate: 0.05 }}
+exchange {{ schedule: {schedule} }}
+limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
+recovery {{
+  worker_loss: WAIT silence_seconds: 5
+  checkpoint {{ folder: "{folder}/checkpoints" every_iterations: 10 }}
+}}
+"""
+
+# Prints each iteration, and waits there for what the test does at it.
+_SCRIPT = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+from tests.python import fixture, models
+import evenshard
+rank = int(os.environ["RANK"])
+model = models.make("mlp", seed=1 + rank)
+optimizer = evenshard.Optimizer(model)
+print("begins at", optimizer.iteration, flush=True)
+while optimizer.iteration < int(sys.argv[2]):
+    try:
+        optimizer.zero_grad()
+        models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
+        optimizer.step()
+        if optimizer.iteration == int(sys.argv[3]) and not os.path.exists(sys.argv[4]):
+            optimizer.synchronize()
+            if rank == 1:
+                print("process", os.getpid(), "waits", flush=True)
+            while not os.path.exists(sys.argv[4]):
+                time.sleep(0.01)
+            time.sleep(0.5 if rank == 1 else 0)
+    except evenshard.WentBack as error:
+        optimizer.resume()
+        print("went back to", optimizer.iteration, flush=True)
+        assert "resume" in str(error)
+optimizer.synchronize()
+total = sum(p.double().sum().item() for p in model.parameters())
+print("ends with", repr(total), flush=True)
+"""
+
+
+@unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
+class RecoveryTest(unittest.TestCase):
+    expected = []
+
+    def train(self, schedule, strike=None):
+        """Runs the training; `strike(worker's process, config)` comes at iteration 15. Returns the
+        exit code and all output."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.textproto")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(_CONFIG.format(folder=folder, schedule=schedule))
+            struck = os.path.join(folder, "struck")
+            if strike is None:
+                with open(struck, "w", encoding="utf-8"):
+                    pass
+            launch = subprocess.Popen(
+                [
+                    fixture.built("tools/launch/launch"), f"--config={path}",
+                    f"--ps={fixture.built('server/ps')}", "--",
+                    sys.executable, "-c", _SCRIPT, fixture.ROOT, str(_STEPS), "15", struck,
+                ],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, env={**os.environ, "PYTHONPATH": fixture.PACKAGE},
+            )
+            timer = threading.Timer(fixture.PATIENCE_SECONDS, launch.kill)
+            timer.start()
+            output = ""
+            try:
+                for line in launch.stdout:
+                    output += line
+                    waits = re.search(r"process (\d+) waits", line)
+                    if waits and strike is not None:
+                        strike(int(waits[1]), path)
+                        with open(struck, "w", encoding="utf-8"):
+                            pass
+                return launch.wait(), output
+            finally:
+                timer.cancel()
+                launch.kill()
+                launch.wait()
+                launch.stdout.close()
+
+    def undisturbed(self):
+        cls = type(self)
+        if not cls.expected:
+            code, output = self.train("BACKWARD")
+            self.assertEqual(code, 0, output)
+            cls.expected = self.results(output)
+            self.assertEqual(len(cls.expected), 2, output)
+        return cls.expected
+
+    def results(self, output):
+        return sorted(re.findall(r"(worker \d).*ends with (\S+)", output))
+
+    def check(self, schedule, strike, *parts):
+        code, output = self.train(schedule, strike)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.results(output), self.undisturbed(), output)
+        for part in parts:
+            self.assertRegex(output, part)
+
+    def test_a_worker_that_is_killed_goes_on(self):
+        self.check(
+            "FULL", lambda process, _: os.kill(process, signal.SIGKILL),
+            r"worker 1.*begins at 15",
+        )
+
+    def test_a_run_whose_shard_is_killed_goes_back(self):
+        def strike(_, config):
+            for number in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError):
+                    with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
+                        arguments = file.read().split("\0")
+                    if f"--config={config}" in arguments and "--shard=1" in arguments:
+                        os.kill(int(number), signal.SIGKILL)
+
+        for schedule in ("FULL", "SEQUENTIAL"):
+            with self.subTest(schedule):
+                # The run counts the initial parameters as an iteration.
+                self.check(
+                    schedule, strike, r"worker 0.*went back to 9", r"worker 1.*went back to 9"
+                )
+
+
+if __name__ == "__main__":
+    unittest.main()

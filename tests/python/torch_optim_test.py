@@ -1,0 +1,189 @@
+"""What the shards are told of an optimizer of torch.optim, and of a model."""
+
+import copy
+import unittest
+
+from tests.python import fixture
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    import evenshard
+    from evenshard import _library, _model, _torch_optim
+    from tests.python import models
+
+
+def _text(make, model=None):
+    model = model or models.mlp()
+    return _torch_optim.to_config(make(model.parameters()), _model.tensors_of(model))
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: its optimizers")
+class RuleTest(unittest.TestCase):
+    def check(self, make, *lines):
+        self.assertEqual(_text(make).splitlines(), list(lines))
+
+    def refused(self, make, *parts, model=None):
+        with self.assertRaises(evenshard.ConfigError) as caught:
+            _text(make, model)
+        for part in parts:
+            self.assertIn(part, str(caught.exception))
+
+    def test_defaults_are_those_of_pytorch(self):
+        optim = torch.optim
+        self.check(
+            lambda p: optim.SGD(p, lr=0.5), "kind: SGD", "learning_rate: 0.5", "weight_decay: 0.0"
+        )
+        self.check(
+            lambda p: optim.SGD(p, lr=0.5, momentum=0.25, nesterov=True), "kind: NESTEROV",
+            "learning_rate: 0.5", "momentum: 0.25", "weight_decay: 0.0",
+        )
+        betas = ("beta1: 0.9", "beta2: 0.999")
+        self.check(
+            optim.Adam, "kind: ADAM", "learning_rate: 0.001", "epsilon: 1e-08",
+            "weight_decay: 0.0", *betas,
+        )
+        self.check(
+            optim.AdamW, "kind: ADAMW", "learning_rate: 0.001", "epsilon: 1e-08",
+            "weight_decay: 0.01", *betas,
+        )
+        self.check(
+            optim.Adagrad, "kind: ADAGRAD", "learning_rate: 0.01", "epsilon: 1e-10",
+            "weight_decay: 0.0",
+        )
+
+    def test_groups_become_rules(self):
+        model = models.mlp()
+        groups = [
+            {"params": [model[0].weight, model[2].weight]},
+            {"params": [model[0].bias, model[2].bias], "momentum": 0.0, "lr": 0.2},
+        ]
+        text = _text(lambda _: torch.optim.SGD(groups, lr=0.1, momentum=0.9), model)
+        self.assertEqual(
+            text.splitlines(),
+            ["kind: MOMENTUM", "learning_rate: 0.1", "momentum: 0.9", "weight_decay: 0.0",
+             'rule { tensors: "0.bias" tensors: "2.bias" learning_rate: 0.2 momentum: 0.0 }'],
+        )
+
+    def test_a_rate_that_a_scheduler_has_changed_already(self):
+        def make(parameters):
+            optimizer = torch.optim.SGD(parameters, lr=0.25)
+            torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: 0.0)
+            self.assertEqual(optimizer.param_groups[0]["lr"], 0)
+            return optimizer
+
+        self.check(make, "kind: SGD", "learning_rate: 0.25", "weight_decay: 0.0")
+
+    def test_options_that_are_not_known(self):
+        optim = torch.optim
+        place = 'optimizer.param_groups[0]["'
+        self.refused(
+            lambda p: optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
+            place + 'dampening"]: is 0.5, allowed: 0',
+        )
+        self.refused(
+            lambda p: optim.Adam(p, amsgrad=True, maximize=True),
+            place + 'amsgrad"]: is True, allowed: False', place + 'maximize"]: is True',
+        )
+        self.refused(lambda p: optim.Adagrad(p, lr_decay=0.1), place + 'lr_decay"]: is 0.1')
+        self.refused(optim.RMSprop, "torch.optim.rmsprop.RMSprop, allowed: torch.optim.SGD")
+
+        class Mine(optim.SGD):
+            pass
+
+        self.refused(lambda p: Mine(p, lr=0.1), ".Mine, allowed: torch.optim.SGD")
+
+    def test_groups_that_do_not_fit_together(self):
+        model = models.mlp()
+        first, rest = model[0].parameters(), model[2].parameters()
+        self.refused(
+            lambda _: torch.optim.SGD(
+                [{"params": first, "nesterov": True}, {"params": rest}], lr=0.1, momentum=0.9
+            ),
+            "nesterov differs between groups", model=model,
+        )
+
+    def test_parameters_that_differ_from_the_models(self):
+        model = models.mlp()
+        self.refused(
+            lambda _: torch.optim.SGD(model[0].parameters(), lr=0.1),
+            "optimizer: lacks 2.weight, 2.bias of the model", model=model,
+        )
+        self.refused(
+            lambda p: torch.optim.SGD([*p, nn.Parameter(torch.ones(7))], lr=0.1),
+            '["params"][4]: of shape (7,) is not a parameter of the model', model=model,
+        )
+
+    def test_an_optimizer_with_a_state(self):
+        def make(parameters):
+            optimizer = torch.optim.Adam(parameters)
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+            return optimizer
+
+        self.refused(make, "has made steps already")
+
+    def test_names_with_wildcards(self):
+        model = nn.Module()
+        model.register_parameter("a*", nn.Parameter(torch.ones(2)))
+        model.register_parameter('b"', nn.Parameter(torch.ones(2)))
+        quoted, starred = list(model.parameters())[::-1]
+        self.refused(
+            lambda _: torch.optim.SGD([{"params": [quoted]}, {"params": [starred], "lr": 1}],
+                                      lr=0.1),
+            'the parameter "a*"', model=model,
+        )
+        text = _text(
+            lambda _: torch.optim.SGD([{"params": [starred]}, {"params": [quoted], "lr": 1}],
+                                      lr=0.1), model,
+        )
+        self.assertIn('rule { tensors: "b\\"" learning_rate: 1.0 }', text)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: its models")
+class ModelTest(unittest.TestCase):
+    def test_names_and_layers_in_the_order_of_registration(self):
+        tensors = _model.tensors_of(models.Convolutional())
+        self.assertEqual(
+            [(t.name, t.layer) for t in tensors[:5]],
+            [("layers.0.weight", "layers.0"), ("layers.1.weight", "layers.1"),
+             ("layers.1.bias", "layers.1"), ("layers.1.running_mean", "layers.1"),
+             ("layers.1.running_var", "layers.1")],
+        )
+        self.assertEqual(
+            [t.name for t in tensors if t.role == _library.RUNNING_STATISTIC],
+            [f"layers.{i}.running_{kind}" for i in (1, 4) for kind in ("mean", "var")],
+        )
+
+    def test_names_are_those_of_the_state_dict(self):
+        for name in models.MODELS:
+            model = models.make(name)
+            names = {t.name for t in _model.tensors_of(model)}
+            self.assertLessEqual(names, set(model.state_dict()))
+
+    def test_shared_and_frozen_parameters(self):
+        model = models.Transformer()
+        model.norm1.weight.requires_grad_(False)
+        model.norm1.register_buffer("running_mean", torch.ones(2))  # of no batch normalisation
+        tensors = _model.tensors_of(model)
+        names = [t.name for t in tensors]
+        self.assertEqual(names[:2], ["place", "table.weight"])
+        self.assertEqual(tensors[0].layer, None)
+        for name in ("head.weight", "norm1.weight", "norm1.running_mean"):
+            self.assertNotIn(name, names)
+        direct = _model.direct_tensors(model, tensors)
+        self.assertEqual(direct[model.head], (1,))
+        self.assertEqual(direct[model.table], (1,))
+        self.assertEqual(direct[model], (0,))
+
+    def test_a_copy_has_the_same(self):
+        model = models.Convolutional()
+        own, copied = (_model.tensors_of(m) for m in (model, copy.deepcopy(model)))
+        self.assertEqual([t.name for t in own], [t.name for t in copied])
+
+
+if __name__ == "__main__":
+    unittest.main()
