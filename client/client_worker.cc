@@ -134,24 +134,31 @@ absl::Status ClientWorker::CheckJoined() const {
   return has_left_ ? absl::FailedPreconditionError("the worker has left") : absl::OkStatus();
 }
 
-absl::Status ClientWorker::Block(absl::FunctionRef<absl::Status()> call) {
+absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
   const absl::Time start = clock_.Now();
-  absl::Status result;
-  if (int (*const check)() = interrupt_check; check == nullptr) {
-    result = call();
-  } else {
-    absl::Notification done;
-    std::thread thread([&] {
-      result = call();
-      done.Notify();
-    });
-    while (!done.WaitForNotificationWithTimeout(kCheckPeriod)) {
-      if (check() != 0) Interrupt();
-    }
-    thread.join();
-  }
+  const absl::Status result = call();
   counts_.wait_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
   return Explained(result);
+}
+
+absl::Status ClientWorker::RunAside(absl::FunctionRef<absl::Status()> call) {
+  if (interrupt_check == nullptr) return Explained(call());
+  absl::Status result;
+  absl::Notification done;
+  runs_aside_ = true;
+  std::thread thread([&] {
+    result = call();
+    done.Notify();
+  });
+  while (!done.WaitForNotificationWithTimeout(kCheckPeriod)) AskInterruptCheck();
+  thread.join();
+  runs_aside_ = false;
+  return Explained(result);
+}
+
+void ClientWorker::AskInterruptCheck() {
+  int (*const check)() = interrupt_check;
+  if (check != nullptr && check() != 0) Interrupt();
 }
 
 absl::Status ClientWorker::Explained(const absl::Status& status) const {
@@ -178,11 +185,15 @@ absl::Status ClientWorker::TakeParameters() {
 
 absl::Status ClientWorker::Join() {
   if (exchange_ != nullptr) return absl::FailedPreconditionError("the worker has joined already");
-  return Block([this]() -> absl::Status {
+  return RunAside([this]() -> absl::Status {
     ASSIGN_OR_RETURN(exchange_, Exchange::Connect({.config = &config_,
                                                    .rank = rank_,
                                                    .view_link = views_.get(),
                                                    .buffers = &buffers_,
+                                                   .while_waiting =
+                                                       [this] {
+                                                         if (!runs_aside_) AskInterruptCheck();
+                                                       },
                                                    .stop = stop_.get_token()}));
     return TakeParameters();
   });
@@ -261,7 +272,7 @@ absl::Status ClientWorker::Wait(int tensor) {
         absl::StrCat(NameOf(tensor), " has not been pushed in iteration ", iteration_));
   }
   if (!exchange_->IsReceived(tensor)) {
-    RETURN_IF_ERROR(Block([&] { return exchange_->AwaitTensor(tensor); }));
+    RETURN_IF_ERROR(Await([&] { return exchange_->AwaitTensor(tensor); }));
   }
   return exchange_->IsEverythingReceived() ? WaitAll() : absl::OkStatus();
 }
@@ -273,12 +284,12 @@ absl::Status ClientWorker::WaitAll() {
   if (is_sequential()) {
     exchange_->SetSkipped(std::exchange(skipped_, std::vector<bool>(skipped_.size())));
     const absl::Span<const float> gradients = buffers_.gradients.span();
-    RETURN_IF_ERROR(Block([&] {
+    RETURN_IF_ERROR(Await([&] {
       return exchange_->PushPull(ExchangeIteration(), contributes_ ? gradients : gradients.first(0),
                                  buffers_.parameters.span());
     }));
   } else {
-    RETURN_IF_ERROR(Block([&] { return exchange_->AwaitAll(); }));
+    RETURN_IF_ERROR(Await([&] { return exchange_->AwaitAll(); }));
   }
   EndIteration();
   return absl::OkStatus();
@@ -299,12 +310,12 @@ absl::Status ClientWorker::Pull() {
     return absl::FailedPreconditionError(absl::StrCat(
         "iteration ", iteration_, " has begun, and its tensors have to be waited for"));
   }
-  return Block([this] { return exchange_->Pull(buffers_.parameters.span()); });
+  return RunAside([this] { return exchange_->Pull(buffers_.parameters.span()); });
 }
 
 absl::Status ClientWorker::Resume() {
   RETURN_IF_ERROR(CheckJoined());
-  return Block([this]() -> absl::Status {
+  return RunAside([this]() -> absl::Status {
     RETURN_IF_ERROR(exchange_->Resume().status());
     return TakeParameters();
   });
@@ -316,7 +327,7 @@ absl::Status ClientWorker::Leave(const char* error) {
     RETURN_IF_ERROR(WaitAll());
   }
   const absl::Status outcome = error == nullptr ? absl::OkStatus() : absl::AbortedError(error);
-  const absl::Status told = Block([&] { return exchange_->Leave(outcome); });
+  const absl::Status told = RunAside([&] { return exchange_->Leave(outcome); });
   has_left_ = !exchange_->went_back() || error != nullptr;
   return told;
 }

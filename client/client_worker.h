@@ -64,8 +64,13 @@ class ClientWorker {
 
   // Errors: FAILED_PRECONDITION if the worker has not joined or has left.
   absl::Status CheckJoined() const;
-  // Runs what may block, asks the interrupt check meanwhile, and counts the time.
-  absl::Status Block(absl::FunctionRef<absl::Status()> call);
+  // Runs a call that waits for parameters, and counts the time. The exchange asks the interrupt
+  // check meanwhile.
+  absl::Status Await(absl::FunctionRef<absl::Status()> call);
+  // Runs any other call that may block in a thread of its own, and asks the interrupt check
+  // meanwhile.
+  absl::Status RunAside(absl::FunctionRef<absl::Status()> call);
+  void AskInterruptCheck();
   // Replaces an error that the run's going back to a checkpoint has caused.
   absl::Status Explained(const absl::Status& status) const;
   // Receives the parameters with which this worker goes on.
@@ -80,6 +85,7 @@ class ClientWorker {
   std::stop_source stop_;
   std::unique_ptr<ViewLink> views_;  // null without views; outlives the exchange
   std::unique_ptr<Exchange> exchange_;
+  bool runs_aside_ = false;  // a call runs in a thread of its own
   bool has_left_ = false;
 
   int64_t iteration_ = 0;

@@ -137,7 +137,7 @@ typedef enum evenshard_schedule {
 EVENSHARD_API evenshard_schedule evenshard_exchange_schedule(const evenshard_worker* worker);
 /* Whether a worker leaves out a gradient that is not finite (update.non_finite: SKIP). */
 EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
-/* The learning rate of a tensor at the first iteration, by the config. */
+/* The learning rate of a tensor by the config, without the schedule's factor. */
 EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int tensor);
 
 /* Waits for the shards, takes the rank, and receives the parameters. At the start of a run with

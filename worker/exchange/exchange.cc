@@ -129,7 +129,8 @@ Exchange::Exchange(const Options& options)
              .transport = &transport_,
              .addresses = AddressesOf(config_, options.addresses),
              .has_views = view_link_ != nullptr,
-             .trace = options.trace}),
+             .trace = options.trace,
+             .while_waiting = options.while_waiting}),
       on_stop_(stop_,
                [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   std::optional<SharedBuffers> offered;

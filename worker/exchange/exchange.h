@@ -82,6 +82,9 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
     // Called by a thread of the exchange while a wait for the shards makes no progress (see
     // ExchangeRound::CheckProgress). Must not call the exchange.
     std::function<void(const Stall&)> on_stall = LogStall;
+    // Called about every 100 ms by a thread that waits for a layer, a tensor or all of them. Must
+    // not call the exchange. Null: nothing is called.
+    std::function<void()> while_waiting = nullptr;
     // Makes blocked calls, and later ones, return CANCELLED soon.
     std::stop_token stop = {};
   };

@@ -47,7 +47,8 @@ ExchangeCore::ExchangeCore(const Options& options)
       answers_(config_.shards()),
       addresses_(options.addresses),
       round_(
-          config_, [this](int slot) { return SlotName(slot); }, options.trace) {
+          config_, [this](int slot) { return SlotName(slot); }, options.trace,
+          options.while_waiting) {
   const Limits& limits = config_.proto().limits();
   tick_period_ = std::min(round_.watch_period(), absl::Seconds(limits.startup_seconds()) / 10);
   if (limits.reconnect_seconds() > 0) {

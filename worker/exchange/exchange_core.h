@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,8 +56,9 @@ class ExchangeCore {
     ExchangeTransport* transport = nullptr;  // must outlive the core
     // By slot. Not used with views.
     std::vector<std::string> addresses = {};
-    bool has_views = false;  // the run has views
-    Trace* trace = nullptr;  // see ExchangeRound
+    bool has_views = false;                         // the run has views
+    Trace* trace = nullptr;                         // see ExchangeRound
+    std::function<void()> while_waiting = nullptr;  // see ExchangeRound
   };
 
   explicit ExchangeCore(const Options& options);

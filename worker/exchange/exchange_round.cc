@@ -11,17 +11,19 @@ namespace ps {
 namespace {
 
 constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
+constexpr absl::Duration kWhileWaitingPeriod = absl::Milliseconds(100);
 constexpr size_t kMostNamed = 3;  // shards in a line
 
 }  // namespace
 
 ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int)> shard_name,
-                             Trace* trace)
+                             Trace* trace, std::function<void()> while_waiting)
     : plan_(config.plan()),
       limit_(1.1 * absl::Seconds(config.proto().limits().exchange_seconds()) + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
       shard_name_(std::move(shard_name)),
       trace_(trace),
+      while_waiting_(std::move(while_waiting)),
       layer_of_chunk_(plan_.chunks().size()),
       states_(plan_.chunks().size(), State::kAnswered),
       skips_(plan_.chunks().size()),
@@ -234,7 +236,7 @@ size_t ExchangeRound::Remaining(const Wait& wait) const {
 }
 
 // Abseil's timeouts follow the time of day, which may be changed during the wait. CheckProgress
-// therefore ends the wait instead.
+// therefore ends the wait instead, and the period of while_waiting_ is not exact.
 absl::Status ExchangeRound::Await(const Wait& wait) {
   absl::MutexLock lock(&mutex_);
   wait_ = wait;
@@ -242,7 +244,13 @@ absl::Status ExchangeRound::Await(const Wait& wait) {
   const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return Remaining(wait) == 0 || !failure_.ok();
   };
-  mutex_.Await(absl::Condition(&over));
+  const absl::Duration period =
+      while_waiting_ == nullptr ? absl::InfiniteDuration() : kWhileWaitingPeriod;
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&over), period)) {
+    mutex_.Unlock();
+    while_waiting_();
+    mutex_.Lock();
+  }
   wait_.reset();
   return failure_;
 }

@@ -39,8 +39,10 @@ class ExchangeRound {
   // `shard_name` returns a shard's name for errors. `trace`, if not null, records each layer's
   // "push", from its first chunk pushed to its last one sent, and its "pull", from its first answer
   // to its last. `config` and `trace` must outlive the round.
+  // If `while_waiting` is not null, a thread that waits calls it about every 100 ms, without a
+  // lock.
   ExchangeRound(const Config& config, std::function<std::string(int shard)> shard_name,
-                Trace* trace);
+                Trace* trace, std::function<void()> while_waiting = nullptr);
 
   // Begins an iteration, in which every chunk has to be pushed and answered. With `skip` the
   // pushes contribute nothing. `learning_rates` are those that go with the pushes, by tensor; empty
@@ -165,6 +167,7 @@ class ExchangeRound {
   const absl::Duration watch_period_;
   const std::function<std::string(int)> shard_name_;
   Trace* const trace_;
+  const std::function<void()> while_waiting_;
   std::vector<bool> is_statistic_;  // by tensor
   std::vector<int> layer_of_chunk_;
   std::vector<size_t> layer_chunks_;
