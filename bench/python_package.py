@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""Measures the Python package beside what it stands in for. Each round runs both, one after the
+other, and the result is the ratio within a round: its median, and the smallest and the largest.
+
+    bazel build //client:libevenshard.so //server:ps //worker //tools/launch
+    python3 bench/python_package.py goodput    push-pull of VGG-16's 32 tensors, beside the worker
+    python3 bench/python_package.py overhead   Optimizer, 161 small tensors, beside torch.optim.SGD
+    python3 bench/python_package.py ddp        VGG-16's linear layers, beside DDP over gloo
+    python3 bench/python_package.py startup    from `import evenshard` to the first step
+
+All but goodput need PyTorch. Results are checked before anything is timed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAUNCH = ROOT / "bazel-bin" / "tools" / "launch" / "launch"
+TIMEOUT_SECONDS = 600
+
+VGG16 = [(64, 3), (64, 64), (128, 64), (128, 128), (256, 128), (256, 256), (256, 256), (512, 256)]
+VGG16 += [(512, 512)] * 5
+VGG16_LINEAR = [(4096, 25088), (4096, 4096), (1000, 4096)]
+
+# As many as ResNet-50 has parameters that are tensors of their own.
+RESNET50_TENSORS = 161
+
+
+def vgg16_shapes():
+    """The tensors of VGG-16 by name: 138,357,544 parameters."""
+    shapes = {}
+    for i, (outputs, inputs) in enumerate(VGG16):
+        shapes[f"conv{i}.weight"] = (outputs, inputs, 3, 3)
+        shapes[f"conv{i}.bias"] = (outputs,)
+    for i, (outputs, inputs) in enumerate(VGG16_LINEAR):
+        shapes[f"fc{i}.weight"] = (outputs, inputs)
+        shapes[f"fc{i}.bias"] = (outputs,)
+    return shapes
+
+
+def config(workers, shards, *, model, shared_memory, more=""):
+    """A config text with shards on loopback, at ports that launch chooses."""
+    lines = [f"model {{ {model} }}", "partition { scheme: STRIPED }", f"workers: {workers}"]
+    lines += ['shard { address: "127.0.0.1:0" }'] * shards
+    lines.append("update { policy: SYNC }")
+    lines.append("limits { chunk_bytes: 655360 }")
+    return "\n".join(lines) + f"\nexchange {{ shared_memory: {shared_memory} {more} }}\n"
+
+
+def run(text, program=(), summary=None):
+    """Runs a cluster to its end. Returns what worker 0 of `program` has printed as JSON, or the
+    summary of the C++ worker."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "cluster.textproto")
+        pathlib.Path(path).write_text(text)
+        command = [str(LAUNCH), f"--config={path}"]
+        if summary:
+            command.append(f"--summary={os.path.join(folder, 'summary')}")
+        if program:
+            command += ["--", sys.executable, __file__, *program]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True,
+                              timeout=TIMEOUT_SECONDS, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        if summary:
+            return json.loads(pathlib.Path(folder, "summary").read_text())
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[worker 0] {")]
+    return json.loads(lines[-1].partition("] ")[2])
+
+
+def report(what, ratios):
+    print(f"{what}: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, "
+          f"{len(ratios)} rounds)", flush=True)
+
+
+# Push-pull of 553 MB.
+
+def goodput(rounds, iterations):
+    for shared in ("true", "false"):
+        ratios = []
+        for _ in range(rounds):
+            native = run(
+                config(1, 1, model='builtin: "vgg16"', shared_memory=shared,
+                       more="schedule: SEQUENTIAL")
+                + f"compute {{ backend: EMULATED }}\ntraining {{ iterations: {iterations + 2} }}\n",
+                summary=True)
+            ours = run(config(1, 1, model="from_workers {}", shared_memory=shared,
+                              more="schedule: SEQUENTIAL"),
+                       ["worker", "push_pull", f"--iterations={iterations}"])
+            native_seconds = statistics.median(native["iteration_seconds"][2:])
+            ratios.append(native_seconds / ours["seconds"])
+            print(f"  C++ {native_seconds:.4f} s, Python {ours['seconds']:.4f} s", flush=True)
+        report(f"goodput of Python over C++, {'shared memory' if shared == 'true' else 'TCP'}",
+               ratios)
+
+
+def push_pull_worker(iterations):
+    import numpy
+
+    import evenshard
+
+    rate, value = 0.5, 0.25
+    tensors = {name: numpy.zeros(shape, numpy.float32) for name, shape in vgg16_shapes().items()}
+    with evenshard.Worker(None, tensors,
+                          optimizer=f"kind: SGD learning_rate: {rate}") as worker:
+        for gradient in worker.gradients.values():
+            gradient[...] = value
+        for _ in range(2):
+            worker.push_pull()
+        for name, parameters in worker.parameters.items():
+            if not numpy.all(parameters == -2 * rate * value):
+                sys.exit(f"{name} has wrong values")
+        seconds = []
+        for _ in range(iterations):
+            start = time.perf_counter()
+            worker.push_pull()
+            seconds.append(time.perf_counter() - start)
+    print(json.dumps({"seconds": statistics.median(seconds)}))
+
+
+# What Optimizer costs beyond the bytes.
+
+def small_model():
+    """As many parameters as ResNet-50 has, of 64 elements each, in a module each."""
+    import torch
+
+    class Scale(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.rand(64))
+
+        def forward(self, x):
+            return x * self.weight
+
+    torch.manual_seed(1)
+    return torch.nn.Sequential(*[Scale() for _ in range(RESNET50_TENSORS)])
+
+
+def overhead(rounds, iterations):
+    differences = []
+    for _ in range(rounds):
+        result = run(config(1, 1, model="from_workers {}", shared_memory="true"),
+                     ["worker", "overhead", f"--iterations={iterations}"])
+        differences.append(1000 * (result["ours"] - result["torch"]))
+        print(f"  torch.optim.SGD {1000 * result['torch']:.3f} ms, "
+              f"evenshard.Optimizer {1000 * result['ours']:.3f} ms", flush=True)
+    report("milliseconds of a step beyond torch.optim.SGD, 161 tensors", differences)
+
+
+def overhead_worker(iterations):
+    import copy
+
+    import torch
+
+    import evenshard
+
+    torch.set_num_threads(1)
+    ours = small_model()
+    theirs = copy.deepcopy(ours)
+    inputs = torch.rand(4, 64)
+
+    def steps(model, optimizer, count):
+        start = time.perf_counter()
+        for _ in range(count):
+            optimizer.zero_grad()
+            model(inputs).sum().backward()
+            optimizer.step()
+        return (time.perf_counter() - start) / count
+
+    theirs_optimizer = torch.optim.SGD(theirs.parameters(), lr=1e-3)
+    with evenshard.Optimizer(
+            ours, optimizer=torch.optim.SGD(ours.parameters(), lr=1e-3)) as ours_optimizer:
+        steps(theirs, theirs_optimizer, 20)
+        steps(ours, ours_optimizer, 20)
+        ours_optimizer.synchronize()
+        for a, b in zip(ours.parameters(), theirs.parameters()):
+            torch.testing.assert_close(a, b)
+        measured = {"torch": [], "ours": []}
+        for _ in range(5):
+            measured["torch"].append(steps(theirs, theirs_optimizer, iterations))
+            measured["ours"].append(steps(ours, ours_optimizer, iterations))
+    print(json.dumps({name: statistics.median(times) for name, times in measured.items()}))
+
+
+# Beside DistributedDataParallel.
+
+def linear_layers():
+    import torch
+
+    torch.manual_seed(1)
+    layers = []
+    for outputs, inputs in VGG16_LINEAR:
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def ddp(rounds, iterations, workers):
+    for shared in ("true", "false"):
+        ratios = []
+        for _ in range(rounds):
+            theirs = run_gloo(workers, iterations)
+            ours = run(config(workers, workers, model="from_workers {}", shared_memory=shared),
+                       ["worker", "linear", f"--iterations={iterations}"])
+            ratios.append(theirs["seconds"] / ours["seconds"])
+            print(f"  gloo {theirs['seconds']:.3f} s, Evenshard {ours['seconds']:.3f} s a step",
+                  flush=True)
+            if abs(theirs["loss"] / ours["loss"] - 1) > 1e-3:
+                sys.exit(f"the losses differ: {theirs['loss']} and {ours['loss']}")
+        report(f"steps/s over DDP with gloo, {workers} workers, "
+               f"{'shared memory' if shared == 'true' else 'TCP'}", ratios)
+
+
+def run_gloo(workers, iterations):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = []
+    for rank in range(workers):
+        environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(workers),
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                       "GLOO_SOCKET_IFNAME": "lo"}
+        processes.append(subprocess.Popen(
+            [sys.executable, __file__, "worker", "gloo", f"--iterations={iterations}"],
+            env=environment, stdout=subprocess.PIPE, text=True))
+    outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
+    if any(process.returncode != 0 for process in processes):
+        sys.exit("DistributedDataParallel failed")
+    return json.loads(outputs[0].splitlines()[-1])
+
+
+def train_linear(model, optimizer, rank, iterations, settle):
+    import torch
+
+    torch.manual_seed(100 + rank)
+    inputs, labels = torch.rand(8, 25088), torch.randint(1000, (8,))
+    times = []
+    for i in range(iterations + 3):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        if i == 2:
+            settle()
+        if i > 2:
+            times.append(time.perf_counter() - start)
+    settle()
+    if rank == 0:
+        # A step may return before its exchange is over, so the mean counts.
+        print(json.dumps({"seconds": statistics.fmean(times), "loss": loss.item()}))
+
+
+def linear_worker(iterations):
+    import torch
+
+    import evenshard
+
+    set_threads(torch)
+    model = linear_layers()
+    rule = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    with evenshard.Optimizer(model, optimizer=rule) as optimizer:
+        train_linear(model, optimizer, int(os.environ["RANK"]), iterations, optimizer.synchronize)
+
+
+def gloo_worker(iterations):
+    import torch
+    import torch.distributed
+
+    set_threads(torch)
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(linear_layers(),
+                                                      gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    train_linear(model, optimizer, torch.distributed.get_rank(), iterations,
+                 torch.distributed.barrier)
+    torch.distributed.destroy_process_group()
+
+
+def set_threads(torch):
+    torch.set_num_threads(max(1, os.cpu_count() // int(os.environ["WORLD_SIZE"])))
+
+
+# From the import to the first step.
+
+def startup(rounds):
+    seconds = []
+    for _ in range(rounds):
+        result = run(config(2, 2, model="from_workers {}", shared_memory="true"),
+                     ["worker", "startup"])
+        seconds.append(result["seconds"])
+    report("seconds from `import evenshard` to the end of the first step", seconds)
+
+
+def startup_worker():
+    start = time.perf_counter()
+    import evenshard
+    import torch
+
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 16, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(16, 32, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(), torch.nn.Linear(800, 10))
+    optimizer = evenshard.Optimizer(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    torch.nn.functional.cross_entropy(
+        model(torch.rand(32, 1, 28, 28)), torch.randint(10, (32,))).backward()
+    optimizer.step()
+    optimizer.synchronize()
+    seconds = time.perf_counter() - start
+    optimizer.close()
+    print(json.dumps({"seconds": seconds}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["goodput", "overhead", "ddp", "startup", "worker"])
+    parser.add_argument("role", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=10, help="of a round")
+    parser.add_argument("--workers", type=int, default=2, help="of ddp")
+    arguments = parser.parse_args()
+    iterations = arguments.iterations
+    roles = {
+        "push_pull": lambda: push_pull_worker(iterations),
+        "overhead": lambda: overhead_worker(iterations),
+        "linear": lambda: linear_worker(iterations),
+        "gloo": lambda: gloo_worker(iterations),
+        "startup": startup_worker,
+    }
+    commands = {
+        "goodput": lambda: goodput(arguments.rounds, iterations),
+        "overhead": lambda: overhead(arguments.rounds, iterations),
+        "ddp": lambda: ddp(arguments.rounds, iterations, arguments.workers),
+        "startup": lambda: startup(arguments.rounds),
+    }
+    (roles[arguments.role] if arguments.what == "worker" else commands[arguments.what])()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,349 @@
+"""evenshard.launch and `python -m evenshard.run`."""
+
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import unittest.mock
+
+from tests.python_package import running
+
+# Stands in for `launch`: writes its arguments, environment and config to $SEEN, and then does what
+# $THEN says.
+_LAUNCH = """#!%s
+import os, pathlib, shutil, signal, sys, time
+
+seen = pathlib.Path(os.environ["SEEN"])
+received = []
+
+def note(number, _):
+    received.append(number)
+    with open(seen / "signals", "a") as file:
+        file.write(signal.Signals(number).name + "\\n")
+
+def until_a_signal():
+    while not received:
+        time.sleep(0.01)
+    time.sleep(0.3)  # in which a second one would be noted
+    sys.exit(128 + received[0])
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, note)
+(seen / "arguments").write_text("\\n".join(sys.argv[1:]))
+(seen / "environment").write_text("\\n".join("=".join(item) for item in os.environ.items()))
+shutil.copy(sys.argv[1][len("--config="):], seen / "config")
+(seen / "pid.part").write_text(str(os.getpid()))
+os.replace(seen / "pid.part", seen / "pid")
+exec(os.environ["THEN"])
+""" % sys.executable
+# As a program that calls the function.
+_CALL = """
+import sys
+import evenshard
+try:
+    print("code", evenshard.launch(sys.argv[1], arguments=sys.argv[2:]))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def _is_alive(pid):
+    try:
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+class _Case(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = pathlib.Path(scratch.name)
+        self.script = self.write("train.py", "print('trains')\n")
+
+    def write(self, name, text):
+        path = self.scratch / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "nothing happened in time")
+            time.sleep(0.01)
+
+
+class StandInTest(_Case):
+    """With a script in place of `launch`."""
+
+    def setUp(self):
+        super().setUp()
+        program = pathlib.Path(self.write("programs/tools/launch/launch", _LAUNCH))
+        program.chmod(0o755)
+        self.temporary = self.scratch / "tmp"
+        self.temporary.mkdir()
+        self.more = {
+            "EVENSHARD_PROGRAMS": str(self.scratch / "programs"),
+            "SEEN": str(self.scratch),
+            "TMPDIR": str(self.temporary),
+            "THEN": "",
+        }
+
+    def run_it(self, *arguments, **more):
+        self.done = running.run("-m", "evenshard.run", *arguments, **{**self.more, **more})
+        # The config that was made is gone.
+        self.assertEqual(list(self.temporary.iterdir()), [])
+        return self.done
+
+    def seen(self, name):
+        return (self.scratch / name).read_text(encoding="utf-8")
+
+    def launched(self):
+        """The overrides, the other flags, and the command behind `--`."""
+        lines = self.seen("arguments").splitlines()
+        end = lines.index("--")
+        flags = lines[1:end]
+        overrides = [line[len("--set="):] for line in flags if line.startswith("--set=")]
+        rest = [line for line in flags if not line.startswith("--set=")]
+        return overrides, rest, lines[end + 1 :]
+
+    def test_a_config_is_made(self):
+        done = self.run_it(self.script)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        config = self.seen("config")
+        self.assertIn("model { from_workers {} }", config)
+        self.assertIn('shard { address: "127.0.0.1:0" }', config)
+        self.assertNotIn("optimizer", config)
+        self.assertEqual(self.launched(), ([], [], [sys.executable, self.script]))
+
+    def test_what_is_given_changes_the_config(self):
+        self.run_it(
+            "--workers", "4", "--shards", "2", "--policy", "async", "--partition", "LAYER_BASED",
+            "--schedule", "BACKWARD", "--optimizer", "kind: ADAM\nlearning_rate: 0.001",
+            "--replicas", "1", "--recovery", "worker_loss: CONTINUE",
+            "--set", "limits.exchange_seconds=7", "--set", "recovery.checkpoint.folder=/tmp/a",
+            "--save", "model.safetensors", "--stats=stats.json", "--resume",
+            self.script, "--epochs", "3", "--policy", "its own",
+        )
+        overrides, rest, command = self.launched()
+        self.assertEqual(
+            overrides,
+            [
+                "workers=4",
+                'shard=[{address: "127.0.0.1:0"}, {address: "127.0.0.1:0"}]',
+                "update.policy=ASYNC",
+                "partition.scheme=LAYER_BASED",
+                "exchange.schedule=BACKWARD",
+                "optimizer={kind: ADAM learning_rate: 0.001}",
+                "recovery={replicas: 1 worker_loss: CONTINUE}",
+                "limits.exchange_seconds=7",
+                "recovery.checkpoint.folder=/tmp/a",
+            ],
+        )
+        self.assertEqual(rest, ["--save=model.safetensors", "--stats=stats.json", "--resume"])
+        self.assertEqual(
+            command, [sys.executable, self.script, "--epochs", "3", "--policy", "its own"]
+        )
+
+    def test_a_config_of_ones_own_is_taken_as_it_is(self):
+        config = self.write("own.textproto", "workers: 3\n")
+        done = self.run_it("--config", config, "--shards", "1", self.script)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(self.seen("config"), "workers: 3\n")
+        self.assertEqual(self.launched()[0], ['shard=[{address: "127.0.0.1:0"}]'])
+
+    def test_a_module_is_run(self):
+        self.run_it("-m", "package.train", "--epochs", "3")
+        self.assertEqual(
+            self.launched()[2], [sys.executable, "-m", "package.train", "--epochs", "3"]
+        )
+
+    def test_the_environment_of_scripts(self):
+        self.run_it("--workers", "1", self.script, OMP_NUM_THREADS="7")
+        lines = self.seen("environment").splitlines()
+        environment = dict(line.partition("=")[::2] for line in lines)
+        self.assertEqual(environment["OMP_NUM_THREADS"], "7")
+        self.assertEqual(environment["PYTHONUNBUFFERED"], "1")
+        self.assertEqual(environment["PYTHONPATH"].split(os.pathsep)[0], running.PACKAGE)
+        with unittest.mock.patch.dict(os.environ):
+            os.environ.pop("OMP_NUM_THREADS", None)
+            self.run_it("--workers", "1000", self.script)
+        self.assertIn("OMP_NUM_THREADS=1", self.seen("environment").splitlines())
+
+    def test_the_exit_code_is_passed_on(self):
+        self.assertEqual(self.run_it(self.script, THEN="sys.exit(7)").returncode, 7)
+        self.assertEqual(self.run_it(self.script, THEN="os.kill(os.getpid(), 9)").returncode, 137)
+
+    def start(self, *command, **options):
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            env=running.environment(**{**self.more, "THEN": "until_a_signal()"}),
+            cwd=running.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            # A program in the background may have inherited that it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **options,
+        )
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.launched_process()
+        return process
+
+    def launched_process(self):
+        """Waits for the stand-in, and returns its process id. It ends with the test."""
+        self.wait_for((self.scratch / "pid").exists)
+        launched = int(self.seen("pid"))
+        self.addCleanup(self.end, launched)
+        return launched
+
+    @staticmethod
+    def end(pid):
+        if _is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+    def test_signals_are_forwarded_once(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+            with self.subTest(number.name):
+                for name in ("pid", "signals"):
+                    (self.scratch / name).unlink(missing_ok=True)
+                process = self.start("-m", "evenshard.run", self.script)
+                process.send_signal(number)
+                self.assertEqual(process.wait(60), code)
+                self.assertEqual(self.seen("signals"), number.name + "\n")
+                self.assertEqual(list(self.temporary.iterdir()), [])
+
+    def test_ctrl_c_on_a_terminal_comes_once(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(running.ROOT)
+            os.execve(
+                sys.executable, [sys.executable, "-m", "evenshard.run", self.script],
+                running.environment(**{**self.more, "THEN": "until_a_signal()"}),
+            )
+        self.addCleanup(os.close, terminal)
+        launched = self.launched_process()
+        self.assertNotEqual(os.getpgid(launched), os.tcgetpgrp(terminal))
+        os.write(terminal, b"\x03")
+        _, status = os.waitpid(pid, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 130)
+        self.assertEqual(self.seen("signals"), "SIGINT\n")
+
+    def test_the_run_ends_with_whoever_started_it(self):
+        process = self.start("-m", "evenshard.run", self.script)
+        process.kill()
+        process.wait(60)
+        launched = self.launched_process()
+        self.wait_for(lambda: not _is_alive(launched))
+        self.assertEqual(self.seen("signals"), "SIGTERM\n")
+
+    def test_a_caller_gets_the_code_or_its_ctrl_c(self):
+        done = running.run(
+            "-c", _CALL, self.script, "--epochs", **{**self.more, "THEN": "sys.exit(3)"}
+        )
+        self.assertEqual(done.stdout, "code 3\n")
+        self.assertEqual(self.launched()[2], [sys.executable, self.script, "--epochs"])
+        (self.scratch / "pid").unlink()
+        process = self.start("-c", _CALL, self.script)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.communicate(timeout=60)[0], "interrupted\n")
+
+    def test_wrong_arguments_say_what_is_allowed(self):
+        cases = [
+            (["nowhere.py"], 'script: is "nowhere.py", allowed: a file that exists'),
+            (["--workers", "0", self.script], "workers: is 0, allowed: 1 to 1024"),
+            (["--workers", "1025", self.script], "workers: is 1025, allowed: 1 to 1024"),
+            (["--workers", "two", self.script], "invalid int value: 'two'"),
+            (["--shards", "0", self.script], "shards: is 0, allowed: 1 to 1024"),
+            (["--shards", "5000", self.script], "shards: is 5000, allowed: 1 to 1024"),
+            (["--policy", "SNYC", self.script], "policy: is SNYC, allowed: SYNC, ASYNC"),
+            (
+                ["--partition", "AUTO", self.script],
+                "partition: is AUTO, allowed: STRIPED, MEMORY_BASED, LAYER_BASED",
+            ),
+            (
+                ["--schedule", "FAST", self.script],
+                "schedule: is FAST, allowed: FULL, BACKWARD, SEQUENTIAL",
+            ),
+            (["--set", "workers", self.script], 'overrides: has "workers", allowed: FIELD=VALUE'),
+            (
+                ["--config", "nowhere.textproto", self.script],
+                'config: is "nowhere.textproto", allowed: a file that exists',
+            ),
+            (
+                ["--optimizer", "kind: SGD # slow\nlearning_rate: 1", self.script],
+                "optimizer: has a comment",
+            ),
+            (
+                ["--recovery", 'checkpoint { folder: "points" every_seconds: 9 }', self.script],
+                'recovery.checkpoint.folder: is "points", allowed without a config of your own: an'
+                " absolute path, such as /",
+            ),
+            (["--workres", "2", self.script], "SCRIPT"),
+            ([], "SCRIPT"),
+        ]
+        for arguments, message in cases:
+            with self.subTest(arguments):
+                done = self.run_it(*arguments)
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertIn(message, done.stdout)
+                self.assertFalse((self.scratch / "arguments").exists())
+
+    def test_a_program_that_is_not_there_is_named(self):
+        done = self.run_it(self.script, EVENSHARD_PROGRAMS="/nowhere")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(
+            "there is no program launch: looked for /nowhere/tools/launch/launch", done.stdout
+        )
+
+    def test_help_names_every_option(self):
+        done = self.run_it("--help")
+        self.assertEqual(done.returncode, 0)
+        self.assertTrue(done.stdout.startswith("usage: python -m evenshard.run"), done.stdout)
+        for option in ("workers", "shards", "policy", "optimizer", "replicas", "config", "set"):
+            self.assertIn(f"--{option}", done.stdout)
+
+
+class RunTest(_Case):
+    """With the programs."""
+
+    def run_it(self, *arguments):
+        return running.run("-m", "evenshard.run", *arguments)
+
+    def test_ranks_are_in_the_environment_and_labels_before_lines(self):
+        script = self.write("train.py", """
+import os, sys
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
+print(*[os.environ[name] for name in names], sys.argv[1:])
+""")
+        done = self.run_it("--workers", "3", "--shards", "2", script, "--a", "b c")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for rank in range(3):
+            line = f"[worker {rank}] {rank} {rank} 3 3 ['--a', 'b c']"
+            self.assertRegex(done.stdout, rf"(?m)^{re.escape(line)}$")
+        self.assertIn("the run succeeded", done.stdout)
+
+    def test_a_script_that_fails_ends_the_run_with_its_code(self):
+        script = self.write("train.py", """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+time.sleep(1000)
+""")
+        done = self.run_it("--workers", "2", script)
+        self.assertEqual(done.returncode, 3, done.stdout)
+
+    def test_a_wrong_rule_is_named_where_it_was_given(self):
+        done = self.run_it("--optimizer", "kind: ADMA", self.script)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertRegex(done.stdout, r"--set optimizer=\{kind: ADMA\}: .*allowed: .*ADAM")
+
+
+if __name__ == "__main__":
+    unittest.main()
