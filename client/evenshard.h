@@ -1,7 +1,6 @@
 /*
  * The C interface to a worker's exchange with the shards, for programs in other languages than C++.
- * libevenshard.so has everything it needs but the C and C++ libraries. docs/protocol.md describes
- * what happens beneath; client/example.c is a whole program.
+ * docs/protocol.md describes what happens beneath; client/example.c is a whole program.
  *
  *   evenshard_worker* worker;
  *   const int64_t shape[] = {10, 784};

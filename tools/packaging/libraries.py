@@ -2,8 +2,7 @@
 
 Each gets a name of its own (libgrpc-1a2b3c4d.so.29), so that it is neither taken for another
 version of the same library in one process nor replaced by one. It is found by its place beside the
-program.
-This is what auditwheel does for wheels.
+program. This is what auditwheel does for wheels.
 """
 
 import hashlib
