@@ -199,6 +199,11 @@ absl::Status ClientWorker::Join() {
   });
 }
 
+absl::Span<const float> ClientWorker::Contribution() const {
+  const absl::Span<const float> gradients = buffers_.gradients.span();
+  return contributes_ ? gradients : gradients.first(0);
+}
+
 absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) {
   RETURN_IF_ERROR(CheckJoined());
   if (is_begun_) {
@@ -217,18 +222,15 @@ absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) 
     }
   }
   exchange_->SetLearningRates(std::move(rates));
+  contributes_ = contributes;
   if (!is_sequential()) {
-    const absl::Span<const float> gradients = buffers_.gradients.span();
     const absl::Status begun =
-        exchange_->Begin(ExchangeIteration(), contributes ? gradients : gradients.first(0),
-                         buffers_.parameters.span());
+        exchange_->Begin(ExchangeIteration(), Contribution(), buffers_.parameters.span());
     if (!begun.ok()) return Explained(begun);
   }
   is_begun_ = true;
-  contributes_ = contributes;
   pushed_.assign(pushed_.size(), false);
   skipped_.assign(skipped_.size(), false);
-  pushes_ = 0;
   return absl::OkStatus();
 }
 
@@ -240,7 +242,6 @@ absl::Status ClientWorker::Push(int tensor, bool contributes) {
         absl::StrCat(NameOf(tensor), " has been pushed in iteration ", iteration_, " already"));
   }
   pushed_[tensor] = true;
-  ++pushes_;
   if (is_sequential()) {
     skipped_[tensor] = !contributes;
   } else {
@@ -252,9 +253,10 @@ absl::Status ClientWorker::Push(int tensor, bool contributes) {
 absl::Status ClientWorker::CheckAllPushed() const {
   const auto missing = std::find(pushed_.begin(), pushed_.end(), false);
   if (missing == pushed_.end()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      pushed_.size() - pushes_, " tensors of iteration ", iteration_,
-      " have not been pushed, first ", NameOf(static_cast<int>(missing - pushed_.begin()))));
+  const auto count = std::count(missing, pushed_.end(), false);
+  return absl::FailedPreconditionError(
+      absl::StrCat(count, " tensors of iteration ", iteration_, " have not been pushed, first ",
+                   NameOf(static_cast<int>(missing - pushed_.begin()))));
 }
 
 void ClientWorker::EndIteration() {
@@ -282,11 +284,10 @@ absl::Status ClientWorker::WaitAll() {
   if (!is_begun_) return absl::OkStatus();
   RETURN_IF_ERROR(CheckAllPushed());
   if (is_sequential()) {
-    exchange_->SetSkipped(std::exchange(skipped_, std::vector<bool>(skipped_.size())));
-    const absl::Span<const float> gradients = buffers_.gradients.span();
+    const bool skips = std::find(skipped_.begin(), skipped_.end(), true) != skipped_.end();
+    if (skips) exchange_->SetSkipped(skipped_);
     RETURN_IF_ERROR(Await([&] {
-      return exchange_->PushPull(ExchangeIteration(), contributes_ ? gradients : gradients.first(0),
-                                 buffers_.parameters.span());
+      return exchange_->PushPull(ExchangeIteration(), Contribution(), buffers_.parameters.span());
     }));
   } else {
     RETURN_IF_ERROR(Await([&] { return exchange_->AwaitAll(); }));

