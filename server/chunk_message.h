@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/encoding.pb.h"
@@ -19,11 +20,15 @@ struct PendingReply {
   std::optional<uint64_t> written_version = std::nullopt;
 };
 
-// Returns the ParameterChunk message of a reply to `session`'s worker and counts it. The message
+// Returns how much data a reply brings.
+int64_t DataBytes(Shard* shard, const PendingReply& reply);
+
+// Returns the ParameterChunks message of replies to `session`'s worker and counts them. The message
 // has the current parameters in the encoding of the exchange: FLOAT32 ones are borrowed from the
-// store if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data if the parameters have
-// been written to the memory that the worker shares.
-grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session, const PendingReply& reply);
+// store if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data of parameters that
+// have been written to the memory that the worker shares.
+grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
+                              const std::vector<PendingReply>& replies);
 
 // Returns the ParameterChunk message of a Pull, with a copy of the current parameters, and counts
 // it.

@@ -30,10 +30,11 @@ class DeclarationWait::EarlyParameterService final : public ParameterServer::Ser
     return ToGrpc(wait_.NotYet());
   }
   // A worker joins when its streams are open. They end when a Server takes over.
-  grpc::Status Exchange(grpc::ServerContext*,
-                        grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
+  grpc::Status Exchange(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<ParameterChunks, GradientChunks>* stream) override {
     stream->SendInitialMetadata();
-    GradientChunk ignored;
+    GradientChunks ignored;
     while (stream->Read(&ignored)) {
     }
     return ToGrpc(wait_.NotYet());
@@ -103,7 +104,7 @@ absl::Status DeclarationWait::NotYet() const {
 }
 
 absl::Status DeclarationWait::Join(const JoinRequest& request) {
-  RETURN_IF_ERROR(CheckPlanVersion(request, options_.process));
+  RETURN_IF_ERROR(CheckVersions(request, options_.process));
   if (options_.has_views) return NotYet();
   const bool brings_optimizer =
       !options_.config->proto().has_optimizer() && request.config().has_optimizer();

@@ -1,19 +1,20 @@
 // The path of a push through this file:
-//   1. OnReadDone has a GradientChunk message in slices of gRPC's.
-//   2. HandleGradient decodes its header and passes the data to Shard::Push without copying it.
+//   1. OnReadDone has a GradientChunks message in slices of gRPC's.
+//   2. HandleGradients decodes the headers and passes the data to Shard::Push without copying it.
 //   3. ResumeRead starts the next read. It does so later if the worker is ahead of others (when the
 //      alarm rings), if too many gradients are held for deterministic order (in Release), or if the
 //      worker does not read its replies (in WriteNext).
 //   4. Reply, called by this or another worker's push, queues the reply. It stays in the queue
 //      while the worker asks to `hold`.
-//   5. WriteNext builds the ParameterChunk message with the current parameters and starts the
-//      write. OnWriteDone continues with the next reply.
+//   5. WriteNext builds the ParameterChunks message with the current parameters and starts the
+//      write. OnWriteDone continues with the next replies.
 // If the worker and the shard share memory, step 2 only queues the push (QueueShared), a thread of
 // PushThreads takes it (PushShared), and step 4 writes the parameters to the worker's memory.
 
 #include "server/exchange_stream.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,16 @@
 #include "server/chunk_message.h"
 
 namespace ps {
+namespace {
+
+// Returns the bytes of a chunk's parameters, or 0 if the shard does not own it.
+int64_t ParameterBytes(Shard& shard, uint32_t chunk) {
+  const int index = shard.store().IndexOf(chunk);
+  if (index < 0) return 0;
+  return shard.store().chunks()[index].info().size * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
 
 ExchangeStream::ExchangeStream(const Options& options)
     : options_(options),
@@ -74,14 +85,14 @@ void ExchangeStream::OnReadDone(bool ok) {
     End(absl::OkStatus());
     return;
   }
-  if (absl::Status status = HandleGradient(); !status.ok()) {
+  if (absl::Status status = HandleGradients(); !status.ok()) {
     End(status);
     return;
   }
   bool replies_go = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Set after the push, so that a reply to it is sent in order with those that were held.
+    // Set after the pushes, so that replies to them are sent in order with those that were held.
     hold_ = read_holds_;
     if (!hold_ && !writing_ && !replies_.empty()) replies_go = writing_ = true;
     gate_.ReadDone();
@@ -115,57 +126,76 @@ void ExchangeStream::ResumeRead() {
   });
 }
 
-absl::Status ExchangeStream::HandleGradient() {
+absl::Status ExchangeStream::HandleGradients() {
   auto message = std::make_shared<const ReceivedMessage>(&read_);
-  ASSIGN_OR_RETURN(Decoded<GradientHeader> decoded, DecodeGradientChunk(message->segments()));
-  read_holds_ = decoded.header.hold;
+  ASSIGN_OR_RETURN(std::vector<Decoded<GradientHeader>> chunks,
+                   DecodeGradientChunks(message->segments()));
+  read_holds_ = chunks.back().header.hold;
+  size_t bytes = 0;
+  for (const Decoded<GradientHeader>& chunk : chunks) bytes += SegmentsSize(chunk.data);
   {
     absl::MutexLock lock(&mutex_);
-    hold_ |= read_holds_;
+    hold_ |= read_holds_ || chunks.size() > 1;  // replies to one message go in one
   }
-  if (SharesMemory()) return QueueShared(decoded);
-  return PushReceived(std::move(message), std::move(decoded));
+  if (SharesMemory()) return QueueShared(chunks);
+  const std::shared_ptr<const void> owner = Hold(std::move(message), bytes);
+  for (Decoded<GradientHeader>& chunk : chunks) {
+    RETURN_IF_ERROR(
+        shard_->Push(*session_, {chunk.header, std::move(chunk.data), owner}, shared_from_this()));
+  }
+  return absl::OkStatus();
 }
 
-absl::Status ExchangeStream::PushReceived(std::shared_ptr<const ReceivedMessage> message,
-                                          Decoded<GradientHeader> decoded) {
-  const size_t bytes = SegmentsSize(decoded.data);
+std::shared_ptr<const void> ExchangeStream::Hold(std::shared_ptr<const ReceivedMessage> message,
+                                                 size_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
     gate_.Hold(bytes);
   }
-  // The stream is told when the last reference to the gradient has gone.
-  std::shared_ptr<const void> owner(message.get(), [message, stream = shared_from_this(), bytes](
-                                                       const void*) { stream->Release(bytes); });
-  return shard_->Push(*session_, {decoded.header, std::move(decoded.data), std::move(owner)},
-                      shared_from_this());
+  const void* const address = message.get();
+  return {address, [message = std::move(message), stream = shared_from_this(), bytes](const void*) {
+            stream->Release(bytes);
+          }};
 }
 
-absl::Status ExchangeStream::QueueShared(const Decoded<GradientHeader>& decoded) {
-  const GradientHeader& header = decoded.header;
-  if (const size_t bytes = SegmentsSize(decoded.data); bytes > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", options_.worker, " pushed ", bytes, " bytes of chunk ",
-                     header.chunk, ", whose gradient is read in the worker's own memory"));
+absl::Status ExchangeStream::QueueShared(const std::vector<Decoded<GradientHeader>>& chunks) {
+  std::vector<GradientHeader> together;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const GradientHeader& header = chunks[i].header;
+    if (const size_t sent = SegmentsSize(chunks[i].data); sent > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", options_.worker, " pushed ", sent, " bytes of chunk ",
+                       header.chunk, ", whose gradient is read in the worker's own memory"));
+    }
+    bytes += ParameterBytes(*shard_, header.chunk);
+    together.push_back(header);
+    if (bytes < kMessageBytes && i + 1 < chunks.size()) continue;
+    {
+      absl::MutexLock lock(&mutex_);
+      gate_.QueuePushes(together.size());
+    }
+    const uint32_t first = together[0].chunk;
+    options_.push_threads->Add(first,
+                               [self = shared_from_this(), headers = std::exchange(together, {})] {
+                                 self->PushShared(headers);
+                               });
+    bytes = 0;
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    gate_.QueuePush();
-  }
-  options_.push_threads->Add(header.chunk,
-                             [self = shared_from_this(), header] { self->PushShared(header); });
   return absl::OkStatus();
 }
 
-void ExchangeStream::PushShared(const GradientHeader& header) {
+void ExchangeStream::PushShared(const std::vector<GradientHeader>& headers) {
   {
     absl::MutexLock lock(&mutex_);
-    gate_.TakePush();
+    gate_.TakePushes(headers.size());
     if (ending_) return;
     ResumeRead();
   }
-  const absl::Status pushed = shard_->PushShared(*session_, header, shared_from_this());
-  if (!pushed.ok()) End(pushed);
+  for (const GradientHeader& header : headers) {
+    const absl::Status pushed = shard_->PushShared(*session_, header, shared_from_this());
+    if (!pushed.ok()) return End(pushed);
+  }
 }
 
 void ExchangeStream::Release(size_t bytes) {
@@ -208,7 +238,7 @@ bool ExchangeStream::BeginEnd(const absl::Status& status) {
 }
 
 void ExchangeStream::WriteNext() {
-  PendingReply next;
+  std::vector<PendingReply> next;
   absl::Status end_status;
   bool finish = false;
   {
@@ -221,7 +251,11 @@ void ExchangeStream::WriteNext() {
       finish = finished_ = true;  // writing_ stays set, so that nothing is written after this
       end_status = end_status_;
     } else {
-      next = replies_.Pop();
+      int64_t bytes = 0;
+      while (!replies_.empty() && next.size() < kMostChunks && bytes < kMessageBytes) {
+        next.push_back(replies_.Pop());
+        bytes += DataBytes(shard_, next.back());
+      }
       ResumeRead();
     }
   }

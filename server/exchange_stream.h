@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -33,8 +34,8 @@ namespace ps {
 // If the worker and the shard share memory (WorkerBuffers), messages have no data. PushThreads take
 // such pushes: gradients are read, and parameters are written, in the worker's memory.
 //
-// The ReadGate bounds what a stream keeps. Replies are built one at a time, right before they are
-// written, so that only one takes memory.
+// The ReadGate bounds what a stream keeps. A message of replies is built right before it is
+// written, so that only one takes memory. Small replies that wait share a message.
 //
 // A stream is owned by shared pointers: its own until the RPC is done, and those of the pushes that
 // have not been answered. Thread-safe.
@@ -77,13 +78,14 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void OnDone() override;
 
   bool SharesMemory() const { return session_->buffers() != nullptr; }
-  // Decodes the message in `read_` and pushes its gradient or, with shared memory, queues the push.
-  absl::Status HandleGradient();
-  absl::Status PushReceived(std::shared_ptr<const ReceivedMessage> message,
-                            Decoded<GradientHeader> decoded);
-  absl::Status QueueShared(const Decoded<GradientHeader>& decoded);
-  void PushShared(const GradientHeader& header);
-  // Counts the bytes of a received gradient as freed.
+  // Decodes the message in `read_` and pushes its gradients or, with shared memory, queues them.
+  absl::Status HandleGradients();
+  // Returns what keeps the message. The stream counts its gradients' bytes as held until then.
+  std::shared_ptr<const void> Hold(std::shared_ptr<const ReceivedMessage> message, size_t bytes);
+  // Queues pushes for PushThreads, small ones together.
+  absl::Status QueueShared(const std::vector<Decoded<GradientHeader>>& chunks);
+  void PushShared(const std::vector<GradientHeader>& headers);
+  // Counts the bytes of received gradients as freed.
   void Release(size_t bytes);
   // Starts the next read if the gate permits it.
   void ResumeRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -104,7 +106,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   // Used by the read or by the write that is under way. There is at most one of each.
   grpc::ByteBuffer read_;
-  bool read_holds_ = false;  // the message in read_ sets `hold`
+  bool read_holds_ = false;  // the last chunk in read_ sets `hold`
   grpc::ByteBuffer write_;
 
   absl::Mutex mutex_;

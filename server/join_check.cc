@@ -1,12 +1,16 @@
 #include "server/join_check.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/model/declaration.h"
+#include "common/wire/chunk_codec.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace ps {
@@ -23,12 +27,16 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
 
 }  // namespace
 
-absl::Status CheckPlanVersion(const JoinRequest& request, int shard) {
-  const uint32_t version = request.plan_version() == 0 ? 1 : request.plan_version();
-  if (version == kPlanVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("worker ", request.worker(), " makes plans of version ", version, ", shard ",
-                   shard, " those of version ", kPlanVersion, "; run the same build everywhere"));
+absl::Status CheckVersions(const JoinRequest& request, int shard) {
+  const auto check = [&](absl::string_view what, uint32_t theirs, uint32_t ours) -> absl::Status {
+    theirs = std::max(theirs, 1u);  // clients of version 1 do not say it
+    if (theirs == ours) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", request.worker(), " ", what, " of version ", theirs, ", shard ",
+                     shard, " those of version ", ours, "; run the same build everywhere"));
+  };
+  RETURN_IF_ERROR(check("sends messages", request.protocol_version(), kProtocolVersion));
+  return check("makes plans", request.plan_version(), kPlanVersion);
 }
 
 absl::Status CheckSameConfig(const Config& config, const JoinRequest& request, int shard) {

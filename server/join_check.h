@@ -7,8 +7,8 @@
 
 namespace ps {
 
-// Checks that a worker plans as this build does. Errors: FAILED_PRECONDITION.
-absl::Status CheckPlanVersion(const JoinRequest& request, int shard);
+// Checks that a worker speaks and plans as this build does. Errors: FAILED_PRECONDITION.
+absl::Status CheckVersions(const JoinRequest& request, int shard);
 
 // Checks that a worker has the same config, model and plan as the shard. Errors:
 // FAILED_PRECONDITION, which names what differs if the request has the worker's config.

@@ -28,8 +28,8 @@ class ReadGate {
 
   void Hold(size_t bytes) { held_bytes_ += bytes; }
   void Release(size_t bytes) { held_bytes_ -= bytes; }
-  void QueuePush() { ++queued_pushes_; }
-  void TakePush() { --queued_pushes_; }
+  void QueuePushes(size_t count) { queued_pushes_ += count; }
+  void TakePushes(size_t count) { queued_pushes_ -= count; }
   void SetReplies(size_t waiting) { replies_ = waiting; }
 
   enum class Action {

@@ -144,7 +144,7 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     return absl::FailedPreconditionError(
         absl::StrCat("the run has failed, start the shards again: ", status.message()));
   }
-  RETURN_IF_ERROR(CheckPlanVersion(request, index_));
+  RETURN_IF_ERROR(CheckVersions(request, index_));
   RETURN_IF_ERROR(CheckSameConfig(config_, request, index_));
   RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
   JoinResponse response;

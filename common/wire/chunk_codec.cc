@@ -15,6 +15,7 @@ namespace {
 // The wire types of Protocol Buffers, without the two for groups, which proto3 does not have.
 enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
+constexpr uint32_t kChunkField = 1;  // of a list
 constexpr uint32_t kDataField = 15;
 
 // Generated code accepts at most this many bytes for a tag or a length; other numbers may have 10.
@@ -46,12 +47,22 @@ class HeaderWriter {
     RawVarint(Tag(field, kFixed32));
     for (int shift = 0; shift < 32; shift += 8) Byte(bits >> shift);
   }
-  EncodedHeader Data(size_t data_bytes) {
-    if (data_bytes > 0) {
-      RawVarint(Tag(kDataField, kBytes));
-      RawVarint(data_bytes);
-    }
-    return out_;
+  void Data(size_t data_bytes) {
+    if (data_bytes == 0) return;
+    RawVarint(Tag(kDataField, kBytes));
+    RawVarint(data_bytes);
+  }
+  const EncodedHeader& header() const { return out_; }
+  // The header of a chunk in a list: with its tag and length before it.
+  EncodedHeader Listed(size_t data_bytes) const {
+    HeaderWriter frame;
+    frame.out_.end_ = 0;
+    frame.RawVarint(Tag(kChunkField, kBytes));
+    frame.RawVarint(out_.size() + data_bytes);
+    EncodedHeader listed = out_;
+    listed.begin_ -= frame.out_.end_;
+    std::copy_n(frame.out_.bytes_.begin(), frame.out_.end_, listed.bytes_.begin() + listed.begin_);
+    return listed;
   }
 
  private:
@@ -59,7 +70,7 @@ class HeaderWriter {
     for (; value >= 0x80; value >>= 7) Byte(value | 0x80);
     Byte(value);
   }
-  void Byte(uint64_t value) { out_.bytes_[out_.size_++] = static_cast<char>(value); }
+  void Byte(uint64_t value) { out_.bytes_[out_.end_++] = static_cast<char>(value); }
 
   EncodedHeader out_;
 };
@@ -193,15 +204,7 @@ absl::StatusOr<bool> StoreBytes(MessageReader& reader, Segments* data) {
   return true;
 }
 
-}  // namespace
-
-size_t SegmentsSize(const Segments& segments) {
-  size_t size = 0;
-  for (const auto& segment : segments) size += segment.size();
-  return size;
-}
-
-EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
+HeaderWriter Written(const GradientHeader& header, size_t data_bytes) {
   HeaderWriter writer;
   writer.Varint(1, header.worker);
   writer.Fixed64(2, header.incarnation);
@@ -213,17 +216,19 @@ EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes) {
   writer.Varint(8, header.hold);
   writer.Varint(9, header.view);
   writer.Float(10, header.learning_rate);
-  return writer.Data(data_bytes);
+  writer.Data(data_bytes);
+  return writer;
 }
 
-EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes) {
+HeaderWriter Written(const ParameterHeader& header, size_t data_bytes) {
   HeaderWriter writer;
   writer.Varint(1, header.iteration);
   writer.Varint(2, header.chunk);
   writer.Varint(3, header.version);
   writer.Enum(4, header.encoding);
   writer.Varint(5, header.view);
-  return writer.Data(data_bytes);
+  writer.Data(data_bytes);
+  return writer;
 }
 
 absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& message) {
@@ -284,6 +289,58 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
   };
   RETURN_IF_ERROR(ForEachField(message, set));
   return out;
+}
+
+// Decodes a list of chunks. `decode` decodes one of them.
+template <typename Header>
+absl::StatusOr<std::vector<Decoded<Header>>> DecodeList(
+    const Segments& message, absl::StatusOr<Decoded<Header>> (*decode)(const Segments&)) {
+  std::vector<Decoded<Header>> out;
+  const auto add = [&](uint32_t tag, MessageReader& reader) -> absl::StatusOr<bool> {
+    if (tag != Tag(kChunkField, kBytes)) return false;
+    if (out.size() == kMostChunks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("malformed chunk message: it has more than ", kMostChunks, " chunks"));
+    }
+    Segments chunk;
+    RETURN_IF_ERROR(reader.Bytes(&chunk));
+    ASSIGN_OR_RETURN(out.emplace_back(), decode(chunk));
+    return true;
+  };
+  RETURN_IF_ERROR(ForEachField(message, add));
+  if (out.empty()) {
+    return absl::InvalidArgumentError("malformed chunk message: it has no chunk");
+  }
+  return out;
+}
+
+}  // namespace
+
+size_t SegmentsSize(const Segments& segments) {
+  size_t size = 0;
+  for (const auto& segment : segments) size += segment.size();
+  return size;
+}
+
+EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes) {
+  return Written(header, data_bytes).header();
+}
+
+EncodedHeader EncodeListed(const GradientHeader& header, size_t data_bytes) {
+  return Written(header, data_bytes).Listed(data_bytes);
+}
+
+EncodedHeader EncodeListed(const ParameterHeader& header, size_t data_bytes) {
+  return Written(header, data_bytes).Listed(data_bytes);
+}
+
+absl::StatusOr<std::vector<Decoded<GradientHeader>>> DecodeGradientChunks(const Segments& message) {
+  return DecodeList(message, DecodeGradientChunk);
+}
+
+absl::StatusOr<std::vector<Decoded<ParameterHeader>>> DecodeParameterChunks(
+    const Segments& message) {
+  return DecodeList(message, DecodeParameterChunk);
 }
 
 }  // namespace ps

@@ -12,15 +12,23 @@
 #include "absl/types/span.h"
 #include "common/base/element_loop.h"
 
-// Encodes and decodes GradientChunk and ParameterChunk (proto/parameter_server.proto) without the
-// generated code, which would copy the tensor bytes. The bytes on the wire are the same. Everything
-// up to the first byte of `data` is encoded into a small buffer, and the tensor's own memory
+// Encodes and decodes the messages with chunks (proto/parameter_server.proto) without the generated
+// code, which would copy the tensor bytes. The bytes on the wire are the same. Everything of a
+// chunk up to the first byte of `data` is encoded into a small buffer, and the tensor's own memory
 // follows it. Decoding returns views of the received pieces.
 
 namespace ps {
 
 // A byte string that lies in pieces of any length, as gRPC receives it.
 using Segments = std::vector<absl::Span<const char>>;
+
+// The version of the messages: see JoinRequest.protocol_version.
+inline constexpr uint32_t kProtocolVersion = 2;
+// The most chunks in a message of Exchange, which bounds what decoding it takes.
+inline constexpr size_t kMostChunks = 64;
+// A message of Exchange gets no further chunks once it has so much data. Chunks are at least as
+// large where their size is chosen (common/model/chunk_size.h), so that whole ones travel alone.
+inline constexpr int64_t kMessageBytes = 16384;
 
 size_t SegmentsSize(const Segments& segments);
 
@@ -47,37 +55,42 @@ struct ParameterHeader {
   uint64_t view = 0;
 };
 
-// The encoded fields of a header, followed by the tag and length of `data`. The longest is a
-// GradientHeader in which every number has its greatest length: 85 bytes.
+// The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and
+// length of the chunk come first. The longest is a GradientHeader in which every number has its
+// greatest length: 96 bytes.
 class EncodedHeader {
  public:
-  const char* data() const { return bytes_.data(); }
-  size_t size() const { return size_; }
+  const char* data() const { return bytes_.data() + begin_; }
+  size_t size() const { return end_ - begin_; }
 
  private:
   friend class HeaderWriter;
-  std::array<char, 88> bytes_;
-  size_t size_ = 0;
+  static constexpr size_t kLongestFrame = 11;  // a tag, and a length of 64 bits
+  std::array<char, kLongestFrame + 85> bytes_;
+  size_t begin_ = kLongestFrame;
+  size_t end_ = kLongestFrame;
 };
 
-// Encodes a header. The caller must send exactly `data_bytes` bytes of elements after it,
-// little-endian.
-EncodedHeader EncodeHeader(const GradientHeader& header, size_t data_bytes);
+// Encode the header of a message that is one chunk, and of a chunk in a message of Exchange. The
+// caller must send exactly `data_bytes` bytes of elements after it, little-endian.
 EncodedHeader EncodeHeader(const ParameterHeader& header, size_t data_bytes);
+EncodedHeader EncodeListed(const GradientHeader& header, size_t data_bytes);
+EncodedHeader EncodeListed(const ParameterHeader& header, size_t data_bytes);
 
-// A decoded message. `data` points into the received message, which must outlive it.
+// A decoded chunk. `data` points into the received message, which must outlive it.
 template <typename Header>
 struct Decoded {
   Header header;
   Segments data;
 };
 
-// Decode a message with the result that generated code gives: fields may come in any order, the
-// last of a repeated field counts, and unknown fields are skipped. Groups, which proto3 does not
-// have, are refused.
-// Errors: INVALID_ARGUMENT, which says at which byte the message is malformed.
-absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& message);
-absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& message);
+// Decode a message of Exchange with the result that generated code gives: fields may come in any
+// order, the last of a field that should come once counts, and unknown fields are skipped. Groups,
+// which proto3 does not have, are refused, and so are messages without a chunk or with too many.
+// Errors: INVALID_ARGUMENT, which says at which byte the message or the chunk is malformed.
+absl::StatusOr<std::vector<Decoded<GradientHeader>>> DecodeGradientChunks(const Segments& message);
+absl::StatusOr<std::vector<Decoded<ParameterHeader>>> DecodeParameterChunks(
+    const Segments& message);
 
 // Calls `run(first, bytes, count)` for the elements in `segments`, in order. Elements have `kBytes`
 // bytes. A run is `count` elements from index `first` on, at an address of any alignment. An

@@ -72,19 +72,25 @@ void Check(const std::string& bytes, const Pieces& pieces, Decode decode) {
   const auto decoded = decode(pieces.segments());
   if (!decoded.ok()) {
     const std::string error(decoded.status().message());
-    // Groups, which only proto2 writes, are the one thing that is refused here alone.
-    Require(!accepted || error.find("which proto3 does not have") != std::string::npos,
+    // Groups, which only proto2 writes, and messages with no chunk or with too many are refused
+    // here alone.
+    const bool wrong_count =
+        expected.chunk_size() == 0 || static_cast<size_t>(expected.chunk_size()) > kMostChunks;
+    Require(!accepted || wrong_count || error.find("proto3 does not have") != std::string::npos,
             error.c_str());
     return;
   }
   Require(accepted, "accepted here alone");
   expected.DiscardUnknownFields();
-  const std::string data = Join(decoded->data);
-  const EncodedHeader header = EncodeHeader(decoded->header, data.size());
-  Require(std::string(header.data(), header.size()) + data == expected.SerializeAsString(),
-          "the fields");
-  CheckElements<sizeof(float)>(decoded->data, data);
-  CheckElements<sizeof(uint16_t)>(decoded->data, data);
+  std::string encoded;
+  for (const auto& chunk : *decoded) {
+    const std::string data = Join(chunk.data);
+    const EncodedHeader header = EncodeListed(chunk.header, data.size());
+    encoded.append(header.data(), header.size()).append(data);
+    CheckElements<sizeof(float)>(chunk.data, data);
+    CheckElements<sizeof(uint16_t)>(chunk.data, data);
+  }
+  Require(encoded == expected.SerializeAsString(), "the fields");
 }
 
 }  // namespace
@@ -101,7 +107,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   if (!advances) return 0;
   const std::string message(input + 1 + lengths, input + size);
   const ps::Pieces pieces(message, cuts);
-  ps::Check<ps::GradientChunk>(message, pieces, ps::DecodeGradientChunk);
-  ps::Check<ps::ParameterChunk>(message, pieces, ps::DecodeParameterChunk);
+  ps::Check<ps::GradientChunks>(message, pieces, ps::DecodeGradientChunks);
+  ps::Check<ps::ParameterChunks>(message, pieces, ps::DecodeParameterChunks);
   return 0;
 }

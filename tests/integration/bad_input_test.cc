@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/wire/chunk_codec.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
@@ -175,6 +176,7 @@ TEST_CASE("a worker's texts can neither forge lines in the shard's log nor fill 
         grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
     JoinRequest join;  // with another config, which is long and whose strings end lines
     join.set_plan_version(kPlanVersion);
+    join.set_protocol_version(kProtocolVersion);
     join.set_incarnation(4711);
     for (int i = 0; i < 2000; ++i) join.mutable_config()->add_shard()->set_address("a\n\x1b[2Jb");
     JoinResponse joined;

@@ -87,6 +87,7 @@ class Shard:
                 config_fingerprint=int(self.plan["config_fingerprint"], 16),
                 plan_fingerprint=int(self.plan["plan_fingerprint"], 16),
                 plan_version=self.plan["plan_version"],
+                protocol_version=self.plan["protocol_version"],
             ),
             parameter_server_pb2.JoinResponse,
         )
@@ -98,7 +99,7 @@ class Shard:
         self.replies = self.channel.stream_stream(
             "/ps.ParameterServer/Exchange",
             request_serializer=lambda message: message,
-            response_deserializer=parameter_server_pb2.ParameterChunk.FromString,
+            response_deserializer=parameter_server_pb2.ParameterChunks.FromString,
         )(
             iter(self.outgoing.get, None),
             timeout=DEADLINE_SECONDS,
@@ -136,17 +137,24 @@ class Shard:
             base_version=chunk.version,
             data=chunk.gradient(iteration).tobytes(),
         )
-        self.outgoing.put(encode(message))
+        # `chunk`, field 1, once: a message may have several.
+        chunk = encode(message)
+        self.outgoing.put(b"\x0a" + varint(len(chunk)) + chunk)
 
     def push_pull(self, iteration, encode):
         for chunk in self.chunks.values():
             self.push(chunk, iteration, encode)
-        for _ in self.chunks:
-            reply = next(self.replies)
-            chunk = self.chunks[reply.chunk]
-            chunk.update(chunk.gradient(iteration), other_rank=1 - self.rank)
-            chunk.version += 1
-            self.check_reply(reply, iteration)
+        answered = 0
+        while answered < len(self.chunks):
+            for reply in next(self.replies).chunk:
+                self.take(reply, iteration)
+                answered += 1
+
+    def take(self, reply, iteration):
+        chunk = self.chunks[reply.chunk]
+        chunk.update(chunk.gradient(iteration), other_rank=1 - self.rank)
+        chunk.version += 1
+        self.check_reply(reply, iteration)
 
     def check_reply(self, reply, iteration):
         chunk = self.chunks[reply.chunk]
@@ -176,6 +184,14 @@ class Shard:
 def check(value, expected, what):
     if value != expected:
         sys.exit(f"{what}: is {value}, expected {expected}")
+
+
+def varint(number):
+    encoded = b""
+    while number >= 0x80:
+        encoded += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return encoded + bytes([number])
 
 
 def in_order(message):
@@ -219,7 +235,7 @@ def main():
         # A push that was counted before is answered with the same parameters.
         again = next(iter(shard.chunks.values()))
         shard.push(again, iterations - 1, in_order)
-        shard.check_reply(next(shard.replies), iterations - 1)
+        shard.check_reply(next(shard.replies).chunk[0], iterations - 1)
         stats = shard.statistics()
         check(stats.pushes, 2 * iterations * len(shard.chunks), "pushes of both workers")
         check(stats.updates, iterations * len(shard.chunks), "updates")

@@ -16,6 +16,7 @@
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/raw_worker.h"
 #include "worker/exchange/exchange_schedule.h"
@@ -32,6 +33,14 @@ const bool kGrpcStarted = (grpc_init(), true);
 
 // The layers of kSmallConfig with tensors.
 constexpr int kFront = 0, kMiddle = 2, kBack = 4;
+
+// kSmallConfig with layers of 64 KB. Smaller gradients would wait for others to share a message.
+std::string WideConfig() {
+  return absl::StrReplaceAll(kSmallConfig, {{"channels: 40", "channels: 128"},
+                                            {"out_features: 50", "out_features: 128"},
+                                            {"out_features: 30", "out_features: 128"},
+                                            {"out_features: 10", "out_features: 128"}});
+}
 
 std::string ScheduleOverride(const std::string& schedule) {
   return "exchange.schedule=" + schedule;
@@ -160,7 +169,7 @@ TEST_CASE(
 
 TEST_CASE("under BACKWARD and FULL a layer's gradient leaves before the next is computed") {
   const std::string schedule = GENERATE("BACKWARD", "FULL");
-  TestCluster cluster(MustParse(kSmallConfig, {ScheduleOverride(schedule)}));
+  TestCluster cluster(MustParse(WideConfig(), {ScheduleOverride(schedule)}));
   Worker worker(cluster, 0), other(cluster, 1);
   worker.schedule->Start(0);
   REQUIRE(worker.schedule->GradientReady(kBack).ok());
@@ -171,7 +180,7 @@ TEST_CASE("under BACKWARD and FULL a layer's gradient leaves before the next is 
 }
 
 TEST_CASE("under FULL a layer's forward pass starts before later layers' parameters are back") {
-  TestCluster cluster(MustParse(kSmallConfig, {ScheduleOverride("FULL")}));
+  TestCluster cluster(MustParse(WideConfig(), {ScheduleOverride("FULL")}));
   Worker worker(cluster, 0), other(cluster, 1);
   worker.schedule->Start(0);
   for (const int layer : {kBack, kMiddle, kFront}) {
@@ -192,6 +201,21 @@ TEST_CASE("under FULL a layer's forward pass starts before later layers' paramet
   REQUIRE(other.exchange->AwaitAll().ok());
   CHECK(worker.parameters == cluster.Parameters());
   CHECK(other.parameters == cluster.Parameters());
+}
+
+TEST_CASE("small gradients wait for others, until all are pushed or one of them is waited for") {
+  const std::string schedule = GENERATE("BACKWARD", "FULL");
+  // A worker alone, whose pushes are answered at once.
+  TestCluster cluster(MustParse(kSmallConfig, {"workers=1", ScheduleOverride(schedule)}));
+  Worker worker(cluster, 0);
+  worker.Begin();
+  worker.exchange->Push(kMiddle);
+  worker.exchange->Push(kBack);
+  REQUIRE(worker.exchange->AwaitLayer(kBack).ok());
+  REQUIRE(worker.exchange->AwaitLayer(kMiddle).ok());
+  worker.exchange->Push(kFront);
+  REQUIRE(worker.exchange->AwaitAll().ok());
+  CHECK(worker.parameters == cluster.Parameters());
 }
 
 TEST_CASE("a worker lost in the middle of an iteration ends the others, which name it") {
@@ -347,14 +371,16 @@ class SlowShard final : public FakeShard {
   std::atomic<int> last_chunks{0};
   std::atomic<int> after_the_last{0};
 
-  grpc::Status Exchange(grpc::ServerContext*,
-                        grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
+  grpc::Status Exchange(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<ParameterChunks, GradientChunks>* stream) override {
     const size_t most = config_.plan().chunks().size() / 2;
     stream->SendInitialMetadata();  // which a worker awaits before it joins
     std::vector<ParameterChunk> replies;
     bool answered = false;
+    ChunkReader<GradientChunks> pushes;
     GradientChunk chunk;
-    while (stream->Read(&chunk)) {
+    while (pushes.Read(*stream, &chunk)) {
       if (chunk.chunk() == 0) may_read.WaitForNotification();
       replies.push_back(AnswerTo(chunk));
       if (!may_read.HasBeenNotified() && replies.size() == most) most_received.Notify();
@@ -363,7 +389,7 @@ class SlowShard final : public FakeShard {
       answered = true;
       ++last_chunks;
       if (!may_read.HasBeenNotified()) last_too_early = true;
-      for (const ParameterChunk& reply : replies) stream->Write(reply);
+      for (const ParameterChunk& reply : replies) stream->Write(MessageOf(reply));
     }
     return grpc::Status::OK;
   }
@@ -384,17 +410,19 @@ class NotingShard final : public FakeShard {
     return chunks_;
   }
 
-  grpc::Status Exchange(grpc::ServerContext*,
-                        grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
+  grpc::Status Exchange(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<ParameterChunks, GradientChunks>* stream) override {
     stream->SendInitialMetadata();
     may_read.WaitForNotification();
+    ChunkReader<GradientChunks> pushes;
     GradientChunk chunk;
-    while (stream->Read(&chunk)) {
+    while (pushes.Read(*stream, &chunk)) {
       {
         absl::MutexLock lock(&mutex_);
         chunks_.push_back(chunk.chunk());
       }
-      stream->Write(AnswerTo(chunk));
+      stream->Write(MessageOf(AnswerTo(chunk)));
     }
     return grpc::Status::OK;
   }

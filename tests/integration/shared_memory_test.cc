@@ -16,6 +16,7 @@
 #include "common/base/float_buffer.h"
 #include "grpcpp/create_channel.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 
 namespace ps {
@@ -246,8 +247,8 @@ class Offering {
     context.AddMetadata("ps-incarnation", "4711");
     const auto stream = stub_->Exchange(&context);
     chunk.set_incarnation(4711);
-    stream->Write(chunk);
-    ParameterChunk reply;
+    stream->Write(MessageOf(chunk));
+    ParameterChunks reply;
     while (stream->Read(&reply)) {
     }
     return stream->Finish();

@@ -7,6 +7,7 @@
 
 #include "grpc/grpc.h"
 #include "proto/parameter_server.pb.h"
+#include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/http2_peer.h"
 
@@ -54,7 +55,7 @@ std::string Push(uint64_t iteration, bool skip) {
   message.set_iteration(iteration);
   message.set_skip(skip);
   if (!skip) message.set_data(std::string(kChunkBytes, '\0'));
-  return message.SerializeAsString();
+  return MessageOf(message).SerializeAsString();
 }
 
 WorkerStats StatsOfPeer(TestCluster& cluster) {

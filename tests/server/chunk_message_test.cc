@@ -2,21 +2,24 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "common/wire/message_slices.h"
+#include "proto/parameter_server.pb.h"
 #include "tests/server/shard_fixture.h"
 
 namespace ps {
 namespace {
 
-// A message and what a worker reads in it.
+// A message and what a worker reads in one of its chunks.
 struct Read {
-  explicit Read(grpc::ByteBuffer bytes) : message(&bytes) {
-    const auto decoded = DecodeParameterChunk(message.segments());
+  explicit Read(grpc::ByteBuffer bytes, size_t index = 0) : message(&bytes) {
+    const auto decoded = DecodeParameterChunks(message.segments());
     REQUIRE(decoded.ok());
-    header = decoded->header;
-    data = decoded->data;
+    REQUIRE(index < decoded->size());
+    header = (*decoded)[index].header;
+    data = (*decoded)[index].data;
   }
 
   std::vector<float> Floats() const {
@@ -35,7 +38,7 @@ struct Fixture : ShardFixture {
   // The reply to worker 0's push of iteration 0.
   Read Reply(std::optional<uint64_t> written_version = std::nullopt) {
     return Read(ReplyMessage(shard.get(), sessions[0].get(),
-                             {.chunk = 0, .iteration = 0, .written_version = written_version}));
+                             {{.chunk = 0, .iteration = 0, .written_version = written_version}}));
   }
   const void* StoredParameters() {
     StoredChunk& chunk = shard->store().chunks()[0];
@@ -70,10 +73,16 @@ TEST_CASE_METHOD(Fixture, "a reply has the run's encoding, a Pull the one that w
   const Read reply = Reply();
   CHECK(reply.header.encoding == FLOAT16);
   CHECK(SegmentsSize(reply.data) == 4 * 2);
-  const Read pulled(PullMessage(shard.get(), shard->store().chunks()[0], FLOAT32));
-  CHECK(pulled.header.encoding == FLOAT32);
-  CHECK(pulled.Floats() == Parameters());
-  CHECK(pulled.data[0].data() != StoredParameters());
+  grpc::ByteBuffer bytes = PullMessage(shard.get(), shard->store().chunks()[0], FLOAT32);
+  const ReceivedMessage message(&bytes);
+  std::string joined;
+  for (const auto& segment : message.segments()) joined.append(segment.data(), segment.size());
+  ParameterChunk pulled;
+  REQUIRE(pulled.ParseFromString(joined));
+  CHECK(pulled.encoding() == FLOAT32);
+  const std::vector<float> parameters = Parameters();
+  CHECK(pulled.data() ==
+        std::string(reinterpret_cast<const char*>(parameters.data()), 4 * sizeof(float)));
 }
 
 TEST_CASE_METHOD(Fixture, "a reply whose parameters were written to shared memory has no data") {
@@ -81,6 +90,23 @@ TEST_CASE_METHOD(Fixture, "a reply whose parameters were written to shared memor
   const Read reply = Reply(/*written_version=*/17);
   CHECK(reply.header.version == 17);
   CHECK(SegmentsSize(reply.data) == 0);
+}
+
+TEST_CASE_METHOD(Fixture, "replies share a message, with and without data") {
+  Start(1);
+  REQUIRE(Push(0, 0, {1, 2, 3, 4}).ok());
+  const std::vector<PendingReply> replies = {{.chunk = 0, .iteration = 5, .written_version = 17},
+                                             {.chunk = 0, .iteration = 6}};
+  CHECK(DataBytes(shard.get(), replies[0]) == 0);
+  CHECK(DataBytes(shard.get(), replies[1]) == 16);
+  const Read first(ReplyMessage(shard.get(), sessions[0].get(), replies), 0);
+  CHECK(first.header.iteration == 5);
+  CHECK(first.header.version == 17);
+  CHECK(SegmentsSize(first.data) == 0);
+  const Read second(ReplyMessage(shard.get(), sessions[0].get(), replies), 1);
+  CHECK(second.header.iteration == 6);
+  CHECK(second.header.version == 1);
+  CHECK(second.Floats() == Parameters());
 }
 
 TEST_CASE_METHOD(Fixture, "replies are counted for shard and worker, Pulls for the shard alone") {

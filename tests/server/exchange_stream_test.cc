@@ -16,6 +16,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/server/shard_fixture.h"
 #include "tests/testing/await.h"
+#include "tests/testing/chunk_messages.h"
 
 namespace ps {
 namespace {
@@ -92,7 +93,7 @@ struct Peer {
 
   grpc::Status End() {
     stream->WritesDone();
-    ParameterChunk reply;
+    ParameterChunks reply;
     while (stream->Read(&reply)) {
     }
     return stream->Finish();
@@ -100,7 +101,7 @@ struct Peer {
 
   std::unique_ptr<ParameterServer::Stub> stub;
   grpc::ClientContext context;
-  std::unique_ptr<grpc::ClientReaderWriter<GradientChunk, ParameterChunk>> stream;
+  std::unique_ptr<grpc::ClientReaderWriter<GradientChunks, ParameterChunks>> stream;
   GradientChunk chunk;  // a push of chunk 0
 };
 
@@ -127,10 +128,10 @@ TEST_CASE_METHOD(Fixture, "no stream outlives its RPC, even if it was paced") {
     for (uint64_t iteration = 0; iteration < 20; ++iteration) {
       for (const auto& peer : peers) {
         peer->chunk.set_iteration(iteration);
-        REQUIRE(peer->stream->Write(peer->chunk));
+        REQUIRE(peer->stream->Write(MessageOf(peer->chunk)));
       }
       for (const auto& peer : peers) {
-        ParameterChunk reply;
+        ParameterChunks reply;
         REQUIRE(peer->stream->Read(&reply));
       }
     }
@@ -172,10 +173,10 @@ TEST_CASE_METHOD(Fixture, "a stream whose Join follows waits for it, and then ho
     stream->Open();
     stream->EndWaiting(clock.Now() + absl::Hours(1));  // it no longer waits
     peer.chunk.set_incarnation(4711);
-    REQUIRE(peer.stream->Write(peer.chunk));
-    ParameterChunk reply;
+    REQUIRE(peer.stream->Write(MessageOf(peer.chunk)));
+    ParameterChunks reply;
     REQUIRE(peer.stream->Read(&reply));
-    CHECK(reply.version() == 1);
+    CHECK(reply.chunk(0).version() == 1);
     CHECK(peer.End().ok());
   }
   SECTION("and its end is the worker's loss, though it has pushed nothing") {

@@ -41,9 +41,9 @@ TEST_CASE_METHOD(Fixture, "replies that are not taken keep the next push from be
 
 TEST_CASE_METHOD(Fixture, "pushes that are not worked on keep the next from being read") {
   gate.ReadDone();
-  for (int i = 0; i < 3; ++i) gate.QueuePush();
+  for (int i = 0; i < 3; ++i) gate.QueuePushes(1);
   CHECK(gate.Next(kNow) == Action::kWait);
-  gate.TakePush();
+  gate.TakePushes(1);
   CHECK(gate.Next(kNow) == Action::kRead);
 }
 

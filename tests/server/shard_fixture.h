@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "server/shard.h"
 #include "tests/testing/fake_clock.h"
@@ -74,6 +75,7 @@ class ShardFixture {
     request.set_config_fingerprint(config->fingerprint());
     request.set_plan_fingerprint(config->plan().fingerprint());
     request.set_plan_version(kPlanVersion);
+    request.set_protocol_version(kProtocolVersion);
     for (const Encoding encoding : {FLOAT16, BFLOAT16}) request.add_encodings(encoding);
     return request;
   }

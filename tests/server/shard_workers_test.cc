@@ -63,7 +63,7 @@ TEST_CASE_METHOD(ShardFixture, "a worker with another plan is refused") {
   CHECK_THAT(Message(shard->Join(request, "test").status()), Contains("has another plan"));
 }
 
-TEST_CASE_METHOD(ShardFixture, "a worker of another plan version is told both, before all else") {
+TEST_CASE_METHOD(ShardFixture, "a worker of another version is told both, before all else") {
   Start(1);
   JoinRequest request = RequestFor(0, 77);
   request.set_config_fingerprint(1);
@@ -73,11 +73,21 @@ TEST_CASE_METHOD(ShardFixture, "a worker of another plan version is told both, b
   CHECK(Message(status) ==
         "worker 0 makes plans of version 3, shard 0 those of version 2; run the same build "
         "everywhere");
+  request.set_protocol_version(kProtocolVersion + 1);
+  status = shard->Join(request, "test").status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(Message(status) ==
+        "worker 0 sends messages of version 3, shard 0 those of version 2; run the same build "
+        "everywhere");
   // A client of version 1 knows nothing of versions.
   request.clear_plan_version();
+  request.set_protocol_version(kProtocolVersion);
   status = shard->Join(request, "test").status();
   CHECK(absl::IsFailedPrecondition(status));
   CHECK_THAT(Message(status), Contains("worker 0 makes plans of version 1, shard 0 those of"));
+  request.clear_protocol_version();
+  CHECK_THAT(Message(shard->Join(request, "test").status()),
+             Contains("worker 0 sends messages of version 1, shard 0 those of"));
 }
 
 TEST_CASE_METHOD(ShardFixture, "a worker that does not speak the run's encodings is refused") {

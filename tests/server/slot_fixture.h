@@ -13,6 +13,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "server/slot_host.h"
 #include "tests/server/shard_fixture.h"
@@ -254,6 +255,7 @@ class SlotFixture {
     request.set_config_fingerprint(config->fingerprint());
     request.set_plan_fingerprint(config->plan().fingerprint());
     request.set_plan_version(kPlanVersion);
+    request.set_protocol_version(kProtocolVersion);
     request.add_encodings(FLOAT16);
     request.add_encodings(BFLOAT16);
     request.set_view(shard.view());

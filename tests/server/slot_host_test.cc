@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "common/wire/chunk_codec.h"
 #include "tests/server/slot_fixture.h"
 
 namespace ps {
@@ -265,6 +266,7 @@ TEST_CASE_METHOD(HostFixture, "a worker joins in the shard's own view, as who th
   request.set_config_fingerprint(config->fingerprint());
   request.set_plan_fingerprint(config->plan().fingerprint());
   request.set_plan_version(kPlanVersion);
+  request.set_protocol_version(kProtocolVersion);
   request.set_view(2);
   CHECK(absl::IsUnavailable(shard->Join(request, "test").status()));
   request.set_view(1);

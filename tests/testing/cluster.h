@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "common/config/config.h"
+#include "common/wire/chunk_codec.h"
 #include "server/server.h"
 #include "tests/testing/await.h"
 #include "worker/exchange/exchange.h"
@@ -78,6 +79,7 @@ class TestCluster {
     request.set_config_fingerprint(config_.fingerprint());
     request.set_plan_fingerprint(config_.plan().fingerprint());
     request.set_plan_version(kPlanVersion);
+    request.set_protocol_version(kProtocolVersion);
     return request;
   }
 

@@ -7,6 +7,7 @@
 
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 
 namespace ps {
@@ -35,15 +36,15 @@ class RawWorker {
   }
 
   GradientChunk& chunk() { return chunk_; }  // chunk 0 of iteration 0, all zeros
-  void Send() { stream_->Write(chunk_); }
-  bool Receive(ParameterChunk* reply) { return stream_->Read(reply); }
+  void Send() { stream_->Write(MessageOf(chunk_)); }
+  bool Receive(ParameterChunk* reply) { return answers_.Read(*stream_, reply); }
   void HalfClose() { stream_->WritesDone(); }
   void Vanish() { context_.TryCancel(); }
 
   // Waits for the end of the stream and returns the error with which the shard ended it.
   grpc::Status Refused() {
     ParameterChunk reply;
-    while (stream_->Read(&reply)) {
+    while (Receive(&reply)) {
     }
     return stream_->Finish();
   }
@@ -51,7 +52,8 @@ class RawWorker {
  private:
   std::unique_ptr<ParameterServer::Stub> stub_;
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<GradientChunk, ParameterChunk>> stream_;
+  std::unique_ptr<grpc::ClientReaderWriter<GradientChunks, ParameterChunks>> stream_;
+  ChunkReader<ParameterChunks> answers_;
   GradientChunk chunk_;
 };
 

@@ -15,6 +15,7 @@
 #include "common/config/config.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/chunk_messages.h"
 
 namespace ps {
 
@@ -122,11 +123,13 @@ class SubtractingShard final : public ParameterServer::Service {
     for (const uint32_t chunk : slot_.chunks()) writer->Write(slot_.Answer(chunk, 0, 0));
     return grpc::Status::OK;
   }
-  grpc::Status Exchange(grpc::ServerContext*,
-                        grpc::ServerReaderWriter<ParameterChunk, GradientChunk>* stream) override {
+  grpc::Status Exchange(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<ParameterChunks, GradientChunks>* stream) override {
     stream->SendInitialMetadata();
+    ChunkReader<GradientChunks> pushes;
     GradientChunk push;
-    while (stream->Read(&push)) {
+    while (pushes.Read(*stream, &push)) {
       const uint64_t view = view_;
       if (push.view() < view) continue;
       if (push.view() > view) return {grpc::StatusCode::UNAVAILABLE, "is of an older view"};
@@ -134,7 +137,7 @@ class SubtractingShard final : public ParameterServer::Service {
         if (view_ != view) continue;  // the slot has gone back meanwhile
         return {grpc::StatusCode::FAILED_PRECONDITION, "cannot be at this iteration"};
       }
-      stream->Write(slot_.Answer(push.chunk(), push.iteration(), view));
+      stream->Write(MessageOf(slot_.Answer(push.chunk(), push.iteration(), view)));
     }
     return grpc::Status::OK;
   }

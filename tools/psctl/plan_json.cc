@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/wire/chunk_codec.h"
 #include "nlohmann/json.hpp"
 #include "tools/psctl/plan_report.h"
 
@@ -67,6 +68,7 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
                      {"chunks", config.plan().chunks().size()},
                      {"chunk_bytes", choice.chunk_bytes},
                      {"chunk_bytes_reason", choice.chunk_bytes_reason},
+                     {"protocol_version", kProtocolVersion},
                      {"plan_version", kPlanVersion},
                      {"plan_fingerprint", absl::StrFormat("%016x", config.plan().fingerprint())},
                      {"config_fingerprint", absl::StrFormat("%016x", config.fingerprint())},

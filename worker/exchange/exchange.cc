@@ -5,8 +5,9 @@
 //      the next forward pass needs them. An earlier layer does not overtake others before that:
 //      each worker would leave other chunks behind, and a shard answers a chunk when it has it from
 //      all of them.
-//   2. A ShardStream takes the next chunk when the one before has passed flow control.
-//      NextGradient lends the gradient's own memory to gRPC (LentMemory), or encodes it.
+//   2. A ShardStream takes the next chunk, or several small ones, when those before have passed
+//   flow
+//      control. NextGradients lends the gradients' own memory to gRPC (LentMemory), or encodes it.
 //   3. The shard answers (server/exchange_stream.cc). TakeParameters copies or decodes the received
 //      pieces to their final place and marks the chunk as answered. If the shard shares the
 //      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
@@ -374,12 +375,18 @@ void Exchange::PushChunks(absl::Span<const uint32_t> chunks, bool skip) {
   core_.Push(chunks, /*all=*/unpushed_ == 0, skip);
 }
 
+void Exchange::FlushIfPartial() {
+  if (unpushed_ > 0) core_.Flush();
+}
+
 absl::Status Exchange::AwaitLayer(int layer) {
+  FlushIfPartial();
   RETURN_IF_ERROR(core_.round().AwaitLayer(layer));
   return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
 }
 
 absl::Status Exchange::AwaitTensor(int tensor) {
+  FlushIfPartial();
   RETURN_IF_ERROR(core_.round().AwaitTensor(tensor));
   return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
 }
@@ -400,26 +407,27 @@ absl::Status Exchange::Settle() {
   return absl::InternalError("gRPC has not given back gradients that were answered");
 }
 
-bool Exchange::NextGradient(int slot, int stream, grpc::ByteBuffer* message,
-                            GradientHeader* header) {
-  // The answer to an earlier push of the chunk may come at any time. Until this one is encoded or
-  // lent, it must not let the gradient change.
+std::vector<GradientHeader> Exchange::NextGradients(int slot, int stream,
+                                                    grpc::ByteBuffer* message) {
+  // The answer to an earlier push of the chunks may come at any time. Until this one is encoded or
+  // lent, it must not let the gradients change.
   const LentMemory::Hold hold(&lent_);
-  const std::optional<GradientHeader> next = core_.Take(slot, stream);
-  if (!next.has_value()) return false;
-  *header = *next;
-  const Chunk& chunk = config_.plan().chunks()[next->chunk];
-  const auto encoding = static_cast<Encoding>(next->encoding);
-  const bool is_sent = !next->skip && !connections_[slot]->shares_buffers();
-  const EncodedHeader encoded =
-      EncodeHeader(*next, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
-  grpc::Slice slices[2] = {grpc::Slice(encoded.data(), encoded.size())};
-  if (is_sent) {
+  const bool shares = connections_[slot]->shares_buffers();
+  std::vector<GradientHeader> headers = core_.Take(slot, stream, /*has_data=*/!shares);
+  std::vector<grpc::Slice> slices;
+  for (const GradientHeader& header : headers) {
+    const Chunk& chunk = config_.plan().chunks()[header.chunk];
+    const auto encoding = static_cast<Encoding>(header.encoding);
+    const bool is_sent = !header.skip && !shares;
+    const EncodedHeader encoded =
+        EncodeListed(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
+    slices.emplace_back(encoded.data(), encoded.size());
+    if (!is_sent) continue;
     const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
-    slices[1] = encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient);
+    slices.push_back(encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient));
   }
-  *message = grpc::ByteBuffer(slices, is_sent ? 2 : 1);
-  return true;
+  *message = grpc::ByteBuffer(slices.data(), slices.size());
+  return headers;
 }
 
 absl::Status Exchange::CheckParameters(const Chunk& chunk,
@@ -449,13 +457,21 @@ absl::Status Exchange::CheckParameters(const Chunk& chunk,
 }
 
 absl::Status Exchange::TakeParameters(int slot, const Segments& message) {
-  ASSIGN_OR_RETURN(const Decoded<ParameterHeader> decoded, DecodeParameterChunk(message));
-  const ParameterHeader& header = decoded.header;
+  ASSIGN_OR_RETURN(const std::vector<Decoded<ParameterHeader>> answers,
+                   DecodeParameterChunks(message));
+  for (const Decoded<ParameterHeader>& answer : answers) {
+    RETURN_IF_ERROR(TakeAnswer(slot, answer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::TakeAnswer(int slot, const Decoded<ParameterHeader>& answer) {
+  const ParameterHeader& header = answer.header;
   ASSIGN_OR_RETURN(const bool counts, core_.Claim(slot, header));
   if (!counts) return absl::OkStatus();
   const Chunk& chunk = config_.plan().chunks()[header.chunk];
-  RETURN_IF_ERROR(CheckParameters(chunk, decoded));
-  Decode(config_.proto().exchange().parameter_encoding(), decoded.data,
+  RETURN_IF_ERROR(CheckParameters(chunk, answer));
+  Decode(config_.proto().exchange().parameter_encoding(), answer.data,
          parameters_.data() + chunk.model_offset);
   on_parameters_written_(chunk.model_offset, chunk.size);
   core_.Answered(chunk.id, header.version);

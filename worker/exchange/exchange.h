@@ -148,8 +148,9 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // These methods do the same layer by layer, under the other schedules. Call Begin, then Push once
   // for each layer with tensors, then AwaitLayer for each of them or AwaitAll. After its Push a
   // layer's parameters may change until they have been received. Its gradients must not change
-  // until all layers have been received. Begin and Push do not block. The errors are those of
-  // PushPull. Begin REQUIRES: everything pushed before has been received.
+  // until all layers have been received. Begin and Push do not block. What is small leaves with
+  // what is pushed later, at the latest when all is pushed or something is awaited. The errors are
+  // those of PushPull. Begin REQUIRES: everything pushed before has been received.
   absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                      absl::Span<float> parameters) override;
   void Push(int layer) override;
@@ -209,11 +210,15 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // Waits until the view is new enough and gRPC has given the lent gradients back. REQUIRES: every
   // push has been answered.
   absl::Status Settle();
+  // What is waited for leaves, although not everything has been pushed.
+  void FlushIfPartial();
+  // Takes over one answer of a slot.
+  absl::Status TakeAnswer(int slot, const Decoded<ParameterHeader>& answer);
   // Pulls the parameters of a slot, from one process after another while the slot moves.
   absl::Status PullSlot(int slot, absl::Span<float> parameters);
   // Implement ShardConnection::Handler. Called from gRPC's threads and the connections'.
-  bool NextGradient(int slot, int stream, grpc::ByteBuffer* message,
-                    GradientHeader* header) override;
+  std::vector<GradientHeader> NextGradients(int slot, int stream,
+                                            grpc::ByteBuffer* message) override;
   void GradientSent(const GradientHeader& header) override { core_.Sent(header); }
   absl::Status TakeParameters(int slot, const Segments& message) override;
   void StreamEnded(int slot, uint64_t attempt, const absl::Status& status) override {

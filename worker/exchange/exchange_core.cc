@@ -221,6 +221,7 @@ void ExchangeCore::Attempt(int index, absl::Duration delay) {
   join.set_config_fingerprint(config_.fingerprint());
   join.set_plan_fingerprint(config_.plan().fingerprint());
   join.set_plan_version(kPlanVersion);
+  join.set_protocol_version(kProtocolVersion);
   *join.mutable_config() = config_.Contract();
   for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) join.add_encodings(encoding);
   if (options_.has_views) {
@@ -433,22 +434,27 @@ void ExchangeCore::FailLocked(const absl::Status& failure) {
   has_failed_ = true;
 }
 
-std::optional<GradientHeader> ExchangeCore::Take(int slot, int stream) {
-  while (const std::optional<uint32_t> chunk = lanes_.Pop(slot, stream)) {
-    const std::optional<ExchangeRound::Push> push = round_.ToSend(*chunk);
-    if (!push.has_value()) continue;
-    return GradientHeader{.worker = static_cast<uint32_t>(options_.rank),
-                          .incarnation = options_.incarnation,
-                          .iteration = push->iteration,
-                          .chunk = *chunk,
-                          .base_version = push->base_version,
-                          .skip = push->skip,
-                          .encoding = config_.gradient_encoding(push->iteration),
-                          .hold = lanes_.IsHeld(*chunk) && !push->again,
-                          .view = push->view,
-                          .learning_rate = push->learning_rate};
-  }
-  return std::nullopt;
+std::vector<GradientHeader> ExchangeCore::Take(int slot, int stream, bool has_data) {
+  std::vector<GradientHeader> taken;
+  std::vector<uint32_t> chunks;
+  do {
+    chunks = lanes_.Pop(slot, stream, has_data);
+    for (const uint32_t chunk : chunks) {
+      const std::optional<ExchangeRound::Push> push = round_.ToSend(chunk);
+      if (!push.has_value()) continue;
+      taken.push_back({.worker = static_cast<uint32_t>(options_.rank),
+                       .incarnation = options_.incarnation,
+                       .iteration = push->iteration,
+                       .chunk = chunk,
+                       .base_version = push->base_version,
+                       .skip = push->skip,
+                       .encoding = config_.gradient_encoding(push->iteration),
+                       .hold = lanes_.IsHeld(chunk) && !push->again,
+                       .view = push->view,
+                       .learning_rate = push->learning_rate});
+    }
+  } while (taken.empty() && !chunks.empty());
+  return taken;
 }
 
 absl::StatusOr<bool> ExchangeCore::Claim(int slot, const ParameterHeader& header) {
@@ -483,9 +489,17 @@ void ExchangeCore::Push(absl::Span<const uint32_t> chunks, bool all, bool skip) 
   for (int slot = 0; slot < config_.shards(); ++slot) options_.transport->Wake(slot);
 }
 
+void ExchangeCore::Flush() {
+  for (int slot = 0; slot < config_.shards(); ++slot) {
+    lanes_.Flush(slot);
+    options_.transport->Wake(slot);
+  }
+}
+
 void ExchangeCore::PushAgain(int slot) {
   lanes_.Clear(slot);
   for (const uint32_t chunk : round_.PushAgain(slot)) lanes_.Queue(chunk);
+  lanes_.Flush(slot);  // somebody may wait for them
   if (all_pushed_) lanes_.AllQueued(slot);
 }
 

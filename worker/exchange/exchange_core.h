@@ -80,8 +80,9 @@ class ExchangeCore {
   // Events of the transport; see ExchangeTransport. Those of replaced attempts have no effect.
   void Connected(int slot, uint64_t attempt, const JoinResponse& response);
   void Broken(int slot, uint64_t attempt, const absl::Status& status);
-  // Removes the next chunk for a stream of the slot to push, and returns its header.
-  std::optional<GradientHeader> Take(int slot, int stream);
+  // Removes the chunks of the next message for a stream of the slot, and returns their headers, or
+  // none. `has_data`: the gradients go with the message, which bounds how many.
+  std::vector<GradientHeader> Take(int slot, int stream, bool has_data);
   // The chunk of `header` has passed flow control.
   void Sent(const GradientHeader& header) { round_.Sent(header.chunk, header.iteration); }
   // See ExchangeRound. Errors: also INTERNAL for a chunk that is not the slot's.
@@ -119,6 +120,8 @@ class ExchangeCore {
   // Queues chunks for their slots. `all`: these are the last of the iteration. `skip`: they
   // contribute nothing.
   void Push(absl::Span<const uint32_t> chunks, bool all, bool skip = false);
+  // What has been pushed leaves, although more of the iteration will follow: somebody waits for it.
+  void Flush();
   // See PushLanes.
   const std::vector<uint32_t>& last_chunks() const { return lanes_.last_chunks(); }
   const std::vector<uint32_t>& other_chunks() const { return lanes_.other_chunks(); }

@@ -1,9 +1,12 @@
 #include "worker/exchange/push_lanes.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/types/span.h"
 #include "common/model/plan.h"
+#include "common/wire/chunk_codec.h"
+#include "common/wire/encoding.h"
 
 namespace ps {
 
@@ -14,7 +17,9 @@ PushLanes::PushLanes(const Config* config)
   const size_t streams = config_.proto().limits().connections();
   last_stream_of_chunk_.assign(plan.chunks().size(), -1);
   for (int slot = 0; slot < config_.shards(); ++slot) {
-    queues_.push_back(std::make_unique<PushQueue>(static_cast<int>(streams)));
+    // Under SEQUENTIAL all chunks are queued at once, or all but the last ones.
+    queues_.push_back(
+        std::make_unique<PushQueue>(static_cast<int>(streams), is_sequential_ ? 0 : kMessageBytes));
     if (!is_sequential_) continue;
     const absl::Span<const uint32_t> chunks = plan.chunks_of_shard(slot);
     for (size_t i = 0; i < std::min(streams, chunks.size()); ++i) {
@@ -31,12 +36,19 @@ void PushLanes::Queue(uint32_t chunk) {
   if (last_stream_of_chunk_[chunk] >= 0) {
     queue.PushLast(last_stream_of_chunk_[chunk], chunk);
   } else {
-    queue.Push(chunk);
+    queue.Push(chunk, EncodedBytes(config_.proto().exchange().gradient_encoding(),
+                                   config_.plan().chunks()[chunk].size));
   }
 }
 
 void PushLanes::AllQueued(int slot) {
   if (config_.proto().exchange().schedule() == ExchangeConfig::FULL) queues_[slot]->Prioritise();
+  queues_[slot]->Flush();
+}
+
+std::vector<uint32_t> PushLanes::Pop(int slot, int stream, bool has_data) {
+  const int64_t most_bytes = has_data ? kMessageBytes : std::numeric_limits<int64_t>::max();
+  return queues_[slot]->Pop(stream, kMostChunks, most_bytes);
 }
 
 }  // namespace ps

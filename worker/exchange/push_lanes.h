@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "common/config/config.h"
@@ -26,10 +25,13 @@ class PushLanes {
 
   void Queue(uint32_t chunk);
   void Clear(int slot) { queues_[slot]->Clear(); }
+  // Small chunks that wait for others to share a message with go without them.
+  void Flush(int slot) { queues_[slot]->Flush(); }
   // All chunks of the iteration are queued that will be: under FULL those that wait are sorted.
   void AllQueued(int slot);
-  // Removes and returns the next chunk for the stream to send, if any.
-  std::optional<uint32_t> Pop(int slot, int stream) { return queues_[slot]->Pop(stream); }
+  // Removes and returns the chunks of the next message for the stream to send, if any. A message
+  // with data has about kMessageBytes, or one chunk.
+  std::vector<uint32_t> Pop(int slot, int stream, bool has_data);
 
  private:
   // Constant after construction, but for what is in the queues.

@@ -65,20 +65,21 @@ void ShardStream::OnReadInitialMetadataDone(bool ok) {
 
 void ShardStream::Wake() {
   absl::MutexLock lock(&mutex_);
-  if (!is_writing_) WriteNext();
+  if (writing_.empty()) WriteNext();
 }
 
 void ShardStream::WriteNext() {
-  is_writing_ = !writing_stopped_ &&
-                handler_->NextGradient(options_.slot, options_.index, &write_message_, &writing_);
-  if (is_writing_) StartWrite(&write_message_);
+  writing_.clear();
+  if (writing_stopped_) return;
+  writing_ = handler_->NextGradients(options_.slot, options_.index, &write_message_);
+  if (!writing_.empty()) StartWrite(&write_message_);
 }
 
 void ShardStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   write_message_.Clear();
   if (ok) {
-    handler_->GradientSent(writing_);
+    for (const GradientHeader& header : writing_) handler_->GradientSent(header);
   } else {
     StopWriting();
   }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -20,22 +21,22 @@
 
 namespace ps {
 
-// One Exchange RPC to one shard, on a connection of its own. It sends gradient chunks one after
-// another and hands the answers to a handler. It asks for the next chunk when the one before has
-// passed HTTP/2 flow control, which bounds the bytes in flight. Thread-safe.
+// One Exchange RPC to one shard, on a connection of its own. It sends messages of gradient chunks
+// one after another and hands the answers to a handler. It asks for the next message when the one
+// before has passed HTTP/2 flow control, which bounds the bytes in flight. Thread-safe.
 class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // Receives the stream's events, on gRPC's threads. Must not block.
   class Handler {
    public:
     virtual ~Handler() = default;
-    // Makes the message of the next GradientChunk for a stream to send, and says its header. False
-    // if there is none.
-    virtual bool NextGradient(int slot, int stream, grpc::ByteBuffer* message,
-                              GradientHeader* header) = 0;
-    // Called when the message has passed flow control.
+    // Makes the next GradientChunks for a stream to send, and returns the headers in it. None if
+    // there is nothing to send.
+    virtual std::vector<GradientHeader> NextGradients(int slot, int stream,
+                                                      grpc::ByteBuffer* message) = 0;
+    // Called for each of them when the message has passed flow control.
     virtual void GradientSent(const GradientHeader& header) = 0;
-    // Called when a ParameterChunk message has been received. An error ends the stream.
+    // Called when a ParameterChunks message has been received. An error ends the stream.
     virtual absl::Status TakeParameters(int slot, const Segments& message) = 0;
     // Called once, when the RPC has ended. `status` is OK after Close().
     virtual void StreamEnded(int slot, uint64_t attempt, const absl::Status& status) = 0;
@@ -90,8 +91,7 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer write_message_;
 
   absl::Mutex mutex_;
-  GradientHeader writing_ ABSL_GUARDED_BY(mutex_);  // of the last write
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<GradientHeader> writing_ ABSL_GUARDED_BY(mutex_);  // none if no write is under way
   bool writing_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status parameters_error_ ABSL_GUARDED_BY(mutex_);  // returned by TakeParameters
   PendingCount running_;                                   // 1 from the start of the RPC to OnDone

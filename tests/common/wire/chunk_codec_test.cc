@@ -41,10 +41,20 @@ uint64_t RandomNumber(std::mt19937_64& random) {
   return random() % 4 == 0 ? 0 : number >> (random() % 64);
 }
 
+// A chunk of a message of Exchange.
 template <typename Header>
-std::string Encoded(const Header& header, const std::string& data) {
-  const EncodedHeader encoded = EncodeHeader(header, data.size());
+std::string Listed(const Header& header, const std::string& data) {
+  const EncodedHeader encoded = EncodeListed(header, data.size());
   return std::string(encoded.data(), encoded.size()) + data;
+}
+
+// A message of Exchange with one chunk, in these bytes.
+std::string MessageOf(const std::string& chunk) {
+  std::string message = "\x0a";
+  size_t length = chunk.size();
+  for (; length >= 0x80; length >>= 7) message += static_cast<char>(length | 0x80);
+  message += static_cast<char>(length);
+  return message + chunk;
 }
 
 // Returns a known encoding in most cases. The enum is open, so any other int32 is possible too.
@@ -87,81 +97,113 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
 
 }  // namespace
 
-TEST_CASE("an encoded gradient chunk has the bytes of the generated code") {
+TEST_CASE("encoded gradient chunks have the bytes of the generated code") {
   const uint64_t seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
-  for (int i = 0; i < 1000; ++i) {
-    const GradientChunk message = RandomGradientChunk(random);
-    GradientHeader header{.worker = message.worker(),
-                          .incarnation = message.incarnation(),
-                          .iteration = message.iteration(),
-                          .chunk = message.chunk(),
-                          .base_version = message.base_version(),
-                          .skip = message.skip(),
-                          .encoding = message.encoding(),
-                          .hold = message.hold(),
-                          .view = message.view()};
-    if (message.has_learning_rate()) header.learning_rate = message.learning_rate();
-    REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
+  for (int i = 0; i < 300; ++i) {
+    GradientChunks message;
+    std::string encoded;
+    for (uint64_t left = random() % (kMostChunks + 1); left > 0; --left) {
+      const GradientChunk& chunk = *message.add_chunk() = RandomGradientChunk(random);
+      GradientHeader header{.worker = chunk.worker(),
+                            .incarnation = chunk.incarnation(),
+                            .iteration = chunk.iteration(),
+                            .chunk = chunk.chunk(),
+                            .base_version = chunk.base_version(),
+                            .skip = chunk.skip(),
+                            .encoding = chunk.encoding(),
+                            .hold = chunk.hold(),
+                            .view = chunk.view()};
+      if (chunk.has_learning_rate()) header.learning_rate = chunk.learning_rate();
+      encoded += Listed(header, chunk.data());
+    }
+    REQUIRE(encoded == message.SerializeAsString());
   }
 }
 
-TEST_CASE("an encoded parameter chunk has the bytes of the generated code") {
+TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone and in a list") {
   const uint64_t seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
-  for (int i = 0; i < 1000; ++i) {
-    ParameterChunk message;
-    message.set_iteration(RandomNumber(random));
-    message.set_chunk(RandomNumber(random));
-    message.set_version(RandomNumber(random));
-    message.set_encoding(RandomEncoding(random));
-    message.set_view(RandomNumber(random));
-    message.set_data(RandomBytes(random() % 300, random));
-    const ParameterHeader header{message.iteration(), message.chunk(), message.version(),
-                                 message.encoding(), message.view()};
-    REQUIRE(Encoded(header, message.data()) == message.SerializeAsString());
+  for (int i = 0; i < 300; ++i) {
+    ParameterChunks message;
+    std::string encoded;
+    for (uint64_t left = 1 + random() % kMostChunks; left > 0; --left) {
+      ParameterChunk& chunk = *message.add_chunk();
+      chunk.set_iteration(RandomNumber(random));
+      chunk.set_chunk(RandomNumber(random));
+      chunk.set_version(RandomNumber(random));
+      chunk.set_encoding(RandomEncoding(random));
+      chunk.set_view(RandomNumber(random));
+      chunk.set_data(RandomBytes(random() % 300, random));
+      const ParameterHeader header{chunk.iteration(), chunk.chunk(), chunk.version(),
+                                   chunk.encoding(), chunk.view()};
+      const EncodedHeader alone = EncodeHeader(header, chunk.data().size());
+      REQUIRE(std::string(alone.data(), alone.size()) + chunk.data() == chunk.SerializeAsString());
+      encoded += Listed(header, chunk.data());
+    }
+    REQUIRE(encoded == message.SerializeAsString());
 
-    const std::string bytes = message.SerializeAsString();
-    const auto decoded = DecodeParameterChunk(Cut(bytes, random));
+    const auto decoded = DecodeParameterChunks(Cut(encoded, random));
     REQUIRE(decoded.ok());
-    REQUIRE(decoded->header.iteration == message.iteration());
-    REQUIRE(decoded->header.chunk == message.chunk());
-    REQUIRE(decoded->header.version == message.version());
-    REQUIRE(decoded->header.encoding == message.encoding());
-    REQUIRE(decoded->header.view == message.view());
-    REQUIRE(Join(decoded->data) == message.data());
+    REQUIRE(decoded->size() == static_cast<size_t>(message.chunk_size()));
+    for (int c = 0; c < message.chunk_size(); ++c) {
+      const Decoded<ParameterHeader>& chunk = (*decoded)[c];
+      REQUIRE(chunk.header.iteration == message.chunk(c).iteration());
+      REQUIRE(chunk.header.chunk == message.chunk(c).chunk());
+      REQUIRE(chunk.header.version == message.chunk(c).version());
+      REQUIRE(chunk.header.encoding == message.chunk(c).encoding());
+      REQUIRE(chunk.header.view == message.chunk(c).view());
+      REQUIRE(Join(chunk.data) == message.chunk(c).data());
+    }
   }
 }
 
 TEST_CASE("FLOAT32 and the view 0 are not on the wire, and the longest header fits") {
   GradientHeader header{1, 2, 3, 4, 5, true, FLOAT32};
-  const std::string without = Encoded(header, "data");
+  const std::string without = Listed(header, "data");
   header.encoding = BFLOAT16;
-  CHECK(Encoded(header, "data").size() == without.size() + 2);
+  CHECK(Listed(header, "data").size() == without.size() + 2);
   header.view = 7;
-  CHECK(Encoded(header, "data").size() == without.size() + 4);
+  CHECK(Listed(header, "data").size() == without.size() + 4);
   ParameterHeader reply{1, 2, 3, FLOAT32};
-  const std::string viewless = Encoded(reply, "data");
+  const std::string viewless = Listed(reply, "data");
   reply.view = 7;
-  CHECK(Encoded(reply, "data").size() == viewless.size() + 2);
+  CHECK(Listed(reply, "data").size() == viewless.size() + 2);
   header = {UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX, UINT64_MAX,
             true,       -1,         true,       UINT64_MAX, 0.0f};
-  CHECK(EncodeHeader(header, SIZE_MAX).size() == 85);
+  CHECK(EncodeListed(header, SIZE_MAX - 85).size() == 96);
 }
 
-TEST_CASE("a gradient chunk is decoded from pieces of any length") {
+TEST_CASE("gradient chunks are decoded from pieces of any length") {
   const uint64_t seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
-  for (int i = 0; i < 1000; ++i) {
-    const GradientChunk message = RandomGradientChunk(random);
+  for (int i = 0; i < 300; ++i) {
+    GradientChunks message;
+    for (uint64_t left = 1 + random() % kMostChunks; left > 0; --left) {
+      *message.add_chunk() = RandomGradientChunk(random);
+    }
     const std::string bytes = message.SerializeAsString();
-    const auto decoded = DecodeGradientChunk(Cut(bytes, random));
+    const auto decoded = DecodeGradientChunks(Cut(bytes, random));
     REQUIRE(decoded.ok());
-    RequireSame(*decoded, message);
+    REQUIRE(decoded->size() == static_cast<size_t>(message.chunk_size()));
+    for (int c = 0; c < message.chunk_size(); ++c) RequireSame((*decoded)[c], message.chunk(c));
   }
+}
+
+TEST_CASE("a message without a chunk is refused, and one with too many before they take memory") {
+  GradientChunks message;
+  CHECK_THAT(std::string(DecodeGradientChunks({}).status().message()),
+             Catch::Contains("it has no chunk"));
+  for (size_t i = 0; i < kMostChunks; ++i) message.add_chunk();
+  const std::string most = message.SerializeAsString();
+  CHECK(DecodeGradientChunks({absl::MakeConstSpan(most)}).ok());
+  message.add_chunk();
+  const std::string more = message.SerializeAsString();
+  CHECK(DecodeGradientChunks({absl::MakeConstSpan(more)}).status() ==
+        absl::InvalidArgumentError("malformed chunk message: it has more than 64 chunks"));
 }
 
 TEST_CASE("decoding agrees with generated code on fields in any order, repeated and unknown") {
@@ -183,9 +225,10 @@ TEST_CASE("decoding agrees with generated code on fields in any order, repeated 
     }
     GradientChunk expected;
     REQUIRE(expected.ParseFromString(bytes));
-    const auto decoded = DecodeGradientChunk(Cut(bytes, random));
+    const std::string message = MessageOf(bytes);
+    const auto decoded = DecodeGradientChunks(Cut(message, random));
     REQUIRE(decoded.ok());
-    RequireSame(*decoded, expected);
+    RequireSame(decoded->at(0), expected);
   }
 }
 
@@ -195,33 +238,42 @@ TEST_CASE("what generated code refuses is refused, with the place") {
   std::mt19937_64 random(seed);
   int refused = 0;
   for (int i = 0; i < 4000; ++i) {
-    std::string bytes = RandomGradientChunk(random).SerializeAsString();
-    if (random() % 2) bytes.resize(random() % (bytes.size() + 1));
-    if (!bytes.empty() && random() % 2) bytes[random() % bytes.size()] = random();
-    // Only groups, which proto2 alone writes, are refused here and skipped by generated code.
-    GradientChunk expected;
+    std::string chunk = RandomGradientChunk(random).SerializeAsString();
+    const auto damage = [&random](std::string& bytes) {
+      if (random() % 2) bytes.resize(random() % (bytes.size() + 1));
+      if (!bytes.empty() && random() % 2) bytes[random() % bytes.size()] = random();
+    };
+    if (random() % 2) damage(chunk);
+    std::string bytes = MessageOf(chunk);
+    if (random() % 2) damage(bytes);
+    GradientChunks expected;
     const bool parses = expected.ParseFromString(bytes);
-    const auto decoded = DecodeGradientChunk(Cut(bytes, random));
+    const auto decoded = DecodeGradientChunks(Cut(bytes, random));
     if (decoded.ok()) {
       REQUIRE(parses);
-      RequireSame(*decoded, expected);
+      REQUIRE(decoded->size() == static_cast<size_t>(expected.chunk_size()));
+      for (int c = 0; c < expected.chunk_size(); ++c) RequireSame((*decoded)[c], expected.chunk(c));
     } else {
       ++refused;
       REQUIRE(decoded.status().code() == absl::StatusCode::kInvalidArgument);
       const std::string text(decoded.status().message());
-      REQUIRE(text.find("at byte ") != std::string::npos);
-      if (parses) REQUIRE(text.find("proto3") != std::string::npos);
+      // Only groups, which proto2 alone writes, and a message without a chunk are refused here and
+      // taken by generated code.
+      const bool is_empty = text.find("it has no chunk") != std::string::npos;
+      REQUIRE((is_empty || text.find("at byte ") != std::string::npos));
+      if (parses && !is_empty) REQUIRE(text.find("proto3") != std::string::npos);
+      if (is_empty) REQUIRE((parses && expected.chunk_size() == 0));
     }
   }
   REQUIRE(refused > 100);
 }
 
 TEST_CASE("a field longer than the message says both lengths") {
-  const std::string bytes(
-      "\x7a\x05"
-      "abc",
-      5);
-  const auto decoded = DecodeGradientChunk({absl::MakeConstSpan(bytes)});
+  const std::string bytes =
+      MessageOf(std::string("\x7a\x05"
+                            "abc",
+                            5));
+  const auto decoded = DecodeGradientChunks({absl::MakeConstSpan(bytes)});
   REQUIRE_FALSE(decoded.ok());
   CHECK_THAT(std::string(decoded.status().message()),
              Catch::Contains("a field of 5 bytes where 3 bytes are left"));

@@ -98,11 +98,14 @@ struct CoreFixture {
   }
   std::vector<GradientHeader> TakeAll(int slot) {
     std::vector<GradientHeader> taken;
-    while (const std::optional<GradientHeader> header = core.Take(slot, 0)) {
-      taken.push_back(*header);
-      core.Sent(*header);
+    while (true) {
+      const std::vector<GradientHeader> message = core.Take(slot, 0, /*has_data=*/true);
+      if (message.empty()) return taken;
+      for (const GradientHeader& header : message) {
+        taken.push_back(header);
+        core.Sent(header);
+      }
     }
-    return taken;
   }
   void Answer(const GradientHeader& push, uint64_t view = 0) {
     const int slot = config.plan().chunks()[push.chunk].shard;

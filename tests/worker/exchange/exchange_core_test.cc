@@ -136,6 +136,33 @@ TEST_CASE("what is pushed while a slot is not connected leaves when it is") {
   CHECK(fixture.TakeAll(0).size() == fixture.ChunksOf(0));
 }
 
+TEST_CASE(
+    "small chunks wait for the rest of the iteration, but not those that somebody waits for") {
+  CoreFixture fixture({"exchange.schedule=FULL"});
+  fixture.StartAndConnect();
+  REQUIRE(fixture.core.Begin(0, /*skip=*/false).ok());
+  const absl::Span<const uint32_t> chunks = fixture.core.other_chunks();
+  fixture.core.Push(chunks.first(1), /*all=*/false);
+  CHECK(fixture.TakeAll(0).empty());
+  SECTION("when everything is pushed") {
+    fixture.core.Push(chunks.subspan(1), /*all=*/true);
+    CHECK(fixture.TakeAll(0).size() == fixture.ChunksOf(0));
+  }
+  SECTION("when they are flushed") {
+    fixture.transport.wakes.clear();
+    fixture.core.Flush();
+    CHECK(fixture.transport.wakes == std::vector<int>{0, 1});
+    CHECK(fixture.TakeAll(0).size() == 1);
+  }
+  SECTION("when the connection is made again, since they may have been waited for before") {
+    fixture.core.Flush();
+    CHECK(fixture.TakeAll(0).size() == 1);
+    fixture.Break(0);
+    fixture.Connect(0);
+    CHECK(fixture.TakeAll(0).size() == 1);
+  }
+}
+
 TEST_CASE("a worker gives a shard up after limits.reconnect_seconds, with both reasons") {
   CoreFixture fixture;
   fixture.StartAndConnect();
