@@ -250,6 +250,11 @@ absl::Status ClientWorker::Push(int tensor, bool contributes) {
   return absl::OkStatus();
 }
 
+absl::Status ClientWorker::PushSeveral(absl::Span<const int> tensors, bool contributes) {
+  for (const int tensor : tensors) RETURN_IF_ERROR(Push(tensor, contributes));
+  return absl::OkStatus();
+}
+
 absl::Status ClientWorker::CheckAllPushed() const {
   const auto missing = std::find(pushed_.begin(), pushed_.end(), false);
   if (missing == pushed_.end()) return absl::OkStatus();
@@ -277,6 +282,17 @@ absl::Status ClientWorker::Wait(int tensor) {
     RETURN_IF_ERROR(Await([&] { return exchange_->AwaitTensor(tensor); }));
   }
   return exchange_->IsEverythingReceived() ? WaitAll() : absl::OkStatus();
+}
+
+int ClientWorker::Received(int tensor) const {
+  const auto needs_wait = [this](int each) {
+    // Under SEQUENTIAL nothing comes before WaitAll.
+    return is_begun_ && (is_sequential() || !exchange_->IsReceived(each));
+  };
+  const int end = static_cast<int>(pushed_.size());
+  int next = tensor;
+  while (next < end && !needs_wait(next)) ++next;
+  return next - tensor;
 }
 
 absl::Status ClientWorker::WaitAll() {

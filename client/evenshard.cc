@@ -144,8 +144,20 @@ evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int contri
   return On(worker, [&](ps::ClientWorker& w) { return w.Push(tensor, contributes != 0); });
 }
 
+evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors, int count,
+                                        int contributes) {
+  return On(worker, [&](ps::ClientWorker& w) {
+    return w.PushSeveral({tensors, static_cast<size_t>(count)}, contributes != 0);
+  });
+}
+
 evenshard_status evenshard_wait(evenshard_worker* worker, int tensor) {
   return On(worker, [&](ps::ClientWorker& w) { return w.Wait(tensor); });
+}
+
+int evenshard_received(const evenshard_worker* worker, int tensor) {
+  // A thread of the parent may have held the exchange's lock when it forked.
+  return worker->process == getpid() ? worker->worker->Received(tensor) : 0;
 }
 
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {

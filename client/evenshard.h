@@ -150,7 +150,7 @@ EVENSHARD_API evenshard_status evenshard_join(evenshard_worker* worker);
 EVENSHARD_API int64_t evenshard_iteration(const evenshard_worker* worker);
 
 /* One iteration, step by step: begin, push each tensor once, wait for each tensor or for all.
- * evenshard_begin and evenshard_push do not block. After its push a tensor's parameters may change
+ * evenshard_begin and the pushes do not block. After its push a tensor's parameters may change
  * until they have been waited for, and its gradient must stay as it is until all tensors have been
  * waited for.
  *
@@ -162,7 +162,13 @@ EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int con
                                                const float* learning_rates);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
                                               int contributes);
+/* The same for several tensors, in this order. */
+EVENSHARD_API evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors,
+                                                      int count, int contributes);
 EVENSHARD_API evenshard_status evenshard_wait(evenshard_worker* worker, int tensor);
+/* From this tensor on, in model order, how many need no wait any more: up to the first one that is
+ * still to come. Does not block. */
+EVENSHARD_API int evenshard_received(const evenshard_worker* worker, int tensor);
 EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
 
 /* All of that at once, by the config's schedule: returns when all parameters are there. */

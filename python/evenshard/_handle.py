@@ -186,8 +186,16 @@ class Handle:
     def push(self, tensor: int, contributes: bool = True) -> None:
         self._check(self._library.push(self._pointer(), tensor, contributes))
 
+    def push_several(self, tensors: Sequence[int], contributes: bool = True) -> None:
+        count = len(tensors)
+        numbers = (ctypes.c_int * count)(*tensors)
+        self._check(self._library.push_several(self._pointer(), numbers, count, contributes))
+
     def wait(self, tensor: int) -> None:
         self._wait(self._library.wait, tensor)
+
+    def received(self, tensor: int) -> int:
+        return self._library.received(self._pointer(), tensor)
 
     def wait_all(self) -> None:
         self._wait(self._library.wait_all)

@@ -86,7 +86,11 @@ _PROTOTYPES = {
     "iteration": (ctypes.c_int64, [_WORKER]),
     "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _RATES]),
     "push": (ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.c_int]),
+    "push_several": (
+        ctypes.c_int, [_WORKER, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int]
+    ),
     "wait": (ctypes.c_int, [_WORKER, ctypes.c_int]),
+    "received": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "wait_all": (ctypes.c_int, [_WORKER]),
     "push_pull": (ctypes.c_int, [_WORKER, _RATES]),
     "pull": (ctypes.c_int, [_WORKER]),

@@ -1,0 +1,78 @@
+"""A worker of the library through `_handle`: what Worker and Optimizer have no method of their own
+for."""
+
+import unittest
+
+from tests.python import fixture
+
+import evenshard  # noqa: E402
+from evenshard._handle import Declared, Handle
+
+_TENSORS = [Declared("a.w", (20,)), Declared("b.w", (3,)), Declared("c.w", ())]
+
+
+def _refusal(call, *arguments):
+    try:
+        call(*arguments)
+    except evenshard.Error as error:
+        return str(error)
+    return ""
+
+
+class SeveralTensorsTest(unittest.TestCase):
+    def run_one(self, work, schedule):
+        with fixture.Cluster(2, workers=1, schedule=schedule) as cluster:
+            return fixture.run_workers(self, cluster, work, workers=1)[0]
+
+    def test_what_was_pushed_together_is_received(self):
+        def work(rank):
+            handle = Handle(_TENSORS)
+            handle.join()
+            found = [handle.received(0), handle.received(2)]
+            for i in range(3):
+                handle.gradients(i)[:] = [1.0] * len(handle.gradients(i))
+            handle.begin()
+            found.append(handle.received(0))
+            handle.push_several([2, 0])
+            handle.wait(2)
+            handle.wait(0)
+            found += [handle.received(i) for i in range(3)]
+            refusal = _refusal(handle.push_several, [1, 0])
+            child = fixture.Process(handle.received, 0).outcome()
+            unasked = fixture.Process(
+                lambda: handle._library.received(handle._memory.pointer, 0)
+            ).outcome()
+            handle.wait_all()
+            found.append(handle.received(0))
+            handle.begin()
+            handle.push_several([0, 1], contributes=False)
+            handle.push_several([2])
+            handle.wait_all()
+            values = [round(handle.parameters(i)[0], 5) for i in range(3)]
+            handle.close()
+            return found, refusal, (child.error, unasked.value), values
+
+        found, refusal, child, values = self.run_one(work, "FULL")
+        self.assertEqual(found, [3, 1, 0, 1, 0, 1, 3])
+        self.assertIn("a.w has been pushed in iteration 0 already", refusal)
+        self.assertIn("was forked", child[0])
+        self.assertEqual(child[1], 0)
+        self.assertEqual(values, [-0.1, -0.1, -0.2])
+
+    def test_nothing_comes_early_when_everything_is_exchanged_at_once(self):
+        def work(rank):
+            handle = Handle(_TENSORS)
+            handle.join()
+            handle.begin()
+            handle.push_several([0, 1, 2])
+            found = [handle.received(0)]
+            handle.wait(0)
+            found.append(handle.received(0))
+            handle.close()
+            return found
+
+        self.assertEqual(self.run_one(work, "SEQUENTIAL"), [0, 3])
+
+
+if __name__ == "__main__":
+    unittest.main()
