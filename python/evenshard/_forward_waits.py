@@ -17,6 +17,7 @@ waits for all parameters below it, because PyTorch has other, fused passes then.
 from __future__ import annotations
 
 import collections
+import functools
 
 import torch
 
@@ -31,17 +32,8 @@ def _make_nothing():
     return nothing
 
 
-class Hook:
+class Hook(functools.partial):
     """A hook on a module. A copy of the module, or a pickle of it, gets one that does nothing."""
-
-    def __init__(self, call):
-        self._call = call
-
-    def __call__(self, *arguments):
-        return self._call(*arguments)
-
-    def __deepcopy__(self, memo):
-        return nothing
 
     def __reduce__(self):
         return _make_nothing, ()
@@ -78,7 +70,7 @@ class ForwardWaits:
         self._is_inside = False  # a forward pass of the model, as it was learned, is under way
         self._handles = []
         for module in model.modules() if learns else [model]:
-            self._handles.append(first_pre_hook(module, self._pre_hook()))
+            self._handles.append(first_pre_hook(module, Hook(self._before)))
         self._handles.append(model.register_forward_hook(Hook(self._after)))
 
     def reset(self) -> None:
@@ -92,10 +84,7 @@ class ForwardWaits:
             handle.remove()
         self._handles.clear()
 
-    def _pre_hook(self):
-        return Hook(lambda module, _: self._before(module))
-
-    def _before(self, module):
+    def _before(self, module, _):
         if module is self._model:
             self._stop_learning()  # of a pass that ended with an exception
             if self._learns and self._plan is None and module.training:

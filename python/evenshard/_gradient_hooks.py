@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 
 
-def on_gradient(parameter: torch.Tensor, call: Callable[[], None]):
-    """Calls `call` in each backward pass, when the gradient has been added to `parameter.grad`.
-    Returns a handle whose method remove() ends that."""
+def on_gradient(parameter: torch.Tensor, call: Callable[..., None]):
+    """Calls `call` in each backward pass, when the gradient has been added to `parameter.grad`. Its
+    arguments are up to the version of PyTorch. Returns a handle whose method remove() ends that."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
-        return parameter.register_post_accumulate_grad_hook(lambda _: call())
+        return parameter.register_post_accumulate_grad_hook(call)
     return _NodeHook(parameter, call)
 
 
@@ -22,7 +22,7 @@ class _NodeHook:
     def __init__(self, parameter, call):
         with torch.enable_grad():
             self._node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        self._handle = self._node.register_hook(lambda *_: call())
+        self._handle = self._node.register_hook(call)
 
     def remove(self):
         self._handle.remove()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -13,29 +14,41 @@ from evenshard._model import ModelTensor
 
 SEQUENTIAL_HINT = "; the config needs exchange { schedule: SEQUENTIAL }"
 
+# Gradients are pushed when so many elements have gathered: 64 KiB. A push by itself costs more than
+# a small gradient takes on its way. Larger ones go at once, so that they travel beside the backward
+# pass.
+_GATHERED_ELEMENTS = 16384
+
 
 class ModelExchange:
     """One worker's exchange of a model, tensor by tensor, by their numbers.
 
-    An iteration: begin(), push_gradient() for each gradient that exists early, finish() for all
+    An iteration: begin(), gradient_is_there() for each gradient that exists early, finish() for all
     others. Its parameters are then waited for, by tensor or all at once, and begin() waits for
     those that are left.
+
+    Attributes to read: `is_begun`, whether an iteration has begun and is not finished;
+    `is_under_way`, whether there may be parameters that have not been received.
     """
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         self.handle = handle
         self.schedule = handle.schedule
         self._tensors = tensors
+        self._sizes = [item.tensor.numel() for item in tensors]
         self._placement = _placement.place(handle, tensors)
+        self._versions = _Versions(tensors)
         self._iteration = 0
         self._reset()
 
     def _reset(self):
-        self._is_begun = False
+        self.is_begun = False
+        self.is_under_way = False
         # Whether the library knows that everything of the last iteration was waited for.
         self._is_settled = True
-        self._pushed = [None] * len(self._tensors)  # the gradient that was staged and its version
-        self._under_way = bytearray(len(self._tensors))  # pushed, and not yet received
+        self._staged = [None] * len(self._tensors)  # the gradient that was staged and its version
+        self._gathered = 0  # elements that were staged and not pushed
+        self._missing = bytearray(len(self._tensors))  # by tensor: pushed, and not yet received
 
     def join(self) -> None:
         """Joins the run with the model's values, and gives the model those of the run."""
@@ -50,77 +63,78 @@ class ModelExchange:
         return self._iteration
 
     @property
-    def is_begun(self) -> bool:
-        """Whether an iteration has begun and is not finished."""
-        return self._is_begun
-
-    @property
     def has_pushed(self) -> bool:
-        """Whether a gradient of the iteration has been pushed."""
-        return any(pushed is not None for pushed in self._pushed)
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether there may be parameters that have not been received."""
-        return any(self._under_way)
+        """Whether a gradient of the iteration has been pushed, or is about to be."""
+        return any(staged is not None for staged in self._staged)
 
     def begin(self, contributes: bool, rates: ctypes.Array | None) -> None:
         """Begins an iteration, with learning rates by tensor or None for the config's."""
         # The gradients' memory is free once everything of the last iteration has come.
         self.wait_for_all()
         self.handle.begin(contributes, rates)
-        self._is_begun = True
+        self.is_begun = True
         self._is_settled = False
 
-    def push_gradient(self, i: int) -> None:
-        """Pushes a gradient that has just been computed."""
-        item = self._tensors[i]
-        if self._pushed[i] is not None:
+    def gradient_is_there(self, i: int) -> None:
+        """Pushes a gradient that has just been computed, with those that have gathered. A small one
+        waits for others, or for finish()."""
+        if self._staged[i] is not None:
             raise errors.FailedPrecondition(
-                f"{item.name}: has a second gradient before step(), and the first one has been"
-                " pushed; wrap all but the last backward() in `with optimizer.no_sync():`"
+                f"{self._tensors[i].name}: has a second gradient before step(), and the first one"
+                " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`"
             )
         self._stage(i, None)
-        self._push_staged(wait=False)
+        if self._gathered >= _GATHERED_ELEMENTS:
+            self._push_staged(wait=False)
 
     def finish(self, contributes: bool, scale: torch.Tensor | None) -> None:
         """Pushes everything that has not been pushed. Gradients are divided by `scale`. A parameter
         without a gradient is pushed without one, and so is everything unless the worker
         contributes."""
         self._check_unchanged()
+        absent = []
         for i, item in enumerate(self._tensors):
-            if self._pushed[i] is not None:
+            if self._staged[i] is not None:
                 continue
             if not contributes or (item.is_parameter and item.tensor.grad is None):
-                self._push(i, contributes=False)
+                absent.append(i)
             elif item.is_parameter:
                 self._stage(i, scale)
             else:
                 self._placement.stage_statistic(i)
+                self._gathered += self._sizes[i]
+        self._push(absent, contributes=False)
         self._push_staged(wait=True)
         self._placement.pass_done()
-        self._pushed = [None] * len(self._tensors)
-        self._is_begun = False
+        self._staged = [None] * len(self._tensors)
+        self.is_begun = False
         self._iteration += 1
         if self.schedule != _library.FULL:
             self.wait_for_all()
 
     def wait_for(self, numbers: Iterable[int]) -> None:
         """Waits for those of these tensors that have been pushed."""
-        numbers = [i for i in numbers if self._under_way[i]]
+        numbers = self._missing_of(numbers)
         for i in numbers:
             self.handle.wait(i)
+        if numbers and self._placement.takes_early:
+            # What has come meanwhile need not be asked for one by one. The tensors are mostly in
+            # the order in which a forward pass needs them.
+            first = numbers[0]
+            come = range(first, first + self.handle.received(first))
+            numbers = {*numbers, *self._missing_of(come)}
         self._received(numbers)
 
     def wait_for_all(self) -> None:
-        """Waits for all tensors that have been pushed."""
-        if self._is_begun:
+        """Waits for all tensors that have been pushed, or are about to be."""
+        if self.is_begun:
+            self._push_staged(wait=False)
             self.wait_for(range(len(self._tensors)))
             return
         if not self._is_settled:
             self.handle.wait_all()
             self._is_settled = True
-        self._received([i for i, is_under_way in enumerate(self._under_way) if is_under_way])
+        self._received(self._missing_of(range(len(self._tensors))))
 
     def resume(self) -> None:
         """After WentBack: gives the model the parameters of the run's checkpoint."""
@@ -136,10 +150,10 @@ class ModelExchange:
         self._reset()
 
     def _check_unchanged(self):
-        for item, pushed in zip(self._tensors, self._pushed):
-            if pushed is None:
+        for item, staged in zip(self._tensors, self._staged):
+            if staged is None:
                 continue
-            gradient, version = pushed
+            gradient, version = staged
             if item.tensor.grad is not gradient or gradient._version != version:
                 raise errors.FailedPrecondition(
                     f"{item.name}: its gradient was changed after it had been pushed, between"
@@ -150,39 +164,64 @@ class ModelExchange:
     def _stage(self, i, scale):
         gradient = self._tensors[i].tensor.grad
         self._placement.stage(i, gradient, scale)
-        self._pushed[i] = (gradient, gradient._version)
+        self._staged[i] = (gradient, gradient._version)
+        self._gathered += self._sizes[i]
 
     def _push_staged(self, wait):
-        for i in self._placement.staged(wait):
-            self._push(i, contributes=True)
+        numbers = self._placement.staged(wait)
+        for i in numbers:
+            self._gathered -= self._sizes[i]
+        self._push(numbers, contributes=True)
 
-    def _push(self, i, contributes):
-        item = self._tensors[i]
-        if not self._placement.lies_right(i):
+    def _push(self, numbers, contributes):
+        if not numbers:
+            return
+        for i in self._placement.misplaced(numbers):
             raise errors.FailedPrecondition(
-                f"{item.name}: no longer lies where its parameters are received; allowed:"
-                " model.to(), .half() and new values for parameter.data before"
+                f"{self._tensors[i].name}: no longer lies where its parameters are received;"
+                " allowed: model.to(), .half() and new values for parameter.data before"
                 " evenshard.Optimizer is made"
             )
-        self.handle.push(i, contributes)
-        self._under_way[i] = 1
-        if item.is_parameter:
-            _note_change(item.tensor)
+        self.handle.push_several(numbers, contributes)
+        for i in numbers:
+            self._missing[i] = 1
+        self.is_under_way = True
+        self._versions.rise(numbers)
+
+    def _missing_of(self, numbers):
+        return [i for i in numbers if self._missing[i]]
 
     def _received(self, numbers):
         if numbers:
             with torch.no_grad():
                 self._placement.received(numbers)
             for i in numbers:
-                self._under_way[i] = 0
+                self._missing[i] = 0
+            self.is_under_way = any(self._missing)
 
 
-def _note_change(parameter: torch.Tensor) -> None:
-    """Tells autograd that a parameter changes. It then says so if something still needs the value
-    that it had."""
+class _Versions:
+    """Tells autograd that parameters change. It then says so if something still needs a value that
+    one of them had."""
+
+    def __init__(self, tensors: list[ModelTensor]):
+        # By tensor. Running statistics are changed by operations of PyTorch, which tell it.
+        self._raise = [_raise_of(item.tensor) if item.is_parameter else None for item in tensors]
+
+    def rise(self, numbers: Iterable[int]) -> None:
+        for i in numbers:
+            call = self._raise[i]
+            if call is not None:
+                call()
+
+
+def _raise_of(parameter: torch.Tensor) -> Callable[[], object]:
+    """A function that raises a parameter's version."""
     increment = getattr(torch.autograd.graph, "increment_version", None)
     if increment is not None:
-        increment(parameter)
-    else:
-        # Before PyTorch 2.0. All views share the version, and writing to an empty one raises it.
-        parameter.detach().view(-1)[:0].zero_()
+        return functools.partial(increment, parameter)
+    # Before PyTorch 2.0. What is detached shares the version, whatever becomes of the data of
+    # either, and a write to it raises the version. It has no elements, and keeps no memory.
+    alias = parameter.detach()
+    alias.data = parameter.new_empty(0)
+    return alias.zero_

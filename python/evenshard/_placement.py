@@ -1,14 +1,16 @@
 """Where a model's parameters lie, and how gradients and parameters come to and from the memory that
 is exchanged.
 
-Both classes have the same methods, for the tensors of the model by their number:
+Both classes have the same members, for the tensors of the model by their number:
 
   initialize()            copies the model's values into the exchanged memory, before the join
   adopt()                 the model uses what was received, from then on
   stage(i, gradient, s)   copies gradient / s, or only begins to
   stage_statistic(i)      the same for a running statistic: what was received minus the value now
   staged(wait)            returns those that have been copied since, in order; with `wait` all
+  misplaced(numbers)      returns those of these parameters that cannot be received any more
   received(numbers)       takes over parameters that have been received
+  takes_early             whether it may as well take over parameters before they are needed
   pass_done()             no more work on the parameters is queued before they are received again
   release()               gives the model memory of its own again
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import warnings
+from collections.abc import Iterable
 
 import torch
 
@@ -53,7 +56,8 @@ def _dense(item: ModelTensor, gradient: torch.Tensor) -> torch.Tensor:
             f"{item.name}: its gradient is of layout {gradient.layout}, allowed: a dense one; make"
             " the module with sparse=False"
         )
-    return gradient.detach()
+    # It does only after backward(create_graph=True).
+    return gradient.detach() if gradient.requires_grad else gradient
 
 
 class HostPlacement:
@@ -61,9 +65,15 @@ class HostPlacement:
     statistics, which a forward pass changes, keep memory of their own: the exchanged one still has
     what was received."""
 
+    takes_early = True  # only statistics have to be copied
+
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         self._tensors = tensors
         self._views = _Views(handle, tensors)
+        self._addresses = {
+            i: view.data_ptr()
+            for i, view in enumerate(self._views.parameters) if tensors[i].is_parameter
+        }
         self._staged = []
         self._is_adopted = False
 
@@ -78,12 +88,11 @@ class HostPlacement:
         self._is_adopted = True
         self.received(range(len(self._tensors)))
 
-    def lies_right(self, i: int) -> bool:
-        """Whether a parameter still lies where it is received."""
-        item = self._tensors[i]
-        return not item.is_parameter or (
-            item.tensor.data_ptr() == self._views.parameters[i].data_ptr()
-        )
+    def misplaced(self, numbers: Iterable[int]) -> list[int]:
+        addresses, tensors = self._addresses, self._tensors
+        return [
+            i for i in numbers if i in addresses and tensors[i].tensor.data_ptr() != addresses[i]
+        ]
 
     def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
         gradient = _dense(self._tensors[i], gradient)
@@ -104,7 +113,7 @@ class HostPlacement:
 
     def received(self, numbers) -> None:
         for i in numbers:
-            if not self._tensors[i].is_parameter:
+            if i not in self._addresses:
                 self._tensors[i].tensor.copy_(self._views.parameters[i])
 
     def pass_done(self) -> None:
@@ -112,9 +121,9 @@ class HostPlacement:
 
     def release(self) -> None:
         if self._is_adopted:
-            for i, item in enumerate(self._tensors):
-                if item.is_parameter and self.lies_right(i):
-                    item.tensor.data = item.tensor.data.clone()
+            for i in self._addresses.keys() - self.misplaced(self._addresses):
+                parameter = self._tensors[i].tensor
+                parameter.data = parameter.data.clone()
         self._views = None
 
 
@@ -124,8 +133,8 @@ class DevicePlacement:
 
         backward   gradient on the device, by the stream that computes
                      | the copies' stream waits for that stream, copies to the host, notes an event
-        push       when the event has come: looked at when the next gradient is there, waited for
-                     in step()
+        push       when the event has come: looked at when the next gradient is there and enough
+                     have gathered, waited for in step()
         receive    the library writes to the host's memory
         forward    the copies' stream waits until step() was reached on the computing stream, copies
                      to the device; the computing stream waits for the copy
@@ -136,6 +145,10 @@ class DevicePlacement:
 
     `cuda` is torch.cuda, or what stands for it in a test.
     """
+
+    # The computing stream waits for every copy that is queued: those of later modules would hold up
+    # the first ones.
+    takes_early = False
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor], device, cuda=torch.cuda):
         self._tensors = tensors
@@ -169,9 +182,8 @@ class DevicePlacement:
     def adopt(self) -> None:
         self.received(range(len(self._tensors)))
 
-    def lies_right(self, i: int) -> bool:
-        """Whether a parameter is still on its device."""
-        return self._tensors[i].tensor.device == self._device
+    def misplaced(self, numbers: Iterable[int]) -> list[int]:
+        return [i for i in numbers if self._tensors[i].tensor.device != self._device]
 
     def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
         gradient = _dense(self._tensors[i], gradient)

@@ -56,7 +56,8 @@ class Optimizer(torch.optim.Optimizer):
 
     - SEQUENTIAL: in step(). Gradients may be changed between backward() and step(), as by
       clip_grad_norm_ and GradScaler.
-    - BACKWARD: each as soon as backward() has computed it. step() waits for the parameters.
+    - BACKWARD: each as soon as backward() has computed it; small ones gather until they are 64 KiB,
+      or until step(). step() waits for the parameters.
     - FULL: step() does not wait either. Each module waits for its own parameters before its next
       forward pass. So do state_dict() of model and optimizer. Call synchronize() before anything
       else reads parameters outside of a forward pass: copies of the model, averages of weights, a
@@ -117,6 +118,7 @@ class Optimizer(torch.optim.Optimizer):
         self._rates_are_ours = optimizer is not None  # and not the config's
         self._first_rates = self._group_rates()
         self._options = [_torch_optim.options_of(group) for group in self.param_groups]
+        self._last_rates = None  # of the groups, as they are in _c_rates by tensor
         self._c_rates = (ctypes.c_float * len(self._tensors))()
         self._group_of = self._groups_by_tensor()
         self._skips_non_finite = self._handle.skips_non_finite
@@ -170,12 +172,12 @@ class Optimizer(torch.optim.Optimizer):
             self._hooks.append(module._register_state_dict_hook(made))
             self._hooks.append(module._register_load_state_dict_pre_hook(loads))
 
-    def _gradient_ready(self, i):
+    def _gradient_ready(self, i, *_):
         """Called in the backward pass, when a parameter has its gradient."""
         if not self._is_accumulating:
             if not self._exchange.is_begun:
                 self._begin(True)
-            self._exchange.push_gradient(i)
+            self._exchange.gradient_is_there(i)
 
     # The iteration.
 
@@ -255,8 +257,10 @@ class Optimizer(torch.optim.Optimizer):
             if rates == self._first_rates and not has_scheduler:
                 return None
             self._rates_are_ours = True
-        for i, group in enumerate(self._group_of):
-            self._c_rates[i] = rates[group]
+        if rates != self._last_rates:
+            self._last_rates = rates
+            for i, group in enumerate(self._group_of):
+                self._c_rates[i] = rates[group]
         return self._c_rates
 
     def _group_rates(self):

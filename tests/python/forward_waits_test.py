@@ -165,6 +165,9 @@ class ForwardWaitsTest(unittest.TestCase):
         loaded = torch.load(file, **options)
         for other in (copied, loaded):
             self.assertEqual(self.waited(exchange, lambda: other(torch.ones(2, 6))), [])
+            for module in other.modules():
+                hooks = module._forward_pre_hooks.values()
+                self.assertEqual(list(hooks), [_forward_waits.nothing])
 
     def test_removed_hooks_leave_nothing(self):
         model = models.mlp()

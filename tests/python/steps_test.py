@@ -246,10 +246,11 @@ class StepTest(unittest.TestCase):
 
     def test_a_value_that_is_still_needed_is_noticed(self):
         class Model(nn.Module):
-            def __init__(self):
+            def __init__(self, width):
                 super().__init__()
-                self.first = nn.Linear(3, 3)
-                self.last = nn.Linear(3, 3, bias=False)
+                torch.manual_seed(1)
+                self.first = nn.Linear(3, width)
+                self.last = nn.Linear(width, width, bias=False)
 
             def forward(self, x):
                 x = self.first(x)
@@ -257,18 +258,34 @@ class StepTest(unittest.TestCase):
                 x = x @ self.last.weight.detach()
                 return self.last(x)
 
-        def work(rank):
-            model = Model()
-            with evenshard.Optimizer(model) as optimizer:
+        def steps(model, optimizer):
+            for _ in range(2):
+                optimizer.zero_grad()
                 model(torch.ones(2, 3)).sum().backward()
                 optimizer.step()
+            return model.state_dict()
 
-        for schedule, wanted in (("FULL", "RuntimeError"), ("SEQUENTIAL", "")):
-            with self.subTest(schedule):
+        def work(rank, width):
+            model = Model(width)
+            with evenshard.Optimizer(model) as optimizer:
+                return {key: value.clone() for key, value in steps(model, optimizer).items()}
+
+        # A small gradient is pushed after the backward pass, in which nothing is stale then.
+        for schedule, width, is_stale in (
+            ("FULL", 130, True), ("FULL", 3, False), ("SEQUENTIAL", 130, False)
+        ):
+            with self.subTest(schedule, width=width):
                 with fixture.Cluster(1, workers=1, schedule=schedule) as cluster:
-                    end = fixture.outcomes(fixture.start_workers(cluster, work, workers=1))[0]
-                self.assertEqual(end.kind, wanted)
-                self.assertIn("modified by an inplace operation" if wanted else "", end.error or "")
+                    end = fixture.outcomes(
+                        fixture.start_workers(cluster, work, width, workers=1)
+                    )[0]
+                self.assertEqual(end.kind, "RuntimeError" if is_stale else "", end.error)
+                if is_stale:
+                    self.assertIn("modified by an inplace operation", end.error)
+                else:
+                    model = Model(width)
+                    rule = torch.optim.SGD(model.parameters(), lr=0.1)
+                    self.check(end.value, steps(model, rule))
 
     def test_activation_checkpoints(self):
         from torch.utils import checkpoint

@@ -1,0 +1,273 @@
+"""What of an iteration is pushed and received when, with a stand-in for the library's worker."""
+
+import ctypes
+import unittest
+import weakref
+
+from tests.python import fixture
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    from evenshard import _library, _model, _model_exchange, errors
+
+_LARGE = 130  # a square of so many is pushed at once
+
+
+class _Handle:
+    """Notes the calls. Tensors come when a test puts them into `come`, or when they are waited
+    for."""
+
+    def __init__(self, tensors, schedule):
+        sizes = [item.tensor.numel() for item in tensors]
+        self._memory = [[(ctypes.c_float * size)() for size in sizes] for _ in range(2)]
+        self.schedule = schedule
+        self.iteration = 0
+        self.log = []
+        self.come = set()
+
+    def parameters(self, i):
+        return self._memory[0][i]
+
+    def gradients(self, i):
+        return self._memory[1][i]
+
+    def join(self):
+        pass
+
+    def begin(self, contributes, rates):
+        self.come = set()
+
+    def push_several(self, numbers, contributes=True):
+        self.log.append(("push" if contributes else "skip", list(numbers)))
+
+    def wait(self, i):
+        self.log.append(("wait", i))
+        self.come.add(i)
+
+    def wait_all(self):
+        self.log.append("wait_all")
+
+    def received(self, i):
+        end = i
+        while end in self.come:
+            end += 1
+        return end - i
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: the exchange of a model")
+class ModelExchangeTest(unittest.TestCase):
+    def make(self, *layers, schedule="FULL"):
+        torch.manual_seed(1)
+        self.model = nn.Sequential(*layers)
+        self.tensors = _model.tensors_of(self.model)
+        self.handle = _Handle(self.tensors, getattr(_library, schedule))
+        self.exchange = _model_exchange.ModelExchange(self.handle, self.tensors)
+        self.exchange.join()
+
+    def give(self, i, value=1.0):
+        """A backward pass gives a gradient."""
+        parameter = self.tensors[i].tensor
+        parameter.grad = torch.full_like(parameter, value)
+        if not self.exchange.is_begun:
+            self.exchange.begin(True, None)
+        self.exchange.gradient_is_there(i)
+
+    def step(self):
+        self.exchange.finish(True, None)
+
+    def log(self):
+        found, self.handle.log = self.handle.log, []
+        return found
+
+    def small(self, **options):
+        self.make(nn.Linear(3, 2), nn.Linear(2, 2), **options)
+
+    def test_small_gradients_are_pushed_together(self):
+        self.small()
+        for i in (3, 2, 1):
+            self.give(i)
+        self.assertEqual(self.log(), [])
+        self.give(0, 5.0)
+        self.step()
+        self.assertEqual(self.log(), [("push", [3, 2, 1, 0])])
+        self.assertEqual(list(self.handle.gradients(0)), [5.0] * 6)
+
+    def test_a_large_gradient_is_pushed_at_once_with_those_that_have_gathered(self):
+        self.make(nn.Linear(3, _LARGE), nn.Linear(_LARGE, _LARGE))
+        self.give(3)
+        self.assertEqual(self.log(), [])
+        self.give(2)
+        self.assertEqual(self.log(), [("push", [3, 2])])
+        self.give(1)
+        self.assertEqual(self.log(), [])
+        self.step()
+        self.assertEqual(self.log(), [("skip", [0]), ("push", [1])])
+
+    def test_a_large_gradient_that_is_still_being_copied_is_pushed_with_the_next_one(self):
+        self.make(nn.Linear(3, _LARGE), nn.Linear(_LARGE, _LARGE))
+        placement = self.exchange._placement
+        copied = placement.staged
+        placement.staged = lambda wait: []
+        self.give(2)
+        self.assertEqual(self.log(), [])
+        placement.staged = copied
+        self.give(1)
+        self.assertEqual(self.log(), [("push", [2, 1])])
+
+    def test_many_small_gradients_do_not_gather_for_ever(self):
+        self.make(*[nn.Linear(_LARGE // 2, _LARGE // 2) for _ in range(4)])
+        for i in reversed(range(8)):
+            self.give(i)
+        self.assertEqual(self.log(), [("push", [7, 6, 5, 4, 3, 2, 1, 0])])
+
+    def test_each_iteration_gathers_anew(self):
+        self.make(nn.BatchNorm1d(_LARGE * _LARGE // 2))
+        for _ in range(3):
+            self.give(1)
+            self.assertNotIn(("push", [1]), self.log())
+            self.give(0)
+            self.assertEqual(self.log(), [("push", [1, 0])])
+            self.step()
+            self.assertEqual(self.log(), [("push", [2, 3])])
+
+    def test_a_second_gradient_is_refused_while_the_first_one_gathers(self):
+        self.small()
+        self.give(1)
+        with self.assertRaisesRegex(errors.FailedPrecondition, "0.bias: has a second gradient"):
+            self.give(1)
+
+    def test_a_gradient_that_changes_is_refused_while_it_gathers(self):
+        def in_place(parameter):
+            parameter.grad.mul_(2)
+
+        def another(parameter):
+            parameter.grad = parameter.grad.clone()
+
+        def none(parameter):
+            parameter.grad = None
+
+        for change in (in_place, another, none):
+            with self.subTest(change.__name__):
+                self.small()
+                self.give(1)
+                change(self.tensors[1].tensor)
+                with self.assertRaisesRegex(errors.FailedPrecondition, "0.bias: .* was changed"):
+                    self.step()
+
+    def test_a_parameter_that_lies_elsewhere_is_refused_before_anything_is_pushed(self):
+        self.small()
+        for i in range(4):
+            self.give(i)
+        weight = self.model[1].weight
+        weight.data = weight.data.clone()
+        with self.assertRaisesRegex(errors.FailedPrecondition, "1.weight: no longer lies"):
+            self.step()
+        self.assertEqual(self.log(), [])
+        self.exchange.release()
+        for i, item in enumerate(self.tensors):
+            memory = ctypes.addressof(self.handle.parameters(i))
+            self.assertNotEqual(item.tensor.data_ptr(), memory)
+
+    def test_a_push_raises_the_versions_of_its_parameters(self):
+        self.make(nn.Linear(3, _LARGE), nn.Linear(_LARGE, _LARGE))
+        parameters = [item.tensor for item in self.tensors]
+        before = [p._version for p in parameters]
+        raised = lambda: [p._version - b for p, b in zip(parameters, before)]  # noqa: E731
+        self.give(3)
+        self.assertEqual(raised(), [0, 0, 0, 0])
+        self.give(2)
+        self.assertEqual(raised(), [0, 0, 1, 1])
+        self.step()
+        self.assertEqual(raised(), [1, 1, 1, 1])
+
+    def test_the_memory_that_a_parameter_had_is_free(self):
+        memory = (ctypes.c_float * 4)()
+        gone = weakref.ref(memory)
+        layer = nn.Linear(2, 2)
+        layer.weight.data = torch.frombuffer(memory, dtype=torch.float32).view(2, 2)
+        del memory
+        self.make(layer)
+        self.assertIsNone(gone())
+
+    def test_a_gradient_with_a_graph_of_its_own(self):
+        self.small()
+        parameter = self.tensors[1].tensor
+        parameter.grad = parameter * 2
+        self.exchange.begin(True, None)
+        self.exchange.gradient_is_there(1)
+        self.step()
+        self.assertEqual(list(self.handle.gradients(1)), (2 * parameter).tolist())
+        # Memory that took part in a graph would keep it, and those of all steps before.
+        self.assertFalse(self.exchange._placement._views.gradients[1].requires_grad)
+
+    def pushed(self, *layers):
+        self.make(*layers)
+        for i, item in enumerate(self.tensors):
+            if item.is_parameter:
+                self.give(i)
+        self.step()
+        self.log()
+
+    def test_one_wait_takes_all_that_has_come(self):
+        self.pushed(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+        mean = [item.name for item in self.tensors].index("1.running_mean")
+        self.handle.come = set(range(2, 6))
+        self.handle.parameters(mean)[:] = [7.0, 8.0]
+        self.exchange.wait_for([1])
+        self.assertEqual(self.log(), [("wait", 1)])
+        self.assertEqual(self.model[1].running_mean.tolist(), [7.0, 8.0])
+        self.assertTrue(self.exchange.is_under_way)
+        # A forward pass changes it. It is not received again.
+        self.model[1].running_mean.fill_(9)
+        self.exchange.wait_for(range(1, 6))
+        self.assertEqual(self.log(), [])
+        self.exchange.wait_for([0])
+        self.assertEqual(self.log(), [("wait", 0)])
+        self.exchange.wait_for([7])
+        self.exchange.wait_for([6])
+        self.assertEqual(self.log(), [("wait", 7), ("wait", 6)])
+        self.assertFalse(self.exchange.is_under_way)
+        self.assertEqual(self.model[1].running_mean.tolist(), [9.0, 9.0])
+
+    def test_where_copies_hold_computing_up_only_what_is_needed_is_taken(self):
+        self.pushed(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+        self.exchange._placement.takes_early = False
+        self.handle.come = set(range(8))
+        statistics = [i for i in range(8) if not self.tensors[i].is_parameter]
+        for i in statistics:
+            self.handle.parameters(i)[:] = [5.0, 5.0]
+        self.exchange.wait_for(range(4))
+        self.assertEqual(self.model[0].running_var.tolist(), [5.0, 5.0])
+        self.assertNotEqual(self.model[1].running_var.tolist(), [5.0, 5.0])
+        self.exchange.wait_for(range(4, 8))
+        self.assertEqual(self.model[1].running_var.tolist(), [5.0, 5.0])
+
+    def test_nothing_has_come_but_what_was_waited_for(self):
+        self.pushed(nn.Linear(3, 2), nn.Linear(2, 2))
+        self.handle.come = {3}
+        for i in range(4):
+            self.exchange.wait_for([i])
+        self.assertEqual(self.log(), [("wait", 0), ("wait", 1), ("wait", 2)])
+        self.assertFalse(self.exchange.is_under_way)
+
+    def test_the_next_iteration_settles_the_last_one(self):
+        self.pushed(nn.Linear(3, 2))
+        self.handle.come = {1}
+        self.exchange.wait_for([0])
+        self.log()
+        self.give(0)
+        self.assertEqual(self.log(), ["wait_all"])
+
+    def test_waiting_for_everything_within_an_iteration_includes_what_gathers(self):
+        self.small()
+        self.give(3)
+        self.exchange.wait_for_all()
+        self.assertEqual(self.log(), [("push", [3]), ("wait", 3)])
+        self.step()
+        self.assertEqual(self.log(), [("skip", [0, 1, 2])])
+
+
+if __name__ == "__main__":
+    unittest.main()
