@@ -117,6 +117,9 @@ uint64_t AsyncPolicy::StartIteration(uint32_t rank) const {
   uint64_t start = 0;
   for (const History& history : histories_) {
     absl::ReaderMutexLock lock(&history.chunk->mutex);
+    // Worker 0 was lost in the middle of giving the parameters to begin with, or a checkpoint has
+    // this chunk as it was before that. The others answer the push as a repeat.
+    if (history.chunk->NeedsInitial()) return 0;
     start = std::max(start, history.chunk->clock().next_iteration[rank]);
   }
   return start;

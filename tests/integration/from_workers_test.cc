@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/raw_worker.h"
 
 namespace ps {
 namespace {
@@ -192,6 +193,43 @@ TEST_CASE("only worker 0 gives the parameters to begin with") {
   CHECK_THAT(std::string(refused.message()),
              Contains(iteration == 0 ? "they are worker 0's to give"
                                      : "worker 0 has yet to push the parameters to begin with"));
+}
+
+void Leave(TestCluster& cluster, uint64_t incarnation) {
+  LeaveRequest request;
+  request.set_worker(0);
+  request.set_incarnation(incarnation);
+  REQUIRE(cluster.server(0).shard().Leave(request).ok());
+}
+
+TEST_CASE("a worker 0 that was lost while it gave the parameters to begin with starts over") {
+  const Config config = MustParse(Text("workers: 1 update { policy: ASYNC }"));
+  TestCluster cluster(config);
+  const Chunk& first = config.plan().chunks()[0];
+  REQUIRE(first.shard == 0);
+  {
+    RawWorker lost(cluster, 0);
+    std::string* const data = lost.chunk().mutable_data();
+    data->assign(first.size * sizeof(float), '\0');
+    lost.Send();
+    ParameterChunk reply;
+    REQUIRE(lost.Receive(&reply));
+    REQUIRE(reply.version() == 1);
+    Leave(cluster, lost.chunk().incarnation());
+  }
+  Shard& shard = cluster.server(0).shard();
+  const absl::StatusOr<JoinResponse> joined = shard.Join(cluster.RequestToJoin(0, 99), "test");
+  REQUIRE(joined.ok());
+  CHECK(joined->start_iteration() == 0);
+  Leave(cluster, 99);
+  std::vector<float> parameters;
+  RequireAllOk(cluster.RunWorkers(
+      [&](int rank, Exchange& exchange) { return Train(config, rank, exchange, 0, &parameters); }));
+  // What was given first stays.
+  std::vector<float> expected = InitialOf(config.model(), 0);
+  std::fill_n(expected.begin() + first.model_offset, first.size, 0.0f);
+  CHECK(parameters == expected);
+  CHECK(cluster.Parameters() == expected);
 }
 
 TEST_CASE("a worker with another model is told what differs") {

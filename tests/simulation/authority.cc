@@ -19,7 +19,7 @@ Authority::Authority(Options options)
       context_(*options_.context),
       silence_(absl::Seconds(context_.config.proto().recovery().silence_seconds())),
       storage_(context_.disk.Mount(options_.node)) {
-  settings_ = ViewKeeper::SettingsOf(context_.config.proto(), context_.config.fingerprint());
+  settings_ = ViewKeeper::SettingsOf(context_.config.proto(), context_.config.run_fingerprint());
   settings_.run = options_.run;
   if (context_.scenario.has_checkpoints) {
     const std::string& folder = context_.config.proto().recovery().checkpoint().folder();

@@ -49,7 +49,10 @@ const ChunkState* Oracle::Find(GenerationId generation, uint32_t chunk,
   const auto line = Line(generation, config_.plan().chunks()[chunk].shard);
   for (auto instance = line.rbegin(); instance != line.rend(); ++instance) {
     const ChunkHistory& history = (*instance)->chunks.at(chunk);
-    for (size_t i = history.length() + 1; i-- > 0;) {
+    // Under ASYNC a checkpoint may have changes that the slot's next primary has not, because their
+    // workers were not answered. It also has which of their pushes it counts.
+    const size_t length = sync_ ? history.length() : history.changes.size();
+    for (size_t i = length + 1; i-- > 0;) {
       if (is_it(history.After(i))) return &history.After(i);
     }
   }
@@ -224,7 +227,12 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
     if (summed > 0 && !copy.ApplyReplica(BytesOf(sum), FLOAT32, 1.0f / summed, rate).ok()) {
       continue;
     }
-    if (ChunkState::Of(copy).HasBitsOf(after)) return "";
+    if (!ChunkState::Of(copy).HasBitsOf(after)) continue;
+    if (config_.IsInitial(record->iteration) && summed > 0 &&
+        !std::equal(sum.begin(), sum.end(), after.arrays.begin())) {
+      return "these are not the parameters that worker 0 gave to begin with";
+    }
+    return "";
   }
   return "the workers' gradients give other bits";
 }

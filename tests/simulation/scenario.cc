@@ -12,6 +12,8 @@ namespace {
 // The faults have a sequence of random numbers of their own, so that a change to how they are drawn
 // leaves the cluster as it was.
 constexpr uint64_t kFaultSeed = 0x9e3779b97f4a7c15;
+// So has whether the workers bring the model.
+constexpr uint64_t kModelSeed = 0xbf58476d1ce4e5b9;
 
 std::string DrawModel(Dice& dice) {
   const int features = dice.Int(7, 10);
@@ -19,6 +21,20 @@ std::string DrawModel(Dice& dice) {
                       "  layer { name: \"fc1\" linear { out_features: ", features, " } }\n",
                       dice.Once(2) ? "  layer { name: \"norm\" batch_norm {} }\n" : "",
                       "  layer { name: \"fc2\" linear { out_features: ", dice.Int(4, 8), " } }");
+}
+
+std::string DrawDeclaredModel(Dice& dice) {
+  std::string text = "from_workers {";
+  const auto add = [&text](const std::string& name, int rows, int columns, const char* more = "") {
+    absl::StrAppend(&text, "\n    tensor { name: \"", name, "\" shape: ", rows,
+                    columns > 0 ? absl::StrCat(" shape: ", columns) : "", more, " }");
+  };
+  const int features = dice.Int(7, 10);
+  add("fc1.weight", features, dice.Int(5, 8));
+  add("fc1.bias", features, 0);
+  if (dice.Once(2)) add("norm.running_mean", features, 0, " role: RUNNING_STATISTIC");
+  add("fc2.weight", dice.Int(4, 8), features);
+  return text + "\n  }";
 }
 
 std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
@@ -98,6 +114,11 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.compute = absl::Milliseconds(1) * dice.Scale(1, 100);
   scenario.restart = absl::Seconds(1) * dice.Scale(0.05, 4);
 
+  Dice model_dice(seed ^ kModelSeed);
+  scenario.from_workers = model_dice.Once(4);
+  if (scenario.from_workers && scenario.iterations == 0)
+    scenario.iterations = model_dice.Int(4, 20);
+
   const int batch = dice.Int(2, 4);
   const int images = batch * scenario.workers * dice.Int(1, 6) + dice.Int(0, 5);
   std::string shards;
@@ -106,7 +127,8 @@ Scenario DrawScenario(uint64_t seed) {
   }
   const bool deterministic = scenario.sync && dice.Once(2);
   scenario.config = absl::StrCat(
-      "model {\n  ", DrawModel(dice), "\n}\n", "partition { scheme: ",
+      "model {\n  ", scenario.from_workers ? DrawDeclaredModel(model_dice) : DrawModel(dice),
+      "\n}\n", "partition { scheme: ",
       dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
       " }\n", shards, "workers: ", scenario.workers,
       "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
@@ -114,10 +136,13 @@ Scenario DrawScenario(uint64_t seed) {
       "optimizer { kind: ", dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW"}),
       " learning_rate: 0.01", dice.Once(4) ? " weight_decay: 0.01" : "",
       dice.Once(4) ? " schedule { kind: STEP step_iterations: 3 gamma: 0.5 }" : "", " }\n",
-      "training { batch_size: ", batch, " seed: ", dice.Int(1, 1000),
-      scenario.iterations > 0 ? absl::StrCat(" iterations: ", scenario.iterations)
-                              : absl::StrCat(" epochs: ", dice.Int(1, 3)),
-      " }\n", "data { synthetic { images: ", images, " } }\n",
+      scenario.from_workers
+          ? ""
+          : absl::StrCat("training { batch_size: ", batch, " seed: ", dice.Int(1, 1000),
+                         scenario.iterations > 0
+                             ? absl::StrCat(" iterations: ", scenario.iterations)
+                             : absl::StrCat(" epochs: ", dice.Int(1, 3)),
+                         " }\n", "data { synthetic { images: ", images, " } }\n"),
       "exchange { schedule: ", dice.Pick({"SEQUENTIAL", "BACKWARD", "FULL"}),
       dice.Once(5) ? " gradient_encoding: FLOAT16" : "",
       dice.Once(6) ? " parameter_encoding: BFLOAT16" : "", " shared_memory: false }\n",
@@ -165,9 +190,10 @@ std::vector<std::string> Scenario::NodeNames() const {
 
 std::string Scenario::ToString() const {
   return absl::StrFormat(
-      "%d slots, %d spares, %d workers, views by %s, %s, %s, latency %s, an iteration computes for "
+      "%d slots, %d spares, %d workers%s, views by %s, %s, %s, latency %s, an iteration computes "
+      "for "
       "%s, restart after %s\n%s",
-      slots, spares, workers, etcd ? "etcd" : "launch",
+      slots, spares, workers, from_workers ? " who bring the model" : "", etcd ? "etcd" : "launch",
       replicas > 0 ? "with copies" : "without copies",
       has_checkpoints ? "with checkpoints" : "without checkpoints",
       absl::FormatDuration(absl::Trunc(latency, absl::Microseconds(1))),

@@ -65,8 +65,9 @@ struct Scenario {
   bool sync = true;
   bool has_checkpoints = false;
   int replicas = 0;
-  int iterations = 10;  // 0: the training has epochs
-  std::string config;   // in protobuf text format
+  int iterations = 10;        // 0: the training has epochs
+  bool from_workers = false;  // they bring the model, and their programs know when training ends
+  std::string config;         // in protobuf text format
 
   // Its pace.
   absl::Duration latency;
@@ -77,6 +78,8 @@ struct Scenario {
   std::vector<Fault> DrawFaults(absl::Duration duration) const;
 
   int processes() const { return slots + spares; }
+  // Of a run whose workers bring the model: an iteration for that comes first.
+  uint64_t exchanges() const { return 1 + iterations; }
   std::vector<std::string> NodeNames() const;
   std::string ToString() const;
 };

@@ -216,6 +216,9 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
       absl::StartsWith(message, "worker ")) {
     return "";
   }
+  if (worker_losses > 0 && absl::StrContains(message, "worker 0 was lost before it could")) {
+    return "";
+  }
   if (absl::StrContains(message, "nobody has a copy") &&
       ps_deaths_ + authority_->lost_leases() >= (authority_->has_had_copies() ? 2 : 1) &&
       (!recovery.has_checkpoint() || absl::StrContains(message, "after the training had ended"))) {
@@ -262,7 +265,7 @@ Outcome Simulation::Run() {
   if (outcome.end == "finished" && oracle.violation().empty()) {
     const View& last = authority_->view();
     const Training& training = context_.config.proto().training();
-    int64_t iterations = training.iterations();
+    int64_t iterations = scenario_.from_workers ? scenario_.exchanges() : training.iterations();
     if (training.has_epochs()) {
       const auto dealing =
           Dealing::Create({.images = context_.config.proto().data().synthetic().images(),

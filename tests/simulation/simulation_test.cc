@@ -58,7 +58,8 @@ TEST_CASE("whatever is broken on purpose is noticed") {
   spdlog::set_level(spdlog::level::off);
   for (const Plant plant : AllPlants()) {
     std::string violation;
-    const uint64_t seed = FirstViolation(plant, kSeeds, &violation);
+    // A slot is handed over in few runs, and rarely so that it shows.
+    const uint64_t seed = FirstViolation(plant, 5 * kSeeds, &violation);
     CAPTURE(PlantName(plant));
     CHECK(seed > 0);
     WARN(PlantName(plant) << " is noticed in seed " << seed << ": " << violation);

@@ -102,19 +102,28 @@ bool WorkerProcess::Advance() {
         if (has_parameters) {
           BeginIteration();
         } else {
-          PullSlots();
+          PullSlots(absl::ZeroDuration());
         }
       }
       return true;
     case Step::kPulling:
       if (std::count(pulled_.begin(), pulled_.end(), false) > 0) return false;
+      if (LacksInitial()) {
+        PullSlots(absl::Milliseconds(10));
+        return true;
+      }
       if (core_.round().ChunksAfter(iteration_) > 0) context_.oracle.Mixed();
       BeginIteration();
       return true;
     case Step::kExchanging:
       if (!to_push_.empty() || !core_.round().Settled()) return false;
       ++iteration_;
-      BeginIteration();
+      // Under ASYNC a worker may be answered before worker 0 has pushed.
+      if (LacksInitial()) {
+        PullSlots(absl::ZeroDuration());
+      } else {
+        BeginIteration();
+      }
       return true;
     case Step::kLeaving:
       if (!core_.finished()) return false;
@@ -151,7 +160,6 @@ void WorkerProcess::AfterConnect() {
     if (!catch_up.abandoned) {
       step_ = Step::kCatchingUp;
       iteration_ = *catch_up.iteration;
-      skips_ = true;
       if (const absl::Status begun = core_.Begin(iteration_, /*skip=*/true); !begun.ok()) return;
       core_.Push(core_.other_chunks(), core_.last_chunks().empty());
       if (!core_.last_chunks().empty()) core_.Push(core_.last_chunks(), true);
@@ -159,15 +167,34 @@ void WorkerProcess::AfterConnect() {
       return;
     }
     core_.EndCatchUp();
+    iteration_ = core_.start_iteration();
   }
-  PullSlots();
+  if (context_.config.IsInitial(iteration_)) return PushInitial();
+  PullSlots(absl::ZeroDuration());
 }
 
-void WorkerProcess::PullSlots() {
+void WorkerProcess::PushInitial() {
+  // Each start of worker 0 begins with the same ones.
+  for (std::vector<float>& parameters : parameters_) {
+    std::fill(parameters.begin(), parameters.end(), 0);
+  }
+  share_.reset();
+  ++attempt_;
+  ComputeAndPush(/*skip=*/rank_ != 0);
+}
+
+bool WorkerProcess::LacksInitial() const {
+  return context_.config.is_from_workers() &&
+         core_.round().ChunksAfter(0) < context_.config.plan().chunks().size();
+}
+
+void WorkerProcess::PullSlots(absl::Duration delay) {
   step_ = Step::kPulling;
-  iteration_ = core_.start_iteration();
   pulled_.assign(context_.config.shards(), false);
-  for (int slot = 0; slot < context_.config.shards(); ++slot) PullSlot(slot);
+  context_.world.Run(node_, delay, [this, attempt = attempt_] {
+    if (attempt != attempt_) return;
+    for (int slot = 0; slot < context_.config.shards(); ++slot) PullSlot(slot);
+  });
 }
 
 void WorkerProcess::PullSlot(int slot) {
@@ -200,17 +227,27 @@ absl::StatusOr<Dealing> WorkerProcess::Deal() const {
                           .crews = std::move(crews)});
 }
 
-void WorkerProcess::BeginIteration() {
+absl::StatusOr<uint64_t> WorkerProcess::DealImages() {
+  share_.reset();
+  if (context_.config.is_from_workers()) return context_.scenario.exchanges();
   const Training& training = context_.config.proto().training();
-  const absl::StatusOr<Dealing> dealing = Deal();
-  if (!dealing.ok()) {
-    GiveUp(dealing.status());
-    return;
-  }
+  absl::StatusOr<Dealing> dealing = Deal();
+  if (!dealing.ok()) return dealing.status();
   const int64_t end =
       training.has_epochs() ? dealing->IterationsOf(training.epochs()) : training.iterations();
+  const auto iteration = static_cast<int64_t>(iteration_);
+  if (iteration < end) share_ = dealing->ShareOf(rank_, iteration);
+  return end;
+}
+
+void WorkerProcess::BeginIteration() {
+  const absl::StatusOr<uint64_t> end = DealImages();
+  if (!end.ok()) {
+    GiveUp(end.status());
+    return;
+  }
   ++attempt_;
-  if (static_cast<int64_t>(iteration_) >= end) {
+  if (iteration_ >= *end) {
     step_ = Step::kLeaving;
     core_.Finish(/*announced=*/false);
     for (int slot = 0; slot < context_.config.shards(); ++slot) {
@@ -220,21 +257,20 @@ void WorkerProcess::BeginIteration() {
     return;
   }
   step_ = Step::kComputing;
-  skips_ = false;
-  share_ = dealing->ShareOf(rank_, static_cast<int64_t>(iteration_));
   World& world = context_.world;
   world.Run(node_, context_.scenario.compute * world.dice().Scale(0.3, 3),
             [this, attempt = attempt_] {
-              if (attempt != attempt_ || !core_.failure().ok()) return;
-              if (!core_.Begin(iteration_, /*skip=*/false).ok()) return;
-              step_ = Step::kExchanging;
-              to_push_.clear();
-              for (const Chunk& chunk : context_.config.plan().chunks()) {
-                to_push_.push_back(chunk.id);
-              }
-              Compute();
-              PushNext();
+              if (attempt == attempt_ && core_.failure().ok()) ComputeAndPush(/*skip=*/false);
             });
+}
+
+void WorkerProcess::ComputeAndPush(bool skip) {
+  if (!core_.Begin(iteration_, skip).ok()) return;
+  step_ = Step::kExchanging;
+  to_push_.clear();
+  for (const Chunk& chunk : context_.config.plan().chunks()) to_push_.push_back(chunk.id);
+  Compute();
+  PushNext();
 }
 
 // Under SEQUENTIAL all at once, otherwise in several portions.
@@ -255,6 +291,8 @@ void WorkerProcess::PushNext() {
   }
   core_.Push(portion, to_push_.empty());
   if (to_push_.empty()) return;
+  // Chunks are small, so they would wait for the last portion otherwise.
+  if (world.dice().Once(2)) core_.Flush();
   world.Run(node_, context_.scenario.compute * world.dice().Between(0, 0.5),
             [this, attempt = attempt_] {
               if (attempt == attempt_) PushNext();
@@ -290,7 +328,7 @@ std::string WorkerProcess::Gradient(const GradientHeader& header) {
   std::string data;
   if (!header.skip) {
     const std::vector<float>& gradient = gradients_[header.chunk];
-    const Encoding encoding = context_.config.proto().exchange().gradient_encoding();
+    const auto encoding = static_cast<Encoding>(header.encoding);
     data.resize(EncodedBytes(encoding, static_cast<int64_t>(gradient.size())));
     Encode(encoding, gradient, data.data());
     push.gradient = gradient;

@@ -52,12 +52,20 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   // Does one step if it is possible. Returns whether it was.
   bool Advance();
   void AfterConnect();
-  void PullSlots();
+  // A run whose workers bring the model begins: worker 0 pushes the parameters to begin with.
+  void PushInitial();
+  // Whether the parameters to begin with are still to come, of some chunks.
+  bool LacksInitial() const;
+  void PullSlots(absl::Duration delay);
   void PullSlot(int slot);
   void BeginIteration();
   void PushNext();
   void Compute();
   absl::StatusOr<Dealing> Deal() const;
+  // When training ends, and which images are this worker's in the iteration.
+  absl::StatusOr<uint64_t> DealImages();
+  // Computes and pushes all chunks.
+  void ComputeAndPush(bool skip);
   void GiveUp(const absl::Status& failure);
 
   Context& context_;
@@ -74,7 +82,6 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   uint64_t attempt_ = 0;  // counts what makes outstanding events of the loop void
   std::vector<bool> pulled_;
   uint64_t iteration_ = 0;
-  bool skips_ = false;
   std::optional<Dealing::Share> share_;
   std::vector<uint32_t> to_push_;               // the last one first
   std::vector<std::vector<float>> gradients_;   // by chunk

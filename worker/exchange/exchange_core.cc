@@ -296,7 +296,8 @@ absl::Status ExchangeCore::BeginRunning() {
         " those before ", least->start_iteration, "; start all shards again"));
   }
   const bool is_sync = config_.proto().update().policy() == Update::SYNC;
-  start_iteration_ = is_sync ? least->start_iteration : most->start_iteration;
+  const bool begins_at_least = is_sync || config_.IsInitial(least->start_iteration);
+  start_iteration_ = begins_at_least ? least->start_iteration : most->start_iteration;
   catch_up_ = {};
   if (options_.has_views && is_sync) {
     if (view_.crew().empty() || !IsInLastCrew(view_.crew(), options_.rank)) {
