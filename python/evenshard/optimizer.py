@@ -203,6 +203,11 @@ class Optimizer(torch.optim.Optimizer):
         finally:
             self._is_accumulating = before
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients. They become None by default, as from PyTorch 2.0 on, so that the
+        next backward() need not clear and add them."""
+        super().zero_grad(set_to_none=set_to_none)
+
     @torch.no_grad()
     def step(self, closure: Callable | None = None, **options):
         """Pushes what has not been pushed. Under FULL it returns at once, otherwise when the
