@@ -9,8 +9,9 @@
 
 namespace ps {
 
-AsyncPolicy::AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer)
-    : counters_(&store->counters()), observer_(observer) {
+AsyncPolicy::AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+                         Snapshots* snapshots)
+    : counters_(&store->counters()), observer_(observer), snapshots_(snapshots) {
   const auto view = std::make_shared<const PolicyView>();
   for (StoredChunk& chunk : store->chunks()) {
     History& history = histories_.emplace_back(&chunk);
@@ -60,7 +61,9 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
                          .workers = {header.worker}};
       if (!header.skip) {
         change.encoding = static_cast<Encoding>(header.encoding);
+        const bool is_watched = snapshots_->BeforeChange(index, chunk);
         RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, change.encoding, change.rate));
+        if (is_watched) snapshots_->Changed(index, chunk);
         change.gradient = std::move(gradient.data);
         change.owner = std::move(gradient.owner);
       }

@@ -14,7 +14,8 @@ namespace ps {
 // The policy ASYNC. See UpdatePolicy.
 class AsyncPolicy final : public UpdatePolicy {
  public:
-  AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer);
+  AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+              Snapshots* snapshots);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink) override;
@@ -42,6 +43,7 @@ class AsyncPolicy final : public UpdatePolicy {
   // Constant after construction.
   ShardCounters* const counters_;
   UpdateObserver* const observer_;  // may be null
+  Snapshots* const snapshots_;
 
   std::deque<History> histories_;  // parallel to the store's chunks
 };

@@ -65,6 +65,25 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
+grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, uint64_t k,
+                                 Encoding encoding) {
+  const size_t bytes = EncodedBytes(encoding, taken.parameters.size());
+  shard->CountReply(/*session=*/nullptr, bytes);
+  const EncodedHeader header = EncodeHeader(ParameterHeader{.iteration = k,
+                                                            .chunk = taken.info.id,
+                                                            .version = taken.version,
+                                                            .encoding = encoding,
+                                                            .view = 0},
+                                            bytes);
+  grpc::Slice slices[] = {
+      grpc::Slice(header.data(), header.size()),
+      taken.owner != nullptr && encoding == FLOAT32
+          ? OwnedSlice(reinterpret_cast<const char*>(taken.parameters.data()), bytes, taken.owner)
+          : EncodedSlice(encoding, taken.parameters),
+  };
+  return grpc::ByteBuffer(slices, 2);
+}
+
 grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding) {
   shard->CountReply(/*session=*/nullptr, EncodedBytes(encoding, chunk.info().size));
   const auto alone = [](const ParameterHeader& header, size_t bytes) {

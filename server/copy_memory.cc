@@ -34,4 +34,9 @@ void CopyMemory::GiveBack(FloatBuffer buffer) {
   spares_.emplace(bytes, std::move(buffer));
 }
 
+void CopyMemory::Release() {
+  for (const auto& [bytes, spare] : spares_) bytes_ -= bytes;
+  spares_.clear();
+}
+
 }  // namespace ps

@@ -19,6 +19,8 @@ class CopyMemory {
   // has none.
   std::optional<FloatBuffer> Take(int64_t floats);
   void GiveBack(FloatBuffer buffer);
+  // Frees what has been given back.
+  void Release();
 
  private:
   const int64_t max_bytes_;

@@ -43,6 +43,10 @@ class DeclarationWait::EarlyParameterService final : public ParameterServer::Ser
                     grpc::ServerWriter<ParameterChunk>*) override {
     return ToGrpc(wait_.NotYet());
   }
+  grpc::Status Snapshot(grpc::ServerContext*, const SnapshotRequest*,
+                        grpc::ServerWriter<ParameterChunk>*) override {
+    return ToGrpc(wait_.NotYet());
+  }
 
   DeclarationWait& wait_;
 };

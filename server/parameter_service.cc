@@ -16,6 +16,13 @@ namespace ps {
 
 namespace {
 
+// How many Pulls are permitted besides one for each worker, since all workers pull at the start of
+// a run.
+constexpr int kReaders = 8;
+// How many Snapshots are permitted. They may wait for the training, so they must not keep workers
+// from their Pulls.
+constexpr int kSnapshots = 16;
+
 template <typename Request>
 std::optional<uint32_t> SlotOf(const Request& request) {
   return request.has_slot() ? std::optional<uint32_t>(request.slot()) : std::nullopt;
@@ -25,8 +32,15 @@ std::optional<uint32_t> SlotOf(const Request& request) {
 
 ParameterService::ParameterService(const Options& options)
     : options_(options),
-      pulls_(options.config->workers(),
-             absl::Seconds(options.config->proto().limits().exchange_seconds()), options.clock),
+      pulls_({.name = "Pull",
+              .limit = static_cast<size_t>(options.config->workers() + kReaders),
+              .limit_means = absl::StrCat(": one for each worker and ", kReaders, " more"),
+              .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+              .clock = options.clock}),
+      snapshots_({.name = "Snapshot",
+                  .limit = kSnapshots,
+                  .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+                  .clock = options.clock}),
       push_threads_(ChunkOrderOf(options.config->proto().exchange())) {}
 
 void ParameterService::Serve(Shard& shard) {
@@ -152,11 +166,24 @@ std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  absl::StatusOr<PullRequest> parsed = ParseMessage<PullRequest>(*request);
-  absl::StatusOr<std::shared_ptr<Shard>> shard;
-  if (parsed.ok()) shard = Find(SlotOf(*parsed));
-  if (parsed.ok() && !shard.ok()) parsed = shard.status();
-  return new PullStream(context, shard.ok() ? *std::move(shard) : nullptr, &pulls_, parsed);
+  return PullStream::Start(
+      context, &pulls_,
+      [&](const std::function<void()>&) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
+        ASSIGN_OR_RETURN(const PullRequest pull, ParseMessage<PullRequest>(*request));
+        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(pull)));
+        return PullSource(std::move(shard), pull);
+      });
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Snapshot(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return PullStream::Start(
+      context, &snapshots_,
+      [&](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
+        ASSIGN_OR_RETURN(const SnapshotRequest snapshot, ParseMessage<SnapshotRequest>(*request));
+        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(snapshot)));
+        return SnapshotSource(std::move(shard), snapshot, std::move(wake));
+      });
 }
 
 }  // namespace ps

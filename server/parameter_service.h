@@ -20,14 +20,15 @@
 namespace ps {
 
 // Translates the ParameterServer RPCs into calls of the Shard of the slot that they name. All
-// methods are raw: Exchange and Pull so that chunk messages need no generated classes, which would
-// copy the data, and the others for the reason given at AnswerUnary. Thread-safe.
-class ParameterService final
-    : public ParameterServer::WithRawCallbackMethod_Join<
-          ParameterServer::WithRawCallbackMethod_Leave<
-              ParameterServer::WithRawCallbackMethod_Report<
-                  ParameterServer::WithRawCallbackMethod_Exchange<
-                      ParameterServer::WithRawCallbackMethod_Pull<ParameterServer::Service>>>>> {
+// methods are raw: Exchange, Pull and Snapshot so that chunk messages need no generated classes,
+// which would copy the data, and the others for the reason given at AnswerUnary. Thread-safe.
+class ParameterService final : public ParameterServer::WithRawCallbackMethod_Join<
+                                   ParameterServer::WithRawCallbackMethod_Leave<
+                                       ParameterServer::WithRawCallbackMethod_Report<
+                                           ParameterServer::WithRawCallbackMethod_Exchange<
+                                               ParameterServer::WithRawCallbackMethod_Pull<
+                                                   ParameterServer::WithRawCallbackMethod_Snapshot<
+                                                       ParameterServer::Service>>>>>> {
  public:
   struct Options {
     const Config* config = nullptr;  // must outlive the service, like every pointer here
@@ -48,7 +49,10 @@ class ParameterService final
   void EndWaitingStreams();
 
   // See OpenPulls::EndUnread.
-  void EndUnreadPulls() { pulls_.EndUnread(); }
+  void EndUnreadPulls() {
+    pulls_.EndUnread();
+    snapshots_.EndUnread();
+  }
 
  private:
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
@@ -64,6 +68,8 @@ class ParameterService final
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Snapshot(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
 
   // Returns the shard of a slot. Errors: UNAVAILABLE if this process is not its primary now.
   absl::StatusOr<std::shared_ptr<Shard>> Find(std::optional<uint32_t> slot) const;
@@ -74,6 +80,7 @@ class ParameterService final
 
   const Options options_;
   OpenPulls pulls_;
+  OpenPulls snapshots_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
   PushThreads push_threads_;  // destroyed first, because its threads use the other members

@@ -2,26 +2,28 @@
 
 #include <grpc/grpc.h>
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/net/status_conversion.h"
-#include "common/wire/encoding.h"
-#include "server/chunk_message.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {
 
+OpenPulls::~OpenPulls() {
+  std::jthread thread;
+  {
+    absl::MutexLock lock(&woken_mutex_);
+    thread = std::move(thread_);
+    thread.request_stop();
+  }
+}
+
 absl::Status OpenPulls::Add(PullStream* pull) {
   absl::MutexLock lock(&mutex_);
-  if (pulls_.size() >= limit_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the shard serves ", limit_,
-                     " Pulls, the most at a time: one for each worker "
-                     "and ",
-                     kReaders, " more; try again when another has ended"));
+  if (pulls_.size() >= options_.limit) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the shard serves ", options_.limit, " ", options_.name, "s, the most at a time",
+        options_.limit_means, "; try again when another has ended"));
   }
   pulls_.insert(pull);
   return absl::OkStatus();
@@ -32,50 +34,112 @@ void OpenPulls::Remove(PullStream* pull) {
   pulls_.erase(pull);
 }
 
+void OpenPulls::Wake(std::shared_ptr<PullStream> pull) {
+  absl::MutexLock lock(&woken_mutex_);
+  woken_.push_back(std::move(pull));
+  if (!thread_.joinable()) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { RunWoken(stop); });
+  }
+}
+
+void OpenPulls::RunWoken(const std::stop_token& stop) {
+  const auto is_due = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(woken_mutex_) {
+    return !woken_.empty() || stop.stop_requested();
+  };
+  while (true) {
+    std::shared_ptr<PullStream> pull;
+    {
+      absl::MutexLock lock(&woken_mutex_);
+      woken_mutex_.Await(absl::Condition(&is_due));
+      if (stop.stop_requested()) return;
+      pull = std::move(woken_.front());
+      woken_.pop_front();
+    }
+    pull->GoOn();
+  }
+}
+
 void OpenPulls::EndUnread() {
-  const absl::Time since = clock_->Now() - patience_;
+  const absl::Time since = options_.clock->Now() - options_.patience;
   absl::MutexLock lock(&mutex_);
   for (PullStream* pull : pulls_) {
     if (pull->write_began() >= since) continue;
-    pull->Cancel(absl::DeadlineExceededError(absl::StrCat("no chunk of the Pull was read for ",
-                                                          absl::FormatDuration(patience_),
-                                                          " (limits.exchange_seconds)")));
+    pull->Cancel(absl::DeadlineExceededError(
+        absl::StrCat("no chunk of the ", options_.name, " was read for ",
+                     absl::FormatDuration(options_.patience), " (limits.exchange_seconds)")));
   }
 }
 
-PullStream::PullStream(grpc::CallbackServerContext* context, std::shared_ptr<Shard> shard,
-                       OpenPulls* open, const absl::StatusOr<PullRequest>& request)
-    : context_(context),
-      shard_(std::move(shard)),
-      open_(open),
-      write_began_(absl::ToUnixNanos(open->Now())) {
-  absl::Status refused = request.ok() ? Check(*request) : request.status();
-  if (refused.ok()) refused = open_->Add(this);
-  if (!refused.ok()) {
-    Finish(ToGrpc(refused));
-    return;
+PullStream* PullStream::Start(grpc::CallbackServerContext* context, OpenPulls* open,
+                              MakeSource make_source) {
+  std::shared_ptr<PullStream> stream(new PullStream(context, open));
+  stream->self_ = stream;
+  absl::Status refused = open->Add(stream.get());
+  if (refused.ok()) {
+    auto source = make_source([open, waiting = std::weak_ptr<PullStream>(stream)] {
+      if (auto pull = waiting.lock(); pull != nullptr) open->Wake(std::move(pull));
+    });
+    if (source.ok()) stream->source_ = *std::move(source);
+    refused = source.status();
   }
-  encoding_ = request->encoding();
-  WriteNext();
+  // gRPC does not call OnDone before the caller has returned the reactor.
+  if (refused.ok()) {
+    stream->Advance();
+  } else {
+    stream->End(ToGrpc(refused));
+  }
+  return stream.get();
 }
 
-absl::Status PullStream::Check(const PullRequest& request) const {
-  RETURN_IF_ERROR(shard_->CheckHoldsRole());
-  if (request.plan_fingerprint() != shard_->config().plan().fingerprint()) {
-    return absl::FailedPreconditionError(absl::StrCat("the puller has another plan than shard ",
-                                                      shard_->index(),
-                                                      "; give both the same config file"));
+void PullStream::Advance() {
+  while (true) {
+    absl::StatusOr<ChunkSource::Next> next = source_->TakeNext();
+    if (!next.ok()) return End(ToGrpc(next.status()));
+    if (next->message.has_value()) {
+      write_ = *std::move(next->message);
+      write_began_ = absl::ToUnixNanos(open_->Now());
+      StartWrite(&write_);
+      return;
+    }
+    if (next->is_end) return End(grpc::Status::OK);
+    if (Wait()) return;
   }
-  if (!Encoding_IsValid(request.encoding())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the puller asks for ", EncodingName(request.encoding()), "; shard ",
-                     shard_->index(), " speaks ", EncodingNames([](Encoding) { return true; })));
+}
+
+bool PullStream::Wait() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(is_woken_, false)) return false;
+    write_began_ = kNever;
+    if (!is_cancelled_) {
+      state_ = State::kWaits;
+      return true;
+    }
   }
-  return absl::OkStatus();
+  End(grpc::Status::CANCELLED);
+  return true;
+}
+
+void PullStream::GoOn() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_woken_ = state_ == State::kBusy;
+    if (state_ != State::kWaits) return;
+    state_ = State::kBusy;
+  }
+  Advance();
+}
+
+void PullStream::End(const grpc::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    state_ = State::kEnded;
+  }
+  Finish(status);
 }
 
 void PullStream::Cancel(const absl::Status& reason) {
-  spdlog::warn("ended the Pull of {}: {}", Printable(context_->peer()),
+  spdlog::warn("ended the {} of {}: {}", open_->name(), Printable(context_->peer()),
                std::string(reason.message()));
   // Finish would wait for the write under way, which nobody reads. gRPC's interface for C++ can
   // cancel the call but not state a reason.
@@ -85,26 +149,27 @@ void PullStream::Cancel(const absl::Status& reason) {
 
 void PullStream::OnWriteDone(bool ok) {
   if (ok) {
-    WriteNext();
+    Advance();
   } else {
-    Finish(grpc::Status::CANCELLED);
+    End(grpc::Status::CANCELLED);
   }
+}
+
+void PullStream::OnCancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_cancelled_ = true;
+    // One that is busy finds out by itself.
+    if (state_ != State::kWaits) return;
+    state_ = State::kBusy;
+  }
+  End(grpc::Status::CANCELLED);
 }
 
 void PullStream::OnDone() {
   open_->Remove(this);
-  delete this;
-}
-
-void PullStream::WriteNext() {
-  if (next_ == shard_->store().chunks().size()) {
-    Finish(grpc::Status::OK);
-    return;
-  }
-  StoredChunk& chunk = shard_->store().chunks()[next_++];
-  write_ = PullMessage(shard_.get(), chunk, encoding_);
-  write_began_ = absl::ToUnixNanos(open_->Now());
-  StartWrite(&write_);
+  source_.reset();  // in this thread, and not in the one of a waker, which holds locks
+  const std::shared_ptr<PullStream> self = std::move(self_);
 }
 
 }  // namespace ps

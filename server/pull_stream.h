@@ -2,10 +2,19 @@
 #define PS_SERVER_PULL_STREAM_H_
 
 #include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -14,73 +23,112 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "proto/parameter_server.pb.h"
-#include "server/shard.h"
+#include "server/chunk_source.h"
 
 namespace ps {
 
 class PullStream;
 
-// The Pulls that a shard is serving. Each of them keeps a copy of a chunk, besides what gRPC
-// buffers, until its client reads it. So their number is bounded, and those that nobody reads are
-// ended. Thread-safe.
+// The streams of one RPC, Pull or Snapshot, that a process is serving. Each of them keeps a copy of
+// a chunk, besides what gRPC buffers, until its client reads it. So their number is bounded, and
+// those that nobody reads are ended. Thread-safe.
 class OpenPulls {
  public:
-  // Permits one Pull for each worker, since all workers pull at the start of a run, and a few for
-  // other readers such as psctl save. EndUnread ends a Pull of which no chunk has been read for
-  // `patience`. `clock` must outlive this.
-  OpenPulls(int workers, absl::Duration patience, const Clock* clock)
-      : limit_(workers + kReaders), patience_(patience), clock_(clock) {}
+  struct Options {
+    std::string name;              // of the RPC, for errors
+    size_t limit = 0;              // how many there may be at a time
+    std::string limit_means = {};  // completes "... Pulls, the most at a time"
+    // EndUnread ends a stream of which no chunk has been read for so long.
+    absl::Duration patience;
+    const Clock* clock = nullptr;  // must outlive this
+  };
 
-  // Errors: RESOURCE_EXHAUSTED if the shard is serving as many Pulls as it may.
+  explicit OpenPulls(Options options) : options_(std::move(options)) {}
+  // REQUIRES: no stream is open.
+  ~OpenPulls();
+
+  const std::string& name() const { return options_.name; }
+
+  // Errors: RESOURCE_EXHAUSTED if there are as many as there may be.
   absl::Status Add(PullStream* pull);
   void Remove(PullStream* pull);
 
-  // Ends the Pulls that nobody reads with DEADLINE_EXCEEDED. Called from time to time.
+  // Has a stream ask its source again, in a thread of this object's. Does not block.
+  void Wake(std::shared_ptr<PullStream> pull);
+
+  // Ends the streams that nobody reads with DEADLINE_EXCEEDED. Called from time to time.
   void EndUnread();
 
-  absl::Time Now() const { return clock_->Now(); }
+  absl::Time Now() const { return options_.clock->Now(); }
 
  private:
-  static constexpr int kReaders = 8;
+  void RunWoken(const std::stop_token& stop);
 
-  const size_t limit_;
-  const absl::Duration patience_;
-  const Clock* const clock_;
+  const Options options_;
   absl::Mutex mutex_;
   std::set<PullStream*> pulls_ ABSL_GUARDED_BY(mutex_);
+  absl::Mutex woken_mutex_;  // acquired after any other lock
+  std::deque<std::shared_ptr<PullStream>> woken_ ABSL_GUARDED_BY(woken_mutex_);
+  std::jthread thread_ ABSL_GUARDED_BY(woken_mutex_);  // begins with the first stream that is woken
 };
 
-// One Pull RPC. It sends every chunk of the shard in the encoding that was asked for, with a copy
-// of the parameters that is made when the chunk's turn comes. Deletes itself when the RPC is done.
-class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+// One Pull or Snapshot RPC: sends what its source gives. It owns itself until the RPC is done.
+class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                         public std::enable_shared_from_this<PullStream> {
  public:
-  // `context` and `open` must outlive the RPC. An error as `request` ends the RPC with it.
-  PullStream(grpc::CallbackServerContext* context, std::shared_ptr<Shard> shard, OpenPulls* open,
-             const absl::StatusOr<PullRequest>& request);
+  using MakeSource =
+      absl::FunctionRef<absl::StatusOr<std::unique_ptr<ChunkSource>>(std::function<void()> wake)>;
+  // Starts to answer. `context` and `open` must outlive the RPC. `make_source` is called in this
+  // call; its error ends the RPC.
+  static PullStream* Start(grpc::CallbackServerContext* context, OpenPulls* open,
+                           MakeSource make_source);
 
-  // Returns when the latest write began. A write ends when flow control has let the chunk pass.
-  absl::Time write_began() const { return absl::FromUnixNanos(write_began_); }
+  // Returns when the latest write began, or InfiniteFuture while there is nothing to write. A write
+  // ends when flow control has let the chunk pass.
+  absl::Time write_began() const {
+    const int64_t began = write_began_;
+    return began == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(began);
+  }
 
-  // Ends the RPC at once, even in the middle of a chunk. REQUIRES: OnDone has not removed the Pull
-  // from its OpenPulls.
+  // Asks the source again, if the stream has waited for it.
+  void GoOn();
+  // Ends the RPC at once, even in the middle of a chunk. REQUIRES: OnDone has not removed the
+  // stream from its OpenPulls.
   void Cancel(const absl::Status& reason);
 
  private:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  PullStream(grpc::CallbackServerContext* context, OpenPulls* open)
+      : context_(context), open_(open), write_began_(absl::ToUnixNanos(open->Now())) {}
+
   void OnWriteDone(bool ok) override;
+  void OnCancel() override;
   void OnDone() override;
 
-  // Returns OK if the shard can answer `request`.
-  absl::Status Check(const PullRequest& request) const;
-  void WriteNext();
+  // Asks the source, and writes, waits or ends the RPC. REQUIRES: kBusy.
+  void Advance();
+  // Begins to wait for the source. Returns false if it has called meanwhile.
+  bool Wait();
+  // REQUIRES: kBusy.
+  void End(const grpc::Status& status);
 
   grpc::CallbackServerContext* const context_;
-  const std::shared_ptr<Shard> shard_;  // null only after an error
   OpenPulls* const open_;
-  Encoding encoding_ = FLOAT32;
-  size_t next_ = 0;  // index of the next chunk to send
+  std::unique_ptr<ChunkSource> source_;  // null after an error
   grpc::ByteBuffer write_;
   std::atomic<int64_t> write_began_;  // Unix nanoseconds
+
+  absl::Mutex mutex_;
+  enum class State {
+    kBusy,   // one thread asks the source, or a write is under way
+    kWaits,  // for the source
+    kEnded,
+  };
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kBusy;
+  bool is_woken_ ABSL_GUARDED_BY(mutex_) = false;  // while it was busy
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<PullStream> self_;  // until OnDone
 };
 
 }  // namespace ps

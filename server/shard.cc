@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -37,6 +38,12 @@ std::vector<UpdatePolicy::Pending>::const_iterator Oldest(
                              [](const auto& a, const auto& b) { return a.since < b.since; });
 }
 
+bool IsFinished(const WorkerView& worker) { return worker.state() == WorkerView::FINISHED; }
+
+bool Trains(const WorkerView& worker) {
+  return worker.state() == WorkerView::MEMBER || worker.state() == WorkerView::JOINING;
+}
+
 // Returns OK if the worker speaks the encodings of the exchange.
 absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& request) {
   const auto speaks = [&](int encoding) {
@@ -67,8 +74,8 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
     ASSIGN_OR_RETURN(options.store, ParameterStore::Create(config, options.slot));
   }
   std::unique_ptr<Shard> shard(new Shard(options));
-  shard->policy_ =
-      UpdatePolicy::Create(config, shard->store_.get(), options.observer, options.clock);
+  shard->policy_ = UpdatePolicy::Create(config, shard->store_.get(), options.observer,
+                                        &shard->snapshots_, options.clock);
   return shard;
 }
 
@@ -82,7 +89,10 @@ Shard::Shard(Options& options)
       holds_roles_(std::move(options.holds_roles)),
       membership_(config_.workers(), absl::Seconds(config_.proto().limits().reconnect_seconds()),
                   clock_),
-      store_(std::move(options.store)) {}
+      store_(std::move(options.store)),
+      snapshots_({.config = &config_, .store = store_.get(), .slot = index_, .is_over = [this] {
+                    return IsOver();
+                  }}) {}
 
 absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
   RETURN_IF_ERROR(failure());
@@ -101,7 +111,12 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
       membership_.EndOthers(rank, ranks_[rank]);
     }
     view_ = view.number();
+    is_over_in_view_ =
+        absl::c_any_of(view.worker(),
+                       [](const WorkerView& worker) { return IsFinished(worker); }) &&
+        absl::c_none_of(view.worker(), [](const WorkerView& worker) { return Trains(worker); });
   }
+  snapshots_.WakeAll();
   absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
   if (absl::IsOutOfRange(position.status()) || absl::IsAborted(position.status())) {
     Fail(position.status());
@@ -177,6 +192,7 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
   ASSIGN_OR_RETURN(const bool took_part, membership_.Leave(request.worker(), request.incarnation(),
                                                            failed, request.view()));
+  snapshots_.WakeAll();
   // A worker that has not taken part yet can be started again without harm. With views, whoever
   // makes them decides.
   if (failed && took_part && !request.before_start() && view_ == 0 &&
@@ -345,6 +361,7 @@ void Shard::CheckWaits() {
        view_ == 0 ? membership_.LoseWithoutStream() : std::vector<Membership::Absence>()) {
     WorkerLost(absence.rank, absence.how);
   }
+  snapshots_.ReleaseMemory();
   if (failed_) return;  // no update waits or goes on any more
   // The order of these two calls matters: a worker that has left before its push is found missing
   // will never push, but one whose push is found missing may push and leave right afterwards.
@@ -407,18 +424,49 @@ std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
 }
 
 void Shard::End(const absl::Status& reason, bool is_failure) {
-  if (!Close(reason)) return;
+  if (!Close(reason, is_failure)) return;
   has_failed_ = is_failure;
   if (on_end_) on_end_(reason, is_failure);
   policy_->Abandon();
 }
 
-bool Shard::Close(const absl::Status& reason) {
-  absl::MutexLock lock(&failure_mutex_);
-  if (failed_) return false;  // what follows from the first failure is not reported
-  failure_ = reason;
-  failed_ = true;
+bool Shard::Close(const absl::Status& reason) { return Close(reason, /*is_failure=*/false); }
+
+bool Shard::Close(const absl::Status& reason, bool is_failure) {
+  {
+    absl::MutexLock lock(&failure_mutex_);
+    if (failed_) return false;  // what follows from the first failure is not reported
+    failure_ = reason;
+    failed_ = true;
+  }
+  if (is_failure) {
+    snapshots_.Fail(reason);
+  } else {
+    snapshots_.End(reason);
+  }
   return true;
+}
+
+bool Shard::IsOver() const {
+  if (view_ == 0) return static_cast<int>(membership_.HaveLeft().size()) == config_.workers();
+  absl::MutexLock lock(&view_mutex_);
+  return is_over_in_view_;
+}
+
+void Shard::FillProgress(ShardStats::Progress* progress) const {
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  uint64_t largest = 0;
+  const bool is_over = IsOver();  // asked first: what follows is then where it has ended
+  for (StoredChunk& chunk : store_->chunks()) {
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    const bool is_sync = config_.proto().update().policy() == Update::SYNC;
+    const uint64_t position = is_sync ? chunk.clock().iteration : chunk.version();
+    least = std::min(least, position);
+    largest = std::max(largest, position);
+  }
+  progress->set_least(store_->chunks().empty() ? 0 : least);
+  progress->set_largest(largest);
+  progress->set_is_over(is_over);
 }
 
 ShardStats Shard::Stats() const {
@@ -434,6 +482,7 @@ ShardStats Shard::Stats() const {
   store_->counters().Fill(&stats);
   membership_.Fill(&stats);
   stats.set_failure(std::string(failure().message()));
+  FillProgress(stats.mutable_progress());
   const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
   const auto oldest = Oldest(updates);
   if (oldest == updates.end()) return stats;

@@ -21,6 +21,7 @@
 #include "server/membership.h"
 #include "server/parameter_store.h"
 #include "server/shard_counters.h"
+#include "server/snapshots.h"
 #include "server/stall_log.h"
 #include "server/update_policy.h"
 #include "server/worker_session.h"
@@ -34,7 +35,8 @@ namespace ps {
 // decides what to do with it -> parameter_store.cc adds it up and applies the optimizer -> the
 // policy calls the worker's ReplySink -> exchange_stream.cc sends the chunk.
 //
-// Lock order: StoredChunk::mutex, then ExchangeStream's, then Membership's or failure_mutex_.
+// Lock order: StoredChunk::mutex, then ExchangeStream's or Snapshots', then Membership's or
+// failure_mutex_.
 class Shard {
  public:
   struct Options {
@@ -117,6 +119,8 @@ class Shard {
 
   // See UpdatePolicy::RepliesMayBorrow.
   bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
+  // What readers take while the training goes on.
+  Snapshots& snapshots() { return snapshots_; }
   // Counts `bytes` of parameters as sent to the worker of `session`, or as pulled if it is null.
   void CountReply(WorkerSession* session, uint64_t bytes);
   // Returns the bytes of gradients and parameters that were received and sent since the start.
@@ -127,14 +131,15 @@ class Shard {
   // Fails the run. Only the first failure counts.
   void Fail(const absl::Status& failure);
 
-  // Takes the ranks of workers that have joined and opened no stream. Fails the run if an update
+  // Takes the ranks of workers that have joined and opened no stream. Frees what snapshots do not
+  // use. Fails the run if an update
   // has waited for longer than limits.exchange_seconds, or waits for a worker that has finished.
   // Otherwise logs for whom an update waits. One thread calls this about once a second.
   void CheckWaits();
 
-  // Refuses Join and Push from now on, with `reason`, without calling the listener of OnEnd:
-  // what ends because the shard shuts down is no failure. Returns false if the shard has been
-  // closed or the run has failed before.
+  // Refuses Join and Push and ends snapshots from now on, with `reason`, without calling the
+  // listener of OnEnd: what ends because the shard shuts down is no failure. Returns false if the
+  // shard has been closed or the run has failed before.
   bool Close(const absl::Status& reason);
 
   // Returns the first failure of the run, or OK. A failed shard keeps its parameters, answers Pull
@@ -175,6 +180,10 @@ class Shard {
   // the ranks: then whoever makes the views decides.
   absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;
   void End(const absl::Status& reason, bool is_failure);
+  bool Close(const absl::Status& reason, bool is_failure);
+  // Whether some worker has finished and none trains any more.
+  bool IsOver() const;
+  void FillProgress(ShardStats::Progress* progress) const;
 
   const Config& config_;
   const int index_;
@@ -189,11 +198,13 @@ class Shard {
   // Synchronised by themselves.
   Membership membership_;
   std::shared_ptr<ParameterStore> store_;
+  Snapshots snapshots_;
   std::unique_ptr<UpdatePolicy> policy_;
   std::atomic<uint64_t> view_{0};
 
   mutable absl::Mutex view_mutex_;
   std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
+  bool is_over_in_view_ ABSL_GUARDED_BY(view_mutex_) = false;
   // When a view last gave a rank to a worker that the view before gave to nobody.
   absl::Time last_return_ ABSL_GUARDED_BY(view_mutex_) = absl::InfinitePast();
 

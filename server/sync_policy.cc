@@ -4,7 +4,8 @@
 //   2. Advance adds the gradient to the sum (in deterministic order: when those of all lower ranks
 //      are added).
 //   3. When every push that is waited for is here, the last gradient applies the optimizer instead
-//      (Add). The observer may hold the update up, and Resume makes up for it.
+//      (Add). The observer may hold the update up, and Resume makes up for it. Snapshots copy the
+//      chunk before, if a reader needs it.
 //   4. Complete moves the chunk's clock on, tells the observer, and releases the replies, which the
 //      observer may keep back until Confirm.
 
@@ -37,11 +38,12 @@ Segments BytesOf(absl::Span<const float> floats) {
 }  // namespace
 
 SyncPolicy::SyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
-                       const Clock* clock)
+                       Snapshots* snapshots, const Clock* clock)
     : workers_(config.workers()),
       deterministic_(config.proto().update().deterministic()),
       counters_(&store->counters()),
       observer_(observer),
+      snapshots_(snapshots),
       clock_(clock),
       pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
   const auto view = std::make_shared<const PolicyView>(
@@ -181,24 +183,33 @@ bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
 absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply>& released) {
   const bool complete = IsComplete(gather);
   if (complete && !MayUpdate(index, gather)) return absl::OkStatus();
-  Gradients gradients = TakeHeld(gather, complete);
   ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().iteration),
                               .pushed = gather.learning_rate}};
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const bool last = complete && i + 1 == gradients.size();
-    RETURN_IF_ERROR(Add(gather, std::move(gradients[i]), last, &change));
-  }
-  if (!complete) return absl::OkStatus();
-  if (gradients.empty() && gather.summed > 0) {
-    RETURN_IF_ERROR(ApplySum(gather, &change));
+  if (!complete) return AddHeld(gather, complete, &change);
+  const bool is_watched = snapshots_->BeforeChange(index, *gather.chunk);
+  if (const absl::Status added = AddHeld(gather, complete, &change); !added.ok()) {
+    // The parameters may be neither of this iteration nor of the next.
+    snapshots_->Fail(added);
+    return added;
   }
   if (gather.chunk->NeedsInitial()) {
     return absl::AbortedError(
         "nobody has given the parameters to begin with: worker 0 was lost before it could");
   }
   Complete(index, gather, std::move(change), released);
+  if (is_watched) snapshots_->Changed(index, *gather.chunk);
   // The next iteration may be one that waits for nobody.
   return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
+}
+
+absl::Status SyncPolicy::AddHeld(Gather& gather, bool complete, ChunkChange* change) {
+  Gradients gradients = TakeHeld(gather, complete);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const bool last = complete && i + 1 == gradients.size();
+    RETURN_IF_ERROR(Add(gather, std::move(gradients[i]), last, change));
+  }
+  return complete && gradients.empty() && gather.summed > 0 ? ApplySum(gather, change)
+                                                            : absl::OkStatus();
 }
 
 SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {

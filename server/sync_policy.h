@@ -18,7 +18,7 @@ namespace ps {
 class SyncPolicy final : public UpdatePolicy {
  public:
   SyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
-             const Clock* clock);
+             Snapshots* snapshots, const Clock* clock);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink) override;
@@ -96,6 +96,9 @@ class SyncPolicy final : public UpdatePolicy {
   // Adds what has come to the sum. Makes the update if everything has come and it may be made.
   absl::Status Advance(int index, Gather& gather, std::vector<DueReply>& released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Adds what is to be added now. With `complete`, that makes the update.
+  absl::Status AddHeld(Gather& gather, bool complete, ChunkChange* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   // Whether all pushes that are waited for have come.
   bool IsComplete(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   bool MayUpdate(int index, const Gather& gather) const
@@ -121,6 +124,7 @@ class SyncPolicy final : public UpdatePolicy {
   const bool deterministic_;
   ShardCounters* const counters_;
   UpdateObserver* const observer_;  // may be null
+  Snapshots* const snapshots_;
   const Clock* const clock_;
 
   PushPacing pacing_;

@@ -6,11 +6,12 @@
 namespace ps {
 
 std::unique_ptr<UpdatePolicy> UpdatePolicy::Create(const Config& config, ParameterStore* store,
-                                                   UpdateObserver* observer, const Clock* clock) {
+                                                   UpdateObserver* observer, Snapshots* snapshots,
+                                                   const Clock* clock) {
   if (config.proto().update().policy() == Update::SYNC) {
-    return std::make_unique<SyncPolicy>(config, store, observer, clock);
+    return std::make_unique<SyncPolicy>(config, store, observer, snapshots, clock);
   }
-  return std::make_unique<AsyncPolicy>(config, store, observer);
+  return std::make_unique<AsyncPolicy>(config, store, observer, snapshots);
 }
 
 }  // namespace ps

@@ -14,6 +14,7 @@
 #include "server/crews.h"
 #include "server/gradient.h"
 #include "server/parameter_store.h"
+#include "server/snapshots.h"
 #include "server/update_observer.h"
 #include "server/worker_session.h"
 
@@ -63,7 +64,8 @@ class UpdatePolicy {
   // Returns the config's policy for the chunks of `store`, which it goes on with from their clocks.
   // `observer` may be null. All arguments must outlive it.
   static std::unique_ptr<UpdatePolicy> Create(const Config& config, ParameterStore* store,
-                                              UpdateObserver* observer, const Clock* clock);
+                                              UpdateObserver* observer, Snapshots* snapshots,
+                                              const Clock* clock);
   virtual ~UpdatePolicy() = default;
 
   // Takes a checked gradient for store->chunks()[index] from the worker of `session`. `sink` gets

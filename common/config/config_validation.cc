@@ -206,6 +206,8 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   }
   problems->Require(limits.model_bytes() > 0, "limits.model_bytes", limits.model_bytes(),
                     "at least 1");
+  problems->Require(limits.snapshot_bytes() >= 0, "limits.snapshot_bytes", limits.snapshot_bytes(),
+                    "at least 0");
   ValidateTime("limits.startup_seconds", limits.startup_seconds(), problems);
   ValidateTime("limits.exchange_seconds", limits.exchange_seconds(), problems);
   ValidateTime("limits.shutdown_seconds", limits.shutdown_seconds(), problems);

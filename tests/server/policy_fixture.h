@@ -72,7 +72,9 @@ class PolicyFixture {
     REQUIRE(created.ok());
     store = *std::move(created);
     REQUIRE(store->chunks().size() == 2);
-    policy = UpdatePolicy::Create(*config, store.get(), &observer, &clock);
+    snapshots = std::make_unique<Snapshots>(Snapshots::Options{
+        .config = config.get(), .store = store.get(), .is_over = [this] { return is_over; }});
+    policy = UpdatePolicy::Create(*config, store.get(), &observer, snapshots.get(), &clock);
     activities = std::vector<WorkerActivity>(workers);
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());
@@ -130,6 +132,8 @@ class PolicyFixture {
   std::unique_ptr<Config> config;
   std::unique_ptr<ParameterStore> store;
   RecordingObserver observer;
+  bool is_over = false;  // see Snapshots::Options
+  std::unique_ptr<Snapshots> snapshots;
   std::vector<WorkerActivity> activities;
   std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank
   std::vector<std::shared_ptr<RecordingSink>> sinks;
