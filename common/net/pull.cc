@@ -33,20 +33,18 @@ absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& messa
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status PullShard(
-    ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
-    const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
-  PullRequest request;
-  request.set_plan_fingerprint(plan.fingerprint());
-  request.set_slot(shard);
-  const auto reader = stub->Pull(context, request);
-
+// Receives what `reader` has, from `shard`. `iteration`: what the chunks must be of.
+absl::Status Receive(grpc::ClientReaderInterface<ParameterChunk>* reader,
+                     grpc::ClientContext* context, const Plan& plan, int shard, uint64_t iteration,
+                     const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
   std::vector<bool> received(plan.chunks().size());
   ParameterChunk message;
   while (reader->Read(&message)) {
     absl::Status status = CheckChunk(plan, shard, message, &received);
+    if (status.ok() && message.iteration() != iteration) {
+      status = absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " of iteration ",
+                                                message.iteration(), ", expected ", iteration));
+    }
     if (status.ok()) status = take(plan.chunks()[message.chunk()], message);
     if (!status.ok()) {
       context->TryCancel();
@@ -59,6 +57,30 @@ absl::Status PullShard(
     if (!received[chunk]) return absl::DataLossError(absl::StrCat("did not send chunk ", chunk));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PullShard(
+    ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
+    const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
+  PullRequest request;
+  request.set_plan_fingerprint(plan.fingerprint());
+  request.set_slot(shard);
+  const auto reader = stub->Pull(context, request);
+  return Receive(reader.get(), context, plan, shard, /*iteration=*/0, take);
+}
+
+absl::Status SnapshotShard(
+    ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
+    uint64_t iteration,
+    const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
+  SnapshotRequest request;
+  request.set_plan_fingerprint(plan.fingerprint());
+  request.set_iteration(iteration);
+  request.set_slot(shard);
+  const auto reader = stub->Snapshot(context, request);
+  return Receive(reader.get(), context, plan, shard, iteration, take);
 }
 
 }  // namespace ps

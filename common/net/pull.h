@@ -1,6 +1,7 @@
 #ifndef PS_COMMON_NET_PULL_H_
 #define PS_COMMON_NET_PULL_H_
 
+#include <cstdint>
 #include <functional>
 
 #include "absl/status/status.h"
@@ -19,6 +20,13 @@ namespace ps {
 // has the wrong encoding or size.
 absl::Status PullShard(
     ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
+    const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take);
+
+// The same of the shard's Snapshot at an iteration. Errors: also ABORTED if the shard has passed
+// it, OUT_OF_RANGE if the run is over before it, RESOURCE_EXHAUSTED.
+absl::Status SnapshotShard(
+    ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
+    uint64_t iteration,
     const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take);
 
 }  // namespace ps

@@ -6,11 +6,11 @@
 #include "common/base/command_line.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
+#include "common/reader/shard_calls.h"
 #include "tools/psctl/plan_json.h"
 #include "tools/psctl/plan_text.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/psctl_flags.h"
-#include "tools/psctl/shard_calls.h"
 
 namespace ps {
 namespace {

@@ -6,18 +6,19 @@
 #include "common/base/log.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
+#include "common/reader/shard_calls.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/save_model.h"
-#include "tools/psctl/shard_calls.h"
 
 namespace ps {
 namespace {
 
 constexpr char kUsage[] =
     "bazel-bin/tools/psctl/psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
-    "Writes the parameters of all running shards to one file in the safetensors layout. The file\n"
-    "appears whole or not at all. If the run goes on meanwhile, different chunks may be from\n"
-    "different iterations.";
+    "Writes the parameters of all running shards at one iteration to one file in the safetensors\n"
+    "layout, while the run goes on. The file appears whole or not at all. If the run has failed,\n"
+    "or has lost its workers in the middle of an iteration, it is written as it is, with a\n"
+    "warning.";
 
 // How long the ps processes may take to say which model the workers have brought.
 constexpr absl::Duration kModelTimeout = absl::Seconds(5);
@@ -42,12 +43,21 @@ int SaveVerb(int argc, const char* const* argv) {
     std::cerr << config.status().message() << "\n";
     return kPsctlUsage;
   }
-  if (const absl::Status status = SaveModel(*config, out); !status.ok()) {
-    std::cerr << "the model was not saved: " << status.message() << "\n";
+  const absl::StatusOr<SavedModel> saved = SaveModel(*config, out);
+  if (!saved.ok()) {
+    std::cerr << "the model was not saved: " << saved.status().message() << "\n";
     return kPsctlFailure;
   }
+  if (!saved->iteration.has_value()) {
+    std::cerr << "the saved chunks may be of different iterations: " << saved->why_not << "\n";
+  }
+  const bool is_sync = config->proto().update().policy() == Update::SYNC;
   std::cout << "saved " << config->model().name() << ", "
-            << FormatCount(config->model().parameter_count()) << " parameters, to " << out << "\n";
+            << FormatCount(config->model().parameter_count()) << " parameters"
+            << (saved->iteration.has_value() ? " after " + FormatCount(*saved->iteration) +
+                                                   (is_sync ? " iterations" : " updates")
+                                             : "")
+            << ", to " << out << "\n";
   return kPsctlOk;
 }
 

@@ -14,9 +14,9 @@
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
+#include "common/reader/shard_calls.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/psctl_flags.h"
-#include "tools/psctl/shard_calls.h"
 #include "tools/psctl/stats_report.h"
 
 namespace ps {

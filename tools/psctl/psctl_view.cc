@@ -8,9 +8,9 @@
 #include "common/base/command_line.h"
 #include "common/base/log.h"
 #include "common/config/config.h"
+#include "common/reader/shard_calls.h"
 #include "tools/psctl/psctl.h"
 #include "tools/psctl/psctl_flags.h"
-#include "tools/psctl/shard_calls.h"
 #include "tools/psctl/view_report.h"
 
 namespace ps {

@@ -1,23 +1,33 @@
 #ifndef PS_TOOLS_PSCTL_SAVE_MODEL_H_
 #define PS_TOOLS_PSCTL_SAVE_MODEL_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/config/config.h"
 
 namespace ps {
 
-// Pulls the parameters of all shards, one shard after another, into a safetensors file at `path`.
-// Each shard's are those of its primary by the newest view, if the config has `recovery`. After an
-// error the file is as before. One chunk is in memory at a time. If the run goes on meanwhile, each
-// chunk is from one iteration, but different chunks may be from different ones.
+struct SavedModel {
+  // How many iterations of training the parameters have. Absent if there is no one such number.
+  std::optional<int64_t> iteration = std::nullopt;
+  // Why not, if it is absent.
+  std::string why_not = {};
+};
+
+// Writes the parameters of all shards at one iteration into a safetensors file at `path`, while the
+// run may go on (RunReader). If the run has failed, or nobody trains and the chunks are at
+// different iterations, it writes every chunk as it is. Each shard's parameters are those of its
+// primary by the newest view, if the config has `recovery`. After an error the file is as before. A
+// few chunks are in memory at a time.
 //
-// Errors: those of AtomicFile for the path, before anything is pulled. All others name the shard:
+// Errors: those of AtomicFile for the path, before anything is received. All others name the shard:
 // its own (UNAVAILABLE, FAILED_PRECONDITION for another plan); DEADLINE_EXCEEDED after
 // limits.exchange_seconds; DATA_LOSS if a chunk is not the shard's, comes twice or not at all, or
 // has a wrong size.
-absl::Status SaveModel(const Config& config, const std::string& path);
+absl::StatusOr<SavedModel> SaveModel(const Config& config, const std::string& path);
 
 }  // namespace ps
 

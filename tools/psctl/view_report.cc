@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/text.h"
+#include "common/reader/shard_calls.h"
 #include "common/view/crew.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
@@ -75,14 +76,6 @@ std::string EventText(const View& view) {
 }
 
 }  // namespace
-
-const View* NewestView(const ViewReport& report) {
-  const View* newest = nullptr;
-  for (const absl::StatusOr<View>& view : report) {
-    if (view.ok() && (newest == nullptr || view->number() > newest->number())) newest = &*view;
-  }
-  return newest;
-}
 
 std::string ViewText(const ViewReport& report) {
   const View* view = NewestView(report);

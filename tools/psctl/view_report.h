@@ -12,9 +12,6 @@ namespace ps {
 // The answers of all ps processes, by index, to the question which view they follow.
 using ViewReport = std::vector<absl::StatusOr<View>>;
 
-// Returns the newest view of all, or nullptr if nobody answered.
-const View* NewestView(const ViewReport& report);
-
 // Formats the newest view as tables by slot and by worker, and says which processes follow an older
 // one or do not answer.
 std::string ViewText(const ViewReport& report);

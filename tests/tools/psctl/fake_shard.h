@@ -34,11 +34,14 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
   // To be set before the first call.
   ShardStats stats;                    // GetStats says whose they are: `shard` is the slot
   View view;                           // what GetView answers
-  std::vector<ParameterChunk> chunks;  // what Pull sends
-  grpc::Status pull_status;            // and how it ends
+  std::vector<ParameterChunk> chunks;  // what Pull and Snapshot send
+  grpc::Status pull_status;            // and how Pull ends
+  grpc::Status snapshot_status;        // and Snapshot
 
   std::atomic<bool> shut_down = false;
-  std::atomic<uint64_t> pulled_plan = 0;
+  std::atomic<uint64_t> pulled_plan = 0;  // by either
+  std::atomic<uint64_t> pulls = 0;
+  std::atomic<uint64_t> snapshot_iteration = 0;
 
   grpc::Status GetStats(grpc::ServerContext*, const GetStatsRequest* request,
                         ShardStats* response) override {
@@ -60,8 +63,20 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
   grpc::Status Pull(grpc::ServerContext*, const PullRequest* request,
                     grpc::ServerWriter<ParameterChunk>* writer) override {
     pulled_plan = request->plan_fingerprint();
+    ++pulls;
     for (const ParameterChunk& chunk : chunks) writer->Write(chunk);
     return pull_status;
+  }
+
+  grpc::Status Snapshot(grpc::ServerContext*, const SnapshotRequest* request,
+                        grpc::ServerWriter<ParameterChunk>* writer) override {
+    pulled_plan = request->plan_fingerprint();
+    snapshot_iteration = request->iteration();
+    for (ParameterChunk chunk : chunks) {
+      chunk.set_iteration(request->iteration());
+      writer->Write(chunk);
+    }
+    return snapshot_status;
   }
 
  private:

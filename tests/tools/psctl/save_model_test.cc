@@ -75,7 +75,7 @@ class Cluster {
 TEST_CASE("every parameter of a saved model is read back from its place") {
   Cluster cluster;
   const ScratchFolder folder;
-  const absl::Status status = SaveModel(cluster.config(), folder.Path("model"));
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("model")).status();
   INFO(status.message());
   REQUIRE(status.ok());
   CHECK(folder.Files() == std::vector<std::string>{"model"});
@@ -116,13 +116,13 @@ TEST_CASE("each shard's parameters are asked of the primary that the view names"
   view.set_number(5);
   view.add_slot()->mutable_primary()->set_address(moved.shard(1).address());
   view.add_slot()->mutable_primary()->set_address(moved.shard(0).address());
-  const absl::Status status = SaveModel(moved.config(), folder.Path("moved"));
+  const absl::Status status = SaveModel(moved.config(), folder.Path("moved")).status();
   INFO(status.message());
   REQUIRE(status.ok());
   CHECK(folder.Read("moved") == folder.Read("plain"));
 
   view.mutable_slot(0)->clear_primary();
-  CHECK(SaveModel(moved.config(), folder.Path("lost")).message() ==
+  CHECK(SaveModel(moved.config(), folder.Path("lost")).status().message() ==
         "no process is primary of slot 0 (view 5)");
 }
 
@@ -164,11 +164,11 @@ TEST_CASE("an error of a shard names the shard and leaves no file") {
   }
   SECTION("the shard refuses") {
     chunks.clear();
-    cluster.shard(1).pull_status =
-        grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "has another plan");
+    const grpc::Status refusal(grpc::StatusCode::FAILED_PRECONDITION, "has another plan");
+    cluster.shard(1).pull_status = cluster.shard(1).snapshot_status = refusal;
     expected = "has another plan";
   }
-  const absl::Status status = SaveModel(cluster.config(), folder.Path("model"));
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("model")).status();
   CHECK_FALSE(status.ok());
   CHECK(absl::StartsWith(status.message(),
                          absl::StrCat("shard 1 (", cluster.shard(1).address(), "): ")));
@@ -176,10 +176,57 @@ TEST_CASE("an error of a shard names the shard and leaves no file") {
   CHECK(folder.Files().empty());
 }
 
+TEST_CASE("the model is saved at the iteration of the shard that is ahead") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  for (int shard = 0; shard < 2; ++shard) {
+    ShardStats& stats = cluster.shard(shard).stats;
+    stats.set_chunks(1);
+    stats.mutable_progress()->set_least(6);
+    stats.mutable_progress()->set_largest(7 + shard);
+    stats.add_worker()->set_state(WorkerStats::JOINED);
+  }
+  const auto saved = SaveModel(cluster.config(), folder.Path("model"));
+  INFO(saved.status().message());
+  REQUIRE(saved.ok());
+  CHECK(saved->iteration == 8);
+  CHECK(cluster.shard(0).snapshot_iteration == 8);
+  CHECK(cluster.shard(1).snapshot_iteration == 8);
+  CHECK(cluster.shard(0).pulls == 0);
+}
+
+TEST_CASE("what has no iteration in common any more is saved as it is, with the reason") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  REQUIRE(SaveModel(cluster.config(), folder.Path("whole"))->iteration == 0);
+  std::string reason;
+  SECTION("the run has failed") {
+    cluster.shard(1).stats.set_failure("worker 1 was lost");
+    reason = "the run has failed: worker 1 was lost";
+  }
+  SECTION("the run fails meanwhile") {
+    cluster.shard(1).snapshot_status =
+        grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the run has failed: too bad");
+    reason = "the run has failed: too bad";
+  }
+  SECTION("the workers are gone in the middle of an iteration") {
+    cluster.shard(1).stats.set_chunks(1);
+    cluster.shard(1).stats.mutable_progress()->set_least(6);
+    cluster.shard(1).stats.mutable_progress()->set_largest(7);
+    reason = "no worker trains, and the chunks are at different iterations, 6 to 7";
+  }
+  const auto saved = SaveModel(cluster.config(), folder.Path("model"));
+  INFO(saved.status().message());
+  REQUIRE(saved.ok());
+  CHECK_FALSE(saved->iteration.has_value());
+  CHECK(absl::StrContains(saved->why_not, reason));
+  CHECK(folder.Read("model") == folder.Read("whole"));
+}
+
 TEST_CASE("a path that cannot be written is refused before anything is pulled") {
   Cluster cluster;
   const ScratchFolder folder;
-  const absl::Status status = SaveModel(cluster.config(), folder.Path("none/model"));
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("none/model")).status();
   CHECK(status.code() == absl::StatusCode::kNotFound);
   CHECK(cluster.shard(0).pulled_plan == 0);
 }

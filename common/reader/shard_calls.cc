@@ -1,4 +1,4 @@
-#include "tools/psctl/shard_calls.h"
+#include "common/reader/shard_calls.h"
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,6 @@
 #include "common/net/status_conversion.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
-#include "tools/psctl/view_report.h"
 
 namespace ps {
 namespace {
@@ -21,7 +20,7 @@ namespace {
 template <typename Request, typename Response>
 std::vector<absl::StatusOr<Response>> CallAll(
     const Config& config, const std::vector<absl::StatusOr<std::string>>& addresses,
-    const std::vector<Request>& requests, absl::Duration timeout,
+    const std::vector<Request>& requests, absl::Duration timeout, const std::stop_token& stop,
     void (Admin::StubInterface::async_interface::*start)(grpc::ClientContext*, const Request*,
                                                          Response*,
                                                          std::function<void(grpc::Status)>)) {
@@ -47,6 +46,9 @@ std::vector<absl::StatusOr<Response>> CallAll(
                                    pending.DecrementCount();
                                  });
   }
+  const std::stop_callback cancel(stop, [&calls] {
+    for (Call& call : calls) call.context.TryCancel();
+  });
   pending.Wait();
   std::vector<absl::StatusOr<Response>> results;
   for (size_t i = 0; i < addresses.size(); ++i) {
@@ -65,13 +67,13 @@ std::vector<absl::StatusOr<Response>> CallAll(
 // Calls `start` at every ps process.
 template <typename Request, typename Response>
 std::vector<absl::StatusOr<Response>> CallProcesses(
-    const Config& config, absl::Duration timeout,
+    const Config& config, absl::Duration timeout, const std::stop_token& stop,
     void (Admin::StubInterface::async_interface::*start)(grpc::ClientContext*, const Request*,
                                                          Response*,
                                                          std::function<void(grpc::Status)>)) {
   const std::vector<std::string> addresses = ProcessAddresses(config);
   return CallAll<Request, Response>(config, {addresses.begin(), addresses.end()},
-                                    std::vector<Request>(addresses.size()), timeout, start);
+                                    std::vector<Request>(addresses.size()), timeout, stop, start);
 }
 
 }  // namespace
@@ -85,18 +87,28 @@ std::vector<std::string> ProcessAddresses(const Config& config) {
   return addresses;
 }
 
-std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout) {
-  return CallProcesses<GetViewRequest, View>(config, timeout,
+std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout,
+                                           const std::stop_token& stop) {
+  return CallProcesses<GetViewRequest, View>(config, timeout, stop,
                                              &Admin::StubInterface::async_interface::GetView);
 }
 
+const View* NewestView(absl::Span<const absl::StatusOr<View>> views) {
+  const View* newest = nullptr;
+  for (const absl::StatusOr<View>& view : views) {
+    if (view.ok() && (newest == nullptr || view->number() > newest->number())) newest = &*view;
+  }
+  return newest;
+}
+
 std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
-                                                          absl::Duration timeout) {
+                                                          absl::Duration timeout,
+                                                          const std::stop_token& stop) {
   std::vector<absl::StatusOr<std::string>> addresses;
   for (int slot = 0; slot < config.shards(); ++slot) addresses.emplace_back(config.address(slot));
   if (!config.proto().has_recovery()) return addresses;
 
-  const std::vector<absl::StatusOr<View>> views = GetViews(config, timeout);
+  const std::vector<absl::StatusOr<View>> views = GetViews(config, timeout, stop);
   const View* newest = NewestView(views);
   if (newest == nullptr || newest->number() == 0) return addresses;
   for (int slot = 0; slot < config.shards(); ++slot) {
@@ -112,38 +124,44 @@ std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
 
 std::vector<absl::StatusOr<ShardStats>> GetStats(
     const Config& config, const std::vector<absl::StatusOr<std::string>>& primaries,
-    absl::Duration timeout) {
+    absl::Duration timeout, const std::stop_token& stop) {
   std::vector<GetStatsRequest> requests(primaries.size());
   for (size_t slot = 0; slot < requests.size(); ++slot) {
     requests[slot].set_slot(static_cast<uint32_t>(slot));
   }
-  return CallAll<GetStatsRequest, ShardStats>(config, primaries, requests, timeout,
+  return CallAll<GetStatsRequest, ShardStats>(config, primaries, requests, timeout, stop,
                                               &Admin::StubInterface::async_interface::GetStats);
+}
+
+absl::StatusOr<Config> WithModel(const Config& config, absl::Duration timeout,
+                                 const std::stop_token& stop) {
+  if (config.has_model()) return config;
+  std::string why;
+  for (const absl::StatusOr<Declaration>& declaration :
+       CallProcesses<GetDeclarationRequest, Declaration>(
+           config, timeout, stop, &Admin::StubInterface::async_interface::GetDeclaration)) {
+    if (declaration.ok()) return config.Declared(*declaration);
+    why = std::string(declaration.status().message());
+  }
+  const absl::Status problem = config.FieldError(
+      "model.from_workers",
+      absl::StrCat("has no tensors, and no ps of the run knows the workers' model (", why,
+                   "), allowed: a run whose workers have joined, or the tensors in the config"));
+  return absl::UnavailableError(problem.message());
 }
 
 absl::StatusOr<Config> LoadWithModel(const std::string& path,
                                      absl::Span<const std::string> overrides,
                                      absl::Duration timeout) {
-  ASSIGN_OR_RETURN(Config config, Config::Load(path, overrides));
-  if (config.has_model()) return config;
-  std::string why;
-  for (const absl::StatusOr<Declaration>& declaration :
-       CallProcesses<GetDeclarationRequest, Declaration>(
-           config, timeout, &Admin::StubInterface::async_interface::GetDeclaration)) {
-    if (declaration.ok()) return config.Declared(*declaration);
-    why = std::string(declaration.status().message());
-  }
-  return config.FieldError(
-      "model.from_workers",
-      absl::StrCat("has no tensors, and no ps of the run knows the workers' model (", why,
-                   "), allowed: a run whose workers have joined, or the tensors in the config"));
+  ASSIGN_OR_RETURN(const Config config, Config::Load(path, overrides));
+  return WithModel(config, timeout);
 }
 
 std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout) {
   std::vector<absl::Status> statuses;
   for (const absl::StatusOr<ShutdownResponse>& result :
        CallProcesses<ShutdownRequest, ShutdownResponse>(
-           config, timeout, &Admin::StubInterface::async_interface::Shutdown)) {
+           config, timeout, /*stop=*/{}, &Admin::StubInterface::async_interface::Shutdown)) {
     statuses.push_back(result.status());
   }
   return statuses;

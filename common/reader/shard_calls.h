@@ -1,6 +1,7 @@
-#ifndef PS_TOOLS_PSCTL_SHARD_CALLS_H_
-#define PS_TOOLS_PSCTL_SHARD_CALLS_H_
+#ifndef PS_COMMON_READER_SHARD_CALLS_H_
+#define PS_COMMON_READER_SHARD_CALLS_H_
 
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -14,29 +15,39 @@
 namespace ps {
 
 // These functions call several processes of a config at the same time and block for at most
-// `timeout`. The result has an entry for each, which is an error if the call failed.
+// `timeout`, or until `stop` is requested. The result has an entry for each, which is an error if
+// the call failed.
 
 // The addresses of all ps processes, the spares of `recovery` last.
 std::vector<std::string> ProcessAddresses(const Config& config);
 
 // Asks all ps processes which view they follow.
-std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout);
+std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration timeout,
+                                           const std::stop_token& stop = {});
+
+// Returns the newest of the views, or nullptr if nobody answered.
+const View* NewestView(absl::Span<const absl::StatusOr<View>> views);
 
 // Returns for each slot the address of its primary, by the newest view that any process follows.
 // Without `recovery`, and where nobody follows a view, it is the address in the config. Errors:
 // UNAVAILABLE for a slot without primary.
 std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
-                                                          absl::Duration timeout);
+                                                          absl::Duration timeout,
+                                                          const std::stop_token& stop = {});
 
 // Asks the process at the address of each slot for the statistics of that slot. A slot whose
 // address is an error has that error.
 std::vector<absl::StatusOr<ShardStats>> GetStats(
     const Config& config, const std::vector<absl::StatusOr<std::string>>& primaries,
-    absl::Duration timeout);
+    absl::Duration timeout, const std::stop_token& stop = {});
 
-// Returns the config of a file with a model: that of model.from_workers comes from the run, if the
-// file does not have it. Errors: those of Config::Load; INVALID_ARGUMENT if no process of the run
-// knows the model.
+// Returns the config with a model: that of model.from_workers comes from the run, if the config
+// does not have it. Errors: UNAVAILABLE if no process of the run knows the model, with the field
+// and what one of them said.
+absl::StatusOr<Config> WithModel(const Config& config, absl::Duration timeout,
+                                 const std::stop_token& stop = {});
+
+// The same for the config of a file. Errors: also those of Config::Load.
 absl::StatusOr<Config> LoadWithModel(const std::string& path,
                                      absl::Span<const std::string> overrides,
                                      absl::Duration timeout);
@@ -46,4 +57,4 @@ std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_SHARD_CALLS_H_
+#endif  // PS_COMMON_READER_SHARD_CALLS_H_
