@@ -7,8 +7,9 @@ other, and the result is the ratio within a round: its median, and the smallest 
     python3 bench/python_package.py overhead   a step of Optimizer beside torch.optim.SGD
     python3 bench/python_package.py ddp        VGG-16's linear layers, beside DDP over gloo
     python3 bench/python_package.py startup    from `import evenshard` to the first step
+    python3 bench/python_package.py reader     a training of 100 MB, alone and beside a Reader
 
-All but goodput need PyTorch. Results are checked before anything is timed.
+All but goodput and reader need PyTorch. Results are checked before anything is timed.
 """
 
 import argparse
@@ -385,6 +386,81 @@ def set_threads(torch):
     torch.set_num_threads(max(1, os.cpu_count() // int(os.environ["WORLD_SIZE"])))
 
 
+# A training beside a reader that pulls without pause.
+
+READER_TENSORS = {f"layer{i}.weight": (1024, 1024) for i in range(25)}
+
+
+def reader(rounds, iterations):
+    for shared in ("true", "false"):
+        ratios, rates = [], []
+        for _ in range(rounds):
+            alone, beside = (
+                run(config(2, 2, model="from_workers {}", shared_memory=shared),
+                    ["worker", role, f"--iterations={iterations}"])
+                for role in ("train", "train_and_read"))
+            ratios.append(alone["seconds"] / beside["seconds"])
+            rates.append(beside["gigabytes"] / beside["wall"])
+            print(f"  alone {1 / alone['seconds']:.1f} steps/s, "
+                  f"beside a reader {1 / beside['seconds']:.1f} steps/s, "
+                  f"which pulled {beside['snapshots']} snapshots", flush=True)
+        name = "shared memory" if shared == "true" else "TCP"
+        report(f"steps/s beside a reader over steps/s alone, workers by {name}", ratios)
+        report(f"GB/s pulled, workers by {name}", rates)
+
+
+def train_worker(iterations, reads):
+    import numpy
+
+    import evenshard
+
+    rank = int(os.environ["RANK"])
+    tensors = {name: numpy.zeros(shape, numpy.float32) for name, shape in READER_TENSORS.items()}
+    # After n iterations every parameter is n.
+    with evenshard.Worker(None, tensors, optimizer="kind: SGD learning_rate: 1") as worker:
+        for gradient in worker.gradients.values():
+            gradient[...] = -1
+        for _ in range(3):
+            worker.push_pull()
+        process = None
+        if reads and rank == 0:
+            process = subprocess.Popen([sys.executable, __file__, "worker", "read"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            # The other worker waits for this one's next push.
+            if process.stdout.readline() != "verified\n":
+                sys.exit("the reader has failed")
+        start = time.perf_counter()
+        for _ in range(iterations):
+            worker.push_pull()
+        wall = time.perf_counter() - start
+        measured = {"seconds": wall / iterations, "wall": wall}
+        if process is not None:
+            read = process.communicate("stop\n")[0]
+            measured.update(json.loads(read))
+    print(json.dumps(measured))
+
+
+def read_worker():
+    import threading
+
+    import evenshard
+
+    stopped = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), stopped.set()), daemon=True).start()
+    with evenshard.Reader() as source:
+        snapshot = source.pull()
+        for name, values in snapshot.items():
+            if snapshot.iteration < 3 or (values != snapshot.iteration).any():
+                sys.exit(f"{name} has wrong values")
+        print("verified", flush=True)
+        snapshots = 0
+        while not stopped.is_set():
+            snapshot = source.pull()
+            snapshots += 1
+    size = sum(values.nbytes for values in snapshot.values())
+    print(json.dumps({"snapshots": snapshots, "gigabytes": snapshots * size / 1e9}))
+
+
 # From the import to the first step.
 
 def startup(rounds):
@@ -418,7 +494,8 @@ def startup_worker():
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["goodput", "overhead", "ddp", "startup", "worker"])
+    parser.add_argument(
+        "what", choices=["goodput", "overhead", "ddp", "startup", "reader", "worker"])
     parser.add_argument("role", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=10, help="of a round")
@@ -431,12 +508,16 @@ def main():
         "linear": lambda: linear_worker(iterations),
         "gloo": lambda: gloo_worker(iterations),
         "startup": startup_worker,
+        "train": lambda: train_worker(iterations, reads=False),
+        "train_and_read": lambda: train_worker(iterations, reads=True),
+        "read": read_worker,
     }
     commands = {
         "goodput": lambda: goodput(arguments.rounds, iterations),
         "overhead": lambda: overhead(arguments.rounds, iterations),
         "ddp": lambda: ddp(arguments.rounds, iterations, arguments.workers),
         "startup": lambda: startup(arguments.rounds),
+        "reader": lambda: reader(arguments.rounds, iterations),
     }
     (roles[arguments.role] if arguments.what == "worker" else commands[arguments.what])()
 

@@ -4,14 +4,13 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "client/client_config.h"
+#include "client/interrupt_check.h"
 #include "common/base/exchange_setup.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
@@ -19,10 +18,6 @@
 
 namespace ps {
 namespace {
-
-constexpr absl::Duration kCheckPeriod = absl::Milliseconds(100);
-
-std::atomic<int (*)()> interrupt_check{nullptr};
 
 std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
 
@@ -60,14 +55,8 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
 }
 
 absl::StatusOr<Config> ConfigFrom(const evenshard_options& options) {
-  if ((options.config_path == nullptr) == (options.config_text == nullptr)) {
-    return absl::InvalidArgumentError("a worker needs either config_path or config_text");
-  }
-  const std::vector<std::string> overrides(options.overrides,
-                                           options.overrides + options.override_count);
-  ASSIGN_OR_RETURN(Config config, options.config_path != nullptr
-                                      ? Config::Load(options.config_path, overrides)
-                                      : Config::Parse(options.config_text, "config", overrides));
+  ASSIGN_OR_RETURN(Config config, ReadConfig(options.config_path, options.config_text,
+                                             options.overrides, options.override_count));
   if (options.tensor_count > 0 || options.optimizer != nullptr) {
     ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
     ASSIGN_OR_RETURN(config, config.Declared(declaration));
@@ -107,22 +96,6 @@ ClientWorker::~ClientWorker() {
   }
 }
 
-void ClientWorker::SetInterruptCheck(int (*check)()) { interrupt_check = check; }
-
-evenshard_tensor ClientWorker::TensorAt(int tensor) const {
-  const Tensor& info = config_.model().tensors()[tensor];
-  const auto& layers = config_.model().layers();
-  const auto layer = std::find_if(layers.begin(), layers.end(), [tensor](const Layer& each) {
-    return tensor >= each.first_tensor && tensor < each.first_tensor + each.tensor_count;
-  });
-  return {.name = info.name.c_str(),
-          .shape = info.shape.data(),
-          .dimensions = static_cast<int>(info.shape.size()),
-          .role = info.role == TensorRole::kParameter ? EVENSHARD_PARAMETER
-                                                      : EVENSHARD_RUNNING_STATISTIC,
-          .layer = layer->name.c_str()};
-}
-
 double ClientWorker::LearningRate(int tensor) const {
   const OptimizerConfig& optimizer = config_.proto().optimizer();
   const Tensor& info = config_.model().tensors()[tensor];
@@ -141,24 +114,11 @@ absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
   return Explained(result);
 }
 
-absl::Status ClientWorker::RunAside(absl::FunctionRef<absl::Status()> call) {
-  if (interrupt_check == nullptr) return Explained(call());
-  absl::Status result;
-  absl::Notification done;
+absl::Status ClientWorker::Aside(absl::FunctionRef<absl::Status()> call) {
   runs_aside_ = true;
-  std::thread thread([&] {
-    result = call();
-    done.Notify();
-  });
-  while (!done.WaitForNotificationWithTimeout(kCheckPeriod)) AskInterruptCheck();
-  thread.join();
+  const absl::Status result = RunAside(call, [this] { Interrupt(); });
   runs_aside_ = false;
   return Explained(result);
-}
-
-void ClientWorker::AskInterruptCheck() {
-  int (*const check)() = interrupt_check;
-  if (check != nullptr && check() != 0) Interrupt();
 }
 
 absl::Status ClientWorker::Explained(const absl::Status& status) const {
@@ -185,14 +145,15 @@ absl::Status ClientWorker::TakeParameters() {
 
 absl::Status ClientWorker::Join() {
   if (exchange_ != nullptr) return absl::FailedPreconditionError("the worker has joined already");
-  return RunAside([this]() -> absl::Status {
+  return Aside([this]() -> absl::Status {
     ASSIGN_OR_RETURN(exchange_, Exchange::Connect({.config = &config_,
                                                    .rank = rank_,
                                                    .view_link = views_.get(),
                                                    .buffers = &buffers_,
                                                    .while_waiting =
                                                        [this] {
-                                                         if (!runs_aside_) AskInterruptCheck();
+                                                         if (!runs_aside_ && AskInterruptCheck())
+                                                           Interrupt();
                                                        },
                                                    .stop = stop_.get_token()}));
     return TakeParameters();
@@ -327,12 +288,12 @@ absl::Status ClientWorker::Pull() {
     return absl::FailedPreconditionError(absl::StrCat(
         "iteration ", iteration_, " has begun, and its tensors have to be waited for"));
   }
-  return RunAside([this] { return exchange_->Pull(buffers_.parameters.span()); });
+  return Aside([this] { return exchange_->Pull(buffers_.parameters.span()); });
 }
 
 absl::Status ClientWorker::Resume() {
   RETURN_IF_ERROR(CheckJoined());
-  return RunAside([this]() -> absl::Status {
+  return Aside([this]() -> absl::Status {
     RETURN_IF_ERROR(exchange_->Resume().status());
     return TakeParameters();
   });
@@ -344,7 +305,7 @@ absl::Status ClientWorker::Leave(const char* error) {
     RETURN_IF_ERROR(WaitAll());
   }
   const absl::Status outcome = error == nullptr ? absl::OkStatus() : absl::AbortedError(error);
-  const absl::Status told = RunAside([&] { return exchange_->Leave(outcome); });
+  const absl::Status told = Aside([&] { return exchange_->Leave(outcome); });
   has_left_ = !exchange_->went_back() || error != nullptr;
   return told;
 }

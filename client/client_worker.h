@@ -29,7 +29,6 @@ class ClientWorker {
 
   const Config& config() const { return config_; }
   int rank() const { return rank_; }
-  evenshard_tensor TensorAt(int tensor) const;
   float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
   float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
   int64_t iteration() const { return iteration_; }
@@ -49,9 +48,6 @@ class ClientWorker {
   void Interrupt() { stop_.request_stop(); }
   evenshard_counts Counts() const;
 
-  // Asked by calls that block; see evenshard_set_interrupt_check.
-  static void SetInterruptCheck(int (*check)());
-
  private:
   ClientWorker(Config config, int rank, const std::string& authority, Exchange::Buffers buffers);
 
@@ -69,10 +65,8 @@ class ClientWorker {
   // Runs a call that waits for parameters, and counts the time. The exchange asks the interrupt
   // check meanwhile.
   absl::Status Await(absl::FunctionRef<absl::Status()> call);
-  // Runs any other call that may block in a thread of its own, and asks the interrupt check
-  // meanwhile.
-  absl::Status RunAside(absl::FunctionRef<absl::Status()> call);
-  void AskInterruptCheck();
+  // Runs any other call that may block in a thread of its own (RunAside).
+  absl::Status Aside(absl::FunctionRef<absl::Status()> call);
   // Replaces an error that the run's going back to a checkpoint has caused.
   absl::Status Explained(const absl::Status& status) const;
   // Receives the parameters with which this worker goes on.

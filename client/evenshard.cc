@@ -1,5 +1,5 @@
-// Translates client/evenshard.h into calls of ClientWorker: no exception leaves it, and every error
-// becomes a status and a message of the calling thread.
+// Translates client/evenshard.h into calls of ClientWorker and ClientReader: no exception leaves
+// it, and every error becomes a status and a message of the calling thread.
 
 #include "client/evenshard.h"
 
@@ -14,11 +14,19 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "client/client_config.h"
+#include "client/client_reader.h"
 #include "client/client_worker.h"
+#include "client/interrupt_check.h"
 #include "common/base/log.h"
 
 struct evenshard_worker {
   std::unique_ptr<ps::ClientWorker> worker;
+  pid_t process;  // in which it was made
+};
+
+struct evenshard_reader {
+  std::unique_ptr<ps::ClientReader> reader;
   pid_t process;  // in which it was made
 };
 
@@ -92,7 +100,7 @@ int evenshard_tensor_count(const evenshard_worker* worker) {
 }
 
 evenshard_tensor evenshard_tensor_at(const evenshard_worker* worker, int tensor) {
-  return worker->worker->TensorAt(tensor);
+  return ps::TensorAt(worker->worker->config().model(), tensor);
 }
 
 int64_t evenshard_elements(const evenshard_worker* worker, int tensor) {
@@ -182,10 +190,52 @@ evenshard_status evenshard_leave(evenshard_worker* worker, const char* error) {
 
 void evenshard_interrupt(evenshard_worker* worker) { worker->worker->Interrupt(); }
 
-void evenshard_set_interrupt_check(int (*check)(void)) {
-  ps::ClientWorker::SetInterruptCheck(check);
-}
+void evenshard_set_interrupt_check(int (*check)(void)) { ps::SetInterruptCheck(check); }
 
 evenshard_counts evenshard_statistics(const evenshard_worker* worker) {
   return worker->worker->Counts();
 }
+
+evenshard_status evenshard_reader_create(const evenshard_reader_options* options,
+                                         evenshard_reader** reader) {
+  *reader = nullptr;
+  return Guarded([&] {
+    SetUpLogOnce();
+    absl::StatusOr<std::unique_ptr<ps::ClientReader>> created = ps::ClientReader::Create(*options);
+    if (created.ok()) *reader = new evenshard_reader{*std::move(created), getpid()};
+    return created.status();
+  });
+}
+
+void evenshard_reader_destroy(evenshard_reader* reader) {
+  if (reader == nullptr) return;
+  if (reader->process != getpid()) return;
+  Guarded([&] {
+    delete reader;
+    return absl::OkStatus();
+  });
+}
+
+int evenshard_reader_tensor_count(const evenshard_reader* reader) {
+  return static_cast<int>(reader->reader->config().model().tensors().size());
+}
+
+evenshard_tensor evenshard_reader_tensor_at(const evenshard_reader* reader, int tensor) {
+  return ps::TensorAt(reader->reader->config().model(), tensor);
+}
+
+evenshard_status evenshard_reader_pull(evenshard_reader* reader, int64_t newer_than,
+                                       double timeout_seconds, float* const* out,
+                                       int64_t* iteration) {
+  return Guarded([&]() -> absl::Status {
+    if (reader->process != getpid()) {
+      return absl::FailedPreconditionError(
+          "the reader belongs to the parent of this process; make readers after fork, not before");
+    }
+    const absl::StatusOr<int64_t> pulled = reader->reader->Pull(newer_than, timeout_seconds, out);
+    if (pulled.ok()) *iteration = *pulled;
+    return pulled.status();
+  });
+}
+
+void evenshard_reader_interrupt(evenshard_reader* reader) { reader->reader->Interrupt(); }

@@ -1,5 +1,6 @@
 /*
- * The C interface to a worker's exchange with the shards, for programs in other languages than C++.
+ * The C interface to a worker's exchange with the shards, and to reading a run's parameters, for
+ * programs in other languages than C++.
  * docs/protocol.md describes what happens beneath; client/example.c is a whole program.
  *
  *   evenshard_worker* worker;
@@ -193,6 +194,61 @@ EVENSHARD_API void evenshard_interrupt(evenshard_worker* worker);
  * to go on; if the answer is not 0, the worker is interrupted. For interpreters that handle signals
  * between the steps of a program. NULL, as in the beginning: they do not ask. */
 EVENSHARD_API void evenshard_set_interrupt_check(int (*check)(void));
+
+/* A reader takes the parameters of a run at one iteration, for evaluation or serving. It takes no
+ * part in the run and has no rank. The rules for threads, fork and errors are those of a worker.
+ *
+ *   evenshard_reader* reader;
+ *   const evenshard_reader_options options = {.config_path = "cluster.textproto"};
+ *   if (evenshard_reader_create(&options, &reader) != EVENSHARD_OK) return fail();
+ *   float* const out[] = {weight};
+ *   int64_t iteration = -1;
+ *   while (evenshard_reader_pull(reader, iteration, -1, out, &iteration) == EVENSHARD_OK) {
+ *     evaluate(weight);
+ *   }
+ *   evenshard_reader_destroy(reader);
+ */
+typedef struct evenshard_reader evenshard_reader;
+
+typedef struct evenshard_reader_options {
+  /* As in evenshard_options. */
+  const char* config_path;
+  const char* config_text;
+  const char* const* overrides;
+  int override_count;
+} evenshard_reader_options;
+
+/* Checks the config; connects to nobody. With model.from_workers the run has the model: then it asks
+ * the shards and waits, at most for limits.startup_seconds, until a worker has brought it. Errors:
+ * those of evenshard_create; DEADLINE_EXCEEDED if nobody knows the model; CANCELLED by the interrupt
+ * check. */
+EVENSHARD_API evenshard_status evenshard_reader_create(const evenshard_reader_options* options,
+                                                       evenshard_reader** reader);
+/* NULL: does nothing. */
+EVENSHARD_API void evenshard_reader_destroy(evenshard_reader* reader);
+
+/* As for a worker. */
+EVENSHARD_API int evenshard_reader_tensor_count(const evenshard_reader* reader);
+EVENSHARD_API evenshard_tensor evenshard_reader_tensor_at(const evenshard_reader* reader,
+                                                          int tensor);
+
+/* Receives all parameters as they are after one and the same iteration, whose number is more than
+ * `newer_than` (-1: any), and waits for them. `out` has by tensor where its parameters go, or NULL;
+ * after an error their content is undefined. `iteration` is how many iterations of training the
+ * parameters have. Under ASYNC, which has no iteration in common, it is the least number of updates
+ * of any chunk of them. `timeout_seconds` below 0: none.
+ *
+ * Errors: OUT_OF_RANGE if the run is over and has nothing newer; FAILED_PRECONDITION if the run has
+ * failed, or has another model; DEADLINE_EXCEEDED after the timeout, or if a shard was not up in
+ * limits.startup_seconds; UNAVAILABLE if a shard could not be reached any more for
+ * limits.exchange_seconds; RESOURCE_EXHAUSTED (limits.snapshot_bytes); CANCELLED. All but CANCELLED
+ * may be followed by another call. */
+EVENSHARD_API evenshard_status evenshard_reader_pull(evenshard_reader* reader, int64_t newer_than,
+                                                     double timeout_seconds, float* const* out,
+                                                     int64_t* iteration);
+
+/* As evenshard_interrupt. */
+EVENSHARD_API void evenshard_reader_interrupt(evenshard_reader* reader);
 
 /* Counters of this worker since it joined. */
 typedef struct evenshard_counts {

@@ -5,7 +5,7 @@
 
 Optimizer stands in the place of an optimizer of torch.optim, and the rest of the script stays as it
 is. It needs PyTorch, 1.13 or newer. Worker is for programs that compute gradients by themselves, on
-arrays of any library. launch runs a script as all workers of a run on this machine. Errors are in
+arrays of any library. Reader reads the parameters of a run from outside. launch runs a script as all workers of a run on this machine. Errors are in
 evenshard.errors, and all are an evenshard.Error.
 
 The package needs libevenshard.so: next to the package, in the checkout that the package lies in
@@ -23,17 +23,21 @@ from evenshard.errors import (
     FailedPrecondition,
     Interrupted,
     InvalidArgument,
+    RunOver,
     TensorError,
     Unavailable,
     WentBack,
 )
 from evenshard.launching import launch
+from evenshard.reader import Reader, Snapshot
 from evenshard.worker import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Worker",
+    "Reader",
+    "Snapshot",
     "Statistics",
     "launch",
     "Error",
@@ -43,6 +47,7 @@ __all__ = [
     "FailedPrecondition",
     "Interrupted",
     "InvalidArgument",
+    "RunOver",
     "TensorError",
     "Unavailable",
     "WentBack",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import math
 from typing import NamedTuple
 
 from evenshard import errors
@@ -73,6 +74,14 @@ def as_array(memory: ctypes.Array, shape: tuple):
         return numpy.frombuffer(memory, dtype=numpy.float32).reshape(shape)
     view = memoryview(memory).cast("B")
     return view.cast("f", list(shape)) if shape else view.cast("f")
+
+
+def empty(shape: tuple):
+    """Returns memory of its own: a numpy array, or a memoryview if there is no numpy."""
+    numpy = _numpy()
+    if numpy is not None:
+        return numpy.empty(shape, numpy.float32)
+    return memoryview(bytearray(4 * math.prod(shape))).cast("f", list(shape) or [1])
 
 
 def _numpy():

@@ -50,6 +50,17 @@ class COptions(ctypes.Structure):
     ]
 
 
+class CReaderOptions(ctypes.Structure):
+    """evenshard_reader_options"""
+
+    _fields_ = [
+        ("config_path", ctypes.c_char_p),
+        ("config_text", ctypes.c_char_p),
+        ("overrides", ctypes.POINTER(ctypes.c_char_p)),
+        ("override_count", ctypes.c_int),
+    ]
+
+
 class CCounts(ctypes.Structure):
     """evenshard_counts"""
 
@@ -63,6 +74,7 @@ class CCounts(ctypes.Structure):
 
 
 _WORKER = ctypes.c_void_p
+_READER = ctypes.c_void_p
 _RATES = ctypes.POINTER(ctypes.c_float)
 
 # The result and the arguments of each function.
@@ -99,6 +111,18 @@ _PROTOTYPES = {
     "interrupt": (None, [_WORKER]),
     "statistics": (CCounts, [_WORKER]),
     "set_interrupt_check": (None, [ctypes.c_void_p]),
+    "reader_create": (ctypes.c_int, [ctypes.POINTER(CReaderOptions), ctypes.POINTER(_READER)]),
+    "reader_destroy": (None, [_READER]),
+    "reader_tensor_count": (ctypes.c_int, [_READER]),
+    "reader_tensor_at": (CTensor, [_READER, ctypes.c_int]),
+    "reader_pull": (
+        ctypes.c_int,
+        [
+            _READER, ctypes.c_int64, ctypes.c_double, ctypes.POINTER(ctypes.c_void_p),
+            ctypes.POINTER(ctypes.c_int64),
+        ],
+    ),
+    "reader_interrupt": (None, [_READER]),
 }
 
 

@@ -52,6 +52,15 @@ def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
     return found
 
 
+def trained_names(model: torch.nn.Module) -> list[str]:
+    """Returns the names of the tensors that tensors_of would exchange, whatever their types."""
+    found = {}
+    for path, module in model.named_modules():
+        for name, tensor, _ in _own(module):
+            found.setdefault(id(tensor), f"{path}.{name}" if path else name)
+    return list(found.values())
+
+
 def direct_tensors(
     model: torch.nn.Module, tensors: list[ModelTensor]
 ) -> dict[torch.nn.Module, tuple]:

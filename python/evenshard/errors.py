@@ -56,6 +56,12 @@ class Interrupted(Error):
     status = "CANCELLED"
 
 
+class RunOver(Error):
+    """The run is over, and has no newer snapshot."""
+
+    status = "OUT_OF_RANGE"
+
+
 class Aborted(Error):
     """The run has ended: another worker gave up, for the reason in the message."""
 

@@ -1,0 +1,40 @@
+#ifndef PS_CLIENT_CLIENT_READER_H_
+#define PS_CLIENT_CLIENT_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/evenshard.h"
+#include "common/config/config.h"
+#include "common/reader/run_reader.h"
+
+namespace ps {
+
+// What client/evenshard.h calls a reader. That header says what each method does. Not thread-safe,
+// except for Interrupt.
+class ClientReader {
+ public:
+  static absl::StatusOr<std::unique_ptr<ClientReader>> Create(
+      const evenshard_reader_options& options);
+
+  const Config& config() const { return config_; }
+
+  // `timeout_seconds` below 0: none.
+  absl::StatusOr<int64_t> Pull(int64_t newer_than, double timeout_seconds, float* const* out);
+  void Interrupt() { stop_.request_stop(); }
+
+ private:
+  explicit ClientReader(Config config)
+      : config_(std::move(config)), reader_({.config = &config_, .stop = stop_.get_token()}) {}
+
+  const Config config_;
+  std::stop_source stop_;
+  RunReader reader_;
+};
+
+}  // namespace ps
+
+#endif  // PS_CLIENT_CLIENT_READER_H_

@@ -1,0 +1,22 @@
+#ifndef PS_CLIENT_INTERRUPT_CHECK_H_
+#define PS_CLIENT_INTERRUPT_CHECK_H_
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace ps {
+
+// See evenshard_set_interrupt_check. Thread-safe.
+void SetInterruptCheck(int (*check)());
+
+// Asks the check, if there is one, in this thread. Returns whether the call that waits is to end.
+bool AskInterruptCheck();
+
+// Runs a call that may block. If there is a check, the call runs in a thread of its own, and this
+// thread asks the check meanwhile and calls `interrupt` if the call is to end. Returns what the
+// call returns.
+absl::Status RunAside(absl::FunctionRef<absl::Status()> call, absl::FunctionRef<void()> interrupt);
+
+}  // namespace ps
+
+#endif  // PS_CLIENT_INTERRUPT_CHECK_H_
