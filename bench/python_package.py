@@ -342,7 +342,7 @@ def train_linear(model, optimizer, rank, iterations, settle):
     times = []
     for i in range(iterations + 3):
         start = time.perf_counter()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)  # the default from PyTorch 2.0 on, and the faster one
         loss = torch.nn.functional.cross_entropy(model(inputs), labels)
         loss.backward()
         optimizer.step()

@@ -25,7 +25,7 @@ optimizer {{ kind: MOMENTUM learning_rate: 0.05 }}
 exchange {{ schedule: {schedule} }}
 limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
 recovery {{
-  worker_loss: WAIT silence_seconds: 5
+  worker_loss: {loss} silence_seconds: 5
   checkpoint {{ folder: "{folder}/checkpoints" every_iterations: 10 }}
 }}
 """
@@ -61,6 +61,72 @@ total = sum(p.double().sum().item() for p in model.parameters())
 print("ends with", repr(total), flush=True)
 """
 
+# Worker 1 kills itself once. When it is back, it says when training ends.
+_CONTINUE_SCRIPT = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from tests.python import models
+import evenshard
+rank, end = int(os.environ["RANK"]), sys.argv[2]
+model = models.make("mlp", seed=1 + rank)
+optimizer = evenshard.Optimizer(model)
+print("begins at", optimizer.iteration, flush=True)
+is_back = rank == 1 and optimizer.iteration > 0
+if is_back:
+    with open(end + ".new", "w") as file:
+        file.write(str(optimizer.iteration + 20))
+    os.rename(end + ".new", end)
+while not os.path.exists(end) or optimizer.iteration < int(open(end).read()):
+    optimizer.zero_grad()
+    models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
+    optimizer.step()
+    if rank == 1 and not is_back and optimizer.iteration == 15:
+        os.kill(os.getpid(), signal.SIGKILL)
+optimizer.synchronize()
+total = sum(p.double().sum().item() for p in model.parameters())
+print("ends with", repr(total), "at", optimizer.iteration, flush=True)
+"""
+
+
+def _launch(folder, config, script, *arguments):
+    """Starts a training by `script`, with the config in a file of that folder."""
+    path = os.path.join(folder, "run.textproto")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(config)
+    return subprocess.Popen(
+        [
+            fixture.built("tools/launch/launch"), f"--config={path}",
+            f"--ps={fixture.built('server/ps')}", "--",
+            sys.executable, "-c", script, fixture.ROOT, *arguments,
+        ],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, env={**os.environ, "PYTHONPATH": fixture.PACKAGE},
+    )
+
+
+@unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
+class ContinueTest(unittest.TestCase):
+    def test_the_others_go_on_without_a_worker_which_may_come_back(self):
+        with tempfile.TemporaryDirectory() as folder:
+            launch = _launch(
+                folder, _CONFIG.format(folder=folder, schedule="FULL", loss="CONTINUE"),
+                _CONTINUE_SCRIPT, os.path.join(folder, "end"),
+            )
+            try:
+                output = launch.communicate(timeout=fixture.PATIENCE_SECONDS)[0]
+            finally:
+                launch.kill()
+                launch.wait()
+        self.assertEqual(launch.returncode, 0, output)
+        begins = [int(at) for at in re.findall(r"worker 1.*begins at (\d+)", output)]
+        self.assertEqual(len(begins), 2, output)
+        self.assertEqual(begins[0], 0, output)
+        self.assertGreater(begins[1], 15, output)
+        ends = re.findall(r"ends with (\S+) at (\d+)", output)
+        self.assertEqual(len(ends), 2, output)
+        self.assertEqual(ends[0], ends[1], output)
+        self.assertEqual(int(ends[0][1]), begins[1] + 20, output)
+
 
 @unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
 class RecoveryTest(unittest.TestCase):
@@ -70,22 +136,15 @@ class RecoveryTest(unittest.TestCase):
         """Runs the training; `strike(worker's process, config)` comes at iteration 15. Returns the
         exit code and all output."""
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "run.textproto")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(_CONFIG.format(folder=folder, schedule=schedule))
             struck = os.path.join(folder, "struck")
             if strike is None:
                 with open(struck, "w", encoding="utf-8"):
                     pass
-            launch = subprocess.Popen(
-                [
-                    fixture.built("tools/launch/launch"), f"--config={path}",
-                    f"--ps={fixture.built('server/ps')}", "--",
-                    sys.executable, "-c", _SCRIPT, fixture.ROOT, str(_STEPS), "15", struck,
-                ],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, env={**os.environ, "PYTHONPATH": fixture.PACKAGE},
+            launch = _launch(
+                folder, _CONFIG.format(folder=folder, schedule=schedule, loss="WAIT"),
+                _SCRIPT, str(_STEPS), "15", struck,
             )
+            path = os.path.join(folder, "run.textproto")
             timer = threading.Timer(fixture.PATIENCE_SECONDS, launch.kill)
             timer.start()
             output = ""
