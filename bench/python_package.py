@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import socket
 import statistics
 import subprocess
@@ -66,7 +67,9 @@ def resnet50_layers():
             if block == 0:
                 convolution(4 * channels, inputs, 1)
             inputs = 4 * channels
-    return layers + [[(1000, inputs), (1000,)]]
+    layers.append([(1000, inputs), (1000,)])
+    assert sum(map(len, layers)) == RESNET50_TENSORS
+    return layers
 
 
 def config(workers, shards, *, model, shared_memory, more=""):
@@ -176,8 +179,8 @@ def small_model():
     return torch.nn.Sequential(*[Scale() for _ in range(RESNET50_TENSORS)])
 
 
-def resnet50_model():
-    """ResNet-50's parameters in layers that compute nothing. All gradients are 1."""
+def layers_model(layers):
+    """Layers with parameters of these shapes that compute nothing. All gradients are 1."""
     import torch
 
     class Touch(torch.autograd.Function):
@@ -200,9 +203,14 @@ def resnet50_model():
             return Touch.apply(x, *self._parameters.values())
 
     torch.manual_seed(1)
-    model = torch.nn.Sequential(*map(Layer, resnet50_layers()))
-    assert len(list(model.parameters())) == RESNET50_TENSORS
-    return model
+    return torch.nn.Sequential(*map(Layer, layers))
+
+
+def drawn_layers(seed):
+    """20 to 200 layers of 1 to 3 tensors, of 1 to 65536 elements each."""
+    dice = random.Random(seed)
+    return [[(round(2 ** dice.uniform(0, 16)),) for _ in range(dice.randint(1, 3))]
+            for _ in range(dice.randint(20, 200))]
 
 
 def nothing():
@@ -230,26 +238,35 @@ def copies_each_way(model):
 
 OVERHEAD = {
     "overhead_small": (
-        small_model, no_copies, "torch.optim.SGD, 161 tensors of 64 elements"),
+        lambda seed: small_model(), no_copies, "torch.optim.SGD, 161 tensors of 64 elements"),
     "overhead_resnet50": (
-        resnet50_model, copies_each_way,
+        lambda seed: layers_model(resnet50_layers()), copies_each_way,
         "torch.optim.SGD and a copy each way, ResNet-50's parameters"),
+    "overhead_drawn": (
+        lambda seed: layers_model(drawn_layers(seed)), copies_each_way,
+        "torch.optim.SGD and a copy each way, a model that was drawn"),
 }
 
 
-def overhead(rounds, iterations):
-    for role, (_, _, beside) in OVERHEAD.items():
+def overhead(rounds, iterations, seed):
+    roles = ["overhead_small", "overhead_resnet50"]
+    if seed is not None:
+        roles = ["overhead_drawn"]
+        sizes = [shape[0] for layer in drawn_layers(seed) for shape in layer]
+        print(f"  {len(sizes)} tensors in {len(drawn_layers(seed))} layers, {sum(sizes)} elements")
+    for role in roles:
+        beside = OVERHEAD[role][-1]
         differences = []
         for _ in range(rounds):
             result = run(config(1, 1, model="from_workers {}", shared_memory="true"),
-                         ["worker", role, f"--iterations={iterations}"])
+                         ["worker", role, f"--iterations={iterations}", f"--seed={seed or 0}"])
             differences.append(1000 * (result["ours"] - result["torch"]))
             print(f"  torch.optim.SGD {1000 * result['torch']:.3f} ms, "
                   f"evenshard.Optimizer {1000 * result['ours']:.3f} ms", flush=True)
         report(f"milliseconds of a step beyond {beside}", differences)
 
 
-def overhead_worker(role, iterations):
+def overhead_worker(role, iterations, seed):
     import copy
 
     import torch
@@ -258,14 +275,14 @@ def overhead_worker(role, iterations):
 
     torch.set_num_threads(1)
     make_model, make_copies, _ = OVERHEAD[role]
-    ours = make_model()
+    ours = make_model(seed)
     theirs = copy.deepcopy(ours)
     inputs = torch.rand(4, 64)
 
     def steps(model, optimizer, exchange, settle, count):
         start = time.perf_counter()
         for _ in range(count):
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=True)
             model(inputs).sum().backward()
             optimizer.step()
             exchange()
@@ -290,23 +307,36 @@ def overhead_worker(role, iterations):
 
 # Beside DistributedDataParallel.
 
-def linear_layers():
+def linear_shapes(seed):
+    """VGG-16's linear layers and a batch of 8, or layers and a batch that are drawn."""
+    if seed is None:
+        return VGG16_LINEAR, 8
+    dice = random.Random(seed)
+    widths = [64 * round(2 ** dice.uniform(4, 7.5)) for _ in range(dice.randint(3, 6))]
+    return list(zip(widths[1:], widths)), dice.randint(4, 32)
+
+
+def linear_layers(seed):
     import torch
 
     torch.manual_seed(1)
     layers = []
-    for outputs, inputs in VGG16_LINEAR:
+    for outputs, inputs in linear_shapes(seed)[0]:
         layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
     return torch.nn.Sequential(*layers[:-1])
 
 
-def ddp(rounds, iterations, workers):
+def ddp(rounds, iterations, workers, seed):
+    seeds = [] if seed is None else [f"--seed={seed}"]
+    if seeds:
+        shapes, batch = linear_shapes(seed)
+        print(f"  layers of {shapes}, {sum(a * b for a, b in shapes)} weights, batch {batch}")
     for shared in ("true", "false"):
         ratios = []
         for _ in range(rounds):
-            theirs = run_gloo(workers, iterations)
+            theirs = run_gloo(workers, iterations, seeds)
             ours = run(config(workers, workers, model="from_workers {}", shared_memory=shared),
-                       ["worker", "linear", f"--iterations={iterations}"])
+                       ["worker", "linear", f"--iterations={iterations}", *seeds])
             ratios.append(theirs["seconds"] / ours["seconds"])
             print(f"  gloo {theirs['seconds']:.3f} s, Evenshard {ours['seconds']:.3f} s a step",
                   flush=True)
@@ -316,7 +346,7 @@ def ddp(rounds, iterations, workers):
                f"{'shared memory' if shared == 'true' else 'TCP'}", ratios)
 
 
-def run_gloo(workers, iterations):
+def run_gloo(workers, iterations, seeds):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -326,7 +356,7 @@ def run_gloo(workers, iterations):
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                        "GLOO_SOCKET_IFNAME": "lo"}
         processes.append(subprocess.Popen(
-            [sys.executable, __file__, "worker", "gloo", f"--iterations={iterations}"],
+            [sys.executable, __file__, "worker", "gloo", f"--iterations={iterations}", *seeds],
             env=environment, stdout=subprocess.PIPE, text=True))
     outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
     if any(process.returncode != 0 for process in processes):
@@ -334,11 +364,13 @@ def run_gloo(workers, iterations):
     return json.loads(outputs[0].splitlines()[-1])
 
 
-def train_linear(model, optimizer, rank, iterations, settle):
+def train_linear(model, optimizer, rank, iterations, settle, seed):
     import torch
 
     torch.manual_seed(100 + rank)
-    inputs, labels = torch.rand(8, 25088), torch.randint(1000, (8,))
+    shapes, batch = linear_shapes(seed)
+    inputs = torch.rand(batch, shapes[0][1])
+    labels = torch.randint(shapes[-1][0], (batch,))
     times = []
     for i in range(iterations + 3):
         start = time.perf_counter()
@@ -356,29 +388,30 @@ def train_linear(model, optimizer, rank, iterations, settle):
         print(json.dumps({"seconds": statistics.fmean(times), "loss": loss.item()}))
 
 
-def linear_worker(iterations):
+def linear_worker(iterations, seed):
     import torch
 
     import evenshard
 
     set_threads(torch)
-    model = linear_layers()
+    model = linear_layers(seed)
     rule = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     with evenshard.Optimizer(model, optimizer=rule) as optimizer:
-        train_linear(model, optimizer, int(os.environ["RANK"]), iterations, optimizer.synchronize)
+        train_linear(model, optimizer, int(os.environ["RANK"]), iterations,
+                     optimizer.synchronize, seed)
 
 
-def gloo_worker(iterations):
+def gloo_worker(iterations, seed):
     import torch
     import torch.distributed
 
     set_threads(torch)
     torch.distributed.init_process_group("gloo")
-    model = torch.nn.parallel.DistributedDataParallel(linear_layers(),
+    model = torch.nn.parallel.DistributedDataParallel(linear_layers(seed),
                                                       gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     train_linear(model, optimizer, torch.distributed.get_rank(), iterations,
-                 torch.distributed.barrier)
+                 torch.distributed.barrier, seed)
     torch.distributed.destroy_process_group()
 
 
@@ -500,13 +533,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=10, help="of a round")
     parser.add_argument("--workers", type=int, default=2, help="of ddp")
+    parser.add_argument("--seed", type=int,
+                        help="of overhead and ddp: a model that is drawn, in place of theirs")
     arguments = parser.parse_args()
-    iterations = arguments.iterations
+    iterations, seed = arguments.iterations, arguments.seed
     roles = {
         "push_pull": lambda: push_pull_worker(iterations),
-        **{role: lambda role=role: overhead_worker(role, iterations) for role in OVERHEAD},
-        "linear": lambda: linear_worker(iterations),
-        "gloo": lambda: gloo_worker(iterations),
+        **{role: lambda role=role: overhead_worker(role, iterations, seed) for role in OVERHEAD},
+        "linear": lambda: linear_worker(iterations, seed),
+        "gloo": lambda: gloo_worker(iterations, seed),
         "startup": startup_worker,
         "train": lambda: train_worker(iterations, reads=False),
         "train_and_read": lambda: train_worker(iterations, reads=True),
@@ -514,8 +549,8 @@ def main():
     }
     commands = {
         "goodput": lambda: goodput(arguments.rounds, iterations),
-        "overhead": lambda: overhead(arguments.rounds, iterations),
-        "ddp": lambda: ddp(arguments.rounds, iterations, arguments.workers),
+        "overhead": lambda: overhead(arguments.rounds, iterations, seed),
+        "ddp": lambda: ddp(arguments.rounds, iterations, arguments.workers, seed),
         "startup": lambda: startup(arguments.rounds),
         "reader": lambda: reader(arguments.rounds, iterations),
     }

@@ -114,6 +114,11 @@ class Cluster(contextlib.AbstractContextManager):
 def _addresses(count, transport, folder):
     if transport == "unix":
         return [f"unix:{folder}/{i}.sock" for i in range(count)]
+    return free_addresses(count)
+
+
+def free_addresses(count):
+    """Addresses of this machine that are free at the moment."""
     with contextlib.ExitStack() as open_sockets:
         free = [
             open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
