@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -195,24 +196,22 @@ absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) 
   return absl::OkStatus();
 }
 
-absl::Status ClientWorker::Push(int tensor, bool contributes) {
+absl::Status ClientWorker::Push(absl::Span<const int> tensors, bool contributes) {
   RETURN_IF_ERROR(CheckJoined());
   if (!is_begun_) return absl::FailedPreconditionError("no iteration has begun");
-  if (pushed_[tensor]) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(NameOf(tensor), " has been pushed in iteration ", iteration_, " already"));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (pushed_[tensors[i]]) {
+      for (const int marked : tensors.first(i)) pushed_[marked] = false;
+      return absl::FailedPreconditionError(absl::StrCat(
+          NameOf(tensors[i]), " has been pushed in iteration ", iteration_, " already"));
+    }
+    pushed_[tensors[i]] = true;
   }
-  pushed_[tensor] = true;
-  if (is_sequential()) {
-    skipped_[tensor] = !contributes;
-  } else {
-    exchange_->PushTensor(tensor, contributes);
+  if (!is_sequential()) {
+    exchange_->PushTensors(tensors, contributes);
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
-
-absl::Status ClientWorker::PushSeveral(absl::Span<const int> tensors, bool contributes) {
-  for (const int tensor : tensors) RETURN_IF_ERROR(Push(tensor, contributes));
+  for (const int tensor : tensors) skipped_[tensor] = !contributes;
   return absl::OkStatus();
 }
 
@@ -276,9 +275,9 @@ absl::Status ClientWorker::WaitAll() {
 absl::Status ClientWorker::PushPull(const float* learning_rates) {
   RETURN_IF_ERROR(Begin(/*contributes=*/true, learning_rates));
   // In model order, since nothing is computed meanwhile.
-  for (size_t tensor = 0; tensor < pushed_.size(); ++tensor) {
-    RETURN_IF_ERROR(Push(static_cast<int>(tensor), /*contributes=*/true));
-  }
+  std::vector<int> all(pushed_.size());
+  std::iota(all.begin(), all.end(), 0);
+  RETURN_IF_ERROR(Push(all, /*contributes=*/true));
   return WaitAll();
 }
 

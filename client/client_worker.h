@@ -36,8 +36,8 @@ class ClientWorker {
 
   absl::Status Join();
   absl::Status Begin(bool contributes, const float* learning_rates);
-  absl::Status Push(int tensor, bool contributes);
-  absl::Status PushSeveral(absl::Span<const int> tensors, bool contributes);
+  // After an error none of them has been pushed.
+  absl::Status Push(absl::Span<const int> tensors, bool contributes);
   absl::Status Wait(int tensor);
   int Received(int tensor) const;
   absl::Status WaitAll();

@@ -149,13 +149,13 @@ evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
 }
 
 evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int contributes) {
-  return On(worker, [&](ps::ClientWorker& w) { return w.Push(tensor, contributes != 0); });
+  return evenshard_push_several(worker, &tensor, 1, contributes);
 }
 
 evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors, int count,
                                         int contributes) {
   return On(worker, [&](ps::ClientWorker& w) {
-    return w.PushSeveral({tensors, static_cast<size_t>(count)}, contributes != 0);
+    return w.Push({tensors, static_cast<size_t>(count)}, contributes != 0);
   });
 }
 

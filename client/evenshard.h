@@ -163,7 +163,7 @@ EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int con
                                                const float* learning_rates);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
                                               int contributes);
-/* The same for several tensors, in this order. */
+/* The same for several tensors, in this order, or after an error for none of them. */
 EVENSHARD_API evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors,
                                                       int count, int contributes);
 EVENSHARD_API evenshard_status evenshard_wait(evenshard_worker* worker, int tensor);
@@ -218,10 +218,10 @@ typedef struct evenshard_reader_options {
   int override_count;
 } evenshard_reader_options;
 
-/* Checks the config; connects to nobody. With model.from_workers the run has the model: then it asks
- * the shards and waits, at most for limits.startup_seconds, until a worker has brought it. Errors:
- * those of evenshard_create; DEADLINE_EXCEEDED if nobody knows the model; CANCELLED by the interrupt
- * check. */
+/* Checks the config; connects to nobody. With model.from_workers the run has the model: then it
+ * asks the shards and waits, at most for limits.startup_seconds, until a worker has brought it.
+ * Errors: those of evenshard_create; DEADLINE_EXCEEDED if nobody knows the model; CANCELLED by the
+ * interrupt check. */
 EVENSHARD_API evenshard_status evenshard_reader_create(const evenshard_reader_options* options,
                                                        evenshard_reader** reader);
 /* NULL: does nothing. */

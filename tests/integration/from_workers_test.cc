@@ -160,7 +160,7 @@ TEST_CASE("a tensor to which a worker contributes nothing is the mean of the oth
     }
     RETURN_IF_ERROR(exchange.Begin(1, gradient, absl::MakeSpan(parameters[rank])));
     for (const int tensor : {3, 2, 1, 0}) {
-      exchange.PushTensor(tensor, tensor != 3 && (tensor != 1 || rank == 0));
+      exchange.PushTensors({tensor}, tensor != 3 && (tensor != 1 || rank == 0));
     }
     for (const int tensor : {0, 1, 2, 3}) RETURN_IF_ERROR(exchange.AwaitTensor(tensor));
     CHECK(exchange.IsEverythingReceived());

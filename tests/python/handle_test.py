@@ -38,6 +38,7 @@ class SeveralTensorsTest(unittest.TestCase):
             handle.wait(0)
             found += [handle.received(i) for i in range(3)]
             refusal = _refusal(handle.push_several, [1, 0])
+            handle.push(1)  # it has not been
             child = fixture.Process(handle.received, 0).outcome()
             unasked = fixture.Process(
                 lambda: handle._library.received(handle._memory.pointer, 0)

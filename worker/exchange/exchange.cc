@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -336,16 +337,18 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
 
 void Exchange::Push(int layer) {
   const Layer& pushed = config_.model().layers()[layer];
-  std::vector<uint32_t> chunks;
-  for (int i = 0; i < pushed.tensor_count; ++i) {
-    const auto of_tensor = config_.plan().chunks_of_tensor(pushed.first_tensor + i);
-    chunks.insert(chunks.end(), of_tensor.begin(), of_tensor.end());
-  }
-  PushChunks(chunks);
+  std::vector<int> tensors(pushed.tensor_count);
+  std::iota(tensors.begin(), tensors.end(), pushed.first_tensor);
+  PushTensors(tensors, /*contributes=*/true);
 }
 
-void Exchange::PushTensor(int tensor, bool contributes) {
-  PushChunks(config_.plan().chunks_of_tensor(tensor), /*skip=*/!contributes);
+void Exchange::PushTensors(absl::Span<const int> tensors, bool contributes) {
+  std::vector<uint32_t> chunks;
+  for (const int tensor : tensors) {
+    const auto of_tensor = config_.plan().chunks_of_tensor(tensor);
+    chunks.insert(chunks.end(), of_tensor.begin(), of_tensor.end());
+  }
+  PushChunks(chunks, /*skip=*/!contributes);
 }
 
 void Exchange::PushUnlessSkipped(absl::Span<const uint32_t> chunks) {

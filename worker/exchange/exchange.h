@@ -157,9 +157,9 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   absl::Status AwaitLayer(int layer) override;
   absl::Status AwaitAll() override;
 
-  // The same for one tensor, which goes through in place of its layer. Without `contributes` its
-  // gradient is left out. IsReceived: AwaitTensor would return at once.
-  void PushTensor(int tensor, bool contributes);
+  // The same for tensors, which go through in place of their layers, in this order. Without
+  // `contributes` their gradients are left out. IsReceived: AwaitTensor would return at once.
+  void PushTensors(absl::Span<const int> tensors, bool contributes);
   absl::Status AwaitTensor(int tensor);
   bool IsReceived(int tensor) const;
   bool IsEverythingReceived() const;
