@@ -2,7 +2,8 @@
 //   1. AskShards asks where the slots are, if they can move, and how far their chunks have come.
 //   2. Choose takes an iteration that no chunk has passed.
 //   3. Receive asks all shards for it at the same time. A shard that is behind waits.
-//   4. If a shard has passed it meanwhile, or cannot be reached, AfterFailure decides to begin again.
+//   4. If a shard has passed it meanwhile, or cannot be reached, AfterFailure decides whether to
+//      begin again.
 
 #include "common/reader/run_reader.h"
 
