@@ -132,9 +132,9 @@ class Shard {
   void Fail(const absl::Status& failure);
 
   // Takes the ranks of workers that have joined and opened no stream. Frees what snapshots do not
-  // use. Fails the run if an update has waited for longer than limits.exchange_seconds, or waits for
-  // a worker that has finished. Otherwise logs for whom an update waits. One thread calls this about
-  // once a second.
+  // use. Fails the run if an update has waited for longer than limits.exchange_seconds, or waits
+  // for a worker that has finished. Otherwise logs for whom an update waits. One thread calls this
+  // about once a second.
   void CheckWaits();
 
   // Refuses Join and Push and ends snapshots from now on, with `reason`, without calling the

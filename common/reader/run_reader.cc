@@ -106,8 +106,8 @@ absl::Status RunReader::TryOnce(Attempt& attempt) {
   RETURN_IF_ERROR(attempt.begin());
   RETURN_IF_ERROR(Receive(k, attempt));
   if (!options_.config->proto().has_recovery()) return absl::OkStatus();
-  // The run may have gone back to a checkpoint meanwhile. Then some shards may have sent iteration k
-  // of the one generation, and some that of the other.
+  // The run may have gone back to a checkpoint meanwhile. Then some shards may have sent iteration
+  // k of the one generation, and some that of the other.
   ASSIGN_OR_RETURN(const std::vector<ShardStats> after, AskShards(attempt));
   const auto differs = [&](const ShardStats& shard) {
     return shard.recovery().generation() != stats.front().recovery().generation();
