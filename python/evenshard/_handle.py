@@ -32,21 +32,6 @@ class Statistics(NamedTuple):
     wait_seconds: float  # in which the worker waited for parameters
 
 
-class _Memory:
-    """The worker of the library. It is destroyed when nobody uses its memory any more: neither the
-    Handle nor an array on it. In a child process it stays, as the library wants it."""
-
-    def __init__(self, library: ctypes.CDLL, pointer: ctypes.c_void_p):
-        self.pointer = pointer
-        self.process = os.getpid()
-        self._destroy = library.destroy
-        self._getpid = os.getpid  # modules may be gone when the program ends
-
-    def __del__(self):
-        if self._getpid() == self.process:
-            self._destroy(self.pointer)
-
-
 class Handle:
     """A worker of the library, used by one thread at a time.
 
@@ -94,7 +79,8 @@ class Handle:
             if isinstance(error, errors.InvalidArgument):
                 error = errors.ConfigError(str(error))
             raise error
-        self._memory = _Memory(self._library, pointer)
+        # An array on the worker's memory refers to it as well.
+        self._memory = _library.Owned(pointer, self._library.destroy)
         if rank is None:
             _environment.check_world_size(self.workers)
 

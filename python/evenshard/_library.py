@@ -126,6 +126,21 @@ _PROTOTYPES = {
 }
 
 
+class Owned:
+    """A worker or reader of the library. It is destroyed when nobody refers to this any more. In a
+    child process it stays, as the library wants it."""
+
+    def __init__(self, pointer: ctypes.c_void_p, destroy):
+        self.pointer = pointer
+        self.process = os.getpid()
+        self._destroy = destroy
+        self._getpid = os.getpid  # modules may be gone when the program ends
+
+    def __del__(self):
+        if self._getpid() == self.process:
+            self._destroy(self.pointer)
+
+
 def _candidates() -> list[str]:
     given = os.environ.get(_VARIABLE)
     if given:

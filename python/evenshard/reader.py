@@ -125,7 +125,7 @@ class Reader:
             raise errors.ConfigError(str(error)) from None
         finally:
             if pointer:
-                self._memory = _Memory(self._library, pointer)
+                self._memory = _library.Owned(pointer, self._library.reader_destroy)
         self._shapes = {}
         for i in range(self._library.reader_tensor_count(pointer)):
             tensor = self._library.reader_tensor_at(pointer, i)
@@ -227,17 +227,3 @@ class Reader:
             return
         error = errors.from_status(code, _library.last_message(self._library))
         raise errors.RunOver(str(error)) if error.status == "OUT_OF_RANGE" else error
-
-
-class _Memory:
-    """The reader of the library. In a child process it stays, as the library wants it."""
-
-    def __init__(self, library, pointer):
-        self.pointer = pointer
-        self.process = os.getpid()
-        self._destroy = library.reader_destroy
-        self._getpid = os.getpid  # modules may be gone when the program ends
-
-    def __del__(self):
-        if self._getpid() == self.process:
-            self._destroy(self.pointer)
