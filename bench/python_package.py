@@ -32,7 +32,7 @@ VGG16 = [(64, 3), (64, 64), (128, 64), (128, 128), (256, 128), (256, 256), (256,
 VGG16 += [(512, 512)] * 5
 VGG16_LINEAR = [(4096, 25088), (4096, 4096), (1000, 4096)]
 
-# Of each stage of ResNet-50: its blocks and the channels within them.
+# The stages of ResNet-50: how many blocks each has, and how many channels are within them.
 RESNET50 = [(3, 64), (4, 128), (6, 256), (3, 512)]
 # As many as ResNet-50 has parameters that are tensors of their own.
 RESNET50_TENSORS = 161

@@ -131,13 +131,13 @@ absl::Status ExchangeStream::HandleGradients() {
   ASSIGN_OR_RETURN(std::vector<Decoded<GradientHeader>> chunks,
                    DecodeGradientChunks(message->segments()));
   read_holds_ = chunks.back().header.hold;
-  size_t bytes = 0;
-  for (const Decoded<GradientHeader>& chunk : chunks) bytes += SegmentsSize(chunk.data);
   {
     absl::MutexLock lock(&mutex_);
     hold_ |= read_holds_ || chunks.size() > 1;  // replies to one message go in one
   }
   if (SharesMemory()) return QueueShared(chunks);
+  size_t bytes = 0;
+  for (const Decoded<GradientHeader>& chunk : chunks) bytes += SegmentsSize(chunk.data);
   const std::shared_ptr<const void> owner = Hold(std::move(message), bytes);
   for (Decoded<GradientHeader>& chunk : chunks) {
     RETURN_IF_ERROR(

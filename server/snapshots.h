@@ -64,7 +64,7 @@ class Snapshots {
     enum class State : uint8_t { kNotReady, kReady, kTaken };
 
     Reader(Snapshots* owner, std::function<void()> wake);
-    // Of owner_'s members the lock is meant.
+    // Callers hold the lock of owner_ and not of another Snapshots.
     void SetReady(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(owner_->mutex_);
     void SetTaken(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(owner_->mutex_);
     void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(owner_->mutex_);

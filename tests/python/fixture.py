@@ -230,6 +230,16 @@ def run_script(text, *, environment=None, arguments=()):
     return done.returncode, done.stdout, done.stderr
 
 
+def kill_shard(config, shard):
+    """Kills the process of a shard that was started with this config."""
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
+                arguments = file.read().split("\0")
+            if f"--config={config}" in arguments and f"--shard={shard}" in arguments:
+                os.kill(int(number), signal.SIGKILL)
+
+
 # gRPC 1.51 keeps these idle for the next connection of the process.
 _GRPC_THREADS = {"default-executo", "resolver-execut", "grpc_global_tim"}
 

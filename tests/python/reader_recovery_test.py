@@ -1,8 +1,6 @@
 """evenshard.Reader beside a training under launch whose shard is killed."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -45,16 +43,6 @@ with evenshard.Worker(tensors=tensors) as worker:
 """
 
 
-def _kill_shard(config):
-    """Kills the process of shard 1."""
-    for number in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
-                arguments = file.read().split("\0")
-            if f"--config={config}" in arguments and "--shard=1" in arguments:
-                os.kill(int(number), signal.SIGKILL)
-
-
 def _read(path, done):
     """Reads before, during and after the loss of a shard."""
     iterations = []
@@ -62,7 +50,7 @@ def _read(path, done):
         with evenshard.Reader(path) as reader:
             while len(iterations) < 40:
                 if len(iterations) == 15:
-                    _kill_shard(path)
+                    fixture.kill_shard(path, 1)
                 snapshot = reader.pull(timeout=_TIMEOUT)
                 values = memoryview(snapshot["w"]).cast("B").cast("f").tolist()
                 assert values == [snapshot.iteration] * _ELEMENTS, (snapshot, set(values))

@@ -22,7 +22,7 @@ _needs_torch = unittest.skipIf(torch is None, "PyTorch is not installed: its mod
 
 _ELEMENTS = 5000
 _RULE = "kind: SGD learning_rate: 1"
-# Of a run whose workers do not come.
+# The config of a run whose workers do not come.
 _NO_SHARD = fixture.config(["127.0.0.1:1"], workers=1, startup_seconds=1)
 
 

@@ -1,6 +1,5 @@
 """A training under launch whose processes are killed, against one that is left alone."""
 
-import contextlib
 import os
 import re
 import signal
@@ -190,12 +189,7 @@ class RecoveryTest(unittest.TestCase):
 
     def test_a_run_whose_shard_is_killed_goes_back(self):
         def strike(_, config):
-            for number in filter(str.isdigit, os.listdir("/proc")):
-                with contextlib.suppress(OSError):
-                    with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
-                        arguments = file.read().split("\0")
-                    if f"--config={config}" in arguments and "--shard=1" in arguments:
-                        os.kill(int(number), signal.SIGKILL)
+            fixture.kill_shard(config, 1)
 
         for schedule in ("FULL", "SEQUENTIAL"):
             with self.subTest(schedule):

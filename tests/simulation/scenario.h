@@ -78,7 +78,7 @@ struct Scenario {
   std::vector<Fault> DrawFaults(absl::Duration duration) const;
 
   int processes() const { return slots + spares; }
-  // Of a run whose workers bring the model: an iteration for that comes first.
+  // How many iterations a run exchanges whose workers bring the model: one for that comes first.
   uint64_t exchanges() const { return 1 + iterations; }
   std::vector<std::string> NodeNames() const;
   std::string ToString() const;
