@@ -119,7 +119,7 @@ absl::Status DeclarationWait::Join(const JoinRequest& request) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", request.worker(), " declares no model (model.from_workers)"));
   }
-  RETURN_IF_ERROR(CheckSameConfig(*config, request, options_.process));
+  RETURN_IF_ERROR(CheckJoin(*config, request, options_.process));
   absl::MutexLock lock(&mutex_);
   if (!declared_.has_value()) {
     spdlog::info("worker {} declares a model of {} tensors", request.worker(),

@@ -7,12 +7,14 @@
 
 namespace ps {
 
-// Checks that a worker speaks and plans as this build does. Errors: FAILED_PRECONDITION.
+// Checks that a worker's messages and plans are of this build's versions. Errors:
+// FAILED_PRECONDITION.
 absl::Status CheckVersions(const JoinRequest& request, int shard);
 
-// Checks that a worker has the same config, model and plan as the shard. Errors:
-// FAILED_PRECONDITION, which names what differs if the request has the worker's config.
-absl::Status CheckSameConfig(const Config& config, const JoinRequest& request, int shard);
+// Checks that, too, and that a worker has the same config, model and plan as the shard and speaks
+// the encodings of the exchange. Errors: FAILED_PRECONDITION, which names what differs if the
+// request has the worker's config.
+absl::Status CheckJoin(const Config& config, const JoinRequest& request, int shard);
 
 }  // namespace ps
 

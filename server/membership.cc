@@ -8,6 +8,12 @@
 #include "common/base/status_macros.h"
 
 namespace ps {
+namespace {
+
+// How many bytes of a refusal are kept: messages about many ranks must fit into gRPC's metadata.
+constexpr size_t kMostOfRefusal = 300;
+
+}  // namespace
 
 Membership::Membership(int workers, absl::Duration reconnect, const Clock* clock)
     : reconnect_(reconnect), clock_(clock), activities_(workers), members_(workers) {}
@@ -16,8 +22,13 @@ void Membership::Seen(uint32_t rank) {
   activities_[rank].last_seen = absl::ToUnixNanos(clock_->Now());
 }
 
-absl::Duration Membership::SinceLastSeen(uint32_t rank) const {
-  return clock_->Now() - absl::FromUnixNanos(activities_[rank].last_seen);
+std::string Membership::Ago(absl::Time time) const {
+  return absl::StrCat(absl::FormatDuration(absl::Trunc(clock_->Now() - time, absl::Seconds(1))),
+                      " ago");
+}
+
+absl::Time Membership::LastSeen(uint32_t rank) const {
+  return absl::FromUnixNanos(activities_[rank].last_seen);
 }
 
 absl::Duration Membership::GraceLeft(const Member& member) const {
@@ -61,6 +72,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
   }
   if (member.incarnation != incarnation) member.usage.reset();
   member.state = WorkerStats::JOINED;
+  member.refusal.clear();
   member.incarnation = incarnation;
   member.view = view;
   member.address = address;
@@ -72,6 +84,13 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
                                                    &activities_[rank], clock_);
   Seen(rank);
   return member.session;
+}
+
+void Membership::Refused(uint32_t rank, const absl::Status& reason) {
+  absl::MutexLock lock(&mutex_);
+  if (rank >= members_.size()) return;
+  members_[rank].refusal = std::string(reason.message().substr(0, kMostOfRefusal));
+  members_[rank].refused = clock_->Now();
 }
 
 void Membership::EndSession(Member& member, WorkerStats::State state) {
@@ -179,14 +198,18 @@ std::string Membership::Describe(uint32_t rank) const {
 
 std::string Membership::DescribeLocked(uint32_t rank) const {
   const Member& member = members_[rank];
+  const std::string refusal =
+      member.refusal.empty()
+          ? ""
+          : absl::StrCat("; refused ", Ago(member.refused), ": ", member.refusal);
   if (member.state == WorkerStats::NEVER_JOINED) {
-    return absl::StrCat("worker ", rank, " (never joined)");
+    return absl::StrCat("worker ", rank, " (never joined", refusal, ")");
   }
   const uint64_t next = activities_[rank].next_iteration;
   return absl::StrCat("worker ", rank, " (", member.address, ", ",
                       absl::AsciiStrToLower(WorkerStats::State_Name(member.state)), ", last seen ",
-                      absl::FormatDuration(absl::Trunc(SinceLastSeen(rank), absl::Seconds(1))),
-                      " ago", next > 0 ? absl::StrCat(" at iteration ", next - 1) : "", ")");
+                      Ago(LastSeen(rank)), next > 0 ? absl::StrCat(" at iteration ", next - 1) : "",
+                      refusal, ")");
 }
 
 void Membership::Fill(ShardStats* stats) const {
@@ -200,7 +223,7 @@ void Membership::Fill(ShardStats* stats) const {
     if (member.state == WorkerStats::NEVER_JOINED) continue;
     out->set_address(member.address);
     out->set_iteration(activity.next_iteration);
-    out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(SinceLastSeen(rank)));
+    out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(clock_->Now() - LastSeen(rank)));
     activity.received.Fill(out);
     out->set_bytes_out(activity.bytes_out);
     out->set_shared_memory(member.shares_memory);

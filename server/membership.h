@@ -50,6 +50,9 @@ class Membership {
       uint32_t rank, uint64_t incarnation, const std::string& address,
       std::shared_ptr<WorkerBuffers> buffers = nullptr, uint64_t view = 0);
 
+  // Keeps why a worker that wants the rank was refused before Join, for Describe to say.
+  void Refused(uint32_t rank, const absl::Status& reason);
+
   // Ends the session of the rank, whose worker is lost, unless `incarnation` holds it.
   void EndOthers(uint32_t rank, uint64_t incarnation);
 
@@ -83,7 +86,8 @@ class Membership {
   absl::Status Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage);
 
   // Returns, for example,
-  // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)".
+  // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)", or
+  // "worker 2 (never joined; refused 3s ago: worker 2 has another config than shard 0; ...)".
   std::string Describe(uint32_t rank) const;
   // Returns the ranks whose workers have finished, in ascending order.
   std::vector<uint32_t> HaveLeft() const;
@@ -103,6 +107,8 @@ class Membership {
     absl::Time without_stream;         // since when it has none
     std::optional<WorkerUsage> usage;  // this incarnation's latest report
     absl::Time reported;               // when the report came
+    std::string refusal;               // the last one since the last Join
+    absl::Time refused;                // when it was refused
   };
 
   absl::Status CheckHolder(uint32_t rank, uint64_t incarnation) const
@@ -113,7 +119,9 @@ class Membership {
   absl::Duration GraceLeft(const Member& member) const;
   std::string DescribeLocked(uint32_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Seen(uint32_t rank);
-  absl::Duration SinceLastSeen(uint32_t rank) const;
+  absl::Time LastSeen(uint32_t rank) const;
+  // Returns "12s ago".
+  std::string Ago(absl::Time time) const;
 
   const absl::Duration reconnect_;
   const Clock* const clock_;

@@ -44,23 +44,6 @@ bool Trains(const WorkerView& worker) {
   return worker.state() == WorkerView::MEMBER || worker.state() == WorkerView::JOINING;
 }
 
-// Returns OK if the worker speaks the encodings of the exchange.
-absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& request) {
-  const auto speaks = [&](int encoding) {
-    const auto& listed = request.encodings();
-    return encoding == FLOAT32 || std::find(listed.begin(), listed.end(), encoding) != listed.end();
-  };
-  for (const auto& [field, encoding] :
-       {std::pair("gradient_encoding", exchange.gradient_encoding()),
-        std::pair("parameter_encoding", exchange.parameter_encoding())}) {
-    if (speaks(encoding)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", request.worker(), " does not speak ", EncodingName(encoding),
-                     ", which is the run's exchange.", field, ", but ", EncodingNames(speaks)));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
@@ -159,9 +142,10 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     return absl::FailedPreconditionError(
         absl::StrCat("the run has failed, start the shards again: ", status.message()));
   }
-  RETURN_IF_ERROR(CheckVersions(request, index_));
-  RETURN_IF_ERROR(CheckSameConfig(config_, request, index_));
-  RETURN_IF_ERROR(CheckEncodings(config_.proto().exchange(), request));
+  if (absl::Status refusal = CheckJoin(config_, request, index_); !refusal.ok()) {
+    membership_.Refused(request.worker(), refusal);
+    return refusal;
+  }
   JoinResponse response;
   absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
   if (!buffers.ok() && request.has_shared_buffers()) {

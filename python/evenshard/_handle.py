@@ -151,13 +151,7 @@ class Handle:
     # The exchange, as in client/evenshard.h.
 
     def join(self) -> None:
-        try:
-            self._wait(self._library.join)
-        except errors.DeadlineExceeded as error:
-            raise errors.DeadlineExceeded(
-                f"{error}; start each shard with `ps --config=F --shard=I`, or give workers more"
-                " time by limits.startup_seconds"
-            ) from None
+        self._wait(self._library.join)
 
     @property
     def iteration(self) -> int:

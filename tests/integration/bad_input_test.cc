@@ -307,7 +307,9 @@ TEST_CASE("a worker waits a limited time for a shard that is not up, and names i
           .status();
   CHECK(absl::IsDeadlineExceeded(status));
   CHECK(Message(status) ==
-        "shard 1 (" + address + ") was not up within 0.5 s (limits.startup_seconds)");
+        "shard 1 (" + address +
+            ") was not up within 0.5 s (limits.startup_seconds); start it with `ps --config=FILE "
+            "--shard=1`");
   // The shard that was up has its rank back and is ready for another try.
   CHECK(cluster.server(0).shard().Stats().worker(0).state() == WorkerStats::LOST);
   CHECK(cluster.Connect(0).ok());

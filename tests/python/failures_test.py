@@ -118,18 +118,31 @@ class RunTest(unittest.TestCase):
 
     def test_another_model_on_rank_2(self):
         def work(rank):
-            model = models.mlp()
+            model = models.make("mlp")
             if rank == 2:
                 model[2] = torch.nn.Linear(16, 7)
+            if (rank == 2) != (first == 2):
+                assert may_come.wait(fixture.PATIENCE_SECONDS)
             evenshard.Optimizer(model).close()
 
-        with fixture.Cluster(2, exchange_seconds=3) as cluster:
-            ends = self.ends(cluster, work)
-        self.assertEqual(ends[2].kind, "FailedPrecondition", ends[2].error)
-        self.assertIn("2.weight", ends[2].error)
-        for rank in (0, 1, 3):
-            self.assertIsNotNone(ends[rank].error)
-            self.assertNotEqual(ends[rank].kind, "Timeout")
+        for first in (0, 2):
+            may_come = fixture.multiprocessing.get_context("fork").Event()
+            with self.subTest(first=first), fixture.Cluster(2, exchange_seconds=3) as cluster:
+                workers = fixture.start_workers(cluster, work)
+                # Every constructor waits for all workers.
+                fixture.until(lambda: cluster.log().count("declares a model") == 2)
+                may_come.set()
+                ends = fixture.outcomes(workers)
+                refused = {2} if first == 0 else {0, 1, 3}
+                for rank, end in enumerate(ends):
+                    if rank in refused:
+                        self.assertEqual(end.kind, "FailedPrecondition", end.error)
+                        self.assertIn("2.weight", end.error)
+                    else:  # is told whom it has waited for, and why that one is not there
+                        self.assertEqual(end.kind, "DeadlineExceeded", end.error)
+                        for other in refused:
+                            self.assertIn(f"worker {other} (never joined; refused", end.error)
+                        self.assertIn("2.weight", end.error)
 
     def test_a_parameter_without_a_gradient(self):
         def work(rank, schedule):
@@ -376,14 +389,9 @@ class RunTest(unittest.TestCase):
 
             before = fixture.leftovers()
             once()
-            deadline = time.monotonic() + 30
             # gRPC ends its threads in the background.
-            while time.monotonic() < deadline:
-                after = fixture.leftovers()
-                if {**after, "idle": 0} == before:
-                    break
-                time.sleep(0.1)
-            return before, after, threading.active_count()
+            fixture.until(lambda: {**fixture.leftovers(), "idle": 0} == before, seconds=30)
+            return before, fixture.leftovers(), threading.active_count()
 
         for transport in ("unix", "tcp"):
             with self.subTest(transport):

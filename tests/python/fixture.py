@@ -220,6 +220,13 @@ def run_workers(test, cluster, function, *arguments, workers=4):
     return [end.value for end in ends]
 
 
+def until(condition, seconds=PATIENCE_SECONDS):
+    """Waits until `condition()` holds, for a limited time."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def run_script(text, *, environment=None, arguments=()):
     """Runs a Python program to its end: its exit code, its output and what it complains of."""
     done = subprocess.run(

@@ -251,6 +251,27 @@ TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   CHECK(StatsOf(membership, 1).state() == WorkerStats::NEVER_JOINED);
 }
 
+TEST_CASE_METHOD(Fixture, "whom a rank's worker waits for is told why that one was refused") {
+  membership.Refused(1, absl::FailedPreconditionError("another model"));
+  clock.Advance(absl::Seconds(3));
+  CHECK(membership.Describe(1) == "worker 1 (never joined; refused 3s ago: another model)");
+  membership.Refused(1, absl::FailedPreconditionError(std::string(1000, 'x')));
+  clock.Advance(absl::Seconds(1));
+  CHECK(membership.Describe(1) ==
+        "worker 1 (never joined; refused 1s ago: " + std::string(300, 'x') + ")");
+  membership.Refused(99, absl::FailedPreconditionError("no such rank"));
+
+  const auto session = membership.Join(1, kFirst, "a");
+  REQUIRE(session.ok());
+  clock.Advance(absl::Seconds(1));
+  CHECK(membership.Describe(1) == "worker 1 (a, joined, last seen 1s ago)");
+  REQUIRE(membership.Leave(1, kFirst, true).ok());
+  membership.Refused(1, absl::FailedPreconditionError("another config"));
+  clock.Advance(absl::Seconds(2));
+  CHECK(membership.Describe(1) ==
+        "worker 1 (a, lost, last seen 2s ago; refused 2s ago: another config)");
+}
+
 TEST_CASE_METHOD(Fixture, "the latest report of a worker's usage is kept, with its age") {
   WorkerUsage usage;
   usage.set_resident_bytes(1000);

@@ -404,9 +404,9 @@ absl::Status ExchangeCore::CheckSlot(int index, absl::Time now) {
   } else if (!slot.has_joined) {
     if (missed >= absl::Seconds(limits.startup_seconds())) {
       if (!slot.reason.ok()) return Named(index, slot.reason);
-      return absl::DeadlineExceededError(absl::StrCat(SlotName(index), " was not up within ",
-                                                      limits.startup_seconds(),
-                                                      " s (limits.startup_seconds)"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          SlotName(index), " was not up within ", limits.startup_seconds(),
+          " s (limits.startup_seconds); start it with `ps --config=FILE --shard=", index, "`"));
     }
   } else if (missed >= absl::Seconds(limits.reconnect_seconds())) {
     return absl::UnavailableError(

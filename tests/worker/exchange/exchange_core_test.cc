@@ -61,7 +61,8 @@ TEST_CASE("a shard that is not up in time is named, or its refusal is returned")
     fixture.Advance(absl::Seconds(1));
     CHECK(fixture.core.AwaitReady() ==
           absl::DeadlineExceededError(
-              "shard 0 (a:1) was not up within 8 s (limits.startup_seconds)"));
+              "shard 0 (a:1) was not up within 8 s (limits.startup_seconds); start it with `ps "
+              "--config=FILE --shard=0`"));
   }
   SECTION("refused") {
     for (int i = 0; i < 3; ++i) {
