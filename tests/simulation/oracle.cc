@@ -158,7 +158,7 @@ void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& c
   ChunkHistory& history = instance.chunks.at(chunk.info().id);
   const ChunkState before = history.After(history.changes.size());
   ChangeRecord record{.state = ChunkState::Of(chunk),
-                      .iteration = change.rate.iteration,
+                      .iteration = static_cast<uint64_t>(change.rate.iteration),
                       .workers = change.workers};
   ++coverage_.changes;
   std::string wrong = CheckClock(before, record.state, change);

@@ -6,8 +6,8 @@
 //      each worker would leave other chunks behind, and a shard answers a chunk when it has it from
 //      all of them.
 //   2. A ShardStream takes the next chunk, or several small ones, when those before have passed
-//   flow
-//      control. NextGradients lends the gradients' own memory to gRPC (LentMemory), or encodes it.
+//      flow control. NextGradients lends the gradients' own memory to gRPC (LentMemory), or encodes
+//      it.
 //   3. The shard answers (server/exchange_stream.cc). TakeParameters copies or decodes the received
 //      pieces to their final place and marks the chunk as answered. If the shard shares the
 //      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
@@ -123,7 +123,6 @@ Exchange::Exchange(const Options& options)
       on_stall_(options.on_stall),
       shared_buffers_(IfShared(options.buffers)),
       view_link_(options.view_link),
-      reconnects_(view_link_ != nullptr || config_.proto().limits().reconnect_seconds() > 0),
       core_({.config = &config_,
              .rank = options.rank,
              .incarnation = NewIncarnation(),
@@ -299,7 +298,7 @@ absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
           on_parameters_written_(chunk.model_offset, chunk.size);
           return absl::OkStatus();
         });
-    if (pulled.ok() || !reconnects_ || !IsPassing(pulled, /*has_joined=*/true) ||
+    if (pulled.ok() || !core_.reconnects() || !IsPassing(pulled, /*has_joined=*/true) ||
         clock_.Now() >= deadline || stop_.stop_requested()) {
       return pulled;
     }
@@ -492,7 +491,7 @@ absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration tim
     const std::shared_ptr<ShardControl> control = connections_[slot]->control();
     if (control == nullptr) return absl::OkStatus();
     return control->Leave(outcome, /*before_start=*/!joined_all_,
-                          /*tries_again=*/outcome.ok() && reconnects_, timeout);
+                          /*tries_again=*/outcome.ok() && core_.reconnects(), timeout);
   });
 }
 

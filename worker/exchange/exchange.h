@@ -245,7 +245,6 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   const std::function<void(const Stall&)> on_stall_;
   const Buffers* const shared_buffers_;  // null if they cannot be shared
   ViewLink* const view_link_;
-  const bool reconnects_;
 
   std::atomic<bool> joined_all_{false};  // every shard has accepted this worker
   size_t unpushed_ = 0;                  // this iteration's chunks that PushChunks has not queued

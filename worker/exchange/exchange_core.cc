@@ -1,6 +1,7 @@
 #include "worker/exchange/exchange_core.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -13,50 +14,34 @@
 namespace ps {
 namespace {
 
-constexpr absl::Duration kFirstDelay = absl::Milliseconds(10);
-constexpr absl::Duration kLongestDelay = absl::Milliseconds(500);
-// An attempt that takes longer is replaced, since the network may have lost it.
-constexpr absl::Duration kAttemptLimit = absl::Seconds(5);
 constexpr absl::Duration kShortestTick = absl::Milliseconds(10);
 
-bool IsSame(const ProcessId& a, const ProcessId& b) {
-  return a.process() == b.process() && a.incarnation() == b.incarnation() &&
-         a.address() == b.address();
+SlotPatience PatienceOf(const Limits& limits, bool has_views, absl::Duration exchange) {
+  return {.has_views = has_views,
+          .startup = absl::Seconds(limits.startup_seconds()),
+          .reconnect = absl::Seconds(limits.reconnect_seconds()),
+          .exchange = exchange};
 }
 
 }  // namespace
 
-bool IsPassing(const absl::Status& status, bool has_joined) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kUnavailable:
-      return true;
-    case absl::StatusCode::kResourceExhausted:
-      return !has_joined;
-    default:
-      return false;
-  }
-}
-
 ExchangeCore::ExchangeCore(const Options& options)
     : config_(*options.config),
       options_(options),
-      reconnects_(options.has_views || config_.proto().limits().reconnect_seconds() > 0),
       lanes_(options.config),
       answers_(config_.shards()),
       addresses_(options.addresses),
       round_(
           config_, [this](int slot) { return SlotName(slot); }, options.trace,
-          options.while_waiting) {
-  const Limits& limits = config_.proto().limits();
-  tick_period_ = std::min(round_.watch_period(), absl::Seconds(limits.startup_seconds()) / 10);
-  if (limits.reconnect_seconds() > 0) {
-    tick_period_ = std::min(tick_period_, absl::Seconds(limits.reconnect_seconds()) / 10);
+          options.while_waiting),
+      patience_(PatienceOf(config_.proto().limits(), options.has_views, round_.limit())) {
+  tick_period_ = std::min(round_.watch_period(), patience_.startup / 10);
+  if (patience_.reconnect > absl::ZeroDuration()) {
+    tick_period_ = std::min(tick_period_, patience_.reconnect / 10);
   }
   tick_period_ = std::max(tick_period_, kShortestTick);
   absl::MutexLock lock(&mutex_);
-  slots_.resize(config_.shards());
+  for (int slot = 0; slot < config_.shards(); ++slot) slots_.emplace_back(slot, &patience_);
   absl::MutexLock names_lock(&names_mutex_);
   addresses_.resize(config_.shards());
 }
@@ -73,8 +58,9 @@ void ExchangeCore::Start() {
     } else {
       stage_ = Stage::kJoining;
       for (size_t slot = 0; slot < slots_.size(); ++slot) {
-        slots_[slot].primary.set_address(options_.addresses[slot]);
-        slots_[slot].is_wanted = true;
+        ProcessId process;
+        process.set_address(options_.addresses[slot]);
+        slots_[slot].MoveTo(process);
       }
       ConnectSlots();
     }
@@ -161,24 +147,25 @@ std::vector<int> ExchangeCore::MoveSlots() {
     const int index = static_cast<int>(i);
     const SlotView& now =
         index < view_.slot_size() ? view_.slot(index) : SlotView::default_instance();
-    Slot& slot = slots_[i];
-    if (now.has_primary() && slot.is_wanted && IsSame(now.primary(), slot.primary)) {
+    SlotLink& slot = slots_[i];
+    if (now.has_primary() && slot.IsAt(now.primary())) {
       if (stage_ == Stage::kLeaving) continue;
-      if (slot.is_connected) {
+      if (slot.is_connected()) {
         PushAgain(index);
         wake.push_back(index);
-      } else if (slot.is_attempting) {
+      } else if (slot.is_attempting()) {
         // Its Join names an older view.
-        slot.backoff = absl::ZeroDuration();
+        slot.ForgetPause();
         Attempt(index, absl::ZeroDuration());
       }
       continue;
     }
     Drop(index);
-    slot.backoff = absl::ZeroDuration();
-    slot.is_wanted = now.has_primary();
-    slot.primary = now.primary();
-    if (!slot.is_wanted) continue;
+    if (!now.has_primary()) {
+      slot.MoveNowhere();
+      continue;
+    }
+    slot.MoveTo(now.primary());
     absl::MutexLock lock(&names_mutex_);
     addresses_[i] = now.primary().address();
   }
@@ -189,9 +176,7 @@ std::vector<int> ExchangeCore::MoveSlots() {
 void ExchangeCore::ForgetSlots() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     Drop(static_cast<int>(i));
-    const uint64_t attempts = slots_[i].attempt;
-    slots_[i] = Slot();
-    slots_[i].attempt = attempts;
+    slots_[i].Forget();
   }
   generation_ = 0;
 }
@@ -199,22 +184,16 @@ void ExchangeCore::ForgetSlots() {
 void ExchangeCore::ConnectSlots() {
   if (stage_ != Stage::kJoining && stage_ != Stage::kRunning) return;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (i > 0 && stage_ == Stage::kJoining && !slots_[0].has_joined) break;
-    const Slot& slot = slots_[i];
-    if (!slot.is_wanted || slot.is_connected || slot.is_attempting) continue;
-    Attempt(static_cast<int>(i), absl::ZeroDuration());
+    if (i > 0 && stage_ == Stage::kJoining && !slots_[0].has_joined()) break;
+    if (slots_[i].IsIdle()) Attempt(static_cast<int>(i), absl::ZeroDuration());
   }
 }
 
 void ExchangeCore::Attempt(int index, absl::Duration delay) {
-  Slot& slot = slots_[index];
   lanes_.Clear(index);
   answers_[index] = false;
   const absl::Time now = options_.clock->Now();
-  slot.is_connected = false;
-  slot.is_attempting = true;
-  slot.attempt_begun = now + delay;
-  slot.since = std::min(slot.since, now);
+  const absl::Time begin = now + delay;
   JoinRequest join;
   join.set_worker(options_.rank);
   join.set_incarnation(options_.incarnation);
@@ -229,49 +208,32 @@ void ExchangeCore::Attempt(int index, absl::Duration delay) {
     join.set_view(view_.number());
   }
   options_.transport->Connect({.slot = index,
-                               .number = ++slot.attempt,
-                               .address = slot.primary.address(),
-                               .not_before = slot.attempt_begun,
+                               .number = slots_[index].Begin(begin, now),
+                               .address = slots_[index].address(),
+                               .not_before = begin,
                                .join = std::move(join)});
 }
 
 void ExchangeCore::Drop(int index) {
-  Slot& slot = slots_[index];
-  slot.since = std::min(slot.since, options_.clock->Now());
-  if (!slot.is_attempting && !slot.is_connected) return;
+  if (!slots_[index].Drop(options_.clock->Now())) return;
   lanes_.Clear(index);
-  ++slot.attempt;  // so that later events of the old one have no effect
-  slot.is_attempting = slot.is_connected = false;
   options_.transport->Disconnect(index);
 }
 
 void ExchangeCore::Connected(int index, uint64_t attempt, const JoinResponse& response) {
   {
     absl::MutexLock lock(&mutex_);
-    Slot& slot = slots_[index];
-    if (attempt != slot.attempt || !slot.is_attempting) return;
+    SlotLink& slot = slots_[index];
+    if (!slot.IsCurrent(attempt) || slot.is_connected()) return;
     const absl::Time now = options_.clock->Now();
-    if (slot.history.value_or(response.history()) != response.history()) {
-      FailLocked(Named(
-          index, absl::FailedPreconditionError("the shard was started anew without its state")));
+    if (const absl::Status accepted = slot.Accept(response, now); !accepted.ok()) {
+      FailLocked(accepted);
       return;
     }
-    if (slot.has_joined) {
-      spdlog::info("{}: connected again after {}", SlotName(index),
-                   absl::FormatDuration(absl::Trunc(now - slot.since, absl::Milliseconds(1))));
-    }
-    slot.is_attempting = false;
-    slot.is_connected = slot.has_joined = true;
-    slot.since = absl::InfiniteFuture();
-    slot.reason = absl::OkStatus();
-    slot.history = response.history();
-    slot.start_iteration = response.start_iteration();
     moved_ = now;
     if (stage_ == Stage::kJoining) {
       ConnectSlots();
-      const bool all = std::all_of(slots_.begin(), slots_.end(),
-                                   [](const Slot& each) { return each.has_joined; });
-      if (!all) return;
+      if (!absl::c_all_of(slots_, std::mem_fn(&SlotLink::has_joined))) return;
       if (const absl::Status begun = BeginRunning(); !begun.ok()) FailLocked(begun);
       return;
     }
@@ -282,22 +244,20 @@ void ExchangeCore::Connected(int index, uint64_t attempt, const JoinResponse& re
 }
 
 absl::Status ExchangeCore::BeginRunning() {
-  const auto [least, most] = std::minmax_element(
-      slots_.begin(), slots_.end(),
-      [](const Slot& a, const Slot& b) { return a.start_iteration < b.start_iteration; });
+  const auto [least, most] =
+      absl::c_minmax_element(slots_, [](const SlotLink& a, const SlotLink& b) {
+        return a.start_iteration() < b.start_iteration();
+      });
   // A worker that was lost in the middle of an iteration has pushed it to some slots only.
-  if (!options_.has_views && most->start_iteration > least->start_iteration + 1) {
-    const auto name = [&](const auto& slot) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return SlotName(static_cast<int>(slot - slots_.begin()));
-    };
+  if (!options_.has_views && most->start_iteration() > least->start_iteration() + 1) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the shards are not of one run: ", name(most),
-        " has taken this worker's iterations before ", most->start_iteration, ", ", name(least),
-        " those before ", least->start_iteration, "; start all shards again"));
+        "the shards are not of one run: ", most->name(),
+        " has taken this worker's iterations before ", most->start_iteration(), ", ", least->name(),
+        " those before ", least->start_iteration(), "; start all shards again"));
   }
   const bool is_sync = config_.proto().update().policy() == Update::SYNC;
-  const bool begins_at_least = is_sync || config_.IsInitial(least->start_iteration);
-  start_iteration_ = begins_at_least ? least->start_iteration : most->start_iteration;
+  const bool begins_at_least = is_sync || config_.IsInitial(least->start_iteration());
+  start_iteration_ = begins_at_least ? least->start_iteration() : most->start_iteration();
   catch_up_ = {};
   if (options_.has_views && is_sync) {
     if (view_.crew().empty() || !IsInLastCrew(view_.crew(), options_.rank)) {
@@ -332,26 +292,15 @@ void ExchangeCore::CheckCatchUp() {
 
 void ExchangeCore::Broken(int index, uint64_t attempt, const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
-  Slot& slot = slots_[index];
-  if (attempt != slot.attempt || !(slot.is_attempting || slot.is_connected)) return;
+  SlotLink& slot = slots_[index];
+  if (!slot.IsCurrent(attempt)) return;
   if (has_failed_ || (stage_ != Stage::kJoining && stage_ != Stage::kRunning)) return;
-  const bool is_silent = status.ok() || absl::IsCancelled(status);
-  const absl::Status reason =
-      is_silent ? absl::UnavailableError("it ended the exchange without a reason") : status;
-  if (!IsPassing(status, slot.has_joined) || (slot.has_joined && !reconnects_)) {
-    FailLocked(Named(index, reason));
-    return;
+  const absl::StatusOr<absl::Duration> pause = slot.Break(status, answers_[index]);
+  if (pause.ok()) {
+    Attempt(index, *pause);
+  } else {
+    FailLocked(pause.status());
   }
-  if (slot.is_connected) {
-    slot.lost = reason;
-    spdlog::warn("{}; connecting again", std::string(Named(index, reason).message()));
-  } else if (slot.reason != reason) {
-    spdlog::info("{}; trying again", std::string(Named(index, reason).message()));
-  }
-  slot.reason = reason;
-  if (answers_[index]) slot.backoff = absl::ZeroDuration();
-  slot.backoff = std::clamp(2 * slot.backoff, kFirstDelay, kLongestDelay);
-  Attempt(index, slot.backoff);
 }
 
 void ExchangeCore::Tick() {
@@ -361,10 +310,9 @@ void ExchangeCore::Tick() {
   const absl::Time now = options_.clock->Now();
   const absl::Duration limit = round_.limit();
   if (stage_ == Stage::kWaiting) {
-    const double startup_seconds = config_.proto().limits().startup_seconds();
-    if (view_.number() == 0 && now - moved_ >= absl::Seconds(startup_seconds)) {
+    if (view_.number() == 0 && now - moved_ >= patience_.startup) {
       FailLocked(absl::DeadlineExceededError(
-          absl::StrCat("nobody has said within ", startup_seconds,
+          absl::StrCat("nobody has said within ", absl::ToDoubleSeconds(patience_.startup),
                        " s where the shards are (limits.startup_seconds)")));
     } else if (view_.number() > 0 && now - moved_ >= limit) {
       FailLocked(absl::DeadlineExceededError(
@@ -379,46 +327,15 @@ void ExchangeCore::Tick() {
     absl::Status first;
     std::vector<std::string> messages;
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
-      const absl::Status checked = CheckSlot(static_cast<int>(slot), now);
-      if (checked.ok()) continue;
-      first.Update(checked);
-      messages.emplace_back(checked.message());
+      if (const absl::Status checked = slots_[slot].Check(now); !checked.ok()) {
+        first.Update(checked);
+        messages.emplace_back(checked.message());
+      } else if (slots_[slot].IsStale(now)) {
+        Attempt(static_cast<int>(slot), absl::ZeroDuration());
+      }
     }
     if (!first.ok()) FailLocked(absl::Status(first.code(), absl::StrJoin(messages, "; ")));
   }
-}
-
-absl::Status ExchangeCore::CheckSlot(int index, absl::Time now) {
-  const Limits& limits = config_.proto().limits();
-  const Slot& slot = slots_[index];
-  if (slot.is_connected || slot.since == absl::InfiniteFuture()) return absl::OkStatus();
-  const absl::Duration missed = now - slot.since;
-  const std::string why =
-      slot.reason.ok() ? "" : absl::StrCat(": ", std::string(slot.reason.message()));
-  if (options_.has_views) {
-    if (missed >= round_.limit()) {
-      return absl::DeadlineExceededError(absl::StrCat(SlotName(index), " could not be reached for ",
-                                                      absl::FormatDuration(round_.limit()),
-                                                      " (limits.exchange_seconds)", why));
-    }
-  } else if (!slot.has_joined) {
-    if (missed >= absl::Seconds(limits.startup_seconds())) {
-      if (!slot.reason.ok()) return Named(index, slot.reason);
-      return absl::DeadlineExceededError(absl::StrCat(
-          SlotName(index), " was not up within ", limits.startup_seconds(),
-          " s (limits.startup_seconds); start it with `ps --config=FILE --shard=", index, "`"));
-    }
-  } else if (missed >= absl::Seconds(limits.reconnect_seconds())) {
-    return absl::UnavailableError(
-        absl::StrCat(SlotName(index), ": ", std::string(slot.lost.message()),
-                     "; it was not there again within ", limits.reconnect_seconds(),
-                     " s (limits.reconnect_seconds)", slot.reason == slot.lost ? "" : why));
-  }
-  const bool may_replace = options_.has_views || slot.has_joined;
-  if (may_replace && slot.is_attempting && now - slot.attempt_begun >= kAttemptLimit) {
-    Attempt(index, absl::ZeroDuration());
-  }
-  return absl::OkStatus();
 }
 
 void ExchangeCore::Fail(const absl::Status& failure) {
@@ -482,7 +399,7 @@ void ExchangeCore::Push(absl::Span<const uint32_t> chunks, bool all, bool skip) 
     round_.Pushed(chunks, skip);
     all_pushed_ = all;
     for (const uint32_t chunk : chunks) {
-      if (slots_[config_.plan().chunks()[chunk].shard].is_connected) lanes_.Queue(chunk);
+      if (slots_[config_.plan().chunks()[chunk].shard].is_connected()) lanes_.Queue(chunk);
     }
     for (int slot = 0; all && slot < config_.shards(); ++slot) lanes_.AllQueued(slot);
     if (catch_up_.abandoned) round_.GiveUp();
@@ -599,10 +516,6 @@ std::string ExchangeCore::SlotName(int slot) const {
   return absl::StrCat("shard ", slot, " (", addresses_[slot], ")");
 }
 
-absl::Status ExchangeCore::Named(int slot, const absl::Status& status) const {
-  return absl::Status(status.code(), absl::StrCat(SlotName(slot), ": ", status.message()));
-}
-
 absl::Status ExchangeCore::AwaitReady() {
   absl::MutexLock lock(&mutex_);
   const auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -624,7 +537,7 @@ absl::Status ExchangeCore::AwaitFinished() {
 absl::Status ExchangeCore::AwaitConnected(int slot) {
   absl::MutexLock lock(&mutex_);
   const auto over = [this, slot]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return has_failed_ || slots_[slot].is_connected;
+    return has_failed_ || slots_[slot].is_connected();
   };
   mutex_.Await(absl::Condition(&over));
   return round_.failure();

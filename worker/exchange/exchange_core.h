@@ -22,6 +22,7 @@
 #include "worker/exchange/exchange_round.h"
 #include "worker/exchange/exchange_transport.h"
 #include "worker/exchange/push_lanes.h"
+#include "worker/exchange/slot_link.h"
 
 namespace ps {
 
@@ -74,6 +75,8 @@ class ExchangeCore {
   // Ends attempts and waits that have taken too long. Must be called every tick_period().
   void Tick();
   absl::Duration tick_period() const { return tick_period_; }
+  // Whether a connection that breaks is made again.
+  bool reconnects() const { return patience_.reconnects(); }
   // Fails the exchange. Only the first failure is kept.
   void Fail(const absl::Status& failure);
 
@@ -156,23 +159,6 @@ class ExchangeCore {
     kStopped,
   };
 
-  // Where a slot is, and how far this worker is with connecting to it.
-  struct Slot {
-    ProcessId primary;       // without views only its address is set
-    bool is_wanted = false;  // there is a primary to connect to
-    bool is_attempting = false;
-    bool is_connected = false;
-    bool has_joined = false;  // has been connected in this generation
-    uint64_t attempt = 0;
-    absl::Time attempt_begun;
-    absl::Time since = absl::InfiniteFuture();  // when the connection was first missed
-    absl::Duration backoff;
-    absl::Status lost;    // why the last connection has ended
-    absl::Status reason;  // why the last attempt has ended
-    std::optional<uint64_t> history;
-    uint64_t start_iteration = 0;
-  };
-
   // Follows view_ if this worker is a member of it. Returns the slots that have something to take.
   std::vector<int> Adopt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves each slot to its primary in view_. Returns the same.
@@ -190,16 +176,12 @@ class ExchangeCore {
   // Ends the catch-up if nobody is left who would let it end.
   void CheckCatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLocked(const absl::Status& failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Replaces an attempt that has taken too long. Errors: the slot has been missed for too long.
-  absl::Status CheckSlot(int slot, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The state of this worker in view_; ABSENT if another incarnation holds the rank.
   WorkerView::State OwnState() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Named(int slot, const absl::Status& status) const;
 
   // Constant after construction.
   const Config& config_;
   const Options options_;
-  const bool reconnects_;
   absl::Duration tick_period_;
 
   // What the transport's threads use without the lock.
@@ -210,10 +192,11 @@ class ExchangeCore {
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(names_mutex_);  // by slot
 
   ExchangeRound round_;  // thread-safe
+  const SlotPatience patience_;
 
   mutable absl::Mutex mutex_;
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kIdle;
-  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  std::vector<SlotLink> slots_ ABSL_GUARDED_BY(mutex_);
   View view_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // of the connections; 0: none yet
   bool is_member_ ABSL_GUARDED_BY(mutex_) = false;   // has been a MEMBER
@@ -229,9 +212,6 @@ class ExchangeCore {
   uint64_t start_iteration_ ABSL_GUARDED_BY(mutex_) = 0;
   CatchUp catch_up_ ABSL_GUARDED_BY(mutex_);
 };
-
-// Whether a connection that has ended so is made again (see ExchangeCore).
-bool IsPassing(const absl::Status& status, bool has_joined);
 
 }  // namespace ps
 
