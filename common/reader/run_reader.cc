@@ -3,7 +3,8 @@
 //   2. Choose takes an iteration that no chunk has passed.
 //   3. Receive asks all shards for it at the same time. A shard that is behind waits.
 //   4. If a shard has passed it meanwhile, or cannot be reached, AfterFailure decides whether to
-//      begin again.
+//      begin again: after one that has passed with a margin, an iteration that is yet to come. If
+//      training pauses before that one, the next attempt is without a margin.
 
 #include "common/reader/run_reader.h"
 
@@ -32,6 +33,9 @@ constexpr absl::Duration kAnswer = absl::Seconds(5);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 
+// For how long an attempt with a margin waits for a first chunk.
+constexpr absl::Duration kLongestAhead = absl::Seconds(1);
+
 // An attempt that has lasted for so long has reached the shards.
 constexpr absl::Duration kSettled = absl::Seconds(1);
 
@@ -59,7 +63,11 @@ struct RunReader::Attempt {
   const absl::FunctionRef<absl::Status(const Chunk&, absl::string_view)> take;
 
   std::vector<absl::StatusOr<std::string>> addresses = {};
-  absl::Time began = {};        // this attempt
+  // This one.
+  absl::Time began = {};
+  bool is_ahead = false;   // its iteration is later than it need be
+  bool was_early = false;  // nothing of that came within kLongestAhead
+
   absl::Time unreachable = {};  // since when shards could not be reached
   absl::Duration pause = kFirstPause;
   uint64_t margin = 0;
@@ -85,6 +93,7 @@ absl::StatusOr<int64_t> RunReader::Pull(
                   .margin = margin_ / 2};
   while (true) {
     attempt.began = clock_.Now();
+    attempt.is_ahead = attempt.was_early = false;
     const absl::Status tried = TryOnce(attempt);
     if (options_.stop.stop_requested()) return absl::CancelledError("interrupted");
     if (tried.ok()) {
@@ -172,7 +181,8 @@ absl::StatusOr<uint64_t> RunReader::Choose(const std::vector<ShardStats>& stats,
     if (++attempt.uneven < kMostUneven) return absl::AbortedError(apart);
     return absl::FailedPreconditionError(absl::StrCat("the run is over, and ", apart));
   }
-  const uint64_t k = std::max(wanted, largest + attempt.margin);
+  const uint64_t k = std::max(wanted, largest + (trains ? attempt.margin : 0));
+  attempt.is_ahead = k > std::max(wanted, largest);
   if (!options_.waits_for_workers && !trains && least < k) {
     return absl::FailedPreconditionError(absl::StrCat("no worker trains, and ", apart));
   }
@@ -197,6 +207,7 @@ absl::Status RunReader::Receive(uint64_t k, Attempt& attempt) {
     for (grpc::ClientContext& context : contexts) context.TryCancel();
   };
   absl::Mutex mutex;
+  bool has_begun = false;      // there is a chunk, or a failure
   absl::Status first_failure;  // the others are its consequence
   std::atomic<uint64_t> least_version = std::numeric_limits<uint64_t>::max();
   std::vector<std::thread> threads;
@@ -209,6 +220,10 @@ absl::Status RunReader::Receive(uint64_t k, Attempt& attempt) {
     threads.emplace_back([&, shard, stub = StubOf(shard, address)] {
       const absl::Status received = SnapshotShard(
           stub, &context, plan, shard, k, [&](const Chunk& chunk, const ParameterChunk& message) {
+            {
+              absl::MutexLock lock(&mutex);
+              has_begun = true;
+            }
             uint64_t least = least_version;
             while (message.version() < least &&
                    !least_version.compare_exchange_weak(least, message.version())) {
@@ -217,6 +232,7 @@ absl::Status RunReader::Receive(uint64_t k, Attempt& attempt) {
           });
       if (received.ok()) return;
       absl::MutexLock lock(&mutex);
+      has_begun = true;
       if (!first_failure.ok()) return;
       // When the run is over, the next attempt asks for its last iteration.
       first_failure =
@@ -227,6 +243,11 @@ absl::Status RunReader::Receive(uint64_t k, Attempt& attempt) {
   }
   {
     const std::stop_callback cancel(options_.stop, cancel_all);
+    if (attempt.is_ahead) {
+      absl::MutexLock lock(&mutex);
+      attempt.was_early = !mutex.AwaitWithTimeout(absl::Condition(&has_begun), kLongestAhead);
+    }
+    if (attempt.was_early) cancel_all();
     for (std::thread& thread : threads) thread.join();
   }
   if (!first_failure.ok()) {
@@ -245,6 +266,11 @@ absl::Status RunReader::Sleep(absl::Duration duration, const Attempt& attempt) {
 absl::Status RunReader::AfterFailure(const absl::Status& failure, Attempt& attempt) {
   const absl::Time now = clock_.Now();
   const Limits& limits = options_.config->proto().limits();
+  if (attempt.was_early) {
+    attempt.margin = attempt.passed = 0;
+    attempt.unreachable = now;
+    return absl::OkStatus();
+  }
   const bool is_unreachable = absl::IsUnavailable(failure) || absl::IsCancelled(failure);
   if (!is_unreachable || now - attempt.began > kSettled) attempt.unreachable = now;
   if (is_unreachable) {

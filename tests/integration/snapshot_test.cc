@@ -198,6 +198,42 @@ TEST_CASE("a snapshot waits for the parameters to begin with, and for newer ones
         absl::OutOfRangeError("the run is over; its last iteration is 6"));
 }
 
+TEST_CASE(
+    "a snapshot does not wait for training that pauses when a shard has passed the first try") {
+  const ScratchFolder folder;
+  Run run(Text(folder, false, "update { policy: SYNC }"));
+  const Config config = run.ReaderConfig();
+  std::atomic<int> allowed = 1;  // iterations
+  std::atomic<int> done = 0;
+  const auto train = [&](int rank, Exchange& exchange) {
+    return Train(config, exchange, 3, [&](int i) {
+      if (rank == 0) done = i;
+      while (i == allowed) absl::SleepFor(absl::Milliseconds(1));
+    });
+  };
+  std::vector<absl::Status> outcomes;
+  std::thread workers([&] { outcomes = run.cluster.RunWorkers(train); });
+  AwaitTrue([&] { return done == 1; });
+  RunReader reader({.config = &config});
+  int attempts = 0;
+  const absl::StatusOr<int64_t> iteration = reader.Pull(
+      RunReader::kAny, absl::Seconds(60),
+      [&] {  // iteration 1 has been chosen
+        if (attempts++ == 0) {
+          allowed = 2;
+          AwaitTrue([&] { return done == 2; });
+        }
+        return absl::OkStatus();
+      },
+      [](const Chunk&, absl::string_view) { return absl::OkStatus(); });
+  allowed = -1;
+  workers.join();
+  RequireAllOk(outcomes);
+  REQUIRE(iteration.ok());
+  CHECK(*iteration == 2);
+  CHECK(attempts == 3);  // iterations 1, 3, and then 2
+}
+
 TEST_CASE("a reader that waits for training ends by its stop, its timeout, or the run's failure") {
   const ScratchFolder folder;
   Run run(Text(folder, false, "update { policy: SYNC }"));
