@@ -24,6 +24,7 @@ recovery {{ {recovery} silence_seconds: 5 }}
 """
 
 _ELEMENTS = 4000
+_KILL_AFTER = 15  # snapshots
 _TIMEOUT = fixture.PATIENCE_SECONDS / 4
 
 # All parameters are n after n iterations. Trains until a file is there.
@@ -49,7 +50,7 @@ def _read(path, done):
     try:
         with evenshard.Reader(path) as reader:
             while len(iterations) < 40:
-                if len(iterations) == 15:
+                if len(iterations) == _KILL_AFTER:
                     fixture.kill_shard(path, 1)
                 snapshot = reader.pull(timeout=_TIMEOUT)
                 values = memoryview(snapshot["w"]).cast("B").cast("f").tolist()
@@ -104,7 +105,7 @@ class ReaderRecoveryTest(unittest.TestCase):
             'worker_loss: WAIT checkpoint {{ folder: "{folder}/checkpoints" every_iterations: 20 }}'
         )
         self.assertRegex(output, "went back to")
-        self.assertEqual(iterations[:16], sorted(iterations[:16]), output)
+        self.assertEqual(iterations[:_KILL_AFTER], sorted(iterations[:_KILL_AFTER]), output)
 
 
 if __name__ == "__main__":

@@ -34,16 +34,17 @@ def _flat(values):
     return memoryview(values).cast("B").cast("f").tolist()
 
 
-def _train(rank, iterations, step=None):
-    """One worker of a run in which all parameters are n after n iterations."""
+def _train(rank, last, done):
+    """One worker of a run in which all parameters are n after n iterations. It trains until
+    iteration `last.value`, which worker 0 lowers when it has seen that something is `done`."""
     tensors = {"net.w": _floats(*[0] * _ELEMENTS), "net.b": _floats(0)}
     gradients = {"net.w": _floats(*[-1] * _ELEMENTS), "net.b": _floats(-1)}
     with evenshard.Worker(tensors=tensors) as worker:
-        while worker.iteration < iterations:
+        while worker.iteration < last.value:
             worker.push_pull(gradients)
-            if step is not None:
-                step(worker.iteration)
-        return worker.iteration
+            time.sleep(0.005)
+            if rank == 0 and done.is_set():  # under SYNC the other one has not gone further
+                last.value = min(last.value, worker.iteration + 1)
 
 
 def _check(snapshot):
@@ -55,18 +56,21 @@ def _check(snapshot):
 class TrainingTest(unittest.TestCase):
     """Readers as processes beside two workers."""
 
-    def run_beside(self, read, iterations=60, **settings):
-        """What `read(reader)` returns in a process of its own, while two workers train. They go on
-        until it has ended, but for `iterations`."""
+    def run_beside(self, read, iterations=10**6, **settings):
+        """What `read(reader)` returns in a process of its own, while two workers train for so many
+        iterations, or until it has ended."""
         def reading(path):
             with evenshard.Reader(path) as reader:
                 return read(reader)
 
+        context = fixture.multiprocessing.get_context("fork")
+        last, done = context.Value("q", iterations), context.Event()
         settings = {"rule": _RULE, **settings}
         with fixture.Cluster(2, workers=2, **settings) as cluster:
             end = fixture.Process(reading, cluster.path)
-            workers = fixture.start_workers(cluster, _train, iterations, _short_pause, workers=2)
+            workers = fixture.start_workers(cluster, _train, last, done, workers=2)
             outcome = end.outcome()
+            done.set()
             for rank, worker in enumerate(fixture.outcomes(workers)):
                 self.assertIsNone(worker.error, f"worker {rank}: {worker.trace}")
         self.assertIsNone(outcome.error, outcome.trace)
@@ -88,7 +92,7 @@ class TrainingTest(unittest.TestCase):
             for update in ("policy: SYNC", "policy: SYNC deterministic: true"):
                 with self.subTest(update, shared_memory=shared_memory):
                     seen, text, status = self.run_beside(
-                        read, update=update, shared_memory=shared_memory
+                        read, iterations=60, update=update, shared_memory=shared_memory
                     )
                     self.assertEqual(seen, sorted(set(seen)))
                     self.assertEqual((seen[-1], status), (60, "OUT_OF_RANGE"))
@@ -123,7 +127,7 @@ class TrainingTest(unittest.TestCase):
                 except evenshard.RunOver:
                     return snapshot.iteration
 
-        self.assertEqual(self.run_beside(read, update="policy: ASYNC"), 2 * 60)
+        self.assertEqual(self.run_beside(read, 60, update="policy: ASYNC"), 2 * 60)
 
     def test_arguments(self):
         def read(reader):
@@ -231,10 +235,6 @@ class TrainingTest(unittest.TestCase):
 def _model(seed):
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
-
-
-def _short_pause(_):
-    time.sleep(0.005)
 
 
 class WaitingTest(unittest.TestCase):
