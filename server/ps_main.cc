@@ -276,7 +276,7 @@ int main(int argc, char** argv) {
   };
   const std::optional<int> exit_code = ps::ParseCommandLine(
       "Evenshard's ps: serves one shard of the parameters.\n\n"
-      "bazel-bin/server/ps --config=FILE --shard=I [--resume]\n\n"
+      "ps --config=FILE --shard=I [--resume]\n\n"
       "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
       "well, 1 after a failure, 2 for a wrong command line or config.",
       flags, argc, argv);

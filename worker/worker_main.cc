@@ -35,7 +35,7 @@ namespace {
 
 constexpr char kUsage[] =
     "Evenshard's worker: trains one replica of the model.\n\n"
-    "bazel-bin/worker/worker --config=FILE --rank=I\n\n"
+    "worker --config=FILE --rank=I\n\n"
     "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 if the run\n"
     "succeeded, 1 if it failed, 2 if the command line or the config is wrong.";
 

@@ -33,7 +33,7 @@ struct CheckpointFacts {
   // View::crew as far as the cut, and the number of the view that said so. A slot may have finished
   // its file before it heard of the view that all of them then needed to get there.
   uint64_t view = 0;
-  std::vector<Crew> crew;
+  std::vector<Crew> crew = {};
 };
 
 // A slice of a tensor in a shard's file, as chunks. Its arrays are the parameters, and then those

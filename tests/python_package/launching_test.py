@@ -313,8 +313,8 @@ class StandInTest(_Case):
 class RunTest(_Case):
     """With the programs."""
 
-    def run_it(self, *arguments):
-        return running.run("-m", "evenshard.run", *arguments)
+    def run_it(self, *arguments, **more):
+        return running.run("-m", "evenshard.run", *arguments, **more)
 
     def test_ranks_are_in_the_environment_and_labels_before_lines(self):
         script = self.write("train.py", """
@@ -328,6 +328,15 @@ print(*[os.environ[name] for name in names], sys.argv[1:])
             line = f"[worker {rank}] {rank} {rank} 3 3 ['--a', 'b c']"
             self.assertRegex(done.stdout, rf"(?m)^{re.escape(line)}$")
         self.assertIn("the run succeeded", done.stdout)
+
+    def test_scripts_keep_freed_memory_unless_the_environment_has_a_say(self):
+        script = self.write("train.py", """
+import os
+print(*[os.environ.get(f"MALLOC_{name}_") for name in ("MMAP_MAX", "TRIM_THRESHOLD")])
+""")
+        self.assertIn("[worker 0] 0 1099511627776\n", self.run_it(script).stdout)
+        done = self.run_it(script, MALLOC_TRIM_THRESHOLD_="4096")
+        self.assertIn("[worker 0] None 4096\n", done.stdout)
 
     def test_a_script_that_fails_ends_the_run_with_its_code(self):
         script = self.write("train.py", """

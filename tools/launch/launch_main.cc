@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -45,10 +46,8 @@ namespace {
 
 constexpr char kUsage[] =
     "Evenshard's launch: a whole run on this machine.\n\n"
-    "bazel-bin/tools/launch/launch --config=FILE [--set field=value ...] [--save=FILE] "
-    "[--stats=FILE]\n"
-    "                       [--summary=FILE] [--trace=FILE] [--resume] [-- PROGRAM ARGUMENT "
-    "...]\n\n"
+    "launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE]\n"
+    "       [--summary=FILE] [--trace=FILE] [--resume] [-- PROGRAM ARGUMENT ...]\n\n"
     "Starts all shards and workers of a config on this machine, waits for the workers and then\n"
     "ends the shards. All output goes to standard output, each line behind the name of its\n"
     "process; the last line says whether the run succeeded. If a process fails, the others are\n"
@@ -56,7 +55,8 @@ constexpr char kUsage[] =
     "Without PROGRAM the workers are the program `worker`. PROGRAM is for configs with\n"
     "model.from_workers: it is run once for each rank, with RANK, WORLD_SIZE, LOCAL_RANK and\n"
     "LOCAL_WORLD_SIZE in its environment, and with EVENSHARD_CONFIG, EVENSHARD_OVERRIDES and\n"
-    "EVENSHARD_AUTHORITY for the library that it joins by.\n\n"
+    "EVENSHARD_AUTHORITY for the library that it joins by. It keeps memory that it frees, unless\n"
+    "the environment has settings of glibc's malloc (MALLOC_MMAP_MAX_).\n\n"
     "With `recovery` in the config, a process that dies is started again, the run goes on as the\n"
     "config says, and the last line says what it survived. --resume begins from the newest "
     "complete\n"
@@ -133,17 +133,29 @@ absl::Status CheckData(const ps::Config& config) {
   return ps::OpenDatasets(config).status();
 }
 
-// What a program that brings the model finds in its environment: torchrun's variables, and those of
-// python/evenshard.
+// Lets glibc keep memory that is freed (see mallopt(3)). It would return that of each large
+// gradient to the system, which has to find and clear it page by page in the next iteration.
+std::vector<std::string> MemorySettings() {
+  for (const char* own : {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
+    if (std::getenv(own) != nullptr) return {};
+  }
+  return {"MALLOC_MMAP_MAX_=0", "MALLOC_TRIM_THRESHOLD_=1099511627776"};
+}
+
+// What a program that brings the model finds in its environment: torchrun's variables, those of
+// python/evenshard, and how memory is managed.
 std::vector<std::string> WorkerEnvironment(const Options& options, const ps::Config& config,
                                            uint32_t rank, const ps::AuthorityServer* authority) {
-  return {absl::StrCat("RANK=", rank),
-          absl::StrCat("LOCAL_RANK=", rank),
-          absl::StrCat("WORLD_SIZE=", config.workers()),
-          absl::StrCat("LOCAL_WORLD_SIZE=", config.workers()),
-          absl::StrCat("EVENSHARD_CONFIG=", std::filesystem::absolute(options.config).string()),
-          absl::StrCat("EVENSHARD_OVERRIDES=", absl::StrJoin(options.overrides, "\n")),
-          absl::StrCat("EVENSHARD_AUTHORITY=", authority == nullptr ? "" : authority->address())};
+  std::vector<std::string> environment = MemorySettings();
+  environment.insert(
+      environment.end(),
+      {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
+       absl::StrCat("WORLD_SIZE=", config.workers()),
+       absl::StrCat("LOCAL_WORLD_SIZE=", config.workers()),
+       absl::StrCat("EVENSHARD_CONFIG=", std::filesystem::absolute(options.config).string()),
+       absl::StrCat("EVENSHARD_OVERRIDES=", absl::StrJoin(options.overrides, "\n")),
+       absl::StrCat("EVENSHARD_AUTHORITY=", authority == nullptr ? "" : authority->address())});
+  return environment;
 }
 
 // `authority` is null without `recovery`.
@@ -223,7 +235,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
 // Checks that whoever brings the model trains it.
 absl::Status CheckProgram(const Options& options, const ps::Config& config) {
   if (options.program.empty() != config.is_from_workers()) {
-    return options.summary.empty() && options.trace.empty() || options.program.empty()
+    return (options.summary.empty() && options.trace.empty()) || options.program.empty()
                ? absl::OkStatus()
                : absl::InvalidArgumentError(
                      "--summary and --trace are of the program worker, allowed: without PROGRAM");

@@ -16,9 +16,8 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "bazel-bin/tools/psctl/psctl checkpoints --config=FILE [--set field=value ...] [--verify]\n"
-    "                            [--format=table|json]\n"
-    "bazel-bin/tools/psctl/psctl checkpoints --folder=DIR [--verify] [--format=table|json]\n\n"
+    "psctl checkpoints --config=FILE [--set field=value ...] [--verify] [--format=table|json]\n"
+    "psctl checkpoints --folder=DIR [--verify] [--format=table|json]\n\n"
     "Lists the checkpoints in a folder, the newest first, also while the run goes on. A "
     "checkpoint\n"
     "is incomplete until its manifest is there, and a run never begins from such a one. Sizes are\n"

@@ -26,7 +26,7 @@ constexpr Verb kVerbs[] = {
 
 void PrintUsage(std::ostream& out) {
   out << "Evenshard's psctl: asks about a config and a running cluster.\n\n"
-         "bazel-bin/tools/psctl/psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help "
+         "psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help "
          "describes its flags):\n";
   for (const Verb& verb : kVerbs) {
     out << "  " << verb.name << std::string(13 - verb.name.size(), ' ') << verb.help << "\n";

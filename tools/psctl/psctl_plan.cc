@@ -16,7 +16,7 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "bazel-bin/tools/psctl/psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
+    "psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
     "Prints what each shard holds and moves in an iteration, and the time that an iteration is\n"
     "predicted to take, before anything runs. The plans of several configs are printed side by\n"
     "side.\n\n"

@@ -14,7 +14,7 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "bazel-bin/tools/psctl/psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
+    "psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
     "Writes the parameters of all running shards at one iteration to one file in the safetensors\n"
     "layout, while the run goes on. The file appears whole or not at all. If the run has failed,\n"
     "or has lost its workers in the middle of an iteration, it is written as it is, with a\n"

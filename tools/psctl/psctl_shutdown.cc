@@ -15,7 +15,7 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "bazel-bin/tools/psctl/psctl shutdown --config=FILE [--set field=value ...]\n\n"
+    "psctl shutdown --config=FILE [--set field=value ...]\n\n"
     "Ends every ps process, spares included, as SIGTERM does. The exit code is 1 if one does not\n"
     "answer. A run that launch started is ended by a signal to launch instead.";
 

@@ -23,9 +23,8 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "bazel-bin/tools/psctl/psctl stats --config=FILE [--set field=value ...] "
-    "[--format=table|json]\n"
-    "                            [--out=FILE] [--watch[=SECONDS]]\n\n"
+    "psctl stats --config=FILE [--set field=value ...] [--format=table|json] [--out=FILE]\n"
+    "            [--watch[=SECONDS]]\n\n"
     "Asks every shard for its statistics. The exit code is 1 if a shard does not answer. With\n"
     "`recovery` in the config, the process that holds the shard by the newest view is asked.\n\n"
     "`in` and `out` are seen from the shards: gradients in, parameters out. Times are sums over a\n"

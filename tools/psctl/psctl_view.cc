@@ -17,8 +17,7 @@ namespace ps {
 namespace {
 
 constexpr char kUsage[] =
-    "bazel-bin/tools/psctl/psctl view --config=FILE [--set field=value ...] "
-    "[--format=table|json]\n\n"
+    "psctl view --config=FILE [--set field=value ...] [--format=table|json]\n\n"
     "Asks every ps process, spares included, for the view that it follows, and prints the newest:\n"
     "which process answers for each slot and which has its copy, which workers are there, and "
     "which\n"
