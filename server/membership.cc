@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 
 namespace ps {
 namespace {
@@ -89,7 +90,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
 void Membership::Refused(uint32_t rank, const absl::Status& reason) {
   absl::MutexLock lock(&mutex_);
   if (rank >= members_.size()) return;
-  members_[rank].refusal = std::string(reason.message().substr(0, kMostOfRefusal));
+  members_[rank].refusal = Printable(reason.message(), kMostOfRefusal);
   members_[rank].refused = clock_->Now();
 }
 

@@ -63,7 +63,7 @@ struct RunReader::Attempt {
   const absl::FunctionRef<absl::Status(const Chunk&, absl::string_view)> take;
 
   std::vector<absl::StatusOr<std::string>> addresses = {};
-  // This one.
+  // The present one.
   absl::Time began = {};
   bool is_ahead = false;   // its iteration is later than it need be
   bool was_early = false;  // nothing of that came within kLongestAhead

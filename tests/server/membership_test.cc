@@ -258,7 +258,7 @@ TEST_CASE_METHOD(Fixture, "whom a rank's worker waits for is told why that one w
   membership.Refused(1, absl::FailedPreconditionError(std::string(1000, 'x')));
   clock.Advance(absl::Seconds(1));
   CHECK(membership.Describe(1) ==
-        "worker 1 (never joined; refused 1s ago: " + std::string(300, 'x') + ")");
+        "worker 1 (never joined; refused 1s ago: " + std::string(300, 'x') + "...)");
   membership.Refused(99, absl::FailedPreconditionError("no such rank"));
 
   const auto session = membership.Join(1, kFirst, "a");
