@@ -465,7 +465,7 @@ ShardStats Shard::Stats() const {
   stats.set_chunks(config_.plan().chunks_of_shard(index_).size());
   store_->counters().Fill(&stats);
   membership_.Fill(&stats);
-  stats.set_failure(std::string(failure().message()));
+  if (has_failed()) stats.set_failure(std::string(failure().message()));
   FillProgress(stats.mutable_progress());
   const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
   const auto oldest = Oldest(updates);

@@ -231,6 +231,7 @@ TEST_CASE_METHOD(ShardFixture, "pushes, skips and repeats are counted alike by s
 TEST_CASE_METHOD(ShardFixture, "what ends because a shard closes is not called a failure") {
   Start(2);
   CHECK(shard->Close(absl::UnavailableError("shutting down")));
+  CHECK(shard->Stats().failure().empty());  // the run has not failed
   shard->CloseStream(sessions[1].get());
   CHECK(failures.empty());
   CHECK(absl::IsUnavailable(Push(0, 0, {1, 1, 1, 1})));
