@@ -21,8 +21,8 @@
 #include "common/base/float_buffer.h"
 #include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
-#include "server/aggregate.h"
-#include "server/optimizer.h"
+#include "server/store/aggregate.h"
+#include "server/store/optimizer.h"
 
 namespace ps {
 namespace {

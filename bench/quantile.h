@@ -1,5 +1,5 @@
-#ifndef PS_BENCH_QUANTILE_H_
-#define PS_BENCH_QUANTILE_H_
+#ifndef EVENSHARD_BENCH_QUANTILE_H_
+#define EVENSHARD_BENCH_QUANTILE_H_
 
 #include <algorithm>
 #include <cmath>
@@ -20,4 +20,4 @@ inline double Quantile(std::vector<double> values, double q) {
 
 }  // namespace ps
 
-#endif  // PS_BENCH_QUANTILE_H_
+#endif  // EVENSHARD_BENCH_QUANTILE_H_

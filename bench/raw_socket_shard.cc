@@ -6,7 +6,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/initializer.h"
 #include "common/wire/non_finite.h"
-#include "server/aggregate.h"
+#include "server/store/aggregate.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {

@@ -1,5 +1,5 @@
-#ifndef PS_BENCH_RAW_SOCKET_SHARD_H_
-#define PS_BENCH_RAW_SOCKET_SHARD_H_
+#ifndef EVENSHARD_BENCH_RAW_SOCKET_SHARD_H_
+#define EVENSHARD_BENCH_RAW_SOCKET_SHARD_H_
 
 #include <cstdint>
 #include <deque>
@@ -15,7 +15,7 @@
 #include "bench/raw_socket.h"
 #include "common/base/float_buffer.h"
 #include "common/config/config.h"
-#include "server/optimizer.h"
+#include "server/store/optimizer.h"
 
 namespace ps {
 
@@ -76,4 +76,4 @@ class RawShard {
 
 }  // namespace ps
 
-#endif  // PS_BENCH_RAW_SOCKET_SHARD_H_
+#endif  // EVENSHARD_BENCH_RAW_SOCKET_SHARD_H_

@@ -1,5 +1,5 @@
-#ifndef PS_BENCH_RAW_SOCKET_WORKER_H_
-#define PS_BENCH_RAW_SOCKET_WORKER_H_
+#ifndef EVENSHARD_BENCH_RAW_SOCKET_WORKER_H_
+#define EVENSHARD_BENCH_RAW_SOCKET_WORKER_H_
 
 #include <memory>
 #include <string>
@@ -38,4 +38,4 @@ class RawWorker {
 
 }  // namespace ps
 
-#endif  // PS_BENCH_RAW_SOCKET_WORKER_H_
+#endif  // EVENSHARD_BENCH_RAW_SOCKET_WORKER_H_

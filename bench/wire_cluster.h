@@ -1,5 +1,5 @@
-#ifndef PS_BENCH_WIRE_CLUSTER_H_
-#define PS_BENCH_WIRE_CLUSTER_H_
+#ifndef EVENSHARD_BENCH_WIRE_CLUSTER_H_
+#define EVENSHARD_BENCH_WIRE_CLUSTER_H_
 
 #include <cstdint>
 #include <memory>
@@ -87,4 +87,4 @@ class WireCluster {
 
 }  // namespace ps
 
-#endif  // PS_BENCH_WIRE_CLUSTER_H_
+#endif  // EVENSHARD_BENCH_WIRE_CLUSTER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_BENCH_WIRE_MEASURE_H_
-#define PS_BENCH_WIRE_MEASURE_H_
+#ifndef EVENSHARD_BENCH_WIRE_MEASURE_H_
+#define EVENSHARD_BENCH_WIRE_MEASURE_H_
 
 #include <cstdint>
 #include <string>
@@ -80,4 +80,4 @@ absl::StatusOr<WireResults> MeasureWire(const WireOptions& options, const std::s
 
 }  // namespace ps
 
-#endif  // PS_BENCH_WIRE_MEASURE_H_
+#endif  // EVENSHARD_BENCH_WIRE_MEASURE_H_

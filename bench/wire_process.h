@@ -1,5 +1,5 @@
-#ifndef PS_BENCH_WIRE_PROCESS_H_
-#define PS_BENCH_WIRE_PROCESS_H_
+#ifndef EVENSHARD_BENCH_WIRE_PROCESS_H_
+#define EVENSHARD_BENCH_WIRE_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -83,4 +83,4 @@ class WireControl {
 
 }  // namespace ps
 
-#endif  // PS_BENCH_WIRE_PROCESS_H_
+#endif  // EVENSHARD_BENCH_WIRE_PROCESS_H_

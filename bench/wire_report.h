@@ -1,5 +1,5 @@
-#ifndef PS_BENCH_WIRE_REPORT_H_
-#define PS_BENCH_WIRE_REPORT_H_
+#ifndef EVENSHARD_BENCH_WIRE_REPORT_H_
+#define EVENSHARD_BENCH_WIRE_REPORT_H_
 
 #include <string>
 
@@ -28,4 +28,4 @@ std::string WireJson(const WireOrigin& origin, const WireResults& results);
 
 }  // namespace ps
 
-#endif  // PS_BENCH_WIRE_REPORT_H_
+#endif  // EVENSHARD_BENCH_WIRE_REPORT_H_

@@ -1,5 +1,5 @@
-#ifndef PS_CLIENT_CLIENT_CONFIG_H_
-#define PS_CLIENT_CLIENT_CONFIG_H_
+#ifndef EVENSHARD_CLIENT_CLIENT_CONFIG_H_
+#define EVENSHARD_CLIENT_CLIENT_CONFIG_H_
 
 #include "absl/status/statusor.h"
 #include "client/evenshard.h"
@@ -17,4 +17,4 @@ evenshard_tensor TensorAt(const Model& model, int tensor);
 
 }  // namespace ps
 
-#endif  // PS_CLIENT_CLIENT_CONFIG_H_
+#endif  // EVENSHARD_CLIENT_CLIENT_CONFIG_H_

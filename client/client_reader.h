@@ -1,5 +1,5 @@
-#ifndef PS_CLIENT_CLIENT_READER_H_
-#define PS_CLIENT_CLIENT_READER_H_
+#ifndef EVENSHARD_CLIENT_CLIENT_READER_H_
+#define EVENSHARD_CLIENT_CLIENT_READER_H_
 
 #include <cstdint>
 #include <memory>
@@ -37,4 +37,4 @@ class ClientReader {
 
 }  // namespace ps
 
-#endif  // PS_CLIENT_CLIENT_READER_H_
+#endif  // EVENSHARD_CLIENT_CLIENT_READER_H_

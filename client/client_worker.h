@@ -1,5 +1,5 @@
-#ifndef PS_CLIENT_CLIENT_WORKER_H_
-#define PS_CLIENT_CLIENT_WORKER_H_
+#ifndef EVENSHARD_CLIENT_CLIENT_WORKER_H_
+#define EVENSHARD_CLIENT_CLIENT_WORKER_H_
 
 #include <cstdint>
 #include <memory>
@@ -96,4 +96,4 @@ class ClientWorker {
 
 }  // namespace ps
 
-#endif  // PS_CLIENT_CLIENT_WORKER_H_
+#endif  // EVENSHARD_CLIENT_CLIENT_WORKER_H_

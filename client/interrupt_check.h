@@ -1,5 +1,5 @@
-#ifndef PS_CLIENT_INTERRUPT_CHECK_H_
-#define PS_CLIENT_INTERRUPT_CHECK_H_
+#ifndef EVENSHARD_CLIENT_INTERRUPT_CHECK_H_
+#define EVENSHARD_CLIENT_INTERRUPT_CHECK_H_
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -19,4 +19,4 @@ absl::Status RunAside(absl::FunctionRef<absl::Status()> call, absl::FunctionRef<
 
 }  // namespace ps
 
-#endif  // PS_CLIENT_INTERRUPT_CHECK_H_
+#endif  // EVENSHARD_CLIENT_INTERRUPT_CHECK_H_

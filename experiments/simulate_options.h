@@ -1,5 +1,5 @@
-#ifndef PS_EXPERIMENTS_SIMULATE_OPTIONS_H_
-#define PS_EXPERIMENTS_SIMULATE_OPTIONS_H_
+#ifndef EVENSHARD_EXPERIMENTS_SIMULATE_OPTIONS_H_
+#define EVENSHARD_EXPERIMENTS_SIMULATE_OPTIONS_H_
 
 #include <optional>
 #include <string>
@@ -53,4 +53,4 @@ absl::Status CheckSimulation(const SimulationOptions& simulation, bool json);
 
 }  // namespace ps
 
-#endif  // PS_EXPERIMENTS_SIMULATE_OPTIONS_H_
+#endif  // EVENSHARD_EXPERIMENTS_SIMULATE_OPTIONS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_EXPERIMENTS_SIMULATE_REPORT_H_
-#define PS_EXPERIMENTS_SIMULATE_REPORT_H_
+#ifndef EVENSHARD_EXPERIMENTS_SIMULATE_REPORT_H_
+#define EVENSHARD_EXPERIMENTS_SIMULATE_REPORT_H_
 
 #include <string>
 
@@ -26,4 +26,4 @@ std::string SimulateJson(const SimulateResult& result);
 
 }  // namespace ps
 
-#endif  // PS_EXPERIMENTS_SIMULATE_REPORT_H_
+#endif  // EVENSHARD_EXPERIMENTS_SIMULATE_REPORT_H_

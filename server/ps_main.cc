@@ -22,7 +22,7 @@
 #include "common/config/config.h"
 #include "common/etcd/make_view_link.h"
 #include "common/view/relayed_link.h"
-#include "server/declaration_wait.h"
+#include "server/rpc/declaration_wait.h"
 #include "server/server.h"
 #include "server/summary.h"
 #include "server/view_candidate.h"

@@ -1,5 +1,5 @@
-#ifndef PS_SERVER_SERVER_H_
-#define PS_SERVER_SERVER_H_
+#ifndef EVENSHARD_SERVER_SERVER_H_
+#define EVENSHARD_SERVER_SERVER_H_
 
 #include <functional>
 #include <memory>
@@ -18,13 +18,13 @@
 #include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
 #include "common/view/view_link.h"
-#include "server/admin_service.h"
-#include "server/listener.h"
-#include "server/parameter_service.h"
-#include "server/replica_client.h"
-#include "server/replication_service.h"
-#include "server/shard.h"
-#include "server/slot_host.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/listener.h"
+#include "server/rpc/parameter_service.h"
+#include "server/rpc/replica_client.h"
+#include "server/rpc/replication_service.h"
+#include "server/shard/shard.h"
+#include "server/recovery/slot_host.h"
 
 namespace ps {
 
@@ -115,4 +115,4 @@ class Server {
 
 }  // namespace ps
 
-#endif  // PS_SERVER_SERVER_H_
+#endif  // EVENSHARD_SERVER_SERVER_H_

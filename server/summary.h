@@ -1,5 +1,5 @@
-#ifndef PS_SERVER_SUMMARY_H_
-#define PS_SERVER_SUMMARY_H_
+#ifndef EVENSHARD_SERVER_SUMMARY_H_
+#define EVENSHARD_SERVER_SUMMARY_H_
 
 #include <string>
 
@@ -21,4 +21,4 @@ std::string Summary(const ShardStats& stats);
 
 }  // namespace ps
 
-#endif  // PS_SERVER_SUMMARY_H_
+#endif  // EVENSHARD_SERVER_SUMMARY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_SERVER_VIEW_CANDIDATE_H_
-#define PS_SERVER_VIEW_CANDIDATE_H_
+#ifndef EVENSHARD_SERVER_VIEW_CANDIDATE_H_
+#define EVENSHARD_SERVER_VIEW_CANDIDATE_H_
 
 #include <cstdint>
 #include <functional>
@@ -60,4 +60,4 @@ class ViewCandidate final : private KeeperCheckpoints {
 
 }  // namespace ps
 
-#endif  // PS_SERVER_VIEW_CANDIDATE_H_
+#endif  // EVENSHARD_SERVER_VIEW_CANDIDATE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EVALUATION_H_
-#define PS_WORKER_EVALUATION_H_
+#ifndef EVENSHARD_WORKER_EVALUATION_H_
+#define EVENSHARD_WORKER_EVALUATION_H_
 
 #include <cstdint>
 #include <functional>
@@ -43,4 +43,4 @@ class Evaluation {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EVALUATION_H_
+#endif  // EVENSHARD_WORKER_EVALUATION_H_

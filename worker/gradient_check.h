@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_GRADIENT_CHECK_H_
-#define PS_WORKER_GRADIENT_CHECK_H_
+#ifndef EVENSHARD_WORKER_GRADIENT_CHECK_H_
+#define EVENSHARD_WORKER_GRADIENT_CHECK_H_
 
 #include <cstdint>
 
@@ -42,4 +42,4 @@ class GradientCheck {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_GRADIENT_CHECK_H_
+#endif  // EVENSHARD_WORKER_GRADIENT_CHECK_H_

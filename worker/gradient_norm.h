@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_GRADIENT_NORM_H_
-#define PS_WORKER_GRADIENT_NORM_H_
+#ifndef EVENSHARD_WORKER_GRADIENT_NORM_H_
+#define EVENSHARD_WORKER_GRADIENT_NORM_H_
 
 #include <cmath>
 
@@ -33,4 +33,4 @@ inline void Scale(float factor, absl::Span<float> gradient) {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_GRADIENT_NORM_H_
+#endif  // EVENSHARD_WORKER_GRADIENT_NORM_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_LOADER_THREADS_H_
-#define PS_WORKER_LOADER_THREADS_H_
+#ifndef EVENSHARD_WORKER_LOADER_THREADS_H_
+#define EVENSHARD_WORKER_LOADER_THREADS_H_
 
 #include "common/config/config.h"
 #include "worker/processor_share.h"
@@ -16,4 +16,4 @@ inline int LoaderThreads(const Config& config) {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_LOADER_THREADS_H_
+#endif  // EVENSHARD_WORKER_LOADER_THREADS_H_

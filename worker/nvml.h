@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_NVML_H_
-#define PS_WORKER_NVML_H_
+#ifndef EVENSHARD_WORKER_NVML_H_
+#define EVENSHARD_WORKER_NVML_H_
 
 #include <cstdint>
 #include <optional>
@@ -59,4 +59,4 @@ class Nvml {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_NVML_H_
+#endif  // EVENSHARD_WORKER_NVML_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_PROCESSOR_SHARE_H_
-#define PS_WORKER_PROCESSOR_SHARE_H_
+#ifndef EVENSHARD_WORKER_PROCESSOR_SHARE_H_
+#define EVENSHARD_WORKER_PROCESSOR_SHARE_H_
 
 #include <algorithm>
 #include <thread>
@@ -14,4 +14,4 @@ inline int ProcessorShare(int workers) {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_PROCESSOR_SHARE_H_
+#endif  // EVENSHARD_WORKER_PROCESSOR_SHARE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_PROGRESS_H_
-#define PS_WORKER_PROGRESS_H_
+#ifndef EVENSHARD_WORKER_PROGRESS_H_
+#define EVENSHARD_WORKER_PROGRESS_H_
 
 #include <cstdint>
 #include <cstdio>
@@ -111,4 +111,4 @@ std::string ShortDuration(absl::Duration duration);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_PROGRESS_H_
+#endif  // EVENSHARD_WORKER_PROGRESS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_TRACED_HOOKS_H_
-#define PS_WORKER_TRACED_HOOKS_H_
+#ifndef EVENSHARD_WORKER_TRACED_HOOKS_H_
+#define EVENSHARD_WORKER_TRACED_HOOKS_H_
 
 #include <cstdint>
 #include <optional>
@@ -53,4 +53,4 @@ class TracedHooks final : public LayerHooks {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_TRACED_HOOKS_H_
+#endif  // EVENSHARD_WORKER_TRACED_HOOKS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_TRAINER_H_
-#define PS_WORKER_TRAINER_H_
+#ifndef EVENSHARD_WORKER_TRAINER_H_
+#define EVENSHARD_WORKER_TRAINER_H_
 
 #include <cstdint>
 #include <functional>
@@ -135,4 +135,4 @@ class Trainer {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_TRAINER_H_
+#endif  // EVENSHARD_WORKER_TRAINER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_TRAINING_BATCHES_H_
-#define PS_WORKER_TRAINING_BATCHES_H_
+#ifndef EVENSHARD_WORKER_TRAINING_BATCHES_H_
+#define EVENSHARD_WORKER_TRAINING_BATCHES_H_
 
 #include <cstdint>
 #include <memory>
@@ -85,4 +85,4 @@ class TrainingBatches {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_TRAINING_BATCHES_H_
+#endif  // EVENSHARD_WORKER_TRAINING_BATCHES_H_

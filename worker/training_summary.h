@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_TRAINING_SUMMARY_H_
-#define PS_WORKER_TRAINING_SUMMARY_H_
+#ifndef EVENSHARD_WORKER_TRAINING_SUMMARY_H_
+#define EVENSHARD_WORKER_TRAINING_SUMMARY_H_
 
 #include <cstdint>
 #include <optional>
@@ -36,4 +36,4 @@ struct TrainingSummary {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_TRAINING_SUMMARY_H_
+#endif  // EVENSHARD_WORKER_TRAINING_SUMMARY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_USAGE_REPORTER_H_
-#define PS_WORKER_USAGE_REPORTER_H_
+#ifndef EVENSHARD_WORKER_USAGE_REPORTER_H_
+#define EVENSHARD_WORKER_USAGE_REPORTER_H_
 
 #include <cstdint>
 #include <functional>
@@ -64,4 +64,4 @@ class UsageReporter {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_USAGE_REPORTER_H_
+#endif  // EVENSHARD_WORKER_USAGE_REPORTER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_ATOMIC_FILE_H_
-#define PS_COMMON_BASE_ATOMIC_FILE_H_
+#ifndef EVENSHARD_COMMON_BASE_ATOMIC_FILE_H_
+#define EVENSHARD_COMMON_BASE_ATOMIC_FILE_H_
 
 #include <cstdint>
 #include <memory>
@@ -52,4 +52,4 @@ absl::Status CheckWritable(const std::string& path);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_ATOMIC_FILE_H_
+#endif  // EVENSHARD_COMMON_BASE_ATOMIC_FILE_H_

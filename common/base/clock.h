@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_CLOCK_H_
-#define PS_COMMON_BASE_CLOCK_H_
+#ifndef EVENSHARD_COMMON_BASE_CLOCK_H_
+#define EVENSHARD_COMMON_BASE_CLOCK_H_
 
 #include <algorithm>
 #include <chrono>
@@ -48,4 +48,4 @@ class RealClock final : public Clock {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_CLOCK_H_
+#endif  // EVENSHARD_COMMON_BASE_CLOCK_H_

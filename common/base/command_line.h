@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_COMMAND_LINE_H_
-#define PS_COMMON_BASE_COMMAND_LINE_H_
+#ifndef EVENSHARD_COMMON_BASE_COMMAND_LINE_H_
+#define EVENSHARD_COMMON_BASE_COMMAND_LINE_H_
 
 #include <optional>
 #include <string>
@@ -53,4 +53,4 @@ std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Fl
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_COMMAND_LINE_H_
+#endif  // EVENSHARD_COMMON_BASE_COMMAND_LINE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_DIRECT_WRITER_H_
-#define PS_COMMON_BASE_DIRECT_WRITER_H_
+#ifndef EVENSHARD_COMMON_BASE_DIRECT_WRITER_H_
+#define EVENSHARD_COMMON_BASE_DIRECT_WRITER_H_
 
 #include <array>
 #include <cstddef>
@@ -86,4 +86,4 @@ class DirectWriter {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_DIRECT_WRITER_H_
+#endif  // EVENSHARD_COMMON_BASE_DIRECT_WRITER_H_

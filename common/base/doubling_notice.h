@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_DOUBLING_NOTICE_H_
-#define PS_COMMON_BASE_DOUBLING_NOTICE_H_
+#ifndef EVENSHARD_COMMON_BASE_DOUBLING_NOTICE_H_
+#define EVENSHARD_COMMON_BASE_DOUBLING_NOTICE_H_
 
 #include <utility>
 
@@ -31,4 +31,4 @@ class DoublingNotice {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_DOUBLING_NOTICE_H_
+#endif  // EVENSHARD_COMMON_BASE_DOUBLING_NOTICE_H_

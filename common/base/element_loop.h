@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_ELEMENT_LOOP_H_
-#define PS_COMMON_BASE_ELEMENT_LOOP_H_
+#ifndef EVENSHARD_COMMON_BASE_ELEMENT_LOOP_H_
+#define EVENSHARD_COMMON_BASE_ELEMENT_LOOP_H_
 
 #include <cstdint>
 
@@ -26,4 +26,4 @@ typedef uint16_t UnalignedHalf __attribute__((aligned(1), may_alias));  // any 1
 #define PS_VECTORIZED
 #endif
 
-#endif  // PS_COMMON_BASE_ELEMENT_LOOP_H_
+#endif  // EVENSHARD_COMMON_BASE_ELEMENT_LOOP_H_

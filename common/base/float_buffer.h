@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_FLOAT_BUFFER_H_
-#define PS_COMMON_BASE_FLOAT_BUFFER_H_
+#ifndef EVENSHARD_COMMON_BASE_FLOAT_BUFFER_H_
+#define EVENSHARD_COMMON_BASE_FLOAT_BUFFER_H_
 
 #include <cstdint>
 #include <utility>
@@ -57,4 +57,4 @@ class FloatBuffer {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_FLOAT_BUFFER_H_
+#endif  // EVENSHARD_COMMON_BASE_FLOAT_BUFFER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_HASH_H_
-#define PS_COMMON_BASE_HASH_H_
+#ifndef EVENSHARD_COMMON_BASE_HASH_H_
+#define EVENSHARD_COMMON_BASE_HASH_H_
 
 #include <cstdint>
 
@@ -19,4 +19,4 @@ constexpr uint64_t Fnv1a64(absl::string_view bytes) {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_HASH_H_
+#endif  // EVENSHARD_COMMON_BASE_HASH_H_

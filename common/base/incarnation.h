@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_INCARNATION_H_
-#define PS_COMMON_BASE_INCARNATION_H_
+#ifndef EVENSHARD_COMMON_BASE_INCARNATION_H_
+#define EVENSHARD_COMMON_BASE_INCARNATION_H_
 
 #include <cstdint>
 
@@ -15,4 +15,4 @@ inline uint64_t NewIncarnation() {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_INCARNATION_H_
+#endif  // EVENSHARD_COMMON_BASE_INCARNATION_H_

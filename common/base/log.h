@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_LOG_H_
-#define PS_COMMON_BASE_LOG_H_
+#ifndef EVENSHARD_COMMON_BASE_LOG_H_
+#define EVENSHARD_COMMON_BASE_LOG_H_
 
 #include <string>
 
@@ -20,4 +20,4 @@ void SetUpLog(const std::string& program, const std::string& level);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_LOG_H_
+#endif  // EVENSHARD_COMMON_BASE_LOG_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_PENDING_COUNT_H_
-#define PS_COMMON_BASE_PENDING_COUNT_H_
+#ifndef EVENSHARD_COMMON_BASE_PENDING_COUNT_H_
+#define EVENSHARD_COMMON_BASE_PENDING_COUNT_H_
 
 #include <condition_variable>
 #include <cstdint>
@@ -46,4 +46,4 @@ class PendingCount {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_PENDING_COUNT_H_
+#endif  // EVENSHARD_COMMON_BASE_PENDING_COUNT_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_PHILOX_H_
-#define PS_COMMON_BASE_PHILOX_H_
+#ifndef EVENSHARD_COMMON_BASE_PHILOX_H_
+#define EVENSHARD_COMMON_BASE_PHILOX_H_
 
 #include <array>
 #include <cstdint>
@@ -38,4 +38,4 @@ constexpr float PhiloxUniform(uint32_t bits) { return static_cast<float>(bits >>
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_PHILOX_H_
+#endif  // EVENSHARD_COMMON_BASE_PHILOX_H_

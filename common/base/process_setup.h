@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_PROCESS_SETUP_H_
-#define PS_COMMON_BASE_PROCESS_SETUP_H_
+#ifndef EVENSHARD_COMMON_BASE_PROCESS_SETUP_H_
+#define EVENSHARD_COMMON_BASE_PROCESS_SETUP_H_
 
 namespace ps {
 
@@ -13,4 +13,4 @@ void ReleaseFreeMemory();
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_PROCESS_SETUP_H_
+#endif  // EVENSHARD_COMMON_BASE_PROCESS_SETUP_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_RANDOM_H_
-#define PS_COMMON_BASE_RANDOM_H_
+#ifndef EVENSHARD_COMMON_BASE_RANDOM_H_
+#define EVENSHARD_COMMON_BASE_RANDOM_H_
 
 #include <array>
 #include <cstdint>
@@ -40,4 +40,4 @@ class CounterRandom {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_RANDOM_H_
+#endif  // EVENSHARD_COMMON_BASE_RANDOM_H_

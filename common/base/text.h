@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_BASE_TEXT_H_
-#define PS_COMMON_BASE_TEXT_H_
+#ifndef EVENSHARD_COMMON_BASE_TEXT_H_
+#define EVENSHARD_COMMON_BASE_TEXT_H_
 
 #include <cstdint>
 #include <string>
@@ -47,4 +47,4 @@ std::string SideBySide(absl::Span<const std::string> blocks);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_BASE_TEXT_H_
+#endif  // EVENSHARD_COMMON_BASE_TEXT_H_

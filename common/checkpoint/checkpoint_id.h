@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_CHECKPOINT_ID_H_
-#define PS_COMMON_CHECKPOINT_CHECKPOINT_ID_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_ID_H_
+#define EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_ID_H_
 
 #include <compare>
 #include <cstdint>
@@ -34,4 +34,4 @@ inline constexpr char kManifestName[] = "manifest.json";
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_CHECKPOINT_ID_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_ID_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
-#define PS_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
+#define EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
 
 #include <cstdint>
 #include <string>
@@ -84,4 +84,4 @@ bool SameFacts(const CheckpointFacts& a, const CheckpointFacts& b);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_CHECKSUM_H_
-#define PS_COMMON_CHECKPOINT_CHECKSUM_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_CHECKSUM_H_
+#define EVENSHARD_COMMON_CHECKPOINT_CHECKSUM_H_
 
 #include <cstdint>
 
@@ -13,4 +13,4 @@ uint64_t Checksum(absl::string_view bytes);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_CHECKSUM_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_CHECKSUM_H_

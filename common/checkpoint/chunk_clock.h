@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_CHUNK_CLOCK_H_
-#define PS_COMMON_CHECKPOINT_CHUNK_CLOCK_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_CHUNK_CLOCK_H_
+#define EVENSHARD_COMMON_CHECKPOINT_CHUNK_CLOCK_H_
 
 #include <cstdint>
 #include <vector>
@@ -22,4 +22,4 @@ struct ChunkClock {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_CHUNK_CLOCK_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_CHUNK_CLOCK_H_

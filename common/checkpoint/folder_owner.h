@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_FOLDER_OWNER_H_
-#define PS_COMMON_CHECKPOINT_FOLDER_OWNER_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_FOLDER_OWNER_H_
+#define EVENSHARD_COMMON_CHECKPOINT_FOLDER_OWNER_H_
 
 #include <cstdint>
 #include <memory>
@@ -45,4 +45,4 @@ absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t ru
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_FOLDER_OWNER_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_FOLDER_OWNER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_REAL_STORAGE_H_
-#define PS_COMMON_CHECKPOINT_REAL_STORAGE_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_REAL_STORAGE_H_
+#define EVENSHARD_COMMON_CHECKPOINT_REAL_STORAGE_H_
 
 #include <memory>
 #include <string>
@@ -26,4 +26,4 @@ class RealStorage final : public Storage {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_REAL_STORAGE_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_REAL_STORAGE_H_

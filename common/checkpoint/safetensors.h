@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_SAFETENSORS_H_
-#define PS_COMMON_CHECKPOINT_SAFETENSORS_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_SAFETENSORS_H_
+#define EVENSHARD_COMMON_CHECKPOINT_SAFETENSORS_H_
 
 #include <cstdint>
 #include <string>
@@ -55,4 +55,4 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const ReadableFi
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_SAFETENSORS_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_SAFETENSORS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_SHARD_FILE_H_
-#define PS_COMMON_CHECKPOINT_SHARD_FILE_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_SHARD_FILE_H_
+#define EVENSHARD_COMMON_CHECKPOINT_SHARD_FILE_H_
 
 #include <cstdint>
 #include <memory>
@@ -29,4 +29,4 @@ absl::Status VerifyShardFile(Storage* storage, const std::string& path, const Sh
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_SHARD_FILE_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_SHARD_FILE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CHECKPOINT_STORAGE_H_
-#define PS_COMMON_CHECKPOINT_STORAGE_H_
+#ifndef EVENSHARD_COMMON_CHECKPOINT_STORAGE_H_
+#define EVENSHARD_COMMON_CHECKPOINT_STORAGE_H_
 
 #include <cstdint>
 #include <memory>
@@ -81,4 +81,4 @@ absl::Status WriteWholeFile(Storage* storage, const std::string& path, absl::str
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CHECKPOINT_STORAGE_H_
+#endif  // EVENSHARD_COMMON_CHECKPOINT_STORAGE_H_

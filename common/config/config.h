@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_H_
-#define PS_COMMON_CONFIG_CONFIG_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_H_
 
 #include <cstdint>
 #include <memory>
@@ -123,4 +123,4 @@ class Config {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_H_

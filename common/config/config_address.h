@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_ADDRESS_H_
-#define PS_COMMON_CONFIG_CONFIG_ADDRESS_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_ADDRESS_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_ADDRESS_H_
 
 #include <optional>
 #include <string>
@@ -22,4 +22,4 @@ std::optional<Address> ParseAddress(absl::string_view text);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_ADDRESS_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_ADDRESS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_CONTRACT_H_
-#define PS_COMMON_CONFIG_CONFIG_CONTRACT_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_CONTRACT_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_CONTRACT_H_
 
 #include <functional>
 #include <string>
@@ -25,4 +25,4 @@ ClusterConfig ContractOf(ClusterConfig config);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_CONTRACT_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_CONTRACT_H_

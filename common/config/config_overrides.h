@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_OVERRIDES_H_
-#define PS_COMMON_CONFIG_CONFIG_OVERRIDES_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_OVERRIDES_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_OVERRIDES_H_
 
 #include <string>
 
@@ -21,4 +21,4 @@ absl::Status ApplyOverrides(absl::Span<const std::string> overrides, ClusterConf
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_OVERRIDES_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_OVERRIDES_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_PLACES_H_
-#define PS_COMMON_CONFIG_CONFIG_PLACES_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_PLACES_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_PLACES_H_
 
 #include <map>
 #include <string>
@@ -39,4 +39,4 @@ class FieldPlaces {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_PLACES_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_PLACES_H_

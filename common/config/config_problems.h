@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_PROBLEMS_H_
-#define PS_COMMON_CONFIG_CONFIG_PROBLEMS_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_PROBLEMS_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_PROBLEMS_H_
 
 #include <initializer_list>
 #include <string>
@@ -45,4 +45,4 @@ class FieldProblems {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_PROBLEMS_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_PROBLEMS_H_

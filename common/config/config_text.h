@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_TEXT_H_
-#define PS_COMMON_CONFIG_CONFIG_TEXT_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_TEXT_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_TEXT_H_
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
@@ -42,4 +42,4 @@ std::string AllowedValues(const google::protobuf::FieldDescriptor& field);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_TEXT_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_TEXT_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
-#define PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
+#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_VALIDATION_H_
+#define EVENSHARD_COMMON_CONFIG_CONFIG_VALIDATION_H_
 
 #include <cmath>
 #include <string>
@@ -69,4 +69,4 @@ void ValidateOptimizerAgainstModel(const ClusterConfig& config, const Model& mod
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_CONFIG_VALIDATION_H_
+#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_VALIDATION_H_

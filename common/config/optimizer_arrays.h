@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
-#define PS_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
+#ifndef EVENSHARD_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
+#define EVENSHARD_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
 
 #include "proto/config.pb.h"
 
@@ -23,4 +23,4 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
+#endif  // EVENSHARD_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_OPTIMIZER_RULES_H_
-#define PS_COMMON_CONFIG_OPTIMIZER_RULES_H_
+#ifndef EVENSHARD_COMMON_CONFIG_OPTIMIZER_RULES_H_
+#define EVENSHARD_COMMON_CONFIG_OPTIMIZER_RULES_H_
 
 #include "absl/strings/string_view.h"
 #include "common/model/model.h"
@@ -31,4 +31,4 @@ OptimizerConfig OptimizerOfRule(OptimizerConfig config, int rule);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_OPTIMIZER_RULES_H_
+#endif  // EVENSHARD_COMMON_CONFIG_OPTIMIZER_RULES_H_

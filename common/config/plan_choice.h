@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_PLAN_CHOICE_H_
-#define PS_COMMON_CONFIG_PLAN_CHOICE_H_
+#ifndef EVENSHARD_COMMON_CONFIG_PLAN_CHOICE_H_
+#define EVENSHARD_COMMON_CONFIG_PLAN_CHOICE_H_
 
 #include <cstdint>
 #include <string>
@@ -44,4 +44,4 @@ absl::StatusOr<PlanChoice> ChoosePlan(const ClusterConfig& config, const Model& 
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_PLAN_CHOICE_H_
+#endif  // EVENSHARD_COMMON_CONFIG_PLAN_CHOICE_H_

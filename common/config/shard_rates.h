@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_CONFIG_SHARD_RATES_H_
-#define PS_COMMON_CONFIG_SHARD_RATES_H_
+#ifndef EVENSHARD_COMMON_CONFIG_SHARD_RATES_H_
+#define EVENSHARD_COMMON_CONFIG_SHARD_RATES_H_
 
 #include <vector>
 
@@ -25,4 +25,4 @@ std::vector<double> PlanRates(const ClusterConfig& config);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_CONFIG_SHARD_RATES_H_
+#endif  // EVENSHARD_COMMON_CONFIG_SHARD_RATES_H_

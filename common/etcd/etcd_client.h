@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_ETCD_CLIENT_H_
-#define PS_COMMON_ETCD_ETCD_CLIENT_H_
+#ifndef EVENSHARD_COMMON_ETCD_ETCD_CLIENT_H_
+#define EVENSHARD_COMMON_ETCD_ETCD_CLIENT_H_
 
 #include <atomic>
 #include <cstdint>
@@ -92,4 +92,4 @@ class EtcdClient {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_ETCD_CLIENT_H_
+#endif  // EVENSHARD_COMMON_ETCD_ETCD_CLIENT_H_

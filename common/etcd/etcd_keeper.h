@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_ETCD_KEEPER_H_
-#define PS_COMMON_ETCD_ETCD_KEEPER_H_
+#ifndef EVENSHARD_COMMON_ETCD_ETCD_KEEPER_H_
+#define EVENSHARD_COMMON_ETCD_ETCD_KEEPER_H_
 
 #include <cstdint>
 #include <functional>
@@ -84,4 +84,4 @@ class EtcdKeeper {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_ETCD_KEEPER_H_
+#endif  // EVENSHARD_COMMON_ETCD_ETCD_KEEPER_H_

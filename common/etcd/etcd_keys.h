@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_ETCD_KEYS_H_
-#define PS_COMMON_ETCD_ETCD_KEYS_H_
+#ifndef EVENSHARD_COMMON_ETCD_ETCD_KEYS_H_
+#define EVENSHARD_COMMON_ETCD_ETCD_KEYS_H_
 
 #include <cstdint>
 #include <optional>
@@ -56,4 +56,4 @@ const mvccpb::KeyValue* ReadKey(const etcdserverpb::TxnResponse& response, int i
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_ETCD_KEYS_H_
+#endif  // EVENSHARD_COMMON_ETCD_ETCD_KEYS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_ETCD_LEASE_H_
-#define PS_COMMON_ETCD_ETCD_LEASE_H_
+#ifndef EVENSHARD_COMMON_ETCD_ETCD_LEASE_H_
+#define EVENSHARD_COMMON_ETCD_ETCD_LEASE_H_
 
 #include <cstdint>
 #include <functional>
@@ -74,4 +74,4 @@ class EtcdLease {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_ETCD_LEASE_H_
+#endif  // EVENSHARD_COMMON_ETCD_ETCD_LEASE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_ETCD_LINK_H_
-#define PS_COMMON_ETCD_ETCD_LINK_H_
+#ifndef EVENSHARD_COMMON_ETCD_ETCD_LINK_H_
+#define EVENSHARD_COMMON_ETCD_ETCD_LINK_H_
 
 #include <atomic>
 #include <cstdint>
@@ -117,4 +117,4 @@ class EtcdLink final : public ViewLink {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_ETCD_LINK_H_
+#endif  // EVENSHARD_COMMON_ETCD_ETCD_LINK_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_ETCD_WATCH_H_
-#define PS_COMMON_ETCD_ETCD_WATCH_H_
+#ifndef EVENSHARD_COMMON_ETCD_ETCD_WATCH_H_
+#define EVENSHARD_COMMON_ETCD_ETCD_WATCH_H_
 
 #include <cstdint>
 #include <functional>
@@ -69,4 +69,4 @@ std::string EndOfPrefix(std::string prefix);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_ETCD_WATCH_H_
+#endif  // EVENSHARD_COMMON_ETCD_ETCD_WATCH_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_KEEPER_CHECKPOINTS_H_
-#define PS_COMMON_ETCD_KEEPER_CHECKPOINTS_H_
+#ifndef EVENSHARD_COMMON_ETCD_KEEPER_CHECKPOINTS_H_
+#define EVENSHARD_COMMON_ETCD_KEEPER_CHECKPOINTS_H_
 
 #include <cstdint>
 #include <optional>
@@ -24,4 +24,4 @@ class KeeperCheckpoints {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_KEEPER_CHECKPOINTS_H_
+#endif  // EVENSHARD_COMMON_ETCD_KEEPER_CHECKPOINTS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_KEEPER_TERM_H_
-#define PS_COMMON_ETCD_KEEPER_TERM_H_
+#ifndef EVENSHARD_COMMON_ETCD_KEEPER_TERM_H_
+#define EVENSHARD_COMMON_ETCD_KEEPER_TERM_H_
 
 #include <cstdint>
 #include <functional>
@@ -104,4 +104,4 @@ class KeeperTerm {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_KEEPER_TERM_H_
+#endif  // EVENSHARD_COMMON_ETCD_KEEPER_TERM_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_MAKE_VIEW_LINK_H_
-#define PS_COMMON_ETCD_MAKE_VIEW_LINK_H_
+#ifndef EVENSHARD_COMMON_ETCD_MAKE_VIEW_LINK_H_
+#define EVENSHARD_COMMON_ETCD_MAKE_VIEW_LINK_H_
 
 #include <memory>
 #include <string>
@@ -18,4 +18,4 @@ std::unique_ptr<ViewLink> MakeViewLink(const std::string& authority, const Clust
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_MAKE_VIEW_LINK_H_
+#endif  // EVENSHARD_COMMON_ETCD_MAKE_VIEW_LINK_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_ETCD_WAKEUP_H_
-#define PS_COMMON_ETCD_WAKEUP_H_
+#ifndef EVENSHARD_COMMON_ETCD_WAKEUP_H_
+#define EVENSHARD_COMMON_ETCD_WAKEUP_H_
 
 #include <functional>
 #include <stop_token>
@@ -45,4 +45,4 @@ class Wakeup {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_ETCD_WAKEUP_H_
+#endif  // EVENSHARD_COMMON_ETCD_WAKEUP_H_

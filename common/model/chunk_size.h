@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_CHUNK_SIZE_H_
-#define PS_COMMON_MODEL_CHUNK_SIZE_H_
+#ifndef EVENSHARD_COMMON_MODEL_CHUNK_SIZE_H_
+#define EVENSHARD_COMMON_MODEL_CHUNK_SIZE_H_
 
 #include <cstdint>
 #include <string>
@@ -31,4 +31,4 @@ ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const doubl
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_CHUNK_SIZE_H_
+#endif  // EVENSHARD_COMMON_MODEL_CHUNK_SIZE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_DECLARATION_H_
-#define PS_COMMON_MODEL_DECLARATION_H_
+#ifndef EVENSHARD_COMMON_MODEL_DECLARATION_H_
+#define EVENSHARD_COMMON_MODEL_DECLARATION_H_
 
 #include <string>
 
@@ -19,4 +19,4 @@ Declaration DeclarationOf(const ClusterConfig& config, bool with_optimizer);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_DECLARATION_H_
+#endif  // EVENSHARD_COMMON_MODEL_DECLARATION_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_DEVICE_PROFILE_H_
-#define PS_COMMON_MODEL_DEVICE_PROFILE_H_
+#ifndef EVENSHARD_COMMON_MODEL_DEVICE_PROFILE_H_
+#define EVENSHARD_COMMON_MODEL_DEVICE_PROFILE_H_
 
 #include <string>
 #include <vector>
@@ -50,4 +50,4 @@ double WorkerSlowdown(const Compute::Emulated& emulated, int rank);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_DEVICE_PROFILE_H_
+#endif  // EVENSHARD_COMMON_MODEL_DEVICE_PROFILE_H_

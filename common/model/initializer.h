@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_INITIALIZER_H_
-#define PS_COMMON_MODEL_INITIALIZER_H_
+#ifndef EVENSHARD_COMMON_MODEL_INITIALIZER_H_
+#define EVENSHARD_COMMON_MODEL_INITIALIZER_H_
 
 #include <cstdint>
 
@@ -16,4 +16,4 @@ void InitializeParameters(uint64_t seed, const Tensor& tensor, int64_t begin,
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_INITIALIZER_H_
+#endif  // EVENSHARD_COMMON_MODEL_INITIALIZER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_LAYER_INITIALIZER_H_
-#define PS_COMMON_MODEL_LAYER_INITIALIZER_H_
+#ifndef EVENSHARD_COMMON_MODEL_LAYER_INITIALIZER_H_
+#define EVENSHARD_COMMON_MODEL_LAYER_INITIALIZER_H_
 
 #include "common/model/model.h"
 
@@ -28,4 +28,4 @@ WeightsAndBiases InitializersOf(LayerInitializer rule, double fan_in, double fan
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_LAYER_INITIALIZER_H_
+#endif  // EVENSHARD_COMMON_MODEL_LAYER_INITIALIZER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_MODEL_H_
-#define PS_COMMON_MODEL_MODEL_H_
+#ifndef EVENSHARD_COMMON_MODEL_MODEL_H_
+#define EVENSHARD_COMMON_MODEL_MODEL_H_
 
 #include <cstdint>
 #include <string>
@@ -128,4 +128,4 @@ absl::Status CheckBatchSize(const Model& model, int64_t batch_size);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_MODEL_H_
+#endif  // EVENSHARD_COMMON_MODEL_MODEL_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_MODEL_ZOO_H_
-#define PS_COMMON_MODEL_MODEL_ZOO_H_
+#ifndef EVENSHARD_COMMON_MODEL_MODEL_ZOO_H_
+#define EVENSHARD_COMMON_MODEL_MODEL_ZOO_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -18,4 +18,4 @@ absl::StatusOr<BuiltinSpec> BuiltinModel(absl::string_view name);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_MODEL_ZOO_H_
+#endif  // EVENSHARD_COMMON_MODEL_MODEL_ZOO_H_

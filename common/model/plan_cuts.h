@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_MODEL_PLAN_CUTS_H_
-#define PS_COMMON_MODEL_PLAN_CUTS_H_
+#ifndef EVENSHARD_COMMON_MODEL_PLAN_CUTS_H_
+#define EVENSHARD_COMMON_MODEL_PLAN_CUTS_H_
 
 #include <cstdint>
 #include <vector>
@@ -24,4 +24,4 @@ std::vector<Slice> CutModel(const Model& model, const Partition& partition, int 
 
 }  // namespace ps
 
-#endif  // PS_COMMON_MODEL_PLAN_CUTS_H_
+#endif  // EVENSHARD_COMMON_MODEL_PLAN_CUTS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_NET_CHANNEL_OPTIONS_H_
-#define PS_COMMON_NET_CHANNEL_OPTIONS_H_
+#ifndef EVENSHARD_COMMON_NET_CHANNEL_OPTIONS_H_
+#define EVENSHARD_COMMON_NET_CHANNEL_OPTIONS_H_
 
 #include <memory>
 #include <string>
@@ -26,4 +26,4 @@ void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* bui
 
 }  // namespace ps
 
-#endif  // PS_COMMON_NET_CHANNEL_OPTIONS_H_
+#endif  // EVENSHARD_COMMON_NET_CHANNEL_OPTIONS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_NET_PULL_H_
-#define PS_COMMON_NET_PULL_H_
+#ifndef EVENSHARD_COMMON_NET_PULL_H_
+#define EVENSHARD_COMMON_NET_PULL_H_
 
 #include <cstdint>
 #include <functional>
@@ -31,4 +31,4 @@ absl::Status SnapshotShard(
 
 }  // namespace ps
 
-#endif  // PS_COMMON_NET_PULL_H_
+#endif  // EVENSHARD_COMMON_NET_PULL_H_

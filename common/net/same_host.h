@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_NET_SAME_HOST_H_
-#define PS_COMMON_NET_SAME_HOST_H_
+#ifndef EVENSHARD_COMMON_NET_SAME_HOST_H_
+#define EVENSHARD_COMMON_NET_SAME_HOST_H_
 
 #include <string>
 
@@ -17,4 +17,4 @@ bool IsOfThisHost(const std::string& address);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_NET_SAME_HOST_H_
+#endif  // EVENSHARD_COMMON_NET_SAME_HOST_H_

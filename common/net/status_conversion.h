@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_NET_STATUS_CONVERSION_H_
-#define PS_COMMON_NET_STATUS_CONVERSION_H_
+#ifndef EVENSHARD_COMMON_NET_STATUS_CONVERSION_H_
+#define EVENSHARD_COMMON_NET_STATUS_CONVERSION_H_
 
 #include "absl/status/status.h"
 #include "grpcpp/support/status.h"
@@ -14,4 +14,4 @@ absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_NET_STATUS_CONVERSION_H_
+#endif  // EVENSHARD_COMMON_NET_STATUS_CONVERSION_H_

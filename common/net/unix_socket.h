@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_NET_UNIX_SOCKET_H_
-#define PS_COMMON_NET_UNIX_SOCKET_H_
+#ifndef EVENSHARD_COMMON_NET_UNIX_SOCKET_H_
+#define EVENSHARD_COMMON_NET_UNIX_SOCKET_H_
 
 #include <sys/types.h>
 
@@ -59,4 +59,4 @@ absl::StatusOr<int> ConnectUnix(const std::string& path);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_NET_UNIX_SOCKET_H_
+#endif  // EVENSHARD_COMMON_NET_UNIX_SOCKET_H_

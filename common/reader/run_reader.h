@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_READER_RUN_READER_H_
-#define PS_COMMON_READER_RUN_READER_H_
+#ifndef EVENSHARD_COMMON_READER_RUN_READER_H_
+#define EVENSHARD_COMMON_READER_RUN_READER_H_
 
 #include <cstdint>
 #include <memory>
@@ -92,4 +92,4 @@ class RunReader {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_READER_RUN_READER_H_
+#endif  // EVENSHARD_COMMON_READER_RUN_READER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_READER_SHARD_CALLS_H_
-#define PS_COMMON_READER_SHARD_CALLS_H_
+#ifndef EVENSHARD_COMMON_READER_SHARD_CALLS_H_
+#define EVENSHARD_COMMON_READER_SHARD_CALLS_H_
 
 #include <stop_token>
 #include <string>
@@ -57,4 +57,4 @@ std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration
 
 }  // namespace ps
 
-#endif  // PS_COMMON_READER_SHARD_CALLS_H_
+#endif  // EVENSHARD_COMMON_READER_SHARD_CALLS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_BOUND_H_
-#define PS_COMMON_SIMULATOR_BOUND_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_BOUND_H_
+#define EVENSHARD_COMMON_SIMULATOR_BOUND_H_
 
 #include "absl/types/span.h"
 #include "common/model/device_profile.h"
@@ -51,4 +51,4 @@ Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_BOUND_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_BOUND_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_CLUSTER_RATES_H_
-#define PS_COMMON_SIMULATOR_CLUSTER_RATES_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_CLUSTER_RATES_H_
+#define EVENSHARD_COMMON_SIMULATOR_CLUSTER_RATES_H_
 
 #include <optional>
 #include <vector>
@@ -31,4 +31,4 @@ void ConvertLinks(const Framing& framing, ClusterRates* rates);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_CLUSTER_RATES_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_CLUSTER_RATES_H_

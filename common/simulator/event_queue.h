@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_EVENT_QUEUE_H_
-#define PS_COMMON_SIMULATOR_EVENT_QUEUE_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_EVENT_QUEUE_H_
+#define EVENSHARD_COMMON_SIMULATOR_EVENT_QUEUE_H_
 
 #include <cstdint>
 #include <queue>
@@ -68,4 +68,4 @@ class EventQueue {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_EVENT_QUEUE_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_EVENT_QUEUE_H_

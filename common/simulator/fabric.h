@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_FABRIC_H_
-#define PS_COMMON_SIMULATOR_FABRIC_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_FABRIC_H_
+#define EVENSHARD_COMMON_SIMULATOR_FABRIC_H_
 
 #include <cstdint>
 #include <deque>
@@ -37,7 +37,7 @@ class Fabric final : private EventQueue::Target {
     // the order of the calls of Send.
     bool by_priority = false;
     // A destination takes no chunk of a source that is so many bytes ahead of the slowest one,
-    // while the slowest one is sending to it (server/push_pacing.h).
+    // while the slowest one is sending to it (server/update/push_pacing.h).
     double lead_bytes = std::numeric_limits<double>::infinity();
     Callback delivered;  // called when a chunk has reached its destination
     // If they are given, they are called with the times in which a link is busy, in order.
@@ -117,4 +117,4 @@ class Fabric final : private EventQueue::Target {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_FABRIC_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_FABRIC_H_

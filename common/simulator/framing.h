@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_FRAMING_H_
-#define PS_COMMON_SIMULATOR_FRAMING_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_FRAMING_H_
+#define EVENSHARD_COMMON_SIMULATOR_FRAMING_H_
 
 namespace ps {
 
@@ -30,4 +30,4 @@ inline double PayloadBytesPerSecond(double gbps, const Framing& framing) {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_FRAMING_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_FRAMING_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_PLANNED_RUN_H_
-#define PS_COMMON_SIMULATOR_PLANNED_RUN_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_PLANNED_RUN_H_
+#define EVENSHARD_COMMON_SIMULATOR_PLANNED_RUN_H_
 
 #include "common/model/model.h"
 #include "common/model/plan.h"
@@ -18,4 +18,4 @@ struct PlannedRun {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_PLANNED_RUN_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_PLANNED_RUN_H_

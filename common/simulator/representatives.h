@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_REPRESENTATIVES_H_
-#define PS_COMMON_SIMULATOR_REPRESENTATIVES_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_REPRESENTATIVES_H_
+#define EVENSHARD_COMMON_SIMULATOR_REPRESENTATIVES_H_
 
 #include <vector>
 
@@ -20,4 +20,4 @@ Representatives RepresentativesOf(const ClusterRates& rates, int most);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_REPRESENTATIVES_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_REPRESENTATIVES_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_SIMULATOR_H_
-#define PS_COMMON_SIMULATOR_SIMULATOR_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_SIMULATOR_H_
+#define EVENSHARD_COMMON_SIMULATOR_SIMULATOR_H_
 
 #include <vector>
 
@@ -73,4 +73,4 @@ Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_SIMULATOR_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_SIMULATOR_H_

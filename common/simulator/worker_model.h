@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_SIMULATOR_WORKER_MODEL_H_
-#define PS_COMMON_SIMULATOR_WORKER_MODEL_H_
+#ifndef EVENSHARD_COMMON_SIMULATOR_WORKER_MODEL_H_
+#define EVENSHARD_COMMON_SIMULATOR_WORKER_MODEL_H_
 
 #include <cstdint>
 #include <vector>
@@ -93,4 +93,4 @@ class WorkerModel final : private EventQueue::Target {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_SIMULATOR_WORKER_MODEL_H_
+#endif  // EVENSHARD_COMMON_SIMULATOR_WORKER_MODEL_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_AUTHORITY_LINK_H_
-#define PS_COMMON_VIEW_AUTHORITY_LINK_H_
+#ifndef EVENSHARD_COMMON_VIEW_AUTHORITY_LINK_H_
+#define EVENSHARD_COMMON_VIEW_AUTHORITY_LINK_H_
 
 #include <cstdint>
 #include <memory>
@@ -61,4 +61,4 @@ class AuthorityLink final : public ViewLink {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_AUTHORITY_LINK_H_
+#endif  // EVENSHARD_COMMON_VIEW_AUTHORITY_LINK_H_

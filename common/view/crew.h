@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_CREW_H_
-#define PS_COMMON_VIEW_CREW_H_
+#ifndef EVENSHARD_COMMON_VIEW_CREW_H_
+#define EVENSHARD_COMMON_VIEW_CREW_H_
 
 #include <cstdint>
 #include <string>
@@ -51,4 +51,4 @@ std::string FormatRanks(absl::Span<const uint32_t> ranks);
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_CREW_H_
+#endif  // EVENSHARD_COMMON_VIEW_CREW_H_

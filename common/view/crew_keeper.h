@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_CREW_KEEPER_H_
-#define PS_COMMON_VIEW_CREW_KEEPER_H_
+#ifndef EVENSHARD_COMMON_VIEW_CREW_KEEPER_H_
+#define EVENSHARD_COMMON_VIEW_CREW_KEEPER_H_
 
 #include <cstdint>
 #include <functional>
@@ -83,4 +83,4 @@ class CrewKeeper {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_CREW_KEEPER_H_
+#endif  // EVENSHARD_COMMON_VIEW_CREW_KEEPER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_EVENT_LOG_H_
-#define PS_COMMON_VIEW_EVENT_LOG_H_
+#ifndef EVENSHARD_COMMON_VIEW_EVENT_LOG_H_
+#define EVENSHARD_COMMON_VIEW_EVENT_LOG_H_
 
 #include <cstdint>
 #include <deque>
@@ -42,4 +42,4 @@ class EventLog {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_EVENT_LOG_H_
+#endif  // EVENSHARD_COMMON_VIEW_EVENT_LOG_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_RELAYED_LINK_H_
-#define PS_COMMON_VIEW_RELAYED_LINK_H_
+#ifndef EVENSHARD_COMMON_VIEW_RELAYED_LINK_H_
+#define EVENSHARD_COMMON_VIEW_RELAYED_LINK_H_
 
 #include <functional>
 #include <optional>
@@ -34,4 +34,4 @@ class RelayedLink final : public ViewLink {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_RELAYED_LINK_H_
+#endif  // EVENSHARD_COMMON_VIEW_RELAYED_LINK_H_

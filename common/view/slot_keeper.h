@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_SLOT_KEEPER_H_
-#define PS_COMMON_VIEW_SLOT_KEEPER_H_
+#ifndef EVENSHARD_COMMON_VIEW_SLOT_KEEPER_H_
+#define EVENSHARD_COMMON_VIEW_SLOT_KEEPER_H_
 
 #include <cstdint>
 #include <string>
@@ -65,4 +65,4 @@ class SlotKeeper {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_SLOT_KEEPER_H_
+#endif  // EVENSHARD_COMMON_VIEW_SLOT_KEEPER_H_

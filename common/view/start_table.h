@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_START_TABLE_H_
-#define PS_COMMON_VIEW_START_TABLE_H_
+#ifndef EVENSHARD_COMMON_VIEW_START_TABLE_H_
+#define EVENSHARD_COMMON_VIEW_START_TABLE_H_
 
 #include <cstdint>
 #include <deque>
@@ -51,4 +51,4 @@ class StartTable {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_START_TABLE_H_
+#endif  // EVENSHARD_COMMON_VIEW_START_TABLE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_VIEW_KEEPER_H_
-#define PS_COMMON_VIEW_VIEW_KEEPER_H_
+#ifndef EVENSHARD_COMMON_VIEW_VIEW_KEEPER_H_
+#define EVENSHARD_COMMON_VIEW_VIEW_KEEPER_H_
 
 #include <cstdint>
 #include <deque>
@@ -127,4 +127,4 @@ class ViewKeeper {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_VIEW_KEEPER_H_
+#endif  // EVENSHARD_COMMON_VIEW_VIEW_KEEPER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_VIEW_VIEW_LINK_H_
-#define PS_COMMON_VIEW_VIEW_LINK_H_
+#ifndef EVENSHARD_COMMON_VIEW_VIEW_LINK_H_
+#define EVENSHARD_COMMON_VIEW_VIEW_LINK_H_
 
 #include <functional>
 
@@ -38,4 +38,4 @@ class ViewLink {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_VIEW_VIEW_LINK_H_
+#endif  // EVENSHARD_COMMON_VIEW_VIEW_LINK_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_CHUNK_CODEC_H_
-#define PS_COMMON_WIRE_CHUNK_CODEC_H_
+#ifndef EVENSHARD_COMMON_WIRE_CHUNK_CODEC_H_
+#define EVENSHARD_COMMON_WIRE_CHUNK_CODEC_H_
 
 #include <array>
 #include <cstddef>
@@ -133,4 +133,4 @@ void ForEachFloatRun(const Segments& segments, Run run) {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_CHUNK_CODEC_H_
+#endif  // EVENSHARD_COMMON_WIRE_CHUNK_CODEC_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_CHUNK_QUEUE_H_
-#define PS_COMMON_WIRE_CHUNK_QUEUE_H_
+#ifndef EVENSHARD_COMMON_WIRE_CHUNK_QUEUE_H_
+#define EVENSHARD_COMMON_WIRE_CHUNK_QUEUE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -48,4 +48,4 @@ class ChunkQueue {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_CHUNK_QUEUE_H_
+#endif  // EVENSHARD_COMMON_WIRE_CHUNK_QUEUE_H_

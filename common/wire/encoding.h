@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_ENCODING_H_
-#define PS_COMMON_WIRE_ENCODING_H_
+#ifndef EVENSHARD_COMMON_WIRE_ENCODING_H_
+#define EVENSHARD_COMMON_WIRE_ENCODING_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -80,4 +80,4 @@ void ForEachDecodedRun(Encoding encoding, const Segments& data, Run run) {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_ENCODING_H_
+#endif  // EVENSHARD_COMMON_WIRE_ENCODING_H_

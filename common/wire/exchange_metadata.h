@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_EXCHANGE_METADATA_H_
-#define PS_COMMON_WIRE_EXCHANGE_METADATA_H_
+#ifndef EVENSHARD_COMMON_WIRE_EXCHANGE_METADATA_H_
+#define EVENSHARD_COMMON_WIRE_EXCHANGE_METADATA_H_
 
 namespace ps {
 
@@ -16,4 +16,4 @@ inline constexpr char kViewMetadata[] = "ps-view";
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_EXCHANGE_METADATA_H_
+#endif  // EVENSHARD_COMMON_WIRE_EXCHANGE_METADATA_H_

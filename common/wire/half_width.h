@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_HALF_WIDTH_H_
-#define PS_COMMON_WIRE_HALF_WIDTH_H_
+#ifndef EVENSHARD_COMMON_WIRE_HALF_WIDTH_H_
+#define EVENSHARD_COMMON_WIRE_HALF_WIDTH_H_
 
 #include <cstdint>
 
@@ -39,4 +39,4 @@ const HalfWidth& Bfloat16();
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_HALF_WIDTH_H_
+#endif  // EVENSHARD_COMMON_WIRE_HALF_WIDTH_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_MESSAGE_SLICES_H_
-#define PS_COMMON_WIRE_MESSAGE_SLICES_H_
+#ifndef EVENSHARD_COMMON_WIRE_MESSAGE_SLICES_H_
+#define EVENSHARD_COMMON_WIRE_MESSAGE_SLICES_H_
 
 #include <memory>
 #include <utility>
@@ -52,4 +52,4 @@ class ReceivedMessage {
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_MESSAGE_SLICES_H_
+#endif  // EVENSHARD_COMMON_WIRE_MESSAGE_SLICES_H_

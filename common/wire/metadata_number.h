@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_METADATA_NUMBER_H_
-#define PS_COMMON_WIRE_METADATA_NUMBER_H_
+#ifndef EVENSHARD_COMMON_WIRE_METADATA_NUMBER_H_
+#define EVENSHARD_COMMON_WIRE_METADATA_NUMBER_H_
 
 #include <cstdint>
 
@@ -20,4 +20,4 @@ inline uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_METADATA_NUMBER_H_
+#endif  // EVENSHARD_COMMON_WIRE_METADATA_NUMBER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_COMMON_WIRE_NON_FINITE_H_
-#define PS_COMMON_WIRE_NON_FINITE_H_
+#ifndef EVENSHARD_COMMON_WIRE_NON_FINITE_H_
+#define EVENSHARD_COMMON_WIRE_NON_FINITE_H_
 
 #include <cstdint>
 
@@ -19,4 +19,4 @@ int64_t FindNonFiniteSum(const float* values, const UnalignedFloat* addend, int6
 
 }  // namespace ps
 
-#endif  // PS_COMMON_WIRE_NON_FINITE_H_
+#endif  // EVENSHARD_COMMON_WIRE_NON_FINITE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_RECOVERY_ETCD_RUN_H_
-#define PS_TESTS_RECOVERY_ETCD_RUN_H_
+#ifndef EVENSHARD_TESTS_RECOVERY_ETCD_RUN_H_
+#define EVENSHARD_TESTS_RECOVERY_ETCD_RUN_H_
 
 #include <signal.h>
 
@@ -218,4 +218,4 @@ inline const FinalParameters& Undisturbed() {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_RECOVERY_ETCD_RUN_H_
+#endif  // EVENSHARD_TESTS_RECOVERY_ETCD_RUN_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_AUTHORITY_H_
-#define PS_TESTS_SIMULATION_AUTHORITY_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_AUTHORITY_H_
+#define EVENSHARD_TESTS_SIMULATION_AUTHORITY_H_
 
 #include <cstdint>
 #include <functional>
@@ -106,4 +106,4 @@ class Authority {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_AUTHORITY_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_AUTHORITY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_CONTEXT_H_
-#define PS_TESTS_SIMULATION_CONTEXT_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_CONTEXT_H_
+#define EVENSHARD_TESTS_SIMULATION_CONTEXT_H_
 
 #include <functional>
 #include <string>
@@ -46,4 +46,4 @@ struct Context {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_CONTEXT_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_CONTEXT_H_

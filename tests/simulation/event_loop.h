@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_EVENT_LOOP_H_
-#define PS_TESTS_SIMULATION_EVENT_LOOP_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_EVENT_LOOP_H_
+#define EVENSHARD_TESTS_SIMULATION_EVENT_LOOP_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -50,4 +50,4 @@ class EventLoop final : public Clock {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_EVENT_LOOP_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_EVENT_LOOP_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_HISTORY_H_
-#define PS_TESTS_SIMULATION_HISTORY_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_HISTORY_H_
+#define EVENSHARD_TESTS_SIMULATION_HISTORY_H_
 
 #include <compare>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "common/checkpoint/chunk_clock.h"
 #include "common/config/config.h"
-#include "server/parameter_store.h"
+#include "server/store/parameter_store.h"
 #include "worker/data/dealing.h"
 
 namespace ps {
@@ -82,4 +82,4 @@ struct PushRecord {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_HISTORY_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_HISTORY_H_

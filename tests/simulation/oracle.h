@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_ORACLE_H_
-#define PS_TESTS_SIMULATION_ORACLE_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_ORACLE_H_
+#define EVENSHARD_TESTS_SIMULATION_ORACLE_H_
 
 #include <cstdint>
 #include <deque>
@@ -16,8 +16,8 @@
 #include "common/config/config.h"
 #include "common/view/crew.h"
 #include "proto/view.pb.h"
-#include "server/parameter_store.h"
-#include "server/update_observer.h"
+#include "server/store/parameter_store.h"
+#include "server/update/update_observer.h"
 #include "tests/simulation/history.h"
 
 namespace ps {
@@ -142,4 +142,4 @@ class Oracle {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_ORACLE_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_ORACLE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_PS_PROCESS_H_
-#define PS_TESTS_SIMULATION_PS_PROCESS_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_PS_PROCESS_H_
+#define EVENSHARD_TESTS_SIMULATION_PS_PROCESS_H_
 
 #include <cstdint>
 #include <functional>
@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/slot_host.h"
+#include "server/recovery/slot_host.h"
 #include "tests/simulation/authority_link.h"
 #include "tests/simulation/context.h"
 #include "tests/simulation/push_stream.h"
@@ -77,4 +77,4 @@ class PsProcess final : public ReplicaTransport {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_PS_PROCESS_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_PS_PROCESS_H_

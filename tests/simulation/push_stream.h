@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_PUSH_STREAM_H_
-#define PS_TESTS_SIMULATION_PUSH_STREAM_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_PUSH_STREAM_H_
+#define EVENSHARD_TESTS_SIMULATION_PUSH_STREAM_H_
 
 #include <cstdint>
 #include <functional>
@@ -9,13 +9,13 @@
 #include "absl/status/status.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/chunk_queue.h"
-#include "server/gradient.h"
-#include "server/shard.h"
+#include "server/update/gradient.h"
+#include "server/shard/shard.h"
 #include "tests/simulation/context.h"
 
 namespace ps {
 
-// A shard's end of an Exchange stream, as server/exchange_stream.h is over gRPC.
+// A shard's end of an Exchange stream, as server/rpc/exchange_stream.h is over gRPC.
 class PushStream final : public ReplySink, public std::enable_shared_from_this<PushStream> {
  public:
   // How answers reach the worker, at side 0 of the connection.
@@ -60,4 +60,4 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_PUSH_STREAM_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_PUSH_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_SCENARIO_H_
-#define PS_TESTS_SIMULATION_SCENARIO_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_SCENARIO_H_
+#define EVENSHARD_TESTS_SIMULATION_SCENARIO_H_
 
 #include <cstdint>
 #include <string>
@@ -88,4 +88,4 @@ Scenario DrawScenario(uint64_t seed);
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_SCENARIO_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_SCENARIO_H_

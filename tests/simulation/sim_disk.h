@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_SIM_DISK_H_
-#define PS_TESTS_SIMULATION_SIM_DISK_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_SIM_DISK_H_
+#define EVENSHARD_TESTS_SIMULATION_SIM_DISK_H_
 
 #include <functional>
 #include <map>
@@ -57,4 +57,4 @@ class SimDisk {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_SIM_DISK_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_SIM_DISK_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_SIMULATION_H_
-#define PS_TESTS_SIMULATION_SIMULATION_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_SIMULATION_H_
+#define EVENSHARD_TESTS_SIMULATION_SIMULATION_H_
 
 #include <cstdint>
 #include <deque>
@@ -75,4 +75,4 @@ Outcome RunSeed(uint64_t seed, Plant plant, bool verbose);
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_SIMULATION_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_SIMULATION_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_WORKER_PROCESS_H_
-#define PS_TESTS_SIMULATION_WORKER_PROCESS_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_WORKER_PROCESS_H_
+#define EVENSHARD_TESTS_SIMULATION_WORKER_PROCESS_H_
 
 #include <cstdint>
 #include <memory>
@@ -90,4 +90,4 @@ class WorkerProcess final : private WorkerTransport::Buffers {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_WORKER_PROCESS_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_WORKER_PROCESS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_WORKER_TRANSPORT_H_
-#define PS_TESTS_SIMULATION_WORKER_TRANSPORT_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_WORKER_TRANSPORT_H_
+#define EVENSHARD_TESTS_SIMULATION_WORKER_TRANSPORT_H_
 
 #include <cstdint>
 #include <functional>
@@ -75,4 +75,4 @@ class WorkerTransport final : public ExchangeTransport {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_WORKER_TRANSPORT_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_WORKER_TRANSPORT_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SIMULATION_WORLD_H_
-#define PS_TESTS_SIMULATION_WORLD_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_WORLD_H_
+#define EVENSHARD_TESTS_SIMULATION_WORLD_H_
 
 #include <cstdint>
 #include <deque>
@@ -153,4 +153,4 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_SIMULATION_WORLD_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_WORLD_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_AWAIT_H_
-#define PS_TESTS_TESTING_AWAIT_H_
+#ifndef EVENSHARD_TESTS_TESTING_AWAIT_H_
+#define EVENSHARD_TESTS_TESTING_AWAIT_H_
 
 #include <catch2/catch.hpp>
 
@@ -20,4 +20,4 @@ void AwaitTrue(Condition condition) {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_AWAIT_H_
+#endif  // EVENSHARD_TESTS_TESTING_AWAIT_H_

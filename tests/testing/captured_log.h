@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CAPTURED_LOG_H_
-#define PS_TESTS_TESTING_CAPTURED_LOG_H_
+#ifndef EVENSHARD_TESTS_TESTING_CAPTURED_LOG_H_
+#define EVENSHARD_TESTS_TESTING_CAPTURED_LOG_H_
 
 #include <memory>
 #include <mutex>
@@ -49,4 +49,4 @@ class CapturedLog {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_CAPTURED_LOG_H_
+#endif  // EVENSHARD_TESTS_TESTING_CAPTURED_LOG_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CHUNK_MESSAGES_H_
-#define PS_TESTS_TESTING_CHUNK_MESSAGES_H_
+#ifndef EVENSHARD_TESTS_TESTING_CHUNK_MESSAGES_H_
+#define EVENSHARD_TESTS_TESTING_CHUNK_MESSAGES_H_
 
 #include "proto/parameter_server.pb.h"
 
@@ -40,4 +40,4 @@ class ChunkReader {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_CHUNK_MESSAGES_H_
+#endif  // EVENSHARD_TESTS_TESTING_CHUNK_MESSAGES_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CLUSTER_H_
-#define PS_TESTS_TESTING_CLUSTER_H_
+#ifndef EVENSHARD_TESTS_TESTING_CLUSTER_H_
+#define EVENSHARD_TESTS_TESTING_CLUSTER_H_
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -144,4 +144,4 @@ inline void RequireAllOk(const std::vector<absl::Status>& outcomes) {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_CLUSTER_H_
+#endif  // EVENSHARD_TESTS_TESTING_CLUSTER_H_

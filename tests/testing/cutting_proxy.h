@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUTTING_PROXY_H_
-#define PS_TESTS_TESTING_CUTTING_PROXY_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUTTING_PROXY_H_
+#define EVENSHARD_TESTS_TESTING_CUTTING_PROXY_H_
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -127,4 +127,4 @@ class CuttingProxy {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_CUTTING_PROXY_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUTTING_PROXY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_DICE_H_
-#define PS_TESTS_TESTING_DICE_H_
+#ifndef EVENSHARD_TESTS_TESTING_DICE_H_
+#define EVENSHARD_TESTS_TESTING_DICE_H_
 
 #include <cmath>
 #include <cstdint>
@@ -28,4 +28,4 @@ class Dice {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_DICE_H_
+#endif  // EVENSHARD_TESTS_TESTING_DICE_H_

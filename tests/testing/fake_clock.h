@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_FAKE_CLOCK_H_
-#define PS_TESTS_TESTING_FAKE_CLOCK_H_
+#ifndef EVENSHARD_TESTS_TESTING_FAKE_CLOCK_H_
+#define EVENSHARD_TESTS_TESTING_FAKE_CLOCK_H_
 
 #include <algorithm>
 #include <stop_token>
@@ -36,4 +36,4 @@ class FakeClock final : public Clock {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_FAKE_CLOCK_H_
+#endif  // EVENSHARD_TESTS_TESTING_FAKE_CLOCK_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_HTTP2_PEER_H_
-#define PS_TESTS_TESTING_HTTP2_PEER_H_
+#ifndef EVENSHARD_TESTS_TESTING_HTTP2_PEER_H_
+#define EVENSHARD_TESTS_TESTING_HTTP2_PEER_H_
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -102,4 +102,4 @@ class Http2Peer {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_HTTP2_PEER_H_
+#endif  // EVENSHARD_TESTS_TESTING_HTTP2_PEER_H_

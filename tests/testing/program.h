@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_PROGRAM_H_
-#define PS_TESTS_TESTING_PROGRAM_H_
+#ifndef EVENSHARD_TESTS_TESTING_PROGRAM_H_
+#define EVENSHARD_TESTS_TESTING_PROGRAM_H_
 
 #include <poll.h>
 #include <signal.h>
@@ -92,4 +92,4 @@ inline std::vector<pid_t> FindProcesses(const std::vector<std::string>& words) {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_PROGRAM_H_
+#endif  // EVENSHARD_TESTS_TESTING_PROGRAM_H_

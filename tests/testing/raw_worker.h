@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_RAW_WORKER_H_
-#define PS_TESTS_TESTING_RAW_WORKER_H_
+#ifndef EVENSHARD_TESTS_TESTING_RAW_WORKER_H_
+#define EVENSHARD_TESTS_TESTING_RAW_WORKER_H_
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -59,4 +59,4 @@ class RawWorker {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_RAW_WORKER_H_
+#endif  // EVENSHARD_TESTS_TESTING_RAW_WORKER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_SCRATCH_FOLDER_H_
-#define PS_TESTS_TESTING_SCRATCH_FOLDER_H_
+#ifndef EVENSHARD_TESTS_TESTING_SCRATCH_FOLDER_H_
+#define EVENSHARD_TESTS_TESTING_SCRATCH_FOLDER_H_
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -50,4 +50,4 @@ class ScratchFolder {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_SCRATCH_FOLDER_H_
+#endif  // EVENSHARD_TESTS_TESTING_SCRATCH_FOLDER_H_

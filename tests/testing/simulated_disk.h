@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_SIMULATED_DISK_H_
-#define PS_TESTS_TESTING_SIMULATED_DISK_H_
+#ifndef EVENSHARD_TESTS_TESTING_SIMULATED_DISK_H_
+#define EVENSHARD_TESTS_TESTING_SIMULATED_DISK_H_
 
 #include <algorithm>
 #include <functional>
@@ -255,4 +255,4 @@ class SimulatedDisk final : public Storage {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_SIMULATED_DISK_H_
+#endif  // EVENSHARD_TESTS_TESTING_SIMULATED_DISK_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_SUBTRACTING_SHARD_H_
-#define PS_TESTS_TESTING_SUBTRACTING_SHARD_H_
+#ifndef EVENSHARD_TESTS_TESTING_SUBTRACTING_SHARD_H_
+#define EVENSHARD_TESTS_TESTING_SUBTRACTING_SHARD_H_
 
 #include <algorithm>
 #include <atomic>
@@ -155,4 +155,4 @@ class SubtractingShard final : public ParameterServer::Service {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TESTING_SUBTRACTING_SHARD_H_
+#endif  // EVENSHARD_TESTS_TESTING_SUBTRACTING_SHARD_H_

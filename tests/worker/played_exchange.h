@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_PLAYED_EXCHANGE_H_
-#define PS_TESTS_WORKER_PLAYED_EXCHANGE_H_
+#ifndef EVENSHARD_TESTS_WORKER_PLAYED_EXCHANGE_H_
+#define EVENSHARD_TESTS_WORKER_PLAYED_EXCHANGE_H_
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -140,4 +140,4 @@ class PlayedExchange final : public TrainingExchange {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_PLAYED_EXCHANGE_H_
+#endif  // EVENSHARD_TESTS_WORKER_PLAYED_EXCHANGE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_LAUNCH_AUTHORITY_H_
-#define PS_TOOLS_LAUNCH_AUTHORITY_H_
+#ifndef EVENSHARD_TOOLS_LAUNCH_AUTHORITY_H_
+#define EVENSHARD_TOOLS_LAUNCH_AUTHORITY_H_
 
 #include <cstdint>
 #include <map>
@@ -92,4 +92,4 @@ class AuthorityServer final : public RecoveryHost, private Authority::CallbackSe
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_LAUNCH_AUTHORITY_H_
+#endif  // EVENSHARD_TOOLS_LAUNCH_AUTHORITY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_LAUNCH_CHILD_PROCESS_H_
-#define PS_TOOLS_LAUNCH_CHILD_PROCESS_H_
+#ifndef EVENSHARD_TOOLS_LAUNCH_CHILD_PROCESS_H_
+#define EVENSHARD_TOOLS_LAUNCH_CHILD_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -32,4 +32,4 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_LAUNCH_CHILD_PROCESS_H_
+#endif  // EVENSHARD_TOOLS_LAUNCH_CHILD_PROCESS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_LAUNCH_FREE_PORT_H_
-#define PS_TOOLS_LAUNCH_FREE_PORT_H_
+#ifndef EVENSHARD_TOOLS_LAUNCH_FREE_PORT_H_
+#define EVENSHARD_TOOLS_LAUNCH_FREE_PORT_H_
 
 #include <string>
 #include <vector>
@@ -20,4 +20,4 @@ absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config)
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_LAUNCH_FREE_PORT_H_
+#endif  // EVENSHARD_TOOLS_LAUNCH_FREE_PORT_H_

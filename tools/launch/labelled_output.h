@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_LAUNCH_LABELLED_OUTPUT_H_
-#define PS_TOOLS_LAUNCH_LABELLED_OUTPUT_H_
+#ifndef EVENSHARD_TOOLS_LAUNCH_LABELLED_OUTPUT_H_
+#define EVENSHARD_TOOLS_LAUNCH_LABELLED_OUTPUT_H_
 
 #include <functional>
 #include <string>
@@ -49,4 +49,4 @@ class LabelledOutput {
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_LAUNCH_LABELLED_OUTPUT_H_
+#endif  // EVENSHARD_TOOLS_LAUNCH_LABELLED_OUTPUT_H_

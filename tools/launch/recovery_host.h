@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_LAUNCH_RECOVERY_HOST_H_
-#define PS_TOOLS_LAUNCH_RECOVERY_HOST_H_
+#ifndef EVENSHARD_TOOLS_LAUNCH_RECOVERY_HOST_H_
+#define EVENSHARD_TOOLS_LAUNCH_RECOVERY_HOST_H_
 
 #include <cstdint>
 #include <string>
@@ -55,4 +55,4 @@ class RecoveryHost {
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_LAUNCH_RECOVERY_HOST_H_
+#endif  // EVENSHARD_TOOLS_LAUNCH_RECOVERY_HOST_H_

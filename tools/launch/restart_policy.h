@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_LAUNCH_RESTART_POLICY_H_
-#define PS_TOOLS_LAUNCH_RESTART_POLICY_H_
+#ifndef EVENSHARD_TOOLS_LAUNCH_RESTART_POLICY_H_
+#define EVENSHARD_TOOLS_LAUNCH_RESTART_POLICY_H_
 
 #include "absl/time/time.h"
 
@@ -39,4 +39,4 @@ class RestartPolicy {
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_LAUNCH_RESTART_POLICY_H_
+#endif  // EVENSHARD_TOOLS_LAUNCH_RESTART_POLICY_H_

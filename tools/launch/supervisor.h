@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_LAUNCH_SUPERVISOR_H_
-#define PS_TOOLS_LAUNCH_SUPERVISOR_H_
+#ifndef EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_
+#define EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_
 
 #include <optional>
 #include <string>
@@ -70,4 +70,4 @@ int Supervise(const SupervisedRun& run, LabelledOutput* output);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_LAUNCH_SUPERVISOR_H_
+#endif  // EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_CHECKPOINTS_REPORT_H_
-#define PS_TOOLS_PSCTL_CHECKPOINTS_REPORT_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_CHECKPOINTS_REPORT_H_
+#define EVENSHARD_TOOLS_PSCTL_CHECKPOINTS_REPORT_H_
 
 #include <cstdint>
 #include <optional>
@@ -32,4 +32,4 @@ std::string CheckpointsJson(const CheckpointsReport& report);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_CHECKPOINTS_REPORT_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_CHECKPOINTS_REPORT_H_

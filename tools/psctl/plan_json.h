@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_PLAN_JSON_H_
-#define PS_TOOLS_PSCTL_PLAN_JSON_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_PLAN_JSON_H_
+#define EVENSHARD_TOOLS_PSCTL_PLAN_JSON_H_
 
 #include <optional>
 #include <string>
@@ -16,4 +16,4 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_PLAN_JSON_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_PLAN_JSON_H_

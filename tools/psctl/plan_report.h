@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_PLAN_REPORT_H_
-#define PS_TOOLS_PSCTL_PLAN_REPORT_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_PLAN_REPORT_H_
+#define EVENSHARD_TOOLS_PSCTL_PLAN_REPORT_H_
 
 #include <cstdint>
 #include <optional>
@@ -57,4 +57,4 @@ int64_t FloatBytes(int64_t elements);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_PLAN_REPORT_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_PLAN_REPORT_H_

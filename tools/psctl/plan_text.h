@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_PLAN_TEXT_H_
-#define PS_TOOLS_PSCTL_PLAN_TEXT_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_PLAN_TEXT_H_
+#define EVENSHARD_TOOLS_PSCTL_PLAN_TEXT_H_
 
 #include <optional>
 #include <string>
@@ -20,4 +20,4 @@ std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_PLAN_TEXT_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_PLAN_TEXT_H_

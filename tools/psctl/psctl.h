@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_PSCTL_H_
-#define PS_TOOLS_PSCTL_PSCTL_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_PSCTL_H_
+#define EVENSHARD_TOOLS_PSCTL_PSCTL_H_
 
 namespace ps {
 
@@ -19,4 +19,4 @@ int ShutdownVerb(int argc, const char* const* argv);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_PSCTL_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_PSCTL_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_PSCTL_FLAGS_H_
-#define PS_TOOLS_PSCTL_PSCTL_FLAGS_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_PSCTL_FLAGS_H_
+#define EVENSHARD_TOOLS_PSCTL_PSCTL_FLAGS_H_
 
 #include <string>
 
@@ -15,4 +15,4 @@ absl::Status CheckAboveZero(absl::string_view flag, double value);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_PSCTL_FLAGS_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_PSCTL_FLAGS_H_

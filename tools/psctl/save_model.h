@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_SAVE_MODEL_H_
-#define PS_TOOLS_PSCTL_SAVE_MODEL_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_SAVE_MODEL_H_
+#define EVENSHARD_TOOLS_PSCTL_SAVE_MODEL_H_
 
 #include <cstdint>
 #include <optional>
@@ -31,4 +31,4 @@ absl::StatusOr<SavedModel> SaveModel(const Config& config, const std::string& pa
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_SAVE_MODEL_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_SAVE_MODEL_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_STATS_REPORT_H_
-#define PS_TOOLS_PSCTL_STATS_REPORT_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_STATS_REPORT_H_
+#define EVENSHARD_TOOLS_PSCTL_STATS_REPORT_H_
 
 #include <string>
 #include <vector>
@@ -39,4 +39,4 @@ std::string StatsJson(const ClusterReport& report, bool one_line = false);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_STATS_REPORT_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_STATS_REPORT_H_

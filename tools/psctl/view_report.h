@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_VIEW_REPORT_H_
-#define PS_TOOLS_PSCTL_VIEW_REPORT_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_VIEW_REPORT_H_
+#define EVENSHARD_TOOLS_PSCTL_VIEW_REPORT_H_
 
 #include <string>
 #include <vector>
@@ -25,4 +25,4 @@ std::string ViewJson(const ViewReport& report);
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_VIEW_REPORT_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_VIEW_REPORT_H_

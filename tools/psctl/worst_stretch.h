@@ -1,5 +1,5 @@
-#ifndef PS_TOOLS_PSCTL_WORST_STRETCH_H_
-#define PS_TOOLS_PSCTL_WORST_STRETCH_H_
+#ifndef EVENSHARD_TOOLS_PSCTL_WORST_STRETCH_H_
+#define EVENSHARD_TOOLS_PSCTL_WORST_STRETCH_H_
 
 #include <cstdint>
 
@@ -32,4 +32,4 @@ Stretch WorstStretch(const Model& model, const Plan& plan, absl::Span<const doub
 
 }  // namespace ps
 
-#endif  // PS_TOOLS_PSCTL_WORST_STRETCH_H_
+#endif  // EVENSHARD_TOOLS_PSCTL_WORST_STRETCH_H_

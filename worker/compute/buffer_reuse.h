@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_BUFFER_REUSE_H_
-#define PS_WORKER_COMPUTE_BUFFER_REUSE_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_BUFFER_REUSE_H_
+#define EVENSHARD_WORKER_COMPUTE_BUFFER_REUSE_H_
 
 #include <cstddef>
 #include <vector>
@@ -24,4 +24,4 @@ ReusedBuffers AssignBuffers(const std::vector<BufferUse>& uses);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_BUFFER_REUSE_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_BUFFER_REUSE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CREATE_BACKEND_H_
-#define PS_WORKER_COMPUTE_CREATE_BACKEND_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CREATE_BACKEND_H_
+#define EVENSHARD_WORKER_COMPUTE_CREATE_BACKEND_H_
 
 #include <memory>
 
@@ -22,4 +22,4 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Confi
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CREATE_BACKEND_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CREATE_BACKEND_H_

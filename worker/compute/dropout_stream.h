@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_DROPOUT_STREAM_H_
-#define PS_WORKER_COMPUTE_DROPOUT_STREAM_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_DROPOUT_STREAM_H_
+#define EVENSHARD_WORKER_COMPUTE_DROPOUT_STREAM_H_
 
 #include <cstdint>
 
@@ -18,4 +18,4 @@ inline uint64_t DropoutStream(absl::string_view layer, int rank, int64_t iterati
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_DROPOUT_STREAM_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_DROPOUT_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_EMULATED_BACKEND_H_
-#define PS_WORKER_COMPUTE_EMULATED_BACKEND_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_EMULATED_BACKEND_H_
+#define EVENSHARD_WORKER_COMPUTE_EMULATED_BACKEND_H_
 
 #include <stop_token>
 #include <vector>
@@ -56,4 +56,4 @@ class EmulatedBackend : public ComputeBackend {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_EMULATED_BACKEND_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_EMULATED_BACKEND_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_LAYER_GRAPH_H_
-#define PS_WORKER_COMPUTE_LAYER_GRAPH_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_LAYER_GRAPH_H_
+#define EVENSHARD_WORKER_COMPUTE_LAYER_GRAPH_H_
 
 #include <vector>
 
@@ -30,4 +30,4 @@ std::vector<GraphStep> StepsOf(const Model& model);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_LAYER_GRAPH_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_LAYER_GRAPH_H_

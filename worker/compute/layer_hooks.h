@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_LAYER_HOOKS_H_
-#define PS_WORKER_COMPUTE_LAYER_HOOKS_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_LAYER_HOOKS_H_
+#define EVENSHARD_WORKER_COMPUTE_LAYER_HOOKS_H_
 
 #include "absl/status/status.h"
 
@@ -30,4 +30,4 @@ class LayerHooks {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_LAYER_HOOKS_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_LAYER_HOOKS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_PASS_INPUT_H_
-#define PS_WORKER_COMPUTE_PASS_INPUT_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_PASS_INPUT_H_
+#define EVENSHARD_WORKER_COMPUTE_PASS_INPUT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -19,4 +19,4 @@ absl::Status CheckTraining(const Model& model, int64_t batch_size, const Batch& 
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_PASS_INPUT_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_PASS_INPUT_H_

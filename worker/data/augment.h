@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_AUGMENT_H_
-#define PS_WORKER_DATA_AUGMENT_H_
+#ifndef EVENSHARD_WORKER_DATA_AUGMENT_H_
+#define EVENSHARD_WORKER_DATA_AUGMENT_H_
 
 #include <cstdint>
 #include <memory>
@@ -39,4 +39,4 @@ class AugmentedDataset : public Dataset {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_AUGMENT_H_
+#endif  // EVENSHARD_WORKER_DATA_AUGMENT_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_BATCH_H_
-#define PS_WORKER_DATA_BATCH_H_
+#ifndef EVENSHARD_WORKER_DATA_BATCH_H_
+#define EVENSHARD_WORKER_DATA_BATCH_H_
 
 #include <cstdint>
 
@@ -16,4 +16,4 @@ struct Batch {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_BATCH_H_
+#endif  // EVENSHARD_WORKER_DATA_BATCH_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_BATCH_LOADER_H_
-#define PS_WORKER_DATA_BATCH_LOADER_H_
+#ifndef EVENSHARD_WORKER_DATA_BATCH_LOADER_H_
+#define EVENSHARD_WORKER_DATA_BATCH_LOADER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -110,4 +110,4 @@ class BatchLoader {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_BATCH_LOADER_H_
+#endif  // EVENSHARD_WORKER_DATA_BATCH_LOADER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_BATCH_ORDER_H_
-#define PS_WORKER_DATA_BATCH_ORDER_H_
+#ifndef EVENSHARD_WORKER_DATA_BATCH_ORDER_H_
+#define EVENSHARD_WORKER_DATA_BATCH_ORDER_H_
 
 #include <cstdint>
 #include <functional>
@@ -50,4 +50,4 @@ BatchOrder SequentialOrder(int64_t images, int64_t batch_size);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_BATCH_ORDER_H_
+#endif  // EVENSHARD_WORKER_DATA_BATCH_ORDER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_CIFAR10_H_
-#define PS_WORKER_DATA_CIFAR10_H_
+#ifndef EVENSHARD_WORKER_DATA_CIFAR10_H_
+#define EVENSHARD_WORKER_DATA_CIFAR10_H_
 
 #include <string>
 
@@ -26,4 +26,4 @@ inline constexpr int kCifar10Classes = 10;
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_CIFAR10_H_
+#endif  // EVENSHARD_WORKER_DATA_CIFAR10_H_

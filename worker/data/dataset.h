@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_DATASET_H_
-#define PS_WORKER_DATA_DATASET_H_
+#ifndef EVENSHARD_WORKER_DATA_DATASET_H_
+#define EVENSHARD_WORKER_DATA_DATASET_H_
 
 #include <cstdint>
 #include <memory>
@@ -49,4 +49,4 @@ absl::StatusOr<Datasets> OpenDatasets(const Config& config);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_DATASET_H_
+#endif  // EVENSHARD_WORKER_DATA_DATASET_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_DEALING_H_
-#define PS_WORKER_DATA_DEALING_H_
+#ifndef EVENSHARD_WORKER_DATA_DEALING_H_
+#define EVENSHARD_WORKER_DATA_DEALING_H_
 
 #include <cstdint>
 #include <optional>
@@ -90,4 +90,4 @@ class Dealing {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_DEALING_H_
+#endif  // EVENSHARD_WORKER_DATA_DEALING_H_

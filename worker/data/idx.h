@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_IDX_H_
-#define PS_WORKER_DATA_IDX_H_
+#ifndef EVENSHARD_WORKER_DATA_IDX_H_
+#define EVENSHARD_WORKER_DATA_IDX_H_
 
 #include <cstdint>
 #include <string>
@@ -27,4 +27,4 @@ absl::StatusOr<std::vector<uint8_t>> ReadIdxLabels(const std::string& path, int6
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_IDX_H_
+#endif  // EVENSHARD_WORKER_DATA_IDX_H_

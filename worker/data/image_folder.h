@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_IMAGE_FOLDER_H_
-#define PS_WORKER_DATA_IMAGE_FOLDER_H_
+#ifndef EVENSHARD_WORKER_DATA_IMAGE_FOLDER_H_
+#define EVENSHARD_WORKER_DATA_IMAGE_FOLDER_H_
 
 #include <cstdint>
 #include <memory>
@@ -61,4 +61,4 @@ class ImageFolder : public Dataset {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_IMAGE_FOLDER_H_
+#endif  // EVENSHARD_WORKER_DATA_IMAGE_FOLDER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_IN_MEMORY_H_
-#define PS_WORKER_DATA_IN_MEMORY_H_
+#ifndef EVENSHARD_WORKER_DATA_IN_MEMORY_H_
+#define EVENSHARD_WORKER_DATA_IN_MEMORY_H_
 
 #include <cstdint>
 #include <vector>
@@ -51,4 +51,4 @@ class InMemoryDataset : public Dataset {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_IN_MEMORY_H_
+#endif  // EVENSHARD_WORKER_DATA_IN_MEMORY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_JPEG_H_
-#define PS_WORKER_DATA_JPEG_H_
+#ifndef EVENSHARD_WORKER_DATA_JPEG_H_
+#define EVENSHARD_WORKER_DATA_JPEG_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -19,4 +19,4 @@ absl::StatusOr<RgbImage> DecodeJpeg(absl::string_view data, const ImageSize& box
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_JPEG_H_
+#endif  // EVENSHARD_WORKER_DATA_JPEG_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_PERMUTATION_H_
-#define PS_WORKER_DATA_PERMUTATION_H_
+#ifndef EVENSHARD_WORKER_DATA_PERMUTATION_H_
+#define EVENSHARD_WORKER_DATA_PERMUTATION_H_
 
 #include <cstdint>
 #include <vector>
@@ -14,4 +14,4 @@ std::vector<uint32_t> Permutation(int64_t size, const CounterRandom& random);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_PERMUTATION_H_
+#endif  // EVENSHARD_WORKER_DATA_PERMUTATION_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_READ_FILE_H_
-#define PS_WORKER_DATA_READ_FILE_H_
+#ifndef EVENSHARD_WORKER_DATA_READ_FILE_H_
+#define EVENSHARD_WORKER_DATA_READ_FILE_H_
 
 #include <string>
 
@@ -14,4 +14,4 @@ absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_READ_FILE_H_
+#endif  // EVENSHARD_WORKER_DATA_READ_FILE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_RESIZE_H_
-#define PS_WORKER_DATA_RESIZE_H_
+#ifndef EVENSHARD_WORKER_DATA_RESIZE_H_
+#define EVENSHARD_WORKER_DATA_RESIZE_H_
 
 #include <cstdint>
 #include <vector>
@@ -41,4 +41,4 @@ void ResizeAndCrop(const RgbImage& image, const Crop& crop, absl::Span<float> ou
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_RESIZE_H_
+#endif  // EVENSHARD_WORKER_DATA_RESIZE_H_

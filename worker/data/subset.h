@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_SUBSET_H_
-#define PS_WORKER_DATA_SUBSET_H_
+#ifndef EVENSHARD_WORKER_DATA_SUBSET_H_
+#define EVENSHARD_WORKER_DATA_SUBSET_H_
 
 #include <cstdint>
 #include <memory>
@@ -37,4 +37,4 @@ class SubsetDataset : public Dataset {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_SUBSET_H_
+#endif  // EVENSHARD_WORKER_DATA_SUBSET_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_DATA_SYNTHETIC_H_
-#define PS_WORKER_DATA_SYNTHETIC_H_
+#ifndef EVENSHARD_WORKER_DATA_SYNTHETIC_H_
+#define EVENSHARD_WORKER_DATA_SYNTHETIC_H_
 
 #include <cstdint>
 #include <vector>
@@ -37,4 +37,4 @@ class SyntheticDataset : public Dataset {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_DATA_SYNTHETIC_H_
+#endif  // EVENSHARD_WORKER_DATA_SYNTHETIC_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EXCHANGE_EXCHANGE_H_
-#define PS_WORKER_EXCHANGE_EXCHANGE_H_
+#ifndef EVENSHARD_WORKER_EXCHANGE_EXCHANGE_H_
+#define EVENSHARD_WORKER_EXCHANGE_EXCHANGE_H_
 
 #include <algorithm>
 #include <atomic>
@@ -272,4 +272,4 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EXCHANGE_EXCHANGE_H_
+#endif  // EVENSHARD_WORKER_EXCHANGE_EXCHANGE_H_

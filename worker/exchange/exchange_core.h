@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EXCHANGE_EXCHANGE_CORE_H_
-#define PS_WORKER_EXCHANGE_EXCHANGE_CORE_H_
+#ifndef EVENSHARD_WORKER_EXCHANGE_EXCHANGE_CORE_H_
+#define EVENSHARD_WORKER_EXCHANGE_EXCHANGE_CORE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -215,4 +215,4 @@ class ExchangeCore {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EXCHANGE_EXCHANGE_CORE_H_
+#endif  // EVENSHARD_WORKER_EXCHANGE_EXCHANGE_CORE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EXCHANGE_PUSH_LANES_H_
-#define PS_WORKER_EXCHANGE_PUSH_LANES_H_
+#ifndef EVENSHARD_WORKER_EXCHANGE_PUSH_LANES_H_
+#define EVENSHARD_WORKER_EXCHANGE_PUSH_LANES_H_
 
 #include <cstdint>
 #include <memory>
@@ -45,4 +45,4 @@ class PushLanes {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EXCHANGE_PUSH_LANES_H_
+#endif  // EVENSHARD_WORKER_EXCHANGE_PUSH_LANES_H_

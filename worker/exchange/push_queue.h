@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EXCHANGE_PUSH_QUEUE_H_
-#define PS_WORKER_EXCHANGE_PUSH_QUEUE_H_
+#ifndef EVENSHARD_WORKER_EXCHANGE_PUSH_QUEUE_H_
+#define EVENSHARD_WORKER_EXCHANGE_PUSH_QUEUE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -92,4 +92,4 @@ class PushQueue {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EXCHANGE_PUSH_QUEUE_H_
+#endif  // EVENSHARD_WORKER_EXCHANGE_PUSH_QUEUE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EXCHANGE_SHARD_CONTROL_H_
-#define PS_WORKER_EXCHANGE_SHARD_CONTROL_H_
+#ifndef EVENSHARD_WORKER_EXCHANGE_SHARD_CONTROL_H_
+#define EVENSHARD_WORKER_EXCHANGE_SHARD_CONTROL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -82,4 +82,4 @@ class ShardControl {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EXCHANGE_SHARD_CONTROL_H_
+#endif  // EVENSHARD_WORKER_EXCHANGE_SHARD_CONTROL_H_

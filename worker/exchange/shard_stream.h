@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EXCHANGE_SHARD_STREAM_H_
-#define PS_WORKER_EXCHANGE_SHARD_STREAM_H_
+#ifndef EVENSHARD_WORKER_EXCHANGE_SHARD_STREAM_H_
+#define EVENSHARD_WORKER_EXCHANGE_SHARD_STREAM_H_
 
 #include <cstdint>
 #include <future>
@@ -99,4 +99,4 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EXCHANGE_SHARD_STREAM_H_
+#endif  // EVENSHARD_WORKER_EXCHANGE_SHARD_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_EXCHANGE_SLOT_LINK_H_
-#define PS_WORKER_EXCHANGE_SLOT_LINK_H_
+#ifndef EVENSHARD_WORKER_EXCHANGE_SLOT_LINK_H_
+#define EVENSHARD_WORKER_EXCHANGE_SLOT_LINK_H_
 
 #include <cstdint>
 #include <optional>
@@ -95,4 +95,4 @@ bool IsPassing(const absl::Status& status, bool has_joined);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_EXCHANGE_SLOT_LINK_H_
+#endif  // EVENSHARD_WORKER_EXCHANGE_SLOT_LINK_H_

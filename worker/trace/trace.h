@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_TRACE_TRACE_H_
-#define PS_WORKER_TRACE_TRACE_H_
+#ifndef EVENSHARD_WORKER_TRACE_TRACE_H_
+#define EVENSHARD_WORKER_TRACE_TRACE_H_
 
 #include <cstdint>
 #include <cstdio>
@@ -80,4 +80,4 @@ class Trace {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_TRACE_TRACE_H_
+#endif  // EVENSHARD_WORKER_TRACE_TRACE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_CONFIG_CONFIG_FIXTURE_H_
-#define PS_TESTS_COMMON_CONFIG_CONFIG_FIXTURE_H_
+#ifndef EVENSHARD_TESTS_COMMON_CONFIG_CONFIG_FIXTURE_H_
+#define EVENSHARD_TESTS_COMMON_CONFIG_CONFIG_FIXTURE_H_
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -57,4 +57,4 @@ inline std::string ErrorOfOverride(const std::string& override) {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_CONFIG_CONFIG_FIXTURE_H_
+#endif  // EVENSHARD_TESTS_COMMON_CONFIG_CONFIG_FIXTURE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_ETCD_ETCD_SERVER_H_
-#define PS_TESTS_COMMON_ETCD_ETCD_SERVER_H_
+#ifndef EVENSHARD_TESTS_COMMON_ETCD_ETCD_SERVER_H_
+#define EVENSHARD_TESTS_COMMON_ETCD_ETCD_SERVER_H_
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -97,4 +97,4 @@ class EtcdServer {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_ETCD_ETCD_SERVER_H_
+#endif  // EVENSHARD_TESTS_COMMON_ETCD_ETCD_SERVER_H_

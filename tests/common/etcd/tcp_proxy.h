@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_ETCD_TCP_PROXY_H_
-#define PS_TESTS_COMMON_ETCD_TCP_PROXY_H_
+#ifndef EVENSHARD_TESTS_COMMON_ETCD_TCP_PROXY_H_
+#define EVENSHARD_TESTS_COMMON_ETCD_TCP_PROXY_H_
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -153,4 +153,4 @@ class TcpProxy {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_ETCD_TCP_PROXY_H_
+#endif  // EVENSHARD_TESTS_COMMON_ETCD_TCP_PROXY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_MODEL_PLAN_FIXTURE_H_
-#define PS_TESTS_COMMON_MODEL_PLAN_FIXTURE_H_
+#ifndef EVENSHARD_TESTS_COMMON_MODEL_PLAN_FIXTURE_H_
+#define EVENSHARD_TESTS_COMMON_MODEL_PLAN_FIXTURE_H_
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -153,4 +153,4 @@ inline void CheckChunks(const Model& model, const Plan& plan, int64_t chunk_byte
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_MODEL_PLAN_FIXTURE_H_
+#endif  // EVENSHARD_TESTS_COMMON_MODEL_PLAN_FIXTURE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_
-#define PS_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_
+#ifndef EVENSHARD_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_
+#define EVENSHARD_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -57,4 +57,4 @@ inline std::vector<LayerTime> EqualTimes(const Config& config, double forward_se
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_
+#endif  // EVENSHARD_TESTS_COMMON_SIMULATOR_CLUSTER_FIXTURE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_SIMULATOR_DRAWN_CLUSTER_H_
-#define PS_TESTS_COMMON_SIMULATOR_DRAWN_CLUSTER_H_
+#ifndef EVENSHARD_TESTS_COMMON_SIMULATOR_DRAWN_CLUSTER_H_
+#define EVENSHARD_TESTS_COMMON_SIMULATOR_DRAWN_CLUSTER_H_
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -126,4 +126,4 @@ inline std::string DrawnCluster::DrawText(Dice* dice, const Options& options) {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_SIMULATOR_DRAWN_CLUSTER_H_
+#endif  // EVENSHARD_TESTS_COMMON_SIMULATOR_DRAWN_CLUSTER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_VIEW_KEEPER_RUN_H_
-#define PS_TESTS_COMMON_VIEW_KEEPER_RUN_H_
+#ifndef EVENSHARD_TESTS_COMMON_VIEW_KEEPER_RUN_H_
+#define EVENSHARD_TESTS_COMMON_VIEW_KEEPER_RUN_H_
 
 #include <map>
 #include <optional>
@@ -180,4 +180,4 @@ class KeeperRun {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_VIEW_KEEPER_RUN_H_
+#endif  // EVENSHARD_TESTS_COMMON_VIEW_KEEPER_RUN_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_COMMON_VIEW_CONFORMANCE_VIEW_BENCH_H_
-#define PS_TESTS_COMMON_VIEW_CONFORMANCE_VIEW_BENCH_H_
+#ifndef EVENSHARD_TESTS_COMMON_VIEW_CONFORMANCE_VIEW_BENCH_H_
+#define EVENSHARD_TESTS_COMMON_VIEW_CONFORMANCE_VIEW_BENCH_H_
 
 #include <cstdint>
 #include <memory>
@@ -57,4 +57,4 @@ std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings);
 
 }  // namespace ps
 
-#endif  // PS_TESTS_COMMON_VIEW_CONFORMANCE_VIEW_BENCH_H_
+#endif  // EVENSHARD_TESTS_COMMON_VIEW_CONFORMANCE_VIEW_BENCH_H_

@@ -12,8 +12,8 @@
 
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
-#include "server/aggregate.h"
-#include "server/optimizer.h"
+#include "server/store/aggregate.h"
+#include "server/store/optimizer.h"
 
 namespace ps {
 namespace {

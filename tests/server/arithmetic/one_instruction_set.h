@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_SERVER_ARITHMETIC_ONE_INSTRUCTION_SET_H_
-#define PS_TESTS_SERVER_ARITHMETIC_ONE_INSTRUCTION_SET_H_
+#ifndef EVENSHARD_TESTS_SERVER_ARITHMETIC_ONE_INSTRUCTION_SET_H_
+#define EVENSHARD_TESTS_SERVER_ARITHMETIC_ONE_INSTRUCTION_SET_H_
 
 // Included before a source file with loops over elements, this compiles them for one instruction
 // set, PS_TARGET, instead of one that is chosen when the program starts.
@@ -13,4 +13,4 @@
 #define PS_VECTORIZED
 #endif
 
-#endif  // PS_TESTS_SERVER_ARITHMETIC_ONE_INSTRUCTION_SET_H_
+#endif  // EVENSHARD_TESTS_SERVER_ARITHMETIC_ONE_INSTRUCTION_SET_H_

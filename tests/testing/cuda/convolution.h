@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUDA_CONVOLUTION_H_
-#define PS_TESTS_TESTING_CUDA_CONVOLUTION_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUDA_CONVOLUTION_H_
+#define EVENSHARD_TESTS_TESTING_CUDA_CONVOLUTION_H_
 
 #include <array>
 #include <cstddef>
@@ -50,4 +50,4 @@ struct Convolution {
 
 }  // namespace ps::cuda_stand_in
 
-#endif  // PS_TESTS_TESTING_CUDA_CONVOLUTION_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUDA_CONVOLUTION_H_

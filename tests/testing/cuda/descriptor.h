@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUDA_DESCRIPTOR_H_
-#define PS_TESTS_TESTING_CUDA_DESCRIPTOR_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUDA_DESCRIPTOR_H_
+#define EVENSHARD_TESTS_TESTING_CUDA_DESCRIPTOR_H_
 
 #include <cudnn.h>
 
@@ -117,4 +117,4 @@ std::optional<Convolution> ToConvolution(const Descriptor& graph);
 
 }  // namespace ps::cuda_stand_in
 
-#endif  // PS_TESTS_TESTING_CUDA_DESCRIPTOR_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUDA_DESCRIPTOR_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUDA_DEVICE_H_
-#define PS_TESTS_TESTING_CUDA_DEVICE_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUDA_DEVICE_H_
+#define EVENSHARD_TESTS_TESTING_CUDA_DEVICE_H_
 
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
@@ -90,4 +90,4 @@ std::string LastProblem();
 
 }  // namespace ps::cuda_stand_in
 
-#endif  // PS_TESTS_TESTING_CUDA_DEVICE_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUDA_DEVICE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUDA_FIXTURE_H_
-#define PS_TESTS_TESTING_CUDA_FIXTURE_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUDA_FIXTURE_H_
+#define EVENSHARD_TESTS_TESTING_CUDA_FIXTURE_H_
 
 #include <cuda_runtime_api.h>
 
@@ -83,4 +83,4 @@ class Buffer {
 
 }  // namespace ps::cuda_stand_in
 
-#endif  // PS_TESTS_TESTING_CUDA_FIXTURE_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUDA_FIXTURE_H_

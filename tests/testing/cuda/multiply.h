@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUDA_MULTIPLY_H_
-#define PS_TESTS_TESTING_CUDA_MULTIPLY_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUDA_MULTIPLY_H_
+#define EVENSHARD_TESTS_TESTING_CUDA_MULTIPLY_H_
 
 #include <cstdint>
 
@@ -19,4 +19,4 @@ void MultiplyAdd(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, Mat
 
 }  // namespace ps::cuda_stand_in
 
-#endif  // PS_TESTS_TESTING_CUDA_MULTIPLY_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUDA_MULTIPLY_H_

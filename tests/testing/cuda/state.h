@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUDA_STATE_H_
-#define PS_TESTS_TESTING_CUDA_STATE_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUDA_STATE_H_
+#define EVENSHARD_TESTS_TESTING_CUDA_STATE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -105,4 +105,4 @@ class WorkspaceUse {
 
 }  // namespace ps::cuda_stand_in
 
-#endif  // PS_TESTS_TESTING_CUDA_STATE_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUDA_STATE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TESTING_CUDA_STREAM_H_
-#define PS_TESTS_TESTING_CUDA_STREAM_H_
+#ifndef EVENSHARD_TESTS_TESTING_CUDA_STREAM_H_
+#define EVENSHARD_TESTS_TESTING_CUDA_STREAM_H_
 
 #include <thread>
 
@@ -55,4 +55,4 @@ void Drain();
 
 }  // namespace ps::cuda_stand_in
 
-#endif  // PS_TESTS_TESTING_CUDA_STREAM_H_
+#endif  // EVENSHARD_TESTS_TESTING_CUDA_STREAM_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TOOLS_PSCTL_FAKE_SHARD_H_
-#define PS_TESTS_TOOLS_PSCTL_FAKE_SHARD_H_
+#ifndef EVENSHARD_TESTS_TOOLS_PSCTL_FAKE_SHARD_H_
+#define EVENSHARD_TESTS_TOOLS_PSCTL_FAKE_SHARD_H_
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -86,4 +86,4 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TOOLS_PSCTL_FAKE_SHARD_H_
+#endif  // EVENSHARD_TESTS_TOOLS_PSCTL_FAKE_SHARD_H_

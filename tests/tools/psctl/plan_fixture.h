@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_TOOLS_PSCTL_PLAN_FIXTURE_H_
-#define PS_TESTS_TOOLS_PSCTL_PLAN_FIXTURE_H_
+#ifndef EVENSHARD_TESTS_TOOLS_PSCTL_PLAN_FIXTURE_H_
+#define EVENSHARD_TESTS_TOOLS_PSCTL_PLAN_FIXTURE_H_
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -50,4 +50,4 @@ inline Config SmallConfig(const std::string& partition,
 
 }  // namespace ps
 
-#endif  // PS_TESTS_TOOLS_PSCTL_PLAN_FIXTURE_H_
+#endif  // EVENSHARD_TESTS_TOOLS_PSCTL_PLAN_FIXTURE_H_

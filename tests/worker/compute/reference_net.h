@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_COMPUTE_REFERENCE_NET_H_
-#define PS_TESTS_WORKER_COMPUTE_REFERENCE_NET_H_
+#ifndef EVENSHARD_TESTS_WORKER_COMPUTE_REFERENCE_NET_H_
+#define EVENSHARD_TESTS_WORKER_COMPUTE_REFERENCE_NET_H_
 
 #include <cstdint>
 #include <vector>
@@ -30,4 +30,4 @@ std::vector<double> ReferenceGradient(const TestNet& net, const Tensor& tensor,
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_COMPUTE_REFERENCE_NET_H_
+#endif  // EVENSHARD_TESTS_WORKER_COMPUTE_REFERENCE_NET_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_COMPUTE_TEST_NET_H_
-#define PS_TESTS_WORKER_COMPUTE_TEST_NET_H_
+#ifndef EVENSHARD_TESTS_WORKER_COMPUTE_TEST_NET_H_
+#define EVENSHARD_TESTS_WORKER_COMPUTE_TEST_NET_H_
 
 #include <cstdint>
 #include <functional>
@@ -74,4 +74,4 @@ double RelativeError(absl::Span<const float> actual, absl::Span<const float> exp
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_COMPUTE_TEST_NET_H_
+#endif  // EVENSHARD_TESTS_WORKER_COMPUTE_TEST_NET_H_

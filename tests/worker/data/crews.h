@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_DATA_CREWS_H_
-#define PS_TESTS_WORKER_DATA_CREWS_H_
+#ifndef EVENSHARD_TESTS_WORKER_DATA_CREWS_H_
+#define EVENSHARD_TESTS_WORKER_DATA_CREWS_H_
 
 #include <cstdint>
 #include <vector>
@@ -24,4 +24,4 @@ inline Crew CrewOfAll(int workers) {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_DATA_CREWS_H_
+#endif  // EVENSHARD_TESTS_WORKER_DATA_CREWS_H_

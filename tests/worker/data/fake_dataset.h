@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_DATA_FAKE_DATASET_H_
-#define PS_TESTS_WORKER_DATA_FAKE_DATASET_H_
+#ifndef EVENSHARD_TESTS_WORKER_DATA_FAKE_DATASET_H_
+#define EVENSHARD_TESTS_WORKER_DATA_FAKE_DATASET_H_
 
 #include <cstdint>
 #include <set>
@@ -41,4 +41,4 @@ class FakeDataset : public Dataset {
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_DATA_FAKE_DATASET_H_
+#endif  // EVENSHARD_TESTS_WORKER_DATA_FAKE_DATASET_H_

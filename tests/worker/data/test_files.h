@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_DATA_TEST_FILES_H_
-#define PS_TESTS_WORKER_DATA_TEST_FILES_H_
+#ifndef EVENSHARD_TESTS_WORKER_DATA_TEST_FILES_H_
+#define EVENSHARD_TESTS_WORKER_DATA_TEST_FILES_H_
 
 #include <cstdint>
 #include <string>
@@ -34,4 +34,4 @@ inline constexpr uint32_t kIdxLabels = 0x00000801;
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_DATA_TEST_FILES_H_
+#endif  // EVENSHARD_TESTS_WORKER_DATA_TEST_FILES_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_DATA_TEST_JPEG_H_
-#define PS_TESTS_WORKER_DATA_TEST_JPEG_H_
+#ifndef EVENSHARD_TESTS_WORKER_DATA_TEST_JPEG_H_
+#define EVENSHARD_TESTS_WORKER_DATA_TEST_JPEG_H_
 
 #include <cstdint>
 #include <functional>
@@ -14,4 +14,4 @@ std::string JpegBytes(int height, int width, int components,
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_DATA_TEST_JPEG_H_
+#endif  // EVENSHARD_TESTS_WORKER_DATA_TEST_JPEG_H_

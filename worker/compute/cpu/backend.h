@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_BACKEND_H_
-#define PS_WORKER_COMPUTE_CPU_BACKEND_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_BACKEND_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_BACKEND_H_
 
 #include <cstdint>
 #include <memory>
@@ -85,4 +85,4 @@ class CpuBackend : public ComputeBackend {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_BACKEND_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_BACKEND_H_

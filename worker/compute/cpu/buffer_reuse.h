@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_
-#define PS_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_
 
 #include <vector>
 
@@ -18,4 +18,4 @@ std::vector<dnnl::memory> AllocateWithReuse(const CpuDevice& device,
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_

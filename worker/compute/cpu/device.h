@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_DEVICE_H_
-#define PS_WORKER_COMPUTE_CPU_DEVICE_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_DEVICE_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_DEVICE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -104,4 +104,4 @@ class ConvertedDestination {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_DEVICE_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_DEVICE_H_

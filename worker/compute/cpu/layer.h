@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_LAYER_H_
-#define PS_WORKER_COMPUTE_CPU_LAYER_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_LAYER_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_LAYER_H_
 
 #include <cstdint>
 #include <utility>
@@ -64,4 +64,4 @@ class CpuLayer {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_LAYER_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_LAYER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_LAYERS_H_
-#define PS_WORKER_COMPUTE_CPU_LAYERS_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_LAYERS_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_LAYERS_H_
 
 #include <cstdint>
 #include <memory>
@@ -44,4 +44,4 @@ std::unique_ptr<CpuLayer> MakeCpuPooling(CpuDevice* device, const Layer& layer, 
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_LAYERS_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_LAYERS_H_

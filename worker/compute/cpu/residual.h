@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_RESIDUAL_H_
-#define PS_WORKER_COMPUTE_CPU_RESIDUAL_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_RESIDUAL_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_RESIDUAL_H_
 
 #include <memory>
 #include <optional>
@@ -37,4 +37,4 @@ std::unique_ptr<CpuLayer> MakeCpuResidualEnd(CpuDevice* device, Activation body,
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_RESIDUAL_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_RESIDUAL_H_

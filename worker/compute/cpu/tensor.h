@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_TENSOR_H_
-#define PS_WORKER_COMPUTE_CPU_TENSOR_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_TENSOR_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_TENSOR_H_
 
 #include <cstdint>
 
@@ -36,4 +36,4 @@ class CpuTensor {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_TENSOR_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_TENSOR_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
-#define PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
+#define EVENSHARD_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
 
 // Entry points of the OpenMP run-time library, as the OpenMP specification defines them. They are
 // declared here because <omp.h> belongs to a compiler, while the run-time library must be the one
@@ -31,4 +31,4 @@ class ThreadCountScope {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CPU_THREAD_COUNT_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CPU_THREAD_COUNT_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_BACKEND_H_
-#define PS_WORKER_COMPUTE_CUDA_BACKEND_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_BACKEND_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_BACKEND_H_
 
 #include <array>
 #include <cstddef>
@@ -129,4 +129,4 @@ class CudaBackend : public ComputeBackend {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_BACKEND_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_BACKEND_H_

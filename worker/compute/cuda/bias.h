@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_BIAS_H_
-#define PS_WORKER_COMPUTE_CUDA_BIAS_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_BIAS_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_BIAS_H_
 
 #include <cstdint>
 
@@ -30,4 +30,4 @@ class Bias {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_BIAS_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_BIAS_H_

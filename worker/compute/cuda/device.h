@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_DEVICE_H_
-#define PS_WORKER_COMPUTE_CUDA_DEVICE_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_DEVICE_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_DEVICE_H_
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -111,4 +111,4 @@ class CudaDevice {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_DEVICE_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_DEVICE_H_

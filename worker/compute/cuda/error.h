@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_ERROR_H_
-#define PS_WORKER_COMPUTE_CUDA_ERROR_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_ERROR_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_ERROR_H_
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -35,4 +35,4 @@ void Check(cudnnStatus_t result, const char* what);
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_ERROR_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_ERROR_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_FROM_CONFIG_H_
-#define PS_WORKER_COMPUTE_CUDA_FROM_CONFIG_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_FROM_CONFIG_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_FROM_CONFIG_H_
 
 #include <memory>
 
@@ -17,4 +17,4 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_FROM_CONFIG_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_FROM_CONFIG_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_KERNELS_H_
-#define PS_WORKER_COMPUTE_CUDA_KERNELS_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_H_
 
 #include <cuda_runtime_api.h>
 
@@ -162,4 +162,4 @@ void SoftmaxCrossEntropy(cudaStream_t stream, ElementType type, int64_t images, 
 }  // namespace kernels
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_KERNELS_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_LAYER_H_
-#define PS_WORKER_COMPUTE_CUDA_LAYER_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_LAYER_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_LAYER_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -106,4 +106,4 @@ class CudaLayer {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_LAYER_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_LAYER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_LAYERS_H_
-#define PS_WORKER_COMPUTE_CUDA_LAYERS_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_LAYERS_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_LAYERS_H_
 
 #include <cstdint>
 #include <memory>
@@ -40,4 +40,4 @@ std::unique_ptr<CudaLayer> MakeCudaPooling(const CudaContext& context, const Lay
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_LAYERS_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_LAYERS_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_MEMORY_H_
-#define PS_WORKER_COMPUTE_CUDA_MEMORY_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_MEMORY_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -70,4 +70,4 @@ class PinnedMemory {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_MEMORY_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_MEMORY_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_RESIDUAL_H_
-#define PS_WORKER_COMPUTE_CUDA_RESIDUAL_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_RESIDUAL_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_RESIDUAL_H_
 
 #include <memory>
 #include <vector>
@@ -32,4 +32,4 @@ std::unique_ptr<CudaLayer> MakeCudaResidualEnd(const CudaContext& context, CudaA
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_RESIDUAL_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_RESIDUAL_H_

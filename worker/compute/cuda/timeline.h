@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_TIMELINE_H_
-#define PS_WORKER_COMPUTE_CUDA_TIMELINE_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_TIMELINE_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_TIMELINE_H_
 
 #include <cuda_runtime_api.h>
 
@@ -62,4 +62,4 @@ class CudaTimeline {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_TIMELINE_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_TIMELINE_H_

@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_TRANSFER_H_
-#define PS_WORKER_COMPUTE_CUDA_TRANSFER_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_TRANSFER_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_TRANSFER_H_
 
 #include <cstdint>
 #include <optional>
@@ -86,4 +86,4 @@ class CudaTransfer {
 
 }  // namespace ps
 
-#endif  // PS_WORKER_COMPUTE_CUDA_TRANSFER_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_TRANSFER_H_

@@ -1,5 +1,5 @@
-#ifndef PS_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_
-#define PS_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_
+#ifndef EVENSHARD_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_
+#define EVENSHARD_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_
 
 #include <cstdint>
 #include <map>
@@ -24,4 +24,4 @@ GoldenFile ReadGoldenFile(const std::string& name);
 
 }  // namespace ps
 
-#endif  // PS_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_
+#endif  // EVENSHARD_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_

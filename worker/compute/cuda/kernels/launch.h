@@ -1,5 +1,5 @@
-#ifndef PS_WORKER_COMPUTE_CUDA_KERNELS_LAUNCH_H_
-#define PS_WORKER_COMPUTE_CUDA_KERNELS_LAUNCH_H_
+#ifndef EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_LAUNCH_H_
+#define EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_LAUNCH_H_
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -139,4 +139,4 @@ __host__ __device__ inline float MaxWithZero(float value) { return value < 0 ? 0
 
 }  // namespace ps::kernels
 
-#endif  // PS_WORKER_COMPUTE_CUDA_KERNELS_LAUNCH_H_
+#endif  // EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_LAUNCH_H_

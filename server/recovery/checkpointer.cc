@@ -1,0 +1,397 @@
+#include "server/recovery/checkpointer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+// How often the thread looks for chunks that have been confirmed since it last looked.
+constexpr absl::Duration kPeriod = absl::Milliseconds(5);
+
+// For how many checkpoints this slot's part waits for those of others. Older ones are given up.
+constexpr size_t kMostWritten = 16;
+
+// Returns the floats of all arrays of a chunk.
+int64_t FloatsOf(const StoredChunk& chunk) { return chunk.arrays() * chunk.info().size; }
+
+}  // namespace
+
+Checkpointer::Checkpointer(Options options)
+    : options_(std::move(options)),
+      proto_(options_.config->proto()),
+      folder_(options_.storage, proto_.recovery().checkpoint().folder()),
+      copy_memory_(proto_.recovery().checkpoint().buffer_bytes()) {
+  // A chunk that has come further than others cannot be in a cut of theirs.
+  for (StoredChunk& chunk : options_.store->chunks()) {
+    absl::ReaderMutexLock chunk_lock(&chunk.mutex);
+    absl::MutexLock lock(&mutex_);
+    last_begun_ = std::max(last_begun_, chunk.clock().iteration);
+  }
+  if (options_.has_thread) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+  }
+}
+
+Checkpointer::~Checkpointer() { Stop(); }
+
+void Checkpointer::Stop() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  thread_.join();
+}
+
+bool Checkpointer::IsSync() const { return proto_.update().policy() == Update::SYNC; }
+
+void Checkpointer::Adopt(const View& view) {
+  absl::MutexLock lock(&mutex_);
+  view_ = view;
+  view_.clear_slot();
+  view_.clear_worker();
+}
+
+bool Checkpointer::IsDue(uint64_t iteration) const {
+  if (iteration <= last_begun_) return false;
+  const Recovery::Checkpoint& settings = proto_.recovery().checkpoint();
+  return settings.has_every_iterations() ? iteration % settings.every_iterations() == 0
+                                         : iteration == view_.cut_iteration();
+}
+
+uint64_t Checkpointer::NumberOf(uint64_t iteration) const {
+  const Recovery::Checkpoint& settings = proto_.recovery().checkpoint();
+  if (!IsSync()) return iteration;
+  return settings.has_every_iterations() ? iteration / settings.every_iterations() : view_.cuts();
+}
+
+void Checkpointer::Begin(uint64_t iteration) {
+  last_begun_ = iteration;
+  last_number_ = NumberOf(iteration);
+  if (last_number_ % stride_ != 0) return;
+  if (active_.has_value()) {
+    stride_ *= 2;
+    ++failures_;
+    last_failure_ = absl::StrCat(
+        "the checkpoint of iteration ", iteration, " was left out, because that of iteration ",
+        active_->cut.id.iteration, " was still being written; one in ", stride_, " is begun now");
+    spdlog::warn("slot {}: {}", options_.slot, last_failure_);
+    return;
+  }
+  const size_t chunks = options_.store->chunks().size();
+  active_.emplace(CheckpointId{.generation = view_.generation(), .iteration = iteration}, chunks);
+  active_->cut.run = view_.run();
+  active_->number = last_number_;
+  ++changes_;
+}
+
+void Checkpointer::Changed(const StoredChunk& chunk) {
+  absl::MutexLock lock(&mutex_);
+  if (!IsSync()) return;
+  if (IsDue(chunk.clock().iteration)) Begin(chunk.clock().iteration);
+  if (active_.has_value()) ++changes_;
+}
+
+bool Checkpointer::MayChange(int index, const StoredChunk& chunk) {
+  if (!IsSync()) return true;
+  const uint64_t iteration = chunk.clock().iteration;
+  Copy copy{.index = index};
+  CheckpointId cut;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (IsDue(iteration)) Begin(iteration);
+    if (!active_.has_value() || active_->cut.id.iteration != iteration || options_.breaks_cuts ||
+        active_->progress[index] != Progress::kDue) {
+      return true;
+    }
+    std::optional<FloatBuffer> memory = copy_memory_.Take(FloatsOf(chunk));
+    if (!memory.has_value()) {
+      if (active_->held_up.empty()) active_->held_up_since = options_.clock->Now();
+      active_->held_up.insert(index);
+      return false;
+    }
+    copy.arrays = *std::move(memory);
+    active_->progress[index] = Progress::kCopied;
+    cut = active_->cut.id;
+  }
+  Fill(copy, chunk);  // without the lock, so that chunks are copied side by side
+  absl::MutexLock lock(&mutex_);
+  if (active_.has_value() && active_->cut.id == cut) {
+    active_->copies.push_back(std::move(copy));
+    ++changes_;
+  } else {
+    copy_memory_.GiveBack(std::move(copy.arrays));
+  }
+  return true;
+}
+
+void Checkpointer::Fill(Copy& copy, const StoredChunk& chunk) {
+  copy.clock = chunk.clock();
+  float* out = copy.arrays.data();
+  for (int i = 0; i < chunk.arrays(); ++i) out = absl::c_copy(chunk.array(i), out);
+}
+
+void Checkpointer::Tick() {
+  const double every = proto_.recovery().checkpoint().every_seconds();
+  absl::MutexLock lock(&mutex_);
+  // Without an iteration in common, the slots count the checkpoints by the time of day.
+  const uint64_t number =
+      IsSync() ? 0
+               : static_cast<uint64_t>(
+                     absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
+  if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
+  if (number > last_begun_ && (IsSync() || options_.holds_role())) Begin(number);
+  if (written_.empty()) return;
+  looks_ = true;
+  ++changes_;
+}
+
+std::optional<Checkpointer::Copy> Checkpointer::TakeChunk(int index) {
+  StoredChunk& chunk = options_.store->chunks()[index];
+  absl::ReaderMutexLock chunk_lock(&chunk.mutex);
+  if (IsSync() && !options_.is_confirmed(index)) return std::nullopt;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (active_->progress[index] != Progress::kDue) return std::nullopt;
+    const uint64_t iteration = chunk.clock().iteration;
+    if (IsSync() && iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
+      return std::nullopt;
+    }
+    active_->progress[index] = Progress::kTaken;
+  }
+  Copy copy{.index = index, .arrays = std::move(own_copy_)};
+  Fill(copy, chunk);
+  return copy;
+}
+
+std::optional<Checkpointer::Copy> Checkpointer::TakeNext() {
+  std::optional<int> held_up;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!active_->copies.empty()) {
+      Copy copy = std::move(active_->copies.front());
+      active_->copies.pop_front();
+      return copy;
+    }
+    if (!active_->held_up.empty()) held_up = *active_->held_up.begin();
+  }
+  if (held_up.has_value()) {
+    if (std::optional<Copy> copy = TakeChunk(*held_up); copy.has_value()) return copy;
+  }
+  const int chunks = static_cast<int>(options_.store->chunks().size());
+  for (int i = 0; i < chunks; ++i) {
+    const int index = (next_ + i) % chunks;
+    if (std::optional<Copy> copy = TakeChunk(index); copy.has_value()) {
+      next_ = index + 1;
+      return copy;
+    }
+  }
+  return std::nullopt;
+}
+
+bool Checkpointer::Work() {
+  Cut cut;
+  size_t left = 0;
+  bool looks;
+  {
+    absl::MutexLock lock(&mutex_);
+    looks = std::exchange(looks_, false);
+    if (!looks && !active_.has_value()) return false;
+    if (active_.has_value()) {
+      cut = active_->cut;
+      left = active_->left;
+    }
+  }
+  if (looks) {
+    TryComplete();
+    return true;
+  }
+  if (left == 0) {
+    End(Finish(cut));
+    return true;
+  }
+  if (writer_ == nullptr) {
+    if (const absl::Status opened = OpenWriter(cut); !opened.ok()) {
+      End(opened);
+      return true;
+    }
+  }
+  const absl::Time began = options_.clock->Now();
+  std::optional<Copy> copy = TakeNext();
+  if (!copy.has_value()) return false;
+  const absl::Status written = Write(*copy);
+  writing_ += options_.clock->Now() - began;
+  std::set<int> resumed;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (active_->progress[copy->index] == Progress::kCopied) {
+      copy_memory_.GiveBack(std::move(copy->arrays));
+    } else {
+      own_copy_ = std::move(copy->arrays);
+    }
+    if (written.ok()) {
+      --active_->left;
+      if (!active_->held_up.empty()) {
+        held_up_ += options_.clock->Now() - active_->held_up_since;
+        resumed.swap(active_->held_up);  // those for which there is no room will wait again
+      }
+    }
+  }
+  if (!written.ok()) {
+    End(written);
+    return true;
+  }
+  ResumeChunks(resumed);
+  return true;
+}
+
+absl::Status Checkpointer::OpenWriter(const Cut& cut) {
+  ASSIGN_OR_RETURN(writer_, ShardFileWriter::Create(options_.storage, folder_.path(),
+                                                    *options_.config, options_.slot, cut));
+  next_ = 0;
+  writing_ = absl::ZeroDuration();
+  if (own_copy_.data() != nullptr) return absl::OkStatus();
+  int64_t floats = 0;
+  for (const StoredChunk& chunk : options_.store->chunks()) {
+    floats = std::max(floats, FloatsOf(chunk));
+  }
+  ASSIGN_OR_RETURN(own_copy_, FloatBuffer::Allocate(floats));
+  return absl::OkStatus();
+}
+
+absl::Status Checkpointer::Write(const Copy& copy) {
+  const StoredChunk& chunk = options_.store->chunks()[copy.index];
+  const absl::Span<const float> all = copy.arrays.span().first(FloatsOf(chunk));
+  const size_t size = chunk.info().size;
+  std::vector<const float*> arrays;
+  for (int i = 1; i < chunk.arrays(); ++i) arrays.push_back(all.data() + i * size);
+  return writer_->Add(chunk.info(), all.first(size), arrays, copy.clock);
+}
+
+absl::Status Checkpointer::Finish(const Cut& cut) {
+  uint64_t view;
+  std::vector<Crew> crews;
+  {
+    absl::MutexLock lock(&mutex_);
+    view = view_.number();
+    for (const Crew& crew : view_.crew()) {
+      // What comes later is none of the cut's.
+      if (crew.from_iteration() <= cut.id.iteration || !IsSync()) crews.push_back(crew);
+    }
+  }
+  if (!IsSync() && !options_.holds_role()) {
+    return absl::UnavailableError("the slot may be another process's by now");
+  }
+  const absl::Time began = options_.clock->Now();
+  RETURN_IF_ERROR(writer_->Commit(view, crews));
+  spdlog::info("slot {}: wrote {:.3f} GB of the checkpoint of iteration {} in {:.3f} s",
+               options_.slot, static_cast<double>(writer_->file_bytes()) / 1e9, cut.id.iteration,
+               absl::ToDoubleSeconds(writing_ + options_.clock->Now() - began));
+  absl::MutexLock lock(&mutex_);
+  written_.insert(cut.id);
+  if (written_.size() > kMostWritten) written_.erase(written_.begin());
+  if (2 * (last_number_ - active_->number) < stride_) stride_ = (stride_ + 1) / 2;
+  return absl::OkStatus();
+}
+
+void Checkpointer::End(const absl::Status& status) {
+  writer_.reset();
+  const bool failed = !status.ok() && !absl::IsAlreadyExists(status);
+  CheckpointId id;
+  uint64_t run;
+  std::set<int> resumed;
+  {
+    absl::MutexLock lock(&mutex_);
+    id = active_->cut.id;
+    run = active_->cut.run;
+    if (failed) {
+      CountFailure(absl::Status(status.code(), absl::StrCat("no checkpoint of iteration ",
+                                                            id.iteration, ": ", status.message())));
+    }
+    resumed.swap(active_->held_up);
+    if (!resumed.empty()) held_up_ += options_.clock->Now() - active_->held_up_since;
+    for (Copy& copy : active_->copies) copy_memory_.GiveBack(std::move(copy.arrays));
+    active_.reset();
+  }
+  ResumeChunks(resumed);
+  if (failed) {
+    // Without this slot's part it cannot become complete, and the next one may need the room.
+    folder_.RemoveIncomplete(id, run).IgnoreError();
+  }
+  TryComplete();
+}
+
+void Checkpointer::CountFailure(const absl::Status& status) {
+  ++failures_;
+  if (std::exchange(last_failure_, std::string(status.message())) == status.message()) return;
+  spdlog::warn("slot {}: {}", options_.slot, last_failure_);
+}
+
+void Checkpointer::ResumeChunks(const std::set<int>& chunks) {
+  for (const int index : chunks) options_.resume(index);
+}
+
+void Checkpointer::TryComplete() {
+  std::set<CheckpointId> written;
+  uint64_t run;
+  {
+    absl::MutexLock lock(&mutex_);
+    written = written_;
+    run = view_.run();
+  }
+  for (const CheckpointId& id : written) TryComplete(id, run);
+}
+
+void Checkpointer::TryComplete(const CheckpointId& id, uint64_t run) {
+  const absl::StatusOr<bool> complete =
+      folder_.TryComplete(id, run, options_.config->shards(), options_.clock->Now());
+  if (complete.ok() && !*complete) return;
+  const absl::Status removed = complete.ok() && options_.slot == 0
+                                   ? folder_.RemoveOld(proto_.recovery().checkpoint().keep())
+                                   : absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  if (!removed.ok()) CountFailure(removed);
+  if (!complete.ok()) {
+    CountFailure(complete.status());
+    const bool may_pass =
+        !absl::IsDataLoss(complete.status()) && !absl::IsFailedPrecondition(complete.status());
+    if (!may_pass) written_.erase(id);
+    return;
+  }
+  written_.erase(written_.begin(), written_.upper_bound(id));
+  durable_ = id;
+  durable_since_ = options_.clock->Now();
+  if (options_.slot == 0) spdlog::info("the checkpoint of iteration {} is complete", id.iteration);
+}
+
+void Checkpointer::Run(const std::stop_token& stop) {
+  const RealClock clock;
+  uint64_t seen = 0;
+  while (!stop.stop_requested()) {
+    if (Work()) continue;
+    // Wait for a change, or for confirmations, which are not announced.
+    const absl::Time wake = clock.Now() + 20 * kPeriod;
+    while (clock.SleepUntil(clock.Now() + kPeriod, stop) && clock.Now() < wake) {
+      absl::MutexLock lock(&mutex_);
+      if (std::exchange(seen, changes_) != changes_ || active_.has_value()) break;
+    }
+  }
+}
+
+void Checkpointer::FillStats(ShardStats::Recovery* recovery) const {
+  absl::MutexLock lock(&mutex_);
+  if (durable_.has_value()) {
+    recovery->set_checkpoint_iteration(durable_->iteration);
+    recovery->set_checkpoint_age_seconds(
+        absl::ToDoubleSeconds(options_.clock->Now() - durable_since_));
+  }
+  recovery->set_checkpoint_wait_seconds(absl::ToDoubleSeconds(held_up_));
+  recovery->set_checkpoint_failures(failures_);
+  recovery->set_last_checkpoint_failure(last_failure_);
+}
+
+}  // namespace ps

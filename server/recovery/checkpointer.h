@@ -1,0 +1,171 @@
+#ifndef EVENSHARD_SERVER_RECOVERY_CHECKPOINTER_H_
+#define EVENSHARD_SERVER_RECOVERY_CHECKPOINTER_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/float_buffer.h"
+#include "common/checkpoint/checkpoint_folder.h"
+#include "common/checkpoint/shard_file_writer.h"
+#include "common/checkpoint/storage.h"
+#include "common/config/config.h"
+#include "proto/admin.pb.h"
+#include "proto/view.pb.h"
+#include "server/store/copy_memory.h"
+#include "server/store/parameter_store.h"
+
+namespace ps {
+
+// Writes a slot's part of the checkpoints while training goes on.
+//
+// SYNC: a cut of iteration k has every chunk as it is when its iteration is k. A chunk whose next
+// update comes before it is written is copied first. The copies' memory is bounded by
+// recovery.checkpoint.buffer_bytes; beyond it, the update waits until the chunk is written. All
+// slots cut at the same iterations without having to talk: at multiples of every_iterations, or
+// where the view says.
+//
+// ASYNC: every chunk as it is when its turn comes.
+//
+// A cut that is due while another is being written is left out. Then only every second cut is
+// begun, of all that are counted alike at all slots, or every fourth, eighth... So slots of any
+// speed have cuts in common, which get complete. Slots that are fast enough again begin more of
+// them.
+//
+// Whoever finds the records of all slots in place completes the checkpoint with the manifest.
+// Thread-safe. Lock order: a chunk's lock, then this one's.
+class Checkpointer {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive this, like every pointer here
+    int slot = 0;
+    std::shared_ptr<ParameterStore> store;
+    Storage* storage = nullptr;
+    const Clock* clock = nullptr;
+    bool has_thread = true;  // otherwise only Work() writes
+    // For a test of what the tests notice: chunks are written as they are when their turn comes.
+    bool breaks_cuts = false;
+    // Called without a lock: the chunk may change now (UpdatePolicy::Resume).
+    std::function<void(int index)> resume;
+    // Whether every change of the chunk is confirmed. Called under the chunk's lock.
+    std::function<bool(int index)> is_confirmed;
+    // Whether the slot cannot be another process's by now. Another writer would write the same
+    // under SYNC, but not under ASYNC.
+    std::function<bool()> holds_role = [] { return true; };
+  };
+
+  explicit Checkpointer(Options options);
+  // Calls Stop.
+  ~Checkpointer();
+
+  // Ends the writing; what is not complete stays incomplete. Blocks while a chunk is written. One
+  // thread calls it.
+  void Stop();
+
+  // Which run and generation the checkpoints are of, and what else of a view they need.
+  void Adopt(const View& view);
+
+  // See UpdateObserver. The chunk is about to change, or has changed.
+  bool MayChange(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  void Changed(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+
+  // Begins what is due by the clock, and lets Work() look for what waits for other slots. Called
+  // every 100 ms or so.
+  void Tick();
+
+  // Writes one chunk, or completes a file or a checkpoint. Returns false if there was nothing to
+  // do. Called by one thread at a time.
+  bool Work();
+
+  void FillStats(ShardStats::Recovery* recovery) const;
+
+ private:
+  enum class Progress : uint8_t { kDue, kCopied, kTaken };
+
+  struct Copy {
+    int index = 0;
+    ChunkClock clock = {};
+    FloatBuffer arrays = {};  // at least as large as the chunk's, one after another
+  };
+
+  // The checkpoint that is being written.
+  struct Active {
+    Active(const CheckpointId& id, size_t chunks)
+        : cut{.id = id}, progress(chunks, Progress::kDue), left(chunks) {}
+
+    Cut cut;
+    uint64_t number = 0;             // see NumberOf
+    std::vector<Progress> progress;  // by chunk
+    size_t left;                     // chunks that are not written
+    std::deque<Copy> copies;         // made before their updates
+    std::set<int> held_up;           // the chunks whose update waits
+    absl::Time held_up_since;
+  };
+
+  bool IsSync() const;
+  // Whether the iteration is one of a cut that this slot has not begun or left out.
+  bool IsDue(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The number of the cut of an iteration, which all slots count alike.
+  uint64_t NumberOf(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Fill(Copy& copy, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  // Takes the next chunk to write, if one can be taken.
+  std::optional<Copy> TakeNext();
+  std::optional<Copy> TakeChunk(int index);
+  // Begins the active checkpoint's file.
+  absl::Status OpenWriter(const Cut& cut);
+  absl::Status Write(const Copy& copy);
+  // Puts the finished file in place.
+  absl::Status Finish(const Cut& cut);
+  // Ends the active checkpoint. The chunks that wait go on.
+  void End(const absl::Status& status);
+  void ResumeChunks(const std::set<int>& chunks);
+  // Completes what can be, and removes what is too old.
+  void TryComplete();
+  void TryComplete(const CheckpointId& id, uint64_t run);
+  void CountFailure(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run(const std::stop_token& stop);
+
+  const Options options_;
+  const ClusterConfig& proto_;
+  const CheckpointFolder folder_;
+
+  // Used by Work() only.
+  std::unique_ptr<ShardFileWriter> writer_;  // null until the active checkpoint's first chunk
+  int next_ = 0;                             // where TakeNext() goes on
+  absl::Duration writing_;                   // what the file has taken, less the waits for chunks
+  FloatBuffer own_copy_;                     // of a chunk that is written in its turn
+
+  mutable absl::Mutex mutex_;
+  View view_ ABSL_GUARDED_BY(mutex_);  // without slots
+  std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
+  CopyMemory copy_memory_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOf(last_begun_)
+  uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
+  std::set<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);       // whose manifest is not there yet
+  bool looks_ ABSL_GUARDED_BY(mutex_) = false;                   // Work() is to look for them
+  std::optional<CheckpointId> durable_ ABSL_GUARDED_BY(mutex_);  // the newest complete one
+  absl::Time durable_since_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration held_up_ ABSL_GUARDED_BY(mutex_);
+  uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string last_failure_ ABSL_GUARDED_BY(mutex_);
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;  // counts what may give the thread work
+
+  std::jthread thread_;  // joined first, since it uses the other members
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RECOVERY_CHECKPOINTER_H_

@@ -1,0 +1,59 @@
+#ifndef EVENSHARD_SERVER_RECOVERY_REPLICA_H_
+#define EVENSHARD_SERVER_RECOVERY_REPLICA_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/wire/chunk_codec.h"
+#include "proto/replication.pb.h"
+#include "proto/view.pb.h"
+
+namespace ps {
+
+// A change of a chunk, or its whole state, on its way from the primary of a slot to its copy.
+struct ReplicaMessage {
+  ReplicaChunk header = {};  // without `data`
+  // Lives as long as `owner`; without one, until the copy has confirmed the message or the stream
+  // has ended.
+  Segments data = {};
+  std::shared_ptr<const void> owner = nullptr;
+};
+
+// A stream of messages from the primary of a slot to the slot's copy, in order. The destructor
+// ends it, and returns when the receiver is called no more.
+class ReplicaStream {
+ public:
+  // Called by threads of the transport, one at a time, but never from within Send.
+  class Receiver {
+   public:
+    virtual ~Receiver() = default;
+    // The copy has taken the oldest message that was not confirmed.
+    virtual void Confirmed(const ReplicaReceipt& receipt) = 0;
+    // Called once at most: the copy has refused the stream or cannot be reached.
+    virtual void Ended(const absl::Status& status) = 0;
+  };
+
+  virtual ~ReplicaStream() = default;
+
+  // Sends a message after all others. Does not block.
+  virtual void Send(ReplicaMessage message) = 0;
+};
+
+// Opens streams to the copies of slots. Thread-safe.
+class ReplicaTransport {
+ public:
+  virtual ~ReplicaTransport() = default;
+
+  // Opens a stream from `primary` to `copy`, which carries messages of the view numbered `view`.
+  // Does not block. `receiver` must outlive the stream.
+  virtual std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
+                                              const ProcessId& copy,
+                                              ReplicaStream::Receiver* receiver) = 0;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RECOVERY_REPLICA_H_

@@ -1,0 +1,301 @@
+// A change, from the primary to its copy and back:
+//   1. The update policy has changed a chunk, under the chunk's lock. Changed numbers the change
+//   and
+//      sends it. It lies in the memory where the primary has it until it is confirmed.
+//   2. The copy takes it (slot_copy.cc) and sends a receipt. Confirmed has the policy release the
+//      replies that waited for it.
+// A chunk that the copy does not have is sent as a whole first (FillMore). Its later changes follow
+// on the same stream; earlier ones wait for nobody.
+
+#include "server/recovery/replicator.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "spdlog/spdlog.h"
+
+namespace ps {
+
+class Replicator::Lane final : private ReplicaStream::Receiver {
+ public:
+  Lane(Replicator* replicator, const Link* link, uint64_t view, const ProcessId& primary,
+       const ProcessId& copy)
+      : replicator_(replicator),
+        link_(link),
+        stream_(replicator->options_.transport->Open(replicator->options_.slot, view, primary, copy,
+                                                     this)) {}
+
+  // `change` is 0 for the state of a chunk.
+  void Send(int index, uint64_t change, const ReplicaMessage& message) {
+    sent_.push_back({index, change});
+    stream_->Send(message);
+  }
+
+  // What is not confirmed, oldest first. Guarded by the replicator's lock.
+  std::deque<Due> sent_;
+
+ private:
+  void Confirmed(const ReplicaReceipt&) override { replicator_->Confirmed(link_, this); }
+  void Ended(const absl::Status& status) override { replicator_->Ended(link_, status); }
+
+  Replicator* const replicator_;
+  const Link* const link_;
+  const std::unique_ptr<ReplicaStream> stream_;
+};
+
+class Replicator::Link final {
+ public:
+  Link(Replicator* replicator, uint64_t view, const ProcessId& primary, const ProcessId& copy) {
+    for (int i = 0; i < replicator->options_.streams; ++i) {
+      lanes_.push_back(std::make_unique<Lane>(replicator, this, view, primary, copy));
+    }
+  }
+
+  void Send(int index, uint64_t change, const ReplicaMessage& message) {
+    lanes_[index % lanes_.size()]->Send(index, change, message);
+  }
+
+  // Guarded by the replicator's lock.
+  bool broken_ = false;  // some stream is
+  absl::Time broken_since_;
+
+ private:
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+Replicator::Replicator(const Options& options)
+    : options_(options), chunks_(options.store->chunks().size()) {}
+
+Replicator::~Replicator() { Stop(); }
+
+void Replicator::Stop() {
+  std::unique_ptr<Link> link;  // destroyed without the lock
+  absl::MutexLock lock(&mutex_);
+  link = std::move(link_);
+  copy_.reset();
+}
+
+void Replicator::Adopt(const View& view) {
+  const SlotView& slot = view.slot(options_.slot);
+  std::vector<Due> due;
+  std::unique_ptr<Link> old;
+  {
+    absl::MutexLock lock(&mutex_);
+    // A copy that is not complete may have begun anew in a view that this process has not seen. It
+    // is filled again, and drops what it has.
+    const bool same = copy_.has_value() && slot.has_copy() &&
+                      copy_->incarnation() == slot.copy().incarnation() &&
+                      (slot.copy_is_complete() || view.number() == view_ + 1);
+    view_ = view.number();
+    primary_ = slot.primary();
+    copy_ = slot.has_copy() ? std::optional(slot.copy()) : std::nullopt;
+    if (!same) {
+      const bool complete = copy_.has_value() && slot.copy_is_complete();
+      for (size_t index = 0; index < chunks_.size(); ++index) {
+        Forget(static_cast<int>(index), due);
+        chunks_[index].fill = complete ? Fill::kConfirmed : Fill::kNone;
+      }
+      filled_ = complete ? chunks_.size() : 0;
+    }
+    old = Relink(due);
+  }
+  old.reset();
+  Confirm(due);
+  FillMore();
+  options_.on_progress();
+}
+
+std::unique_ptr<Replicator::Link> Replicator::Relink(std::vector<Due>& due) {
+  std::unique_ptr<Link> old = std::move(link_);
+  filling_ = 0;
+  next_fill_ = 0;
+  if (!copy_.has_value()) return old;
+  link_ = std::make_unique<Link>(this, view_, primary_, *copy_);
+  ++links_;
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    ChunkState& chunk = chunks_[index];
+    if (chunk.fill == Fill::kSent) {
+      Forget(index, due);
+      chunk.fill = Fill::kNone;
+    }
+    uint64_t change = chunk.changes - chunk.unconfirmed.size();
+    for (ReplicaMessage& message : chunk.unconfirmed) {
+      message.header.set_view(view_);
+      link_->Send(index, ++change, message);
+    }
+  }
+  return old;
+}
+
+void Replicator::Forget(int index, std::vector<Due>& due) {
+  ChunkState& chunk = chunks_[index];
+  if (chunk.unconfirmed.empty()) return;
+  unconfirmed_ -= chunk.unconfirmed.size();
+  chunk.unconfirmed.clear();
+  due.push_back({index, chunk.changes});
+}
+
+void Replicator::Confirm(const std::vector<Due>& due) {
+  for (const Due& change : due) options_.confirm(change.index, change.change);
+}
+
+std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
+                                            const ChunkChange& change) {
+  absl::MutexLock lock(&mutex_);
+  ChunkState& state = chunks_[index];
+  if (!copy_.has_value() || state.fill == Fill::kNone) return std::nullopt;
+  const ChunkClock& clock = chunk.clock();
+  ReplicaMessage& message = state.unconfirmed.emplace_back();
+  ReplicaChunk& header = message.header;
+  header.set_view(view_);
+  header.set_chunk(chunk.info().id);
+  header.set_version(clock.version);
+  if (clock.next_iteration.empty()) {
+    header.set_iteration(clock.iteration);
+  } else {
+    header.set_worker(change.workers[0]);
+    header.set_iteration(clock.next_iteration[change.workers[0]]);
+  }
+  header.set_encoding(change.encoding);
+  header.set_scale(change.scale);
+  header.set_rate_iteration(change.rate.iteration);
+  if (change.rate.pushed.has_value()) header.set_learning_rate(*change.rate.pushed);
+  message.data = change.gradient;
+  // What a broken stream has of the message must not be freed either.
+  message.owner = change.owner == nullptr ? options_.store : change.owner;
+  ++unconfirmed_;
+  ++state.changes;
+  if (!link_->broken_) link_->Send(index, state.changes, message);
+  return state.changes;
+}
+
+void Replicator::Confirmed(const Link* link, Lane* lane) {
+  Due due;
+  bool idle;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (link != link_.get() || lane->sent_.empty()) return;
+    due = lane->sent_.front();
+    lane->sent_.pop_front();
+    ChunkState& chunk = chunks_[due.index];
+    if (due.change == 0) {
+      chunk.fill = Fill::kConfirmed;
+      ++filled_;
+      --filling_;
+    } else {
+      chunk.unconfirmed.pop_front();
+      --unconfirmed_;
+    }
+    idle = unconfirmed_ == 0;
+  }
+  if (due.change > 0) {
+    Confirm({due});
+    if (idle) options_.on_progress();
+  } else {
+    FillMore();
+    if (is_filled()) options_.on_progress();
+  }
+}
+
+void Replicator::Ended(const Link* link, const absl::Status& status) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (link != link_.get() || link->broken_) return;
+    link_->broken_ = true;
+    link_->broken_since_ = options_.clock->Now();
+    if (logged_ != status.message()) {
+      logged_ = std::string(status.message());
+      spdlog::info("slot {}: the stream to its copy ended: {}", options_.slot, logged_);
+    }
+  }
+  // Sending again would not help.
+  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) options_.on_failure(status);
+}
+
+void Replicator::Tick() {
+  std::vector<Due> due;
+  std::unique_ptr<Link> old;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (link_ == nullptr || !link_->broken_ ||
+        options_.clock->Now() < link_->broken_since_ + kPause) {
+      return;
+    }
+    old = Relink(due);
+  }
+  old.reset();
+  Confirm(due);
+  FillMore();
+}
+
+void Replicator::FillMore() {
+  while (true) {
+    uint64_t link;
+    int index;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (link_ == nullptr || link_->broken_ || filling_ >= kFillAhead) return;
+      while (next_fill_ < chunks_.size() && chunks_[next_fill_].fill != Fill::kNone) ++next_fill_;
+      if (next_fill_ == chunks_.size()) return;
+      index = static_cast<int>(next_fill_++);
+      ++filling_;
+      link = links_;
+    }
+    StoredChunk& chunk = options_.store->chunks()[index];
+    absl::ReaderMutexLock chunk_lock(&chunk.mutex);
+    ReplicaMessage message = StateOf(chunk);
+    absl::MutexLock lock(&mutex_);
+    if (link_ == nullptr || link != links_) return;  // the new link has begun anew
+    message.header.set_view(view_);
+    chunks_[index].fill = Fill::kSent;
+    link_->Send(index, /*change=*/0, message);
+  }
+}
+
+ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
+  ReplicaMessage message;
+  const ChunkClock& clock = chunk.clock();
+  message.header.set_chunk(chunk.info().id);
+  message.header.set_is_state(true);
+  message.header.set_version(clock.version);
+  message.header.set_iteration(clock.iteration);
+  message.header.mutable_next_iteration()->Add(clock.next_iteration.begin(),
+                                               clock.next_iteration.end());
+  const size_t array_bytes = chunk.info().size * sizeof(float);
+  auto bytes = std::make_shared<std::string>(chunk.arrays() * array_bytes, '\0');
+  for (int i = 0; i < chunk.arrays(); ++i) {
+    std::memcpy(bytes->data() + i * array_bytes, chunk.array(i).data(), array_bytes);
+  }
+  message.data.emplace_back(bytes->data(), bytes->size());
+  message.owner = std::move(bytes);
+  return message;
+}
+
+bool Replicator::is_filled() const {
+  absl::MutexLock lock(&mutex_);
+  return copy_.has_value() && filled_ == chunks_.size();
+}
+
+bool Replicator::is_idle() const {
+  absl::MutexLock lock(&mutex_);
+  return unconfirmed_ == 0 && filling_ == 0;
+}
+
+bool Replicator::IsConfirmed(int index) const {
+  absl::MutexLock lock(&mutex_);
+  return chunks_[index].unconfirmed.empty();
+}
+
+uint64_t Replicator::unconfirmed() const {
+  absl::MutexLock lock(&mutex_);
+  return unconfirmed_;
+}
+
+uint64_t Replicator::unfilled() const {
+  absl::MutexLock lock(&mutex_);
+  return copy_.has_value() ? chunks_.size() - filled_ : 0;
+}
+
+}  // namespace ps

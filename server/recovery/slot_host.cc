@@ -1,0 +1,282 @@
+#include "server/recovery/slot_host.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "server/recovery/initial_state.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+bool IsSame(const ProcessId& a, const ProcessId& b) {
+  return a.process() == b.process() && a.incarnation() == b.incarnation();
+}
+
+// Tells the histories of a slot's parameters apart: one for each generation of a run.
+uint64_t HistoryOf(const View& view) { return view.run() + view.generation(); }
+
+}  // namespace
+
+SlotHost::SlotHost(const Options& options) : options_(options) {}
+
+absl::StatusOr<std::unique_ptr<SlotHost>> SlotHost::Start(const Options& options) {
+  std::unique_ptr<SlotHost> host(new SlotHost(options));
+  if (options.has_views) return host;
+  const int slot = static_cast<int>(options.self.process());
+  ASSIGN_OR_RETURN(std::shared_ptr<ParameterStore> store, host->LoadStore(slot, options.start));
+  // Only a run with checkpoints can be resumed, and then all slots of it begin the same history.
+  ASSIGN_OR_RETURN(const std::shared_ptr<SlotPrimary> primary,
+                   host->MakePrimary(slot, std::move(store),
+                                     options.storage == nullptr ? 0 : HistoryOf(options.start)));
+  primary->AdoptWithoutViews(options.start);
+  absl::MutexLock lock(&host->mutex_);
+  host->primaries_[slot] = primary;
+  return host;
+}
+
+SlotHost::~SlotHost() {
+  const absl::Status reason =
+      absl::UnavailableError(absl::StrCat("ps ", options_.self.process(), " has ended"));
+  std::map<int, std::shared_ptr<SlotPrimary>> primaries;
+  {
+    absl::MutexLock lock(&mutex_);
+    primaries.swap(primaries_);
+    copies_.clear();
+  }
+  for (const auto& [slot, primary] : primaries) primary->Retire(reason);
+}
+
+absl::StatusOr<std::shared_ptr<SlotPrimary>> SlotHost::MakePrimary(
+    int slot, std::shared_ptr<ParameterStore> store, uint64_t history) {
+  ASSIGN_OR_RETURN(std::shared_ptr<SlotPrimary> primary,
+                   SlotPrimary::Create({.config = options_.config,
+                                        .slot = slot,
+                                        .clock = options_.clock,
+                                        .store = std::move(store),
+                                        .history = history,
+                                        .transport = options_.transport,
+                                        .storage = options_.storage,
+                                        .has_threads = options_.has_threads,
+                                        .breaks_cuts = options_.breaks_cuts,
+                                        .holds_roles = options_.holds_roles,
+                                        .on_progress = options_.on_state,
+                                        .on_change = options_.on_change}));
+  options_.on_primary(*primary->shard());
+  return primary;
+}
+
+void SlotHost::Adopt(const View& view) {
+  absl::MutexLock adopting(&adopt_mutex_);
+  uint64_t generation;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (view.number() <= view_.number()) return;
+    generation = view_.generation();
+  }
+  if (view.slot_size() != options_.config->shards() ||
+      view.worker_size() != options_.config->workers()) {
+    Fail(absl::InvalidArgumentError(absl::StrCat(
+        "view ", view.number(), " has ", view.slot_size(), " slots and ", view.worker_size(),
+        " workers, the config ", options_.config->shards(), " and ", options_.config->workers())));
+    options_.on_state();
+    return;
+  }
+  for (int slot = 0; slot < options_.config->shards(); ++slot) {
+    if (view.generation() != generation) {
+      Drop(slot, absl::UnavailableError(absl::StrCat(
+                     "slot ", slot, " goes back to a checkpoint in view ", view.number())));
+    }
+    if (const absl::Status adopted = AdoptSlot(slot, view); !adopted.ok()) Fail(adopted);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    view_ = view;
+  }
+  options_.on_state();
+}
+
+absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
+  const SlotView& roles = view.slot(slot);
+  std::shared_ptr<SlotPrimary> primary;
+  std::shared_ptr<SlotCopy> copy;
+  bool is_new_generation;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (primaries_.contains(slot)) primary = primaries_[slot];
+    if (copies_.contains(slot)) copy = copies_[slot];
+    is_new_generation = view.generation() != view_.generation();
+  }
+  const bool becomes_primary = IsSame(roles.primary(), options_.self);
+  const bool becomes_copy = !becomes_primary && IsSame(roles.copy(), options_.self);
+  const absl::Status reason = absl::UnavailableError(absl::StrCat("ps ", options_.self.process(),
+                                                                  " is not primary of slot ", slot,
+                                                                  " in view ", view.number()));
+
+  if (becomes_primary && primary == nullptr) {
+    std::shared_ptr<ParameterStore> store;
+    if (copy != nullptr) {
+      store = copy->Retire();
+    } else if (is_new_generation) {
+      ASSIGN_OR_RETURN(store, LoadStore(slot, view));
+    } else {
+      return DoesNotHave(view, "primary of", slot);
+    }
+    ASSIGN_OR_RETURN(primary, MakePrimary(slot, std::move(store), HistoryOf(view)));
+    copy = nullptr;
+  } else if (becomes_copy && copy == nullptr) {
+    std::shared_ptr<ParameterStore> store;
+    if (primary != nullptr) {
+      store = primary->Retire(reason);
+    } else if (roles.copy_is_complete()) {
+      if (!is_new_generation) return DoesNotHave(view, "complete copy of", slot);
+      ASSIGN_OR_RETURN(store, LoadStore(slot, view));
+    } else {
+      ASSIGN_OR_RETURN(store, ParameterStore::Create(*options_.config, slot));
+    }
+    // What a primary has that was taken its role is not complete: its last changes may be nobody's.
+    copy = std::make_shared<SlotCopy>(options_.config, slot, std::move(store),
+                                      roles.copy_is_complete());
+    primary = nullptr;
+  } else {
+    if (!becomes_primary && primary != nullptr) {
+      primary->Retire(reason);
+      primary = nullptr;
+    }
+    if (!becomes_copy && copy != nullptr) {
+      copy->Retire();
+      copy = nullptr;
+    }
+  }
+
+  if (copy != nullptr) copy->Adopt(view);
+  if (primary != nullptr) primary->Adopt(view);
+  absl::MutexLock lock(&mutex_);
+  const auto keep = [slot](auto& map, auto role) {
+    if (role == nullptr) {
+      map.erase(slot);
+    } else {
+      map[slot] = std::move(role);
+    }
+  };
+  keep(primaries_, std::move(primary));
+  keep(copies_, std::move(copy));
+  return absl::OkStatus();
+}
+
+absl::Status SlotHost::DoesNotHave(const View& view, absl::string_view role, int slot) const {
+  return absl::InternalError(absl::StrCat("view ", view.number(), " makes ps ",
+                                          options_.self.process(), " ", role, " slot ", slot,
+                                          ", whose state it does not have"));
+}
+
+absl::StatusOr<std::shared_ptr<ParameterStore>> SlotHost::LoadStore(int slot,
+                                                                    const View& view) const {
+  return MakeInitialState(*options_.config, slot, options_.storage, view.checkpoint());
+}
+
+void SlotHost::Drop(int slot, const absl::Status& reason) {
+  std::shared_ptr<SlotPrimary> primary;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = primaries_.find(slot); found != primaries_.end()) {
+      primary = std::move(found->second);
+      primaries_.erase(found);
+    }
+    if (const auto found = copies_.find(slot); found != copies_.end()) {
+      found->second->Retire();
+      copies_.erase(found);
+    }
+  }
+  if (primary != nullptr) primary->Retire(reason);
+}
+
+void SlotHost::Fail(const absl::Status& failure) {
+  spdlog::error("{}", std::string(failure.message()));
+  absl::MutexLock lock(&mutex_);
+  failure_.Update(failure);
+}
+
+std::shared_ptr<Shard> SlotHost::Primary(int slot) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = primaries_.find(slot);
+  return found == primaries_.end() ? nullptr : found->second->shard();
+}
+
+std::shared_ptr<SlotCopy> SlotHost::Copy(int slot) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = copies_.find(slot);
+  return found == copies_.end() ? nullptr : found->second;
+}
+
+View SlotHost::view() const {
+  absl::MutexLock lock(&mutex_);
+  return view_;
+}
+
+std::vector<std::shared_ptr<SlotPrimary>> SlotHost::Primaries() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<SlotPrimary>> primaries;
+  for (const auto& [slot, primary] : primaries_) primaries.push_back(primary);
+  return primaries;
+}
+
+ProcessState SlotHost::State() const {
+  ProcessState state;
+  state.set_ps(options_.self.process());
+  state.set_incarnation(options_.self.incarnation());
+  state.set_address(options_.self.address());
+  state.set_config_fingerprint(options_.config->run_fingerprint());
+  {
+    absl::MutexLock lock(&mutex_);
+    state.set_view(view_.number());
+    state.set_failure(std::string(failure_.message()));
+  }
+  for (const auto& primary : Primaries()) {
+    primary->Describe(&state);
+    const Shard& shard = *primary->shard();
+    if (shard.has_failed() && state.failure().empty()) {
+      state.set_failure(std::string(shard.failure().message()));
+    }
+  }
+  return state;
+}
+
+absl::StatusOr<ShardStats> SlotHost::Stats(int slot) const {
+  std::shared_ptr<SlotPrimary> primary;
+  View now;
+  {
+    absl::MutexLock lock(&mutex_);
+    now = view_;
+    const auto found = primaries_.find(slot);
+    if (found != primaries_.end()) primary = found->second;
+  }
+  if (primary == nullptr) {
+    return absl::UnavailableError(absl::StrCat("ps ", options_.self.process(),
+                                               " is not primary of slot ", slot, " in view ",
+                                               now.number()));
+  }
+  ShardStats stats = primary->shard()->Stats();
+  if (options_.config->proto().has_recovery()) {
+    stats.mutable_recovery()->set_view(now.number());
+    stats.mutable_recovery()->set_generation(now.generation());
+    *stats.mutable_recovery()->mutable_event() = now.event();
+    stats.mutable_recovery()->set_events(now.events());
+    primary->FillStats(stats.mutable_recovery());
+  }
+  return stats;
+}
+
+void SlotHost::Tick() {
+  for (const auto& primary : Primaries()) primary->Tick();
+}
+
+bool SlotHost::Work() {
+  bool worked = false;
+  for (const auto& primary : Primaries()) worked |= primary->Work();
+  return worked;
+}
+
+}  // namespace ps

@@ -1,0 +1,115 @@
+#ifndef EVENSHARD_SERVER_RECOVERY_SLOT_HOST_H_
+#define EVENSHARD_SERVER_RECOVERY_SLOT_HOST_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
+#include "common/checkpoint/storage.h"
+#include "common/config/config.h"
+#include "proto/view.pb.h"
+#include "server/recovery/replica.h"
+#include "server/shard/shard.h"
+#include "server/recovery/slot_copy.h"
+#include "server/recovery/slot_primary.h"
+
+namespace ps {
+
+// The slots of which a ps process is primary or holds the copy, as its view says. Without views the
+// process is primary of the slot with its own index, for good. Thread-safe.
+//
+// How a slot's state moves with the views:
+//   - At the start of a generation, primary and copy make it from the same checkpoint, or from the
+//     initial parameters.
+//   - A copy that becomes primary goes on with what it has.
+//   - A copy that is not complete is filled by its primary (Replicator).
+//   - A primary that hands its slot over keeps what it has as the copy.
+class SlotHost {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the host
+    ProcessId self = {};
+    const Clock* clock = nullptr;  // must outlive the host
+    bool has_views = false;        // otherwise Adopt is not called
+    // Null without views or replicas. Must outlive the host.
+    ReplicaTransport* transport = nullptr;
+    // Where checkpoints are; null if the config has none. Must outlive the host.
+    Storage* storage = nullptr;
+    // Without views: what the run begins from (View.generation, checkpoint, run and crew).
+    View start = {};
+    // Writes checkpoints in a thread of its own. Otherwise only Work does, as a simulation wants.
+    bool has_threads = true;
+    bool breaks_cuts = false;  // see Checkpointer::Options
+    // See ViewLink::HoldsRoles.
+    std::function<bool()> holds_roles = [] { return true; };
+    // Called with each shard before it takes part.
+    std::function<void(Shard& shard)> on_primary = [](Shard&) {};
+    // Called, without a lock, when State() has changed.
+    std::function<void()> on_state = [] {};
+    // Called under the chunk's lock for each change of a chunk at its primary; for tests.
+    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change =
+        {};
+  };
+
+  // Errors: those of Shard::Create; those of reading the checkpoint.
+  static absl::StatusOr<std::unique_ptr<SlotHost>> Start(const Options& options);
+  // Ends every shard.
+  ~SlotHost();
+
+  // Goes over to a view with a larger number than any before. Blocks while a slot's state is read
+  // from a checkpoint. What fails is in State().
+  void Adopt(const View& view);
+
+  // Return null if this process has not that role of the slot.
+  std::shared_ptr<Shard> Primary(int slot) const;
+  std::shared_ptr<SlotCopy> Copy(int slot) const;
+
+  // What the process says of itself to whoever makes the views.
+  ProcessState State() const;
+  View view() const;
+  // Returns the statistics of a slot. Errors: UNAVAILABLE if this process is not its primary.
+  absl::StatusOr<ShardStats> Stats(int slot) const;
+
+  // Does what is due by the clock. Called every 100 ms or so.
+  void Tick();
+  // Without threads: writes a chunk of a checkpoint for each slot that has one due. Returns false
+  // if there was nothing to do.
+  bool Work();
+
+ private:
+  explicit SlotHost(const Options& options);
+
+  // Returns the state of a slot with which the view's generation begins.
+  absl::StatusOr<std::shared_ptr<ParameterStore>> LoadStore(int slot, const View& view) const;
+  absl::Status AdoptSlot(int slot, const View& view);
+  absl::Status DoesNotHave(const View& view, absl::string_view role, int slot) const;
+  absl::StatusOr<std::shared_ptr<SlotPrimary>> MakePrimary(int slot,
+                                                           std::shared_ptr<ParameterStore> store,
+                                                           uint64_t history);
+  std::vector<std::shared_ptr<SlotPrimary>> Primaries() const;
+  void Drop(int slot, const absl::Status& reason);
+  void Fail(const absl::Status& failure);
+
+  const Options options_;
+
+  absl::Mutex adopt_mutex_;  // held by Adopt; acquired before mutex_
+
+  mutable absl::Mutex mutex_;
+  View view_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::shared_ptr<SlotPrimary>> primaries_ ABSL_GUARDED_BY(mutex_);  // by slot
+  std::map<int, std::shared_ptr<SlotCopy>> copies_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RECOVERY_SLOT_HOST_H_

@@ -1,0 +1,124 @@
+#include "server/recovery/slot_primary.h"
+
+#include <utility>
+
+namespace ps {
+namespace {
+
+// How many streams a copy has for each connection of a worker. With one, the copy would get as
+// large a part of a full link as a worker, which has as many bytes, if the round trip were as
+// short. But all workers wait for the copy, and the way to it has two full links.
+constexpr int kStreamsPerConnection = 4;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options) {
+  std::unique_ptr<SlotPrimary> primary(new SlotPrimary(options));
+  const Options& own = primary->options_;
+  SlotPrimary* const self = primary.get();
+  const Recovery& recovery = own.config->proto().recovery();
+  const bool replicates = own.transport != nullptr && recovery.replicas() > 0;
+  const bool observes = replicates || own.storage != nullptr || static_cast<bool>(own.on_change);
+  auto shard = Shard::Create({.config = own.config,
+                              .slot = own.slot,
+                              .clock = own.clock,
+                              .store = own.store,
+                              .observer = observes ? self : nullptr,
+                              .history = own.history,
+                              .holds_roles = own.holds_roles});
+  if (!shard.ok()) return shard.status();
+  primary->shard_ = *std::move(shard);
+  if (replicates) {
+    primary->replicator_ = std::make_unique<Replicator>(Replicator::Options{
+        .slot = own.slot,
+        .store = own.store,
+        .transport = own.transport,
+        .clock = own.clock,
+        .streams = kStreamsPerConnection * own.config->proto().limits().connections(),
+        .confirm = [self](int index, uint64_t change) { self->shard_->Confirm(index, change); },
+        .on_progress = own.on_progress,
+        .on_failure = [self](const absl::Status& failure) { self->shard_->Fail(failure); }});
+  }
+  if (own.storage != nullptr) {
+    primary->checkpointer_ = std::make_unique<Checkpointer>(Checkpointer::Options{
+        .config = own.config,
+        .slot = own.slot,
+        .store = own.store,
+        .storage = own.storage,
+        .clock = own.clock,
+        .has_thread = own.has_threads,
+        .breaks_cuts = own.breaks_cuts,
+        .resume = [self](int index) { self->shard_->Resume(index); },
+        .is_confirmed =
+            [self](int index) {
+              return self->replicator_ == nullptr || self->replicator_->IsConfirmed(index);
+            },
+        .holds_role = own.holds_roles});
+  }
+  return primary;
+}
+
+SlotPrimary::~SlotPrimary() = default;
+
+bool SlotPrimary::MayChange(int index, const StoredChunk& chunk) {
+  return checkpointer_ == nullptr || checkpointer_->MayChange(index, chunk);
+}
+
+std::optional<uint64_t> SlotPrimary::Changed(int index, const StoredChunk& chunk,
+                                             ChunkChange change) {
+  if (checkpointer_ != nullptr) checkpointer_->Changed(chunk);
+  if (options_.on_change) options_.on_change(options_.slot, chunk, change);
+  return replicator_ == nullptr ? std::nullopt : replicator_->Changed(index, chunk, change);
+}
+
+void SlotPrimary::Adopt(const View& view) {
+  if (checkpointer_ != nullptr) checkpointer_->Adopt(view);
+  // The replicator goes first: changes that complete in the new view go to the new copy.
+  if (replicator_ != nullptr) replicator_->Adopt(view);
+  const absl::StatusOr<SlotPosition> position = shard_->Adopt(view);
+  absl::MutexLock lock(&mutex_);
+  view_ = view.number();
+  handing_over_ = view.slot(options_.slot).handing_over();
+  position_ = position.ok() && view.crew_changes() ? std::optional(*position) : std::nullopt;
+}
+
+void SlotPrimary::AdoptWithoutViews(const View& view) {
+  if (checkpointer_ != nullptr) checkpointer_->Adopt(view);
+}
+
+void SlotPrimary::Describe(ProcessState* state) const {
+  absl::MutexLock lock(&mutex_);
+  if (position_.has_value() && (replicator_ == nullptr || replicator_->unconfirmed() == 0)) {
+    ProcessState::Position* position = state->add_position();
+    position->set_slot(options_.slot);
+    position->set_iteration(position_->iteration);
+    position->set_least_iteration(position_->least_iteration);
+  }
+  if (replicator_ == nullptr) return;
+  if (replicator_->is_filled()) state->add_filled(options_.slot);
+  if (handing_over_ && replicator_->is_idle()) state->add_handed_over(options_.slot);
+}
+
+void SlotPrimary::FillStats(ShardStats::Recovery* recovery) const {
+  if (checkpointer_ != nullptr) checkpointer_->FillStats(recovery);
+  if (replicator_ == nullptr) return;
+  recovery->set_replication_lag(replicator_->unconfirmed());
+  recovery->set_unfilled_chunks(replicator_->unfilled());
+}
+
+void SlotPrimary::Tick() {
+  if (replicator_ != nullptr) replicator_->Tick();
+  if (checkpointer_ != nullptr) checkpointer_->Tick();
+}
+
+bool SlotPrimary::Work() { return checkpointer_ != nullptr && checkpointer_->Work(); }
+
+std::shared_ptr<ParameterStore> SlotPrimary::Retire(const absl::Status& reason) {
+  std::shared_ptr<ParameterStore> store = shard_->Retire(reason);
+  // They stay, because other threads may be in Tick or Describe.
+  if (checkpointer_ != nullptr) checkpointer_->Stop();
+  if (replicator_ != nullptr) replicator_->Stop();
+  return store;
+}
+
+}  // namespace ps

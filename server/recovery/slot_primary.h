@@ -1,0 +1,92 @@
+#ifndef EVENSHARD_SERVER_RECOVERY_SLOT_PRIMARY_H_
+#define EVENSHARD_SERVER_RECOVERY_SLOT_PRIMARY_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/checkpoint/storage.h"
+#include "common/config/config.h"
+#include "proto/view.pb.h"
+#include "server/recovery/checkpointer.h"
+#include "server/recovery/replica.h"
+#include "server/recovery/replicator.h"
+#include "server/shard/shard.h"
+#include "server/update/update_observer.h"
+
+namespace ps {
+
+// A slot at its primary: the shard, what keeps its copy equal, and what writes its checkpoints.
+// Thread-safe.
+class SlotPrimary final : private UpdateObserver {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive this, like every pointer here
+    int slot = 0;
+    const Clock* clock = nullptr;
+    std::shared_ptr<ParameterStore> store;
+    uint64_t history = 0;                   // see JoinResponse.history; 0 for a new one
+    ReplicaTransport* transport = nullptr;  // may be null
+    Storage* storage = nullptr;             // may be null
+    bool has_threads = true;                // see SlotHost::Options
+    bool breaks_cuts = false;               // see Checkpointer::Options
+    std::function<bool()> holds_roles;
+    std::function<void()> on_progress;  // the slot's part of ProcessState has changed
+    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change =
+        {};
+  };
+
+  // Errors: those of Shard::Create.
+  static absl::StatusOr<std::unique_ptr<SlotPrimary>> Create(Options options);
+  ~SlotPrimary() override;
+
+  const std::shared_ptr<Shard>& shard() const { return shard_; }
+  const Checkpointer* checkpointer() const { return checkpointer_.get(); }
+
+  // See Shard::Adopt.
+  void Adopt(const View& view);
+  // Instead: of `view` only the run, the generation and the crew count, which checkpoints need.
+  void AdoptWithoutViews(const View& view);
+  // Fills in what ProcessState says of the slot.
+  void Describe(ProcessState* state) const;
+  // Fills in what the slot knows of ShardStats.Recovery.
+  void FillStats(ShardStats::Recovery* recovery) const;
+
+  void Tick();
+  // Writes a chunk of a checkpoint, if one is due. Returns false if nothing was to be done. Called
+  // by simulations, which have no threads.
+  bool Work();
+
+  // Ends the shard and returns its state. When it returns, nothing changes the state any more, and
+  // no thread of this object's runs. Called before the destructor.
+  std::shared_ptr<ParameterStore> Retire(const absl::Status& reason);
+
+ private:
+  explicit SlotPrimary(Options& options) : options_(std::move(options)) {}
+
+  bool MayChange(int index, const StoredChunk& chunk) override
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk, ChunkChange change) override
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+
+  const Options options_;
+  std::shared_ptr<Shard> shard_;
+
+  mutable absl::Mutex mutex_;
+  uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool handing_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<SlotPosition> position_ ABSL_GUARDED_BY(mutex_);  // in the present view
+
+  // Destroyed first, since they use the other members.
+  std::unique_ptr<Replicator> replicator_;      // null without replicas
+  std::unique_ptr<Checkpointer> checkpointer_;  // null without checkpoints
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RECOVERY_SLOT_PRIMARY_H_

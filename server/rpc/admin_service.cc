@@ -1,0 +1,53 @@
+#include "server/rpc/admin_service.h"
+
+#include "common/base/text.h"
+#include "server/rpc/unary_call.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+
+grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return AnswerUnary<GetStatsRequest, ShardStats>(
+      context, *request, response,
+      [this](const GetStatsRequest& stats) -> absl::StatusOr<ShardStats> {
+        return host_->Stats(stats.has_slot() ? static_cast<int>(stats.slot()) : process_);
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetView(grpc::CallbackServerContext* context,
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  return AnswerUnary<GetViewRequest, View>(context, *request, response,
+                                           [this](const GetViewRequest&) {
+                                             View view = host_->view();
+                                             view.clear_declaration();  // see GetDeclaration
+                                             return view;
+                                           });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetDeclaration(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerUnary<GetDeclarationRequest, Declaration>(
+      context, *request, response,
+      [this](const GetDeclarationRequest&) -> absl::StatusOr<Declaration> {
+        if (config_.is_from_workers()) return config_.declaration();
+        return absl::FailedPreconditionError(
+            "the config has the model; only that of model.from_workers is declared");
+      });
+}
+
+grpc::ServerUnaryReactor* AdminService::Shutdown(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return AnswerUnary<ShutdownRequest, ShutdownResponse>(
+      context, *request, response, [&](const ShutdownRequest&) {
+        spdlog::info("{} asks for shutdown", Printable(context->peer()));
+        request_shutdown_();
+        return ShutdownResponse();
+      });
+}
+
+}  // namespace ps

@@ -1,0 +1,50 @@
+#ifndef EVENSHARD_SERVER_RPC_ADMIN_SERVICE_H_
+#define EVENSHARD_SERVER_RPC_ADMIN_SERVICE_H_
+
+#include <functional>
+
+#include "common/config/config.h"
+#include "proto/admin.grpc.pb.h"
+#include "server/recovery/slot_host.h"
+
+namespace ps {
+
+// Translates the Admin RPCs into calls of the process's shards. Its methods are raw for the reason
+// given at AnswerUnary. Thread-safe.
+class AdminService final
+    : public Admin::WithRawCallbackMethod_GetStats<
+          Admin::WithRawCallbackMethod_GetView<Admin::WithRawCallbackMethod_GetDeclaration<
+              Admin::WithRawCallbackMethod_Shutdown<Admin::Service>>>> {
+ public:
+  // `config` and `host` must outlive the service. `process` is the slot that is meant where none is
+  // named. `request_shutdown` must not block.
+  AdminService(const Config* config, const SlotHost* host, int process,
+               std::function<void()> request_shutdown)
+      : config_(*config),
+        host_(host),
+        process_(process),
+        request_shutdown_(std::move(request_shutdown)) {}
+
+ private:
+  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetView(grpc::CallbackServerContext* context,
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetDeclaration(grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+
+  const Config& config_;
+  const SlotHost* const host_;
+  const int process_;
+  const std::function<void()> request_shutdown_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RPC_ADMIN_SERVICE_H_

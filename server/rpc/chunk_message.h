@@ -1,0 +1,44 @@
+#ifndef EVENSHARD_SERVER_RPC_CHUNK_MESSAGE_H_
+#define EVENSHARD_SERVER_RPC_CHUNK_MESSAGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "grpcpp/support/byte_buffer.h"
+#include "proto/encoding.pb.h"
+#include "server/shard/shard.h"
+#include "server/session/worker_session.h"
+
+namespace ps {
+
+// The answer to a push, which waits to be sent.
+struct PendingReply {
+  uint32_t chunk = 0;
+  uint64_t iteration = 0;
+  // The version of the parameters that were written to the worker's memory, if it shares memory.
+  std::optional<uint64_t> written_version = std::nullopt;
+};
+
+// Returns how much data a reply brings.
+int64_t DataBytes(Shard* shard, const PendingReply& reply);
+
+// Returns the ParameterChunks message of replies to `session`'s worker and counts them. The message
+// has the current parameters in the encoding of the exchange: FLOAT32 ones are borrowed from the
+// store if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data of parameters that
+// have been written to the memory that the worker shares.
+grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
+                              const std::vector<PendingReply>& replies);
+
+// Returns the ParameterChunk message of a Pull, with a copy of the current parameters, and counts
+// it.
+grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding);
+
+// The same of a Snapshot of iteration k. Parameters with an owner are borrowed where they need not
+// be encoded, others are copied.
+grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, uint64_t k,
+                                 Encoding encoding);
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RPC_CHUNK_MESSAGE_H_

@@ -1,0 +1,90 @@
+#include "server/rpc/chunk_source.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/wire/encoding.h"
+#include "server/rpc/chunk_message.h"
+
+namespace ps {
+namespace {
+
+// Returns OK if the shard can answer a PullRequest or a SnapshotRequest.
+template <typename Request>
+absl::Status Check(const Shard& shard, const Request& request) {
+  RETURN_IF_ERROR(shard.CheckHoldsRole());
+  if (request.plan_fingerprint() != shard.config().plan().fingerprint()) {
+    return absl::FailedPreconditionError(absl::StrCat("the puller has another plan than shard ",
+                                                      shard.index(),
+                                                      "; give both the same config file"));
+  }
+  if (!Encoding_IsValid(request.encoding())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the puller asks for ", EncodingName(request.encoding()), "; shard ",
+                     shard.index(), " speaks ", EncodingNames([](Encoding) { return true; })));
+  }
+  return absl::OkStatus();
+}
+
+class AllChunks final : public ChunkSource {
+ public:
+  AllChunks(std::shared_ptr<Shard> shard, Encoding encoding)
+      : shard_(std::move(shard)), encoding_(encoding) {}
+
+  absl::StatusOr<Next> TakeNext() override {
+    if (next_ == shard_->store().chunks().size()) return Next{.is_end = true};
+    return Next{.message = PullMessage(shard_.get(), shard_->store().chunks()[next_++], encoding_)};
+  }
+
+ private:
+  const std::shared_ptr<Shard> shard_;
+  const Encoding encoding_;
+  size_t next_ = 0;  // index of the next chunk to send
+};
+
+class SnapshotChunks final : public ChunkSource {
+ public:
+  SnapshotChunks(std::shared_ptr<Shard> shard, uint64_t iteration, Encoding encoding,
+                 std::unique_ptr<Snapshots::Reader> reader)
+      : shard_(std::move(shard)),
+        iteration_(iteration),
+        encoding_(encoding),
+        reader_(std::move(reader)) {}
+
+  absl::StatusOr<Next> TakeNext() override {
+    Next next;
+    ASSIGN_OR_RETURN(const Snapshots::Reader::Progress progress,
+                     reader_->Take([&](const Snapshots::Taken& taken) {
+                       next.message = SnapshotMessage(shard_.get(), taken, iteration_, encoding_);
+                     }));
+    next.is_end = progress == Snapshots::Reader::Progress::kAll;
+    return next;
+  }
+
+ private:
+  const std::shared_ptr<Shard> shard_;
+  const uint64_t iteration_;
+  const Encoding encoding_;
+  const std::unique_ptr<Snapshots::Reader> reader_;  // destroyed before the shard
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> PullSource(std::shared_ptr<Shard> shard,
+                                                        const PullRequest& request) {
+  RETURN_IF_ERROR(Check(*shard, request));
+  return std::make_unique<AllChunks>(std::move(shard), request.encoding());
+}
+
+absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shard> shard,
+                                                            const SnapshotRequest& request,
+                                                            std::function<void()> wake) {
+  RETURN_IF_ERROR(Check(*shard, request));
+  ASSIGN_OR_RETURN(std::unique_ptr<Snapshots::Reader> reader,
+                   shard->snapshots().Open(request.iteration(), std::move(wake)));
+  return std::make_unique<SnapshotChunks>(std::move(shard), request.iteration(), request.encoding(),
+                                          std::move(reader));
+}
+
+}  // namespace ps

@@ -1,0 +1,45 @@
+#ifndef EVENSHARD_SERVER_RPC_CHUNK_SOURCE_H_
+#define EVENSHARD_SERVER_RPC_CHUNK_SOURCE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "proto/parameter_server.pb.h"
+#include "server/shard/shard.h"
+
+namespace ps {
+
+// What a PullStream sends. Used by one thread at a time.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+
+  struct Next {
+    std::optional<grpc::ByteBuffer> message = {};
+    // Without a message: whether there will be none any more. Otherwise there is none yet, and the
+    // source says when to ask again.
+    bool is_end = false;
+  };
+  // Returns the next message. An error ends the RPC.
+  virtual absl::StatusOr<Next> TakeNext() = 0;
+};
+
+// Returns the chunks of a Pull: all of the shard, in the order of their ids, each as it is when its
+// turn comes. Errors: UNAVAILABLE if the process may not be primary; FAILED_PRECONDITION for
+// another plan; INVALID_ARGUMENT for an encoding that does not exist.
+absl::StatusOr<std::unique_ptr<ChunkSource>> PullSource(std::shared_ptr<Shard> shard,
+                                                        const PullRequest& request);
+
+// Returns the chunks of a Snapshot. `wake` is called when it is worth to ask again; it must not
+// block or call back. Errors: those of PullSource and of Snapshots::Open.
+absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shard> shard,
+                                                            const SnapshotRequest& request,
+                                                            std::function<void()> wake);
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RPC_CHUNK_SOURCE_H_

@@ -1,0 +1,149 @@
+#include "server/rpc/declaration_wait.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/model/declaration.h"
+#include "common/net/channel_options.h"
+#include "common/net/status_conversion.h"
+#include "server/session/join_check.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+
+class DeclarationWait::EarlyParameterService final : public ParameterServer::Service {
+ public:
+  explicit EarlyParameterService(DeclarationWait* wait) : wait_(*wait) {}
+
+ private:
+  grpc::Status Join(grpc::ServerContext*, const JoinRequest* request, JoinResponse*) override {
+    return ToGrpc(wait_.Join(*request));
+  }
+  grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveResponse*) override {
+    return ToGrpc(wait_.NotYet());
+  }
+  grpc::Status Report(grpc::ServerContext*, const ReportRequest*, ReportResponse*) override {
+    return ToGrpc(wait_.NotYet());
+  }
+  // A worker joins when its streams are open. They end when a Server takes over.
+  grpc::Status Exchange(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<ParameterChunks, GradientChunks>* stream) override {
+    stream->SendInitialMetadata();
+    GradientChunks ignored;
+    while (stream->Read(&ignored)) {
+    }
+    return ToGrpc(wait_.NotYet());
+  }
+  grpc::Status Pull(grpc::ServerContext*, const PullRequest*,
+                    grpc::ServerWriter<ParameterChunk>*) override {
+    return ToGrpc(wait_.NotYet());
+  }
+  grpc::Status Snapshot(grpc::ServerContext*, const SnapshotRequest*,
+                        grpc::ServerWriter<ParameterChunk>*) override {
+    return ToGrpc(wait_.NotYet());
+  }
+
+  DeclarationWait& wait_;
+};
+
+class DeclarationWait::EarlyAdminService final : public Admin::Service {
+ public:
+  explicit EarlyAdminService(DeclarationWait* wait) : wait_(*wait) {}
+
+ private:
+  grpc::Status GetStats(grpc::ServerContext*, const GetStatsRequest*, ShardStats*) override {
+    return ToGrpc(wait_.NotYet());
+  }
+  grpc::Status GetView(grpc::ServerContext*, const GetViewRequest*, View*) override {
+    return ToGrpc(wait_.NotYet());
+  }
+  grpc::Status Shutdown(grpc::ServerContext*, const ShutdownRequest*, ShutdownResponse*) override {
+    wait_.options_.request_shutdown();
+    return grpc::Status::OK;
+  }
+  grpc::Status GetDeclaration(grpc::ServerContext*, const GetDeclarationRequest*,
+                              Declaration*) override {
+    return ToGrpc(wait_.NotYet());
+  }
+
+  DeclarationWait& wait_;
+};
+
+DeclarationWait::DeclarationWait(const Options& options)
+    : options_(options),
+      parameter_service_(std::make_unique<EarlyParameterService>(this)),
+      admin_service_(std::make_unique<EarlyAdminService>(this)) {}
+
+absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Options& options) {
+  const Config& config = *options.config;
+  const std::string& address = config.process_address(options.process);
+  if (absl::EndsWith(address, ":0")) {
+    return config.FieldError(absl::StrCat("shard[", options.process, "].address"),
+                             absl::StrCat("is \"", address,
+                                          "\" with model.from_workers, allowed: a port above 0, "
+                                          "or a start by launch, which chooses one"));
+  }
+  std::unique_ptr<DeclarationWait> wait(new DeclarationWait(options));
+  grpc::ServerBuilder builder;
+  builder.RegisterService(wait->parameter_service_.get());
+  builder.RegisterService(wait->admin_service_.get());
+  ASSIGN_OR_RETURN(wait->listener_,
+                   Listener::Start(&builder, address, absl::StrCat("shard ", options.process)));
+  return wait;
+}
+
+DeclarationWait::~DeclarationWait() {
+  // Time enough for the answer to the worker that has declared the model.
+  if (listener_ != nullptr) listener_->Shutdown(absl::Now() + absl::Milliseconds(50));
+}
+
+absl::Status DeclarationWait::NotYet() const {
+  return absl::UnavailableError(absl::StrCat(
+      "shard ", options_.process, " waits for a worker to declare the model (model.from_workers)"));
+}
+
+absl::Status DeclarationWait::Join(const JoinRequest& request) {
+  RETURN_IF_ERROR(CheckVersions(request, options_.process));
+  if (options_.has_views) return NotYet();
+  const bool brings_optimizer =
+      !options_.config->proto().has_optimizer() && request.config().has_optimizer();
+  absl::StatusOr<Config> config =
+      options_.config->Declared(DeclarationOf(request.config(), brings_optimizer));
+  if (!config.ok()) return absl::FailedPreconditionError(config.status().message());
+  if (!config->has_model()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", request.worker(), " declares no model (model.from_workers)"));
+  }
+  RETURN_IF_ERROR(CheckJoin(*config, request, options_.process));
+  absl::MutexLock lock(&mutex_);
+  if (!declared_.has_value()) {
+    spdlog::info("worker {} declares a model of {} tensors", request.worker(),
+                 config->model().tensors().size());
+    declared_ = *std::move(config);
+  }
+  return absl::UnavailableError(
+      absl::StrCat("shard ", options_.process, " makes its parameters; try again"));
+}
+
+void DeclarationWait::Adopt(const View& view) {
+  if (!view.has_declaration()) return;
+  absl::MutexLock lock(&mutex_);
+  if (!declared_.has_value()) declared_ = options_.config->Declared(view.declaration());
+}
+
+void DeclarationWait::Fail(const absl::Status& reason) {
+  absl::MutexLock lock(&mutex_);
+  if (!declared_.has_value()) declared_ = reason;
+}
+
+std::optional<absl::StatusOr<Config>> DeclarationWait::declared() const {
+  absl::MutexLock lock(&mutex_);
+  return declared_;
+}
+
+}  // namespace ps

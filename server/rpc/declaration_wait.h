@@ -1,0 +1,69 @@
+#ifndef EVENSHARD_SERVER_RPC_DECLARATION_WAIT_H_
+#define EVENSHARD_SERVER_RPC_DECLARATION_WAIT_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/config/config.h"
+#include "common/view/view_link.h"
+#include "proto/admin.grpc.pb.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "server/rpc/listener.h"
+
+namespace ps {
+
+// What a ps of a run with model.from_workers is before it knows the model: it listens, and refuses
+// everybody with UNAVAILABLE. Without views the first worker that wants to join declares the model;
+// with views they say it (View.declaration). Then this object is destroyed, and a Server takes its
+// place, at which the worker tries again. Thread-safe.
+class DeclarationWait {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the object
+    int process = 0;                 // the index of this process
+    // The caller passes views to Adopt, and workers declare nothing here.
+    bool has_views = false;
+    // Called when a Shutdown RPC comes. Must not block.
+    std::function<void()> request_shutdown = [] {};
+  };
+
+  // Errors: those of Listener; INVALID_ARGUMENT if the process's address has port 0, since the
+  // Server must have the same port.
+  static absl::StatusOr<std::unique_ptr<DeclarationWait>> Start(const Options& options);
+  ~DeclarationWait();
+
+  void Adopt(const View& view);
+  // There will be no declaration.
+  void Fail(const absl::Status& reason);
+
+  // Returns the config with the model once it is known, or why it will not be.
+  std::optional<absl::StatusOr<Config>> declared() const;
+
+ private:
+  // Answers what a client may ask for before it asks for anything else.
+  class EarlyParameterService;
+  class EarlyAdminService;
+
+  explicit DeclarationWait(const Options& options);
+
+  absl::Status Join(const JoinRequest& request);
+  absl::Status NotYet() const;
+
+  const Options options_;
+
+  mutable absl::Mutex mutex_;
+  std::optional<absl::StatusOr<Config>> declared_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<EarlyParameterService> parameter_service_;
+  std::unique_ptr<EarlyAdminService> admin_service_;
+  std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RPC_DECLARATION_WAIT_H_

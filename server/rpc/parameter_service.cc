@@ -1,0 +1,189 @@
+#include "server/rpc/parameter_service.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/text.h"
+#include "common/net/status_conversion.h"
+#include "common/wire/exchange_metadata.h"
+#include "common/wire/metadata_number.h"
+#include "server/rpc/refused_stream.h"
+#include "server/rpc/unary_call.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+
+namespace {
+
+// How many Pulls are permitted besides one for each worker, since all workers pull at the start of
+// a run.
+constexpr int kReaders = 8;
+// How many Snapshots are permitted. They may wait for the training, so they must not keep workers
+// from their Pulls.
+constexpr int kSnapshots = 16;
+
+template <typename Request>
+std::optional<uint32_t> SlotOf(const Request& request) {
+  return request.has_slot() ? std::optional<uint32_t>(request.slot()) : std::nullopt;
+}
+
+}  // namespace
+
+ParameterService::ParameterService(const Options& options)
+    : options_(options),
+      pulls_({.name = "Pull",
+              .limit = static_cast<size_t>(options.config->workers() + kReaders),
+              .limit_means = absl::StrCat(": one for each worker and ", kReaders, " more"),
+              .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+              .clock = options.clock}),
+      snapshots_({.name = "Snapshot",
+                  .limit = kSnapshots,
+                  .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+                  .clock = options.clock}),
+      push_threads_(ChunkOrderOf(options.config->proto().exchange())) {}
+
+void ParameterService::Serve(Shard& shard) {
+  shard.OnEnd([this, ended = &shard](const absl::Status& reason, bool is_failure) {
+    if (is_failure) spdlog::error("the run has failed: {}", std::string(reason.message()));
+    EndStreams(ended, reason);
+  });
+}
+
+absl::StatusOr<std::shared_ptr<Shard>> ParameterService::Find(std::optional<uint32_t> slot) const {
+  const int wanted = static_cast<int>(slot.value_or(options_.process));
+  if (std::shared_ptr<Shard> shard = options_.host->Primary(wanted); shard != nullptr) return shard;
+  return absl::UnavailableError(absl::StrCat("ps ", options_.process, " is not primary of slot ",
+                                             wanted, " in view ", options_.host->view().number()));
+}
+
+void ParameterService::EndStreams(const absl::Status& status) {
+  for (const auto& stream : Streams()) stream->End(status);
+}
+
+void ParameterService::EndStreams(const Shard* shard, const absl::Status& status) {
+  for (const auto& stream : Streams()) {
+    if (stream->shard() == shard) stream->End(status);
+  }
+}
+
+grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  const std::string peer = Printable(context->peer());
+  return AnswerUnary<JoinRequest, JoinResponse>(
+      context, *request, response, [&](const JoinRequest& join) -> absl::StatusOr<JoinResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(join)));
+        absl::StatusOr<JoinResponse> joined = shard->Join(join, peer);
+        if (joined.ok()) {
+          for (const auto& stream : Streams()) {
+            if (stream->worker() == join.worker() && stream->shard() == shard.get()) {
+              stream->Open();
+            }
+          }
+          spdlog::info("worker {} joined from {}", join.worker(), peer);
+        } else {
+          spdlog::warn("refused worker {} from {}: {}", join.worker(), peer,
+                       Printable(joined.status().message()));
+        }
+        return joined;
+      });
+}
+
+grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return AnswerUnary<LeaveRequest, LeaveResponse>(
+      context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(leave)));
+        RETURN_IF_ERROR(shard->Leave(leave));
+        spdlog::info("worker {} left{}{}", leave.worker(), leave.error().empty() ? "" : ": ",
+                     Printable(leave.error()));
+        return LeaveResponse();
+      });
+}
+
+grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request,
+                                                   grpc::ByteBuffer* response) {
+  return AnswerUnary<ReportRequest, ReportResponse>(
+      context, *request, response,
+      [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(report)));
+        RETURN_IF_ERROR(shard->Report(report));
+        return ReportResponse();
+      });
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
+    grpc::CallbackServerContext* context) {
+  const bool names_slot = context->client_metadata().count(kSlotMetadata) > 0;
+  const absl::StatusOr<std::shared_ptr<Shard>> shard = Find(
+      names_slot ? std::optional<uint32_t>(MetadataNumber(*context, kSlotMetadata)) : std::nullopt);
+  if (!shard.ok()) return new RefusedStream(shard.status());
+  // A stream may wait for its Join only while fewer than twice the workers' streams of each slot
+  // that the process may have are open.
+  const uint64_t most =
+      uint64_t{2} * options_.config->workers() * options_.config->proto().limits().connections();
+  bool may_wait;
+  {
+    absl::MutexLock lock(&mutex_);
+    may_wait = streams_.size() < most;
+  }
+  // gRPC does not call OnDone before this method has returned the reactor.
+  const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
+      {.shard = *shard,
+       .push_threads = &push_threads_,
+       .worker = static_cast<uint32_t>(MetadataNumber(*context, kWorkerMetadata)),
+       .incarnation = MetadataNumber(*context, kIncarnationMetadata),
+       .join_follows = may_wait && MetadataNumber(*context, kJoinFollowsMetadata) != 0,
+       .opened = options_.clock->Now(),
+       .on_done = [this](ExchangeStream* done) {
+         absl::MutexLock lock(&mutex_);
+         streams_.erase(done->shared_from_this());
+       }});
+  {
+    absl::MutexLock lock(&mutex_);
+    streams_.insert(stream);
+  }
+  // Opened after it has been inserted: either this finds the Join, or a Join that comes at the same
+  // time finds the stream.
+  stream->Open();
+  return stream.get();
+}
+
+void ParameterService::EndWaitingStreams() {
+  const Limits& limits = options_.config->proto().limits();
+  // A worker gives up its attempt to join after this time.
+  const absl::Time since = options_.clock->Now() - absl::Seconds(limits.startup_seconds());
+  for (const auto& stream : Streams()) stream->EndWaiting(since);
+}
+
+std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
+  absl::MutexLock lock(&mutex_);
+  return {streams_.begin(), streams_.end()};
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return PullStream::Start(
+      context, &pulls_,
+      [&](const std::function<void()>&) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
+        ASSIGN_OR_RETURN(const PullRequest pull, ParseMessage<PullRequest>(*request));
+        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(pull)));
+        return PullSource(std::move(shard), pull);
+      });
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Snapshot(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return PullStream::Start(
+      context, &snapshots_,
+      [&](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
+        ASSIGN_OR_RETURN(const SnapshotRequest snapshot, ParseMessage<SnapshotRequest>(*request));
+        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(snapshot)));
+        return SnapshotSource(std::move(shard), snapshot, std::move(wake));
+      });
+}
+
+}  // namespace ps

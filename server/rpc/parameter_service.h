@@ -1,0 +1,91 @@
+#ifndef EVENSHARD_SERVER_RPC_PARAMETER_SERVICE_H_
+#define EVENSHARD_SERVER_RPC_PARAMETER_SERVICE_H_
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/parameter_server.grpc.pb.h"
+#include "server/rpc/exchange_stream.h"
+#include "server/rpc/pull_stream.h"
+#include "server/rpc/push_threads.h"
+#include "server/shard/shard.h"
+#include "server/recovery/slot_host.h"
+
+namespace ps {
+
+// Translates the ParameterServer RPCs into calls of the Shard of the slot that they name. All
+// methods are raw: Exchange, Pull and Snapshot so that chunk messages need no generated classes,
+// which would copy the data, and the others for the reason given at AnswerUnary. Thread-safe.
+class ParameterService final : public ParameterServer::WithRawCallbackMethod_Join<
+                                   ParameterServer::WithRawCallbackMethod_Leave<
+                                       ParameterServer::WithRawCallbackMethod_Report<
+                                           ParameterServer::WithRawCallbackMethod_Exchange<
+                                               ParameterServer::WithRawCallbackMethod_Pull<
+                                                   ParameterServer::WithRawCallbackMethod_Snapshot<
+                                                       ParameterServer::Service>>>>>> {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the service, like every pointer here
+    int process = 0;                 // which slot is meant by calls that name none
+    const SlotHost* host = nullptr;
+    const Clock* clock = nullptr;
+  };
+
+  explicit ParameterService(const Options& options);
+
+  // Ends the shard's Exchange streams when it ends. Called for each shard before it takes part.
+  void Serve(Shard& shard);
+
+  // Ends every open Exchange stream with `status`.
+  void EndStreams(const absl::Status& status);
+  // Ends the Exchange streams that have waited for their worker's Join for too long. Called about
+  // once a second.
+  void EndWaitingStreams();
+
+  // See OpenPulls::EndUnread.
+  void EndUnreadPulls() {
+    pulls_.EndUnread();
+    snapshots_.EndUnread();
+  }
+
+ private:
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Snapshot(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+
+  // Returns the shard of a slot. Errors: UNAVAILABLE if this process is not its primary now.
+  absl::StatusOr<std::shared_ptr<Shard>> Find(std::optional<uint32_t> slot) const;
+  void EndStreams(const Shard* shard, const absl::Status& status);
+  // Returns the Exchange streams whose RPCs are not done. Their methods must be called without the
+  // lock, because OnDone acquires it.
+  std::vector<std::shared_ptr<ExchangeStream>> Streams();
+
+  const Options options_;
+  OpenPulls pulls_;
+  OpenPulls snapshots_;
+  absl::Mutex mutex_;
+  std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  PushThreads push_threads_;  // destroyed first, because its threads use the other members
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RPC_PARAMETER_SERVICE_H_

@@ -1,0 +1,18 @@
+#include "server/rpc/read_gate.h"
+
+namespace ps {
+
+ReadGate::Action ReadGate::Next(absl::Duration pace) {
+  if (reading_ || closed_ || timer_set_ || held_bytes_ > limits_.held_bytes ||
+      replies_ > limits_.waiting || queued_pushes_ > limits_.waiting) {
+    return Action::kWait;
+  }
+  if (pace > absl::ZeroDuration()) {
+    timer_set_ = true;
+    return Action::kSetTimer;
+  }
+  reading_ = true;
+  return Action::kRead;
+}
+
+}  // namespace ps

@@ -1,0 +1,27 @@
+#ifndef EVENSHARD_SERVER_RPC_REPLICA_CLIENT_H_
+#define EVENSHARD_SERVER_RPC_REPLICA_CLIENT_H_
+
+#include <memory>
+
+#include "proto/config.pb.h"
+#include "server/recovery/replica.h"
+
+namespace ps {
+
+// Opens streams to copies by the Replication service, each on a connection of its own. Thread-safe.
+class ReplicaClient final : public ReplicaTransport {
+ public:
+  // `limits` must outlive the client.
+  explicit ReplicaClient(const Limits* limits) : limits_(*limits) {}
+
+  std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
+                                      const ProcessId& copy,
+                                      ReplicaStream::Receiver* receiver) override;
+
+ private:
+  const Limits& limits_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RPC_REPLICA_CLIENT_H_

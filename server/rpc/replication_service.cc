@@ -1,0 +1,146 @@
+#include "server/rpc/replication_service.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/net/status_conversion.h"
+#include "common/wire/exchange_metadata.h"
+#include "common/wire/message_slices.h"
+#include "common/wire/metadata_number.h"
+#include "server/rpc/refused_stream.h"
+#include "server/rpc/replica_message.h"
+#include "server/recovery/slot_copy.h"
+
+namespace ps {
+
+// One Replicate RPC: takes message after message, and confirms each. Deletes itself when the RPC is
+// done.
+class ReplicationService::Receiver final
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  Receiver(ReplicationService* service, std::shared_ptr<SlotCopy> copy, uint64_t view,
+           uint64_t primary)
+      : service_(service), copy_(std::move(copy)), view_(view), primary_(primary) {
+    StartRead(&read_);
+  }
+
+  // Ends the RPC after the write under way. Only the first call has an effect.
+  void End(const absl::Status& status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (end_.has_value()) return;
+      end_ = status;
+    }
+    Write();
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      End(absl::OkStatus());
+      return;
+    }
+    const ReceivedMessage received(&read_);
+    absl::StatusOr<ReplicaMessage> message = DecodeReplica(received.segments());
+    const absl::StatusOr<ReplicaReceipt> receipt =
+        message.ok() ? copy_->Take(view_, primary_, *message) : message.status();
+    if (!receipt.ok()) {
+      End(receipt.status());
+      return;
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      receipts_.push_back(*receipt);
+    }
+    Write();
+    StartRead(&read_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      is_writing_ = false;
+      if (!ok && !end_.has_value()) end_ = absl::OkStatus();
+    }
+    Write();  // or finishes the RPC, which may have been told to end during the write
+  }
+
+  void OnDone() override {
+    {
+      absl::MutexLock lock(&service_->mutex_);
+      service_->receivers_.erase(this);
+    }
+    delete this;
+  }
+
+  // Writes the next receipt unless a write is under way, or ends the RPC if it is ending.
+  void Write() {
+    ReplicaReceipt receipt;
+    std::optional<absl::Status> end;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_writing_ || finished_) return;
+      if (end_.has_value()) {
+        finished_ = true;
+        end = end_;
+      } else if (receipts_.empty()) {
+        return;
+      } else {
+        receipt = receipts_.front();
+        receipts_.pop_front();
+        is_writing_ = true;
+      }
+    }
+    if (end.has_value()) {
+      Finish(ToGrpc(*end));
+      return;
+    }
+    bool owns_buffer = false;
+    // Serialising a message without required fields cannot fail.
+    (void)grpc::SerializationTraits<ReplicaReceipt>::Serialize(receipt, &write_, &owns_buffer);
+    StartWrite(&write_);
+  }
+
+  ReplicationService* const service_;
+  const std::shared_ptr<SlotCopy> copy_;
+  const uint64_t view_;
+  const uint64_t primary_;
+  grpc::ByteBuffer read_;
+  grpc::ByteBuffer write_;
+
+  absl::Mutex mutex_;
+  std::deque<ReplicaReceipt> receipts_ ABSL_GUARDED_BY(mutex_);
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+};
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReplicationService::Replicate(
+    grpc::CallbackServerContext* context) {
+  const int slot = static_cast<int>(MetadataNumber(*context, kSlotMetadata));
+  std::shared_ptr<SlotCopy> copy = host_->Copy(slot);
+  if (copy == nullptr) {
+    return new RefusedStream(
+        absl::UnavailableError(absl::StrCat("this process does not hold the copy of slot ", slot,
+                                            " in view ", host_->view().number())));
+  }
+  auto* const receiver =
+      new Receiver(this, std::move(copy), MetadataNumber(*context, kViewMetadata),
+                   MetadataNumber(*context, kIncarnationMetadata));
+  absl::MutexLock lock(&mutex_);
+  // gRPC does not call OnDone before this method has returned the reactor.
+  receivers_.insert(receiver);
+  return receiver;
+}
+
+void ReplicationService::EndStreams(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  for (Receiver* receiver : receivers_) receiver->End(status);
+}
+
+}  // namespace ps

@@ -1,0 +1,38 @@
+#ifndef EVENSHARD_SERVER_RPC_REPLICATION_SERVICE_H_
+#define EVENSHARD_SERVER_RPC_REPLICATION_SERVICE_H_
+
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/replication.grpc.pb.h"
+#include "server/recovery/slot_host.h"
+
+namespace ps {
+
+// Translates the Replication RPC into calls of the SlotCopy of the slot that its metadata names.
+// Thread-safe.
+class ReplicationService final
+    : public Replication::WithRawCallbackMethod_Replicate<Replication::Service> {
+ public:
+  // `host` must outlive the service.
+  explicit ReplicationService(const SlotHost* host) : host_(host) {}
+
+  // Ends every open stream with `status`.
+  void EndStreams(const absl::Status& status);
+
+ private:
+  class Receiver;
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicate(
+      grpc::CallbackServerContext* context) override;
+
+  const SlotHost* const host_;
+  absl::Mutex mutex_;
+  std::set<Receiver*> receivers_ ABSL_GUARDED_BY(mutex_);  // whose RPCs are not done
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_RPC_REPLICATION_SERVICE_H_

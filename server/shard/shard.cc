@@ -1,0 +1,481 @@
+#include "server/shard/shard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/base/incarnation.h"
+#include "common/base/resident_memory.h"
+#include "common/base/status_macros.h"
+#include "common/base/text.h"
+#include "common/wire/encoding.h"
+#include "server/session/join_check.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+// Usage is a name, a bus id and some numbers.
+constexpr size_t kMaxUsageBytes = 256;
+
+// Statistics show no shorter wait: every update waits a moment for its slowest worker.
+constexpr absl::Duration kShortestWait = absl::Seconds(1);
+
+std::string Rounded(absl::Duration duration) {
+  return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
+}
+
+// Returns the update that has waited longest, or updates.end().
+std::vector<UpdatePolicy::Pending>::const_iterator Oldest(
+    const std::vector<UpdatePolicy::Pending>& updates) {
+  return absl::c_min_element(updates,
+                             [](const auto& a, const auto& b) { return a.since < b.since; });
+}
+
+bool IsFinished(const WorkerView& worker) { return worker.state() == WorkerView::FINISHED; }
+
+bool Trains(const WorkerView& worker) {
+  return worker.state() == WorkerView::MEMBER || worker.state() == WorkerView::JOINING;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
+  const Config& config = *options.config;
+  if (options.slot < 0 || options.slot >= config.shards()) {
+    return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.slot,
+                                              ": the config has ", config.shards(),
+                                              " shards, 0 to ", config.shards() - 1));
+  }
+  if (options.store == nullptr) {
+    ASSIGN_OR_RETURN(options.store, ParameterStore::Create(config, options.slot));
+  }
+  std::unique_ptr<Shard> shard(new Shard(options));
+  shard->policy_ = UpdatePolicy::Create(config, shard->store_.get(), options.observer,
+                                        &shard->snapshots_, options.clock);
+  return shard;
+}
+
+Shard::Shard(Options& options)
+    : config_(*options.config),
+      index_(options.slot),
+      clock_(options.clock),
+      start_time_(clock_->Now()),
+      incarnation_(NewIncarnation()),
+      history_(options.history != 0 ? options.history : NewIncarnation()),
+      holds_roles_(std::move(options.holds_roles)),
+      membership_(config_.workers(), absl::Seconds(config_.proto().limits().reconnect_seconds()),
+                  clock_),
+      store_(std::move(options.store)),
+      snapshots_({.config = &config_, .store = store_.get(), .slot = index_, .is_over = [this] {
+                    return IsOver();
+                  }}) {}
+
+absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
+  RETURN_IF_ERROR(failure());
+  PolicyView adopted{.number = view.number(),
+                     .crews = std::make_shared<const Crews>(view, config_.workers()),
+                     .crew_changes = view.crew_changes(),
+                     .handing_over = view.slot(index_).handing_over()};
+  {
+    absl::MutexLock lock(&view_mutex_);
+    const std::vector<uint64_t> before =
+        std::exchange(ranks_, std::vector<uint64_t>(config_.workers()));
+    for (int rank = 0; rank < view.worker_size(); ++rank) {
+      const WorkerView& worker = view.worker(rank);
+      if (worker.state() != WorkerView::LEAVING) ranks_[rank] = worker.incarnation();
+      if (!before.empty() && before[rank] == 0 && ranks_[rank] != 0) last_return_ = clock_->Now();
+      membership_.EndOthers(rank, ranks_[rank]);
+    }
+    view_ = view.number();
+    is_over_in_view_ =
+        absl::c_any_of(view.worker(),
+                       [](const WorkerView& worker) { return IsFinished(worker); }) &&
+        absl::c_none_of(view.worker(), [](const WorkerView& worker) { return Trains(worker); });
+  }
+  snapshots_.WakeAll();
+  absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
+  if (absl::IsOutOfRange(position.status()) || absl::IsAborted(position.status())) {
+    Fail(position.status());
+  }
+  return position;
+}
+
+void Shard::Resume(int index) {
+  const absl::Status resumed = policy_->Resume(index);
+  if (absl::IsOutOfRange(resumed) || absl::IsAborted(resumed)) Fail(resumed);
+}
+
+absl::Status Shard::CheckView(const JoinRequest& request) const {
+  RETURN_IF_ERROR(CheckHoldsRole());
+  if (request.view() != view_) {
+    return absl::UnavailableError(absl::StrCat("worker ", request.worker(), " follows view ",
+                                               request.view(), ", shard ", index_, " view ",
+                                               view_.load(), "; try again"));
+  }
+  if (view_ == 0 || request.worker() >= ranks_.size() ||
+      ranks_[request.worker()] == request.incarnation()) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", request.worker(), " is not this start's of the worker in view ",
+                   view_.load(), ": it counts as lost or has been replaced"));
+}
+
+absl::Status Shard::CheckHoldsRole() const {
+  if (holds_roles_()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("shard ", index_,
+                                             " cannot be sure that the slot is still its own; try "
+                                             "again"));
+}
+
+absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
+  if (absl::Status status = failure(); !status.ok()) {
+    if (!has_failed()) return status;  // the slot is another process's
+    // The failure may be DEADLINE_EXCEEDED, which a worker would take for its own time limit.
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run has failed, start the shards again: ", status.message()));
+  }
+  if (absl::Status refusal = CheckJoin(config_, request, index_); !refusal.ok()) {
+    membership_.Refused(request.worker(), refusal);
+    return refusal;
+  }
+  JoinResponse response;
+  absl::StatusOr<std::shared_ptr<WorkerBuffers>> buffers = WorkerBuffers::Map(config_, request);
+  if (!buffers.ok() && request.has_shared_buffers()) {
+    response.set_shared_buffers_refusal(std::string(buffers.status().message()));
+    spdlog::info("exchanging with worker {} by messages: {}", request.worker(),
+                 response.shared_buffers_refusal());
+  }
+  std::shared_ptr<WorkerSession> session;
+  {
+    // Both in the same view, or a rank could be taken from the one to whom a newer view gives it.
+    absl::MutexLock lock(&view_mutex_);
+    RETURN_IF_ERROR(CheckView(request));
+    ASSIGN_OR_RETURN(session,
+                     membership_.Join(request.worker(), request.incarnation(), address,
+                                      buffers.ok() ? *std::move(buffers) : nullptr, view_));
+  }
+  response.set_shared_buffers(session->buffers() != nullptr);
+  response.set_shard(index_);
+  response.set_incarnation(incarnation_);
+  response.set_history(history_);
+  // The fence of WorkerSession: this acquires every chunk's lock, so a push of the last incarnation
+  // has been counted after it, or never will be.
+  response.set_start_iteration(policy_->StartIteration(request.worker()));
+  return response;
+}
+
+absl::Status Shard::Leave(const LeaveRequest& request) {
+  const bool failed = !request.error().empty();
+  ASSIGN_OR_RETURN(const bool took_part, membership_.Leave(request.worker(), request.incarnation(),
+                                                           failed, request.view()));
+  snapshots_.WakeAll();
+  // A worker that has not taken part yet can be started again without harm. With views, whoever
+  // makes them decides.
+  if (failed && took_part && !request.before_start() && view_ == 0 &&
+      config_.proto().update().policy() == Update::SYNC) {
+    Fail(absl::AbortedError(
+        absl::StrCat("worker ", request.worker(), " gave up: ", Printable(request.error()))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker,
+                                                                 uint64_t incarnation) {
+  // A worker may have lost its rank because the run has failed. It is told the failure then. Nobody
+  // else would end a stream that comes after the shard has ended.
+  RETURN_IF_ERROR(failure());
+  absl::StatusOr<std::shared_ptr<WorkerSession>> session =
+      membership_.StreamOpened(worker, incarnation);
+  if (view_ == 0 || !absl::IsFailedPrecondition(session.status())) return session;
+  // It may have joined the shard that had the slot before.
+  return absl::UnavailableError(session.status().message());
+}
+
+void Shard::CloseStream(WorkerSession* session) {
+  switch (membership_.StreamClosed(session)) {
+    case Membership::AfterStream::kGoesOn:
+      return;
+    case Membership::AfterStream::kMayComeBack:
+      if (failure().ok()) spdlog::info("worker {} has no connection left", session->rank());
+      return;
+    case Membership::AfterStream::kLost:
+      WorkerLost(session->rank(), "its connection ended before it left");
+  }
+}
+
+void Shard::WorkerLost(uint32_t rank, absl::string_view how) {
+  const std::string worker = membership_.Describe(rank);
+  if (failure().ok()) spdlog::warn("lost {}: {}", worker, std::string(how));
+  if (config_.proto().update().policy() != Update::SYNC || view_ != 0) return;
+  Fail(absl::UnavailableError(
+      absl::StrCat(worker, " was lost: ", how, ", and SYNC needs every worker")));
+}
+
+absl::Status Shard::Report(const ReportRequest& request) {
+  if (const size_t bytes = request.usage().ByteSizeLong(); bytes > kMaxUsageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", request.worker(),
+                                                   " reported usage of ", bytes,
+                                                   " bytes; allowed: ", kMaxUsageBytes));
+  }
+  return membership_.Report(request.worker(), request.incarnation(), request.usage());
+}
+
+absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
+                         std::shared_ptr<ReplySink> sink) {
+  ASSIGN_OR_RETURN(const int index, IndexOf(session, gradient.header));
+  return Take(index, session, std::move(gradient), std::move(sink));
+}
+
+absl::Status Shard::PushShared(WorkerSession& session, const GradientHeader& header,
+                               std::shared_ptr<ReplySink> sink) {
+  ASSIGN_OR_RETURN(const int index, IndexOf(session, header));
+  Gradient gradient{header, {}, session.buffers()};
+  if (!header.skip) {
+    gradient.data = session.buffers()->GradientOf(store_->chunks()[index].info());
+  }
+  return Take(index, session, std::move(gradient), std::move(sink));
+}
+
+absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
+                                   const GradientHeader& header) const {
+  if (header.worker != session.rank() || header.incarnation != session.incarnation()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed on the stream of worker ", session.rank(),
+                     "; each incarnation opens its own"));
+  }
+  const int index = store_->IndexOf(header.chunk);
+  if (index < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
+                                                   header.chunk, ", which shard ", index_,
+                                                   " does not own"));
+  }
+  return index;
+}
+
+absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
+                         std::shared_ptr<ReplySink> sink) {
+  RETURN_IF_ERROR(failure());
+  // The stream ends with that, so that the worker pushes again, here or where the slot is then.
+  RETURN_IF_ERROR(CheckHoldsRole());
+  RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
+  // The memory of a repeated push may have another content already, which is not looked at.
+  if (absl::Status finite = CheckFinite(gradient, store_->chunks()[index].info());
+      !finite.ok() && policy_->Counts(index, gradient.header)) {
+    // Under SKIP, a worker leaves out such a gradient itself. If it does not, its push is refused,
+    // and the run goes on.
+    if (config_.proto().update().non_finite() == Update::REJECT) Fail(finite);
+    return finite;
+  }
+  const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));
+  if (absl::IsOutOfRange(pushed) || absl::IsAborted(pushed)) Fail(pushed);
+  return pushed;
+}
+
+void Shard::CountReply(WorkerSession* session, uint64_t bytes) {
+  store_->counters().CountReply(bytes);
+  if (session != nullptr) session->CountReply(bytes);
+}
+
+absl::Status Shard::CheckFormat(const Gradient& gradient, const Chunk& chunk) const {
+  const GradientHeader& header = gradient.header;
+  const Encoding encoding = config_.gradient_encoding(header.iteration);
+  if (header.encoding != encoding) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
+        "; the run's exchange.gradient_encoding is ", EncodingName(encoding)));
+  }
+  if (config_.IsInitial(header.iteration) && header.worker != 0 && !header.skip) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed parameters to begin with, chunk ", chunk.id,
+                     "; they are worker 0's to give, and others set `skip`"));
+  }
+  if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
+    const bool is_statistic =
+        config_.model().tensors()[chunk.tensor].role == TensorRole::kRunningStatistic;
+    if (is_statistic || !std::isfinite(*rate) || *rate < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", header.worker, " pushed chunk ", chunk.id, " with the learning rate ", *rate,
+          is_statistic ? "; a running statistic has none" : "; allowed: a number of at least 0"));
+    }
+  }
+  const size_t bytes = SegmentsSize(gradient.data);
+  const size_t expected = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
+  if (bytes != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed ", bytes, " bytes for chunk ", chunk.id,
+                     header.skip ? " with `skip`" : "", ", which takes ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shard::CheckFinite(const Gradient& gradient, const Chunk& chunk) const {
+  const GradientHeader& header = gradient.header;
+  const auto encoding = static_cast<Encoding>(header.encoding);
+  const int64_t bad = FindNonFinite(encoding, gradient.data);
+  if (bad < 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", header.worker, " pushed a gradient that is not finite", RangeOf(encoding),
+      " at iteration ", header.iteration, ": ", config_.model().tensors()[chunk.tensor].name,
+      " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
+}
+
+std::string Shard::Describe(const std::vector<uint32_t>& ranks) const {
+  constexpr size_t kListed = 10;
+  std::vector<std::string> listed;
+  for (const uint32_t rank : ranks) {
+    if (listed.size() == kListed) break;
+    listed.push_back(membership_.Describe(rank));
+  }
+  return absl::StrCat(
+      absl::StrJoin(listed, ", "),
+      ranks.size() > kListed ? absl::StrCat(" and ", ranks.size() - kListed, " more") : "");
+}
+
+void Shard::CheckWaits() {
+  // With views, whoever makes them decides which workers are lost.
+  for (const Membership::Absence& absence :
+       view_ == 0 ? membership_.LoseWithoutStream() : std::vector<Membership::Absence>()) {
+    WorkerLost(absence.rank, absence.how);
+  }
+  snapshots_.ReleaseMemory();
+  if (failed_) return;  // no update waits or goes on any more
+  // The order of these two calls matters: a worker that has left before its push is found missing
+  // will never push, but one whose push is found missing may push and leave right afterwards.
+  const std::vector<uint32_t> left = membership_.HaveLeft();
+  const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
+  for (const UpdatePolicy::Pending& update : updates) {
+    for (const uint32_t rank : update.missing) {
+      if (!absl::c_binary_search(left, rank)) continue;
+      Fail(absl::AbortedError(absl::StrCat(
+          membership_.Describe(rank), " has finished, and others go on to iteration ",
+          update.iteration, ", which needs it; under SYNC all workers train equally long")));
+      return;
+    }
+  }
+  const auto oldest = Oldest(updates);
+  const bool any = oldest != updates.end();
+  const absl::Time now = clock_->Now();
+  const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
+  if (any && WaitsSince(*oldest) < now - limit) {
+    Fail(absl::DeadlineExceededError(
+        absl::StrCat("chunk ", oldest->chunk, " of iteration ", oldest->iteration,
+                     " has waited longer than limits.exchange_seconds (",
+                     Rounded(now - oldest->since), ") for ", Describe(oldest->missing))));
+    return;
+  }
+  const auto event = stall_log_.Observe(any ? std::optional(oldest->since) : std::nullopt, now);
+  if (!event.has_value()) return;
+  if (event->over) {
+    spdlog::info("the exchange goes on after a wait of {}", Rounded(event->waited));
+  } else {
+    spdlog::warn("iteration {} has waited {} for {}", oldest->iteration, Rounded(event->waited),
+                 Describe(oldest->missing));
+  }
+}
+
+absl::Time Shard::WaitsSince(const UpdatePolicy::Pending& update) const {
+  absl::MutexLock lock(&view_mutex_);
+  const auto is_absent = [this](uint32_t rank)
+                             ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; };
+  if (view_ != 0 && absl::c_any_of(update.missing, is_absent)) return absl::InfiniteFuture();
+  return std::max(update.since, last_return_);
+}
+
+absl::Status Shard::failure() const {
+  if (!failed_) return absl::OkStatus();
+  absl::MutexLock lock(&failure_mutex_);
+  return failure_;
+}
+
+void Shard::OnEnd(EndListener listener) { on_end_ = std::move(listener); }
+
+void Shard::Fail(const absl::Status& failure) { End(failure, /*is_failure=*/true); }
+
+std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
+  End(reason, /*is_failure=*/false);
+  // Whoever has ended the shard before may not have come so far yet. Afterwards, nothing changes
+  // the parameters, and the observer is not called.
+  policy_->Abandon();
+  return store_;
+}
+
+void Shard::End(const absl::Status& reason, bool is_failure) {
+  if (!Close(reason, is_failure)) return;
+  has_failed_ = is_failure;
+  if (on_end_) on_end_(reason, is_failure);
+  policy_->Abandon();
+}
+
+bool Shard::Close(const absl::Status& reason) { return Close(reason, /*is_failure=*/false); }
+
+bool Shard::Close(const absl::Status& reason, bool is_failure) {
+  {
+    absl::MutexLock lock(&failure_mutex_);
+    if (failed_) return false;  // what follows from the first failure is not reported
+    failure_ = reason;
+    failed_ = true;
+  }
+  if (is_failure) {
+    snapshots_.Fail(reason);
+  } else {
+    snapshots_.End(reason);
+  }
+  return true;
+}
+
+bool Shard::IsOver() const {
+  if (view_ == 0) return static_cast<int>(membership_.HaveLeft().size()) == config_.workers();
+  absl::MutexLock lock(&view_mutex_);
+  return is_over_in_view_;
+}
+
+void Shard::FillProgress(ShardStats::Progress* progress) const {
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  uint64_t largest = 0;
+  const bool is_over = IsOver();  // asked first: what follows is then where it has ended
+  for (StoredChunk& chunk : store_->chunks()) {
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    const bool is_sync = config_.proto().update().policy() == Update::SYNC;
+    const uint64_t position = is_sync ? chunk.clock().iteration : chunk.version();
+    least = std::min(least, position);
+    largest = std::max(largest, position);
+  }
+  progress->set_least(store_->chunks().empty() ? 0 : least);
+  progress->set_largest(largest);
+  progress->set_is_over(is_over);
+}
+
+ShardStats Shard::Stats() const {
+  ShardStats stats;
+  stats.set_shard(index_);
+  stats.set_incarnation(incarnation_);
+  stats.set_plan_fingerprint(config_.plan().fingerprint());
+  stats.set_uptime_seconds(absl::ToDoubleSeconds(clock_->Now() - start_time_));
+  stats.set_resident_bytes(ResidentBytes());
+  stats.set_parameters(config_.plan().shard_parameters(index_));
+  stats.set_parameter_bytes(config_.plan().shard_parameters(index_) * sizeof(float));
+  stats.set_chunks(config_.plan().chunks_of_shard(index_).size());
+  store_->counters().Fill(&stats);
+  membership_.Fill(&stats);
+  if (has_failed()) stats.set_failure(std::string(failure().message()));
+  FillProgress(stats.mutable_progress());
+  const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
+  const auto oldest = Oldest(updates);
+  if (oldest == updates.end()) return stats;
+  const absl::Duration waited = clock_->Now() - oldest->since;
+  if (waited < kShortestWait) return stats;
+  stats.mutable_wait()->set_iteration(oldest->iteration);
+  stats.mutable_wait()->set_seconds(absl::ToDoubleSeconds(waited));
+  stats.mutable_wait()->mutable_worker()->Add(oldest->missing.begin(), oldest->missing.end());
+  return stats;
+}
+
+}  // namespace ps

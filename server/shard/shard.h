@@ -1,0 +1,219 @@
+#ifndef EVENSHARD_SERVER_SHARD_SHARD_H_
+#define EVENSHARD_SERVER_SHARD_SHARD_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
+#include "proto/admin.pb.h"
+#include "proto/parameter_server.pb.h"
+#include "server/update/gradient.h"
+#include "server/session/membership.h"
+#include "server/store/parameter_store.h"
+#include "server/store/shard_counters.h"
+#include "server/store/snapshots.h"
+#include "server/shard/stall_log.h"
+#include "server/update/update_policy.h"
+#include "server/session/worker_session.h"
+
+namespace ps {
+
+// One parameter-server shard without its RPCs: the parameters that it owns, the workers that take
+// part, and what their pushes do. Thread-safe.
+//
+// The path of a gradient: exchange_stream.cc receives it -> Push checks it -> update_policy.cc
+// decides what to do with it -> parameter_store.cc adds it up and applies the optimizer -> the
+// policy calls the worker's ReplySink -> exchange_stream.cc sends the chunk.
+//
+// Lock order: StoredChunk::mutex, then ExchangeStream's or Snapshots', then Membership's or
+// failure_mutex_.
+class Shard {
+ public:
+  struct Options {
+    const Config* config = nullptr;  // must outlive the shard
+    int slot = 0;                    // the slot of the plan that it is primary of
+    const Clock* clock = nullptr;    // must outlive the shard
+    // The state to go on from; null for the initial parameters.
+    std::shared_ptr<ParameterStore> store = nullptr;
+    UpdateObserver* observer = nullptr;  // must outlive the shard; may be null
+    // Tells the store's history from others: see JoinResponse.history. 0 for a new one.
+    uint64_t history = 0;
+    // See ViewLink::HoldsRoles. While it returns false, Join, Push and Pull are UNAVAILABLE.
+    std::function<bool()> holds_roles = [] { return true; };
+  };
+
+  // Errors: OUT_OF_RANGE if the config has no slot `slot`; RESOURCE_EXHAUSTED if there is not
+  // enough memory.
+  static absl::StatusOr<std::unique_ptr<Shard>> Create(Options options);
+
+  int index() const { return index_; }
+  uint64_t incarnation() const { return incarnation_; }
+  uint64_t history() const { return history_; }
+  // The number of the view that the shard follows; 0 without views.
+  uint64_t view() const { return view_; }
+  const Config& config() const { return config_; }
+  const Clock& clock() const { return *clock_; }
+  ParameterStore& store() { return *store_; }
+  const std::shared_ptr<ParameterStore>& shared_store() { return store_; }
+  // REQUIRES: the shard owns the chunk.
+  StoredChunk& chunk(uint32_t id) { return store_->chunks()[store_->IndexOf(id)]; }
+
+  // Goes over to a view in which this process is primary of the slot, and returns where the slot
+  // stands. Workers that do not hold their rank in it lose their sessions. When it returns, nothing
+  // of an older view will be counted. Errors: the failure of the run.
+  absl::StatusOr<SlotPosition> Adopt(const View& view);
+  // See UpdatePolicy. A failure is the run's.
+  void Resume(int index);
+  void Confirm(int index, uint64_t change) { policy_->Confirm(index, change); }
+  // Ends the shard and returns its parameters, because the process has another role now. Every
+  // later call of Join and Push is refused with `reason`.
+  std::shared_ptr<ParameterStore> Retire(const absl::Status& reason);
+
+  // Gives a worker its rank. The response has the iteration to start from.
+  // Errors: those of Membership::Join; FAILED_PRECONDITION if the worker has another config or plan
+  // (the message names the fields that differ if the request has the config), if it does not speak
+  // an encoding of the exchange, if the run has failed, or if the rank is another incarnation's in
+  // the view; UNAVAILABLE if the worker follows another view.
+  absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
+
+  // Ends a worker's hold on its rank. Under SYNC, a request with an error fails the run if its
+  // sender has taken part. Errors: those of Membership::Leave.
+  absl::Status Leave(const LeaveRequest& request);
+
+  // Counts a stream of a worker that has joined. Errors: those of Membership::StreamOpened, which
+  // the failure of the run replaces if it has failed. With views, UNAVAILABLE in place of
+  // FAILED_PRECONDITION: the worker may have joined this slot's shard of an earlier view.
+  absl::StatusOr<std::shared_ptr<WorkerSession>> OpenStream(uint32_t worker, uint64_t incarnation);
+  // Counts the end of a stream. The worker is lost if it was the last one of a worker that has not
+  // left. Under SYNC, a lost worker fails the run.
+  void CloseStream(WorkerSession* session);
+
+  // Keeps a worker's report of its usage for Stats. Errors: those of Membership::Report;
+  // INVALID_ARGUMENT if the report is longer than any usage can be.
+  absl::Status Report(const ReportRequest& request);
+
+  // Takes one gradient chunk from a stream of `session`. Errors:
+  //   INVALID_ARGUMENT: another worker's push, a chunk that the shard does not own, an encoding
+  //     other than the config's, a wrong length, a version that does not exist, or a value that is
+  //     not finite. Under REJECT, such a value also fails the run.
+  //   FAILED_PRECONDITION: a wrong iteration, or the session has ended.
+  //   OUT_OF_RANGE: the update leaves the range of float32. This fails the run.
+  //   UNAVAILABLE: the process does not know whether it is still primary.
+  //   The failure of the run, if it has failed.
+  absl::Status Push(WorkerSession& session, Gradient gradient, std::shared_ptr<ReplySink> sink);
+  // The same for a gradient in the memory that the worker shares. REQUIRES: it shares some.
+  absl::Status PushShared(WorkerSession& session, const GradientHeader& header,
+                          std::shared_ptr<ReplySink> sink);
+  // See UpdatePolicy::PushWait.
+  absl::Duration PushWait(uint32_t worker) const { return policy_->PushWait(worker); }
+
+  // See UpdatePolicy::RepliesMayBorrow.
+  bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
+  // What readers take while the training goes on.
+  Snapshots& snapshots() { return snapshots_; }
+  // Counts `bytes` of parameters as sent to the worker of `session`, or as pulled if it is null.
+  void CountReply(WorkerSession* session, uint64_t bytes);
+  // Returns the bytes of gradients and parameters that were received and sent since the start.
+  uint64_t bytes_moved() const {
+    return store_->counters().received.bytes_in() + store_->counters().bytes_out;
+  }
+
+  // Fails the run. Only the first failure counts.
+  void Fail(const absl::Status& failure);
+
+  // Takes the ranks of workers that have joined and opened no stream. Frees what snapshots do not
+  // use. Fails the run if an update has waited for longer than limits.exchange_seconds, or waits
+  // for a worker that has finished. Otherwise logs for whom an update waits. One thread calls this
+  // about once a second.
+  void CheckWaits();
+
+  // Refuses Join and Push and ends snapshots from now on, with `reason`, without calling the
+  // listener of OnEnd: what ends because the shard shuts down is no failure. Returns false if the
+  // shard has been closed or the run has failed before.
+  bool Close(const absl::Status& reason);
+
+  // Returns the first failure of the run, or OK. A failed shard keeps its parameters, answers Pull
+  // and GetStats, and refuses Join and Push.
+  absl::Status failure() const;
+  // UNAVAILABLE while another process may have the slot without this one's knowledge.
+  absl::Status CheckHoldsRole() const;
+  // Whether the run has failed. Otherwise a failure() is only why this shard has ended.
+  bool has_failed() const { return has_failed_; }
+  // Has `listener` called when the run fails, or when the shard retires.
+  using EndListener = std::function<void(const absl::Status& reason, bool is_failure)>;
+  // REQUIRES: no RPC has been served.
+  void OnEnd(EndListener listener);
+
+  ShardStats Stats() const;
+
+ private:
+  explicit Shard(Options& options);
+
+  // Errors: those of Join that the view has.
+  absl::Status CheckView(const JoinRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(view_mutex_);
+
+  // Returns the place of a pushed chunk in the store. Errors: INVALID_ARGUMENT for another worker's
+  // push, and for a chunk that the shard does not own.
+  absl::StatusOr<int> IndexOf(const WorkerSession& session, const GradientHeader& header) const;
+  // Checks a gradient and passes it to the policy. Errors: the other ones of Push.
+  absl::Status Take(int index, WorkerSession& session, Gradient gradient,
+                    std::shared_ptr<ReplySink> sink);
+  absl::Status CheckFormat(const Gradient& gradient, const Chunk& chunk) const;
+  absl::Status CheckFinite(const Gradient& gradient, const Chunk& chunk) const;
+  // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
+  // was lost: ".
+  void WorkerLost(uint32_t rank, absl::string_view how);
+  // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
+  std::string Describe(const std::vector<uint32_t>& ranks) const;
+  // Since when an update waits for workers that are there. Never, if the view has nobody for one of
+  // the ranks: then whoever makes the views decides.
+  absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;
+  void End(const absl::Status& reason, bool is_failure);
+  bool Close(const absl::Status& reason, bool is_failure);
+  // Whether some worker has finished and none trains any more.
+  bool IsOver() const;
+  void FillProgress(ShardStats::Progress* progress) const;
+
+  const Config& config_;
+  const int index_;
+  const Clock* const clock_;
+  const absl::Time start_time_;
+  const uint64_t incarnation_;
+  const uint64_t history_;
+  const std::function<bool()> holds_roles_;
+  EndListener on_end_;  // constant once RPCs are served
+  StallLog stall_log_;  // used by CheckWaits only
+
+  // Synchronised by themselves.
+  Membership membership_;
+  std::shared_ptr<ParameterStore> store_;
+  Snapshots snapshots_;
+  std::unique_ptr<UpdatePolicy> policy_;
+  std::atomic<uint64_t> view_{0};
+
+  mutable absl::Mutex view_mutex_;
+  std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
+  bool is_over_in_view_ ABSL_GUARDED_BY(view_mutex_) = false;
+  // When a view last gave a rank to a worker that the view before gave to nobody.
+  absl::Time last_return_ ABSL_GUARDED_BY(view_mutex_) = absl::InfinitePast();
+
+  std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
+  std::atomic<bool> has_failed_{false};
+  mutable absl::Mutex failure_mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_SHARD_SHARD_H_

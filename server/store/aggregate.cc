@@ -1,0 +1,12 @@
+#include "server/store/aggregate.h"
+
+#include "common/base/element_loop.h"
+
+namespace ps {
+
+PS_VECTORIZED
+void AddGradient(float* __restrict sum, const UnalignedFloat* __restrict gradient, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += gradient[i];
+}
+
+}  // namespace ps

@@ -1,0 +1,16 @@
+#ifndef EVENSHARD_SERVER_STORE_AGGREGATE_H_
+#define EVENSHARD_SERVER_STORE_AGGREGATE_H_
+
+#include <cstdint>
+
+#include "common/base/element_loop.h"
+
+namespace ps {
+
+// Adds `n` elements of a gradient to `sum` in one pass over the memory. Thread-safe for disjoint
+// sums. REQUIRES: `sum` and `gradient` do not overlap.
+void AddGradient(float* sum, const UnalignedFloat* gradient, int64_t n);
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_STORE_AGGREGATE_H_

@@ -1,0 +1,33 @@
+#ifndef EVENSHARD_SERVER_STORE_COPY_MEMORY_H_
+#define EVENSHARD_SERVER_STORE_COPY_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "common/base/float_buffer.h"
+
+namespace ps {
+
+// Memory for copies, of which at most `max_bytes` exist at a time. What is given back is kept for
+// the next copies, because fresh memory costs more than a copy into it. Not thread-safe.
+class CopyMemory {
+ public:
+  explicit CopyMemory(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Returns memory for at least `floats` floats, or nothing if it would be too much, or the kernel
+  // has none.
+  std::optional<FloatBuffer> Take(int64_t floats);
+  void GiveBack(FloatBuffer buffer);
+  // Frees what has been given back.
+  void Release();
+
+ private:
+  const int64_t max_bytes_;
+  int64_t bytes_ = 0;                           // of what is taken and what is spare
+  std::multimap<int64_t, FloatBuffer> spares_;  // by bytes
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_STORE_COPY_MEMORY_H_

@@ -1,0 +1,65 @@
+#ifndef EVENSHARD_SERVER_STORE_OPTIMIZER_H_
+#define EVENSHARD_SERVER_STORE_OPTIMIZER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/types/span.h"
+#include "common/base/element_loop.h"
+#include "proto/config.pb.h"
+
+namespace ps {
+
+// A run of parameters with the state and the gradient sum that belong to them. All arrays have as
+// many elements as `parameters`.
+struct OptimizerSpan {
+  absl::Span<float> parameters;
+  float* slots[2] = {nullptr, nullptr};  // state; the first Optimizer::slots() are used
+  const float* sum = nullptr;            // sum of other gradients, or null if there are none
+};
+
+// The rule that updates parameters by a gradient. It works element by element, so applying it to
+// a range in pieces gives the same bits as applying it at once. Immutable and thread-safe. The
+// caller owns the state, which must be zero before the first update.
+//
+// With g = clip(scale * (sum + gradient)) + weight_decay * w, and with the learning rate lr that
+// the schedule gives for the iteration, the rules are, in one pass over memory:
+//   SGD       w -= lr * g
+//   MOMENTUM  v = momentum * v + g;  w -= lr * v                (Polyak 1964)
+//   NESTEROV  v = momentum * v + g;  w -= lr * (g + momentum * v)
+//             (Sutskever et al. 2013, in the form of PyTorch's SGD)
+//   ADAM      Kingma and Ba 2015, algorithm 1, with bias correction
+//   ADAGRAD   s += g * g;  w -= lr * g / (sqrt(s) + epsilon)    (Duchi et al. 2011)
+//   ADAMW     w *= 1 - lr * weight_decay, then ADAM with a g that has no weight decay
+//             (Loshchilov and Hutter 2019, algorithm 2, in the form of PyTorch's AdamW)
+class Optimizer {
+ public:
+  // Gradient elements are clipped to [-clip_value, clip_value]; 0 turns clipping off. What the
+  // config has for single tensors does not count here (see common/config/optimizer_rules.h).
+  // REQUIRES: the config has been checked.
+  static std::unique_ptr<const Optimizer> Create(const OptimizerConfig& config, float clip_value);
+  virtual ~Optimizer() = default;
+
+  // The floats of state per parameter: 0 (SGD), 1 or 2 (ADAM, ADAMW).
+  virtual int slots() const = 0;
+
+  // Updates `span` by as many gradient elements, which may have any alignment. `scale` turns a sum
+  // of gradients into their mean. `update`, counted from 1, is the number of this update of these
+  // elements.
+  virtual void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
+                     double learning_rate, int64_t update) const = 0;
+
+  // Returns the config's learning rate at an iteration, counted from 0, in double so that the
+  // schedule is exact.
+  double LearningRate(int64_t iteration) const;
+
+ protected:
+  Optimizer(const OptimizerConfig& config, float clip_value);
+
+  const OptimizerConfig config_;
+  const float clip_value_;  // infinity if clipping is off
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_STORE_OPTIMIZER_H_

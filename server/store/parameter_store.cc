@@ -1,0 +1,216 @@
+#include "server/store/parameter_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/optimizer_rules.h"
+#include "common/model/initializer.h"
+#include "common/wire/non_finite.h"
+#include "server/store/aggregate.h"
+
+namespace ps {
+namespace {
+
+// An update goes on by so many elements at a time, so that the check of its results finds them in
+// the cache.
+constexpr int64_t kCheckedElements = 8192;
+
+// Returns the optimizer that subtracts what is pushed as it is.
+std::unique_ptr<const Optimizer> MakeSubtraction() {
+  OptimizerConfig config;
+  config.set_kind(OptimizerConfig::SGD);
+  config.set_learning_rate(1);
+  return Optimizer::Create(config, /*clip_value=*/0);
+}
+
+}  // namespace
+
+void StoredChunk::StartSum(const Segments& gradient, Encoding encoding) {
+  CountedTime time(&counters_->aggregate_nanoseconds);
+  Decode(encoding, gradient, sum_);
+}
+
+void StoredChunk::AddToSum(const Segments& gradient, Encoding encoding) {
+  CountedTime time(&counters_->aggregate_nanoseconds);
+  ForEachDecodedRun(encoding, gradient,
+                    [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+                      AddGradient(sum_ + first, floats, count);
+                    });
+}
+
+absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
+  CountedTime time(&counters_->apply_nanoseconds);
+  if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0) {
+    return OutOfRange("the sum of the gradients", bad, rate.iteration);
+  }
+  ++clock_.version;
+  return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate), rate.iteration);
+}
+
+absl::Status StoredChunk::ApplyGradient(const Segments& gradient, Encoding encoding,
+                                        const UpdateRate& rate) {
+  return Apply(/*sum=*/nullptr, gradient, encoding, /*scale=*/1.0f, rate);
+}
+
+absl::Status StoredChunk::ApplySumAndGradient(const Segments& gradient, Encoding encoding,
+                                              float scale, const UpdateRate& rate) {
+  return Apply(sum_, gradient, encoding, scale, rate);
+}
+
+absl::Status StoredChunk::ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
+                                       const UpdateRate& rate) {
+  return Apply(/*sum=*/nullptr, gradient, encoding, scale, rate);
+}
+
+absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data) {
+  const size_t array_bytes = info_.size * sizeof(float);
+  const size_t expected = arrays() * array_bytes;
+  if (const size_t bytes = SegmentsSize(data); bytes != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", info_.id, " has ", bytes,
+                                                   " bytes instead of ", expected));
+  }
+  size_t offset = 0;  // in all arrays together
+  for (absl::Span<const char> piece : data) {
+    while (!piece.empty()) {
+      const size_t in_array = offset % array_bytes;
+      const size_t count = std::min(piece.size(), array_bytes - in_array);
+      std::memcpy(
+          reinterpret_cast<char*>(mutable_array(static_cast<int>(offset / array_bytes)).data()) +
+              in_array,
+          piece.data(), count);
+      piece.remove_prefix(count);
+      offset += count;
+    }
+  }
+  clock_ = clock;
+  return absl::OkStatus();
+}
+
+absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Encoding encoding,
+                                float scale, const UpdateRate& rate) {
+  CountedTime time(&counters_->apply_nanoseconds);
+  // Calls `visit(first, floats, count)` for every run of the gradient. Returns the first element
+  // that a call returned, or -1.
+  const auto first_bad = [&](auto visit) {
+    int64_t bad = -1;
+    ForEachDecodedRun(encoding, gradient,
+                      [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+                        if (const int64_t in_run = visit(first, floats, count); bad < 0)
+                          bad = in_run;
+                      });
+    return bad;
+  };
+  if (sum != nullptr) {
+    const int64_t bad = first_bad([&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+      const int64_t in_run = FindNonFiniteSum(sum + first, floats, count);
+      return in_run < 0 ? -1 : first + in_run;
+    });
+    if (bad >= 0) return OutOfRange("the sum of the gradients", bad, rate.iteration);
+  }
+  ++clock_.version;
+  const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+    mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
+    return ApplyRun(first, count, sum, floats, scale, rate);
+  };
+  return Updated(first_bad(apply), rate.iteration);
+}
+
+int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
+                              const UnalignedFloat* gradient, float scale, const UpdateRate& rate) {
+  // An update that sets the parameters to begin with counts for no optimizer.
+  const bool sets = begins_empty_ && clock_.version == 1;
+  const int64_t before = begins_empty_ ? 1 : 0;
+  const double learning_rate =
+      rate.pushed.has_value() ? *rate.pushed : optimizer_->LearningRate(rate.iteration - before);
+  int64_t bad = -1;
+  for (int64_t begin = first; begin < first + count; begin += kCheckedElements) {
+    const int64_t size = std::min(kCheckedElements, first + count - begin);
+    OptimizerSpan run{state_.parameters.subspan(begin, size)};
+    for (int slot = 0; slot < optimizer_->slots(); ++slot) {
+      run.slots[slot] = state_.slots[slot] + begin;
+    }
+    if (sum != nullptr) run.sum = sum + begin;
+    if (sets) {
+      std::memcpy(run.parameters.data(), gradient + (begin - first), size * sizeof(float));
+    } else {
+      optimizer_->Apply(run, gradient + (begin - first), scale, learning_rate,
+                        clock_.version - before);
+    }
+    if (bad >= 0) continue;  // the update is completed all the same
+    int64_t in_run = FindNonFinite(run.parameters.data(), size);
+    for (int slot = 0; slot < optimizer_->slots() && in_run < 0; ++slot) {
+      in_run = FindNonFinite(run.slots[slot], size);
+    }
+    if (in_run >= 0) bad = begin + in_run;
+  }
+  return bad;
+}
+
+absl::Status StoredChunk::Updated(int64_t bad, int64_t iteration) {
+  ++counters_->updates;
+  if (bad < 0) return absl::OkStatus();
+  return OutOfRange("a parameter, or the optimizer's state of it,", bad, iteration);
+}
+
+absl::Status StoredChunk::OutOfRange(absl::string_view what, int64_t element,
+                                     int64_t iteration) const {
+  return absl::OutOfRangeError(absl::StrCat(
+      what, " leaves the range of float32 in the update of iteration ", iteration, ": ",
+      tensor_name_, " element ", info_.begin + element, " (chunk ", info_.id, ")"));
+}
+
+absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Config& config,
+                                                                       int shard) {
+  const Plan& plan = config.plan();
+  const int64_t floats = plan.shard_buffer_size(shard);
+  std::unique_ptr<ParameterStore> store(new ParameterStore());
+  const OptimizerConfig& optimizer = config.proto().optimizer();
+  for (int rule = kNoRule; rule < optimizer.rule_size(); ++rule) {
+    store->optimizers_[rule] =
+        Optimizer::Create(OptimizerOfRule(optimizer, rule), config.proto().update().clip_value());
+  }
+  store->subtraction_ = MakeSubtraction();
+  std::vector<const Optimizer*> optimizer_of;  // by tensor
+  for (const Tensor& tensor : config.model().tensors()) {
+    optimizer_of.push_back(tensor.role == TensorRole::kParameter
+                               ? store->optimizers_[RuleOf(optimizer, tensor)].get()
+                               : store->subtraction_.get());
+  }
+  const int slots = store->optimizers_[kNoRule]->slots();  // of all of them, which are of one kind
+
+  const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
+    ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(floats));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(allocate(store->parameters_));
+  for (int slot = 0; slot < slots; ++slot) RETURN_IF_ERROR(allocate(store->slots_[slot]));
+  // Otherwise each gradient is an update by itself and is applied as received.
+  if (config.proto().update().policy() == Update::SYNC && config.workers() > 1) {
+    RETURN_IF_ERROR(allocate(store->sums_));
+  }
+
+  store->index_of_.assign(plan.chunks().size(), -1);
+  for (const uint32_t id : plan.chunks_of_shard(shard)) {
+    const Chunk& chunk = plan.chunks()[id];
+    OptimizerSpan state{store->parameters_.span().subspan(chunk.shard_offset, chunk.size)};
+    for (int slot = 0; slot < slots; ++slot) {
+      state.slots[slot] = store->slots_[slot].data() + chunk.shard_offset;
+    }
+    const Tensor& tensor = config.model().tensors()[chunk.tensor];
+    InitializeParameters(config.proto().training().seed(), tensor, chunk.begin, state.parameters);
+    float* const sum =
+        store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
+    store->index_of_[id] = static_cast<int>(store->chunks_.size());
+    store->chunks_.emplace_back(chunk, tensor.name, config.is_from_workers(), state, sum,
+                                optimizer_of[chunk.tensor], &store->counters_);
+  }
+  return store;
+}
+
+int ParameterStore::IndexOf(uint32_t chunk_id) const {
+  return chunk_id < index_of_.size() ? index_of_[chunk_id] : -1;
+}
+
+}  // namespace ps

@@ -1,0 +1,162 @@
+#ifndef EVENSHARD_SERVER_STORE_PARAMETER_STORE_H_
+#define EVENSHARD_SERVER_STORE_PARAMETER_STORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/base/element_loop.h"
+#include "common/base/float_buffer.h"
+#include "common/checkpoint/chunk_clock.h"
+#include "common/config/config.h"
+#include "common/wire/chunk_codec.h"
+#include "common/wire/encoding.h"
+#include "server/store/optimizer.h"
+#include "server/store/shard_counters.h"
+
+namespace ps {
+
+// What decides the learning rate of an update.
+struct UpdateRate {
+  int64_t iteration = 0;  // of the gradients, by which the config's schedule goes
+  // The rate that came with the gradients, in place of the config's.
+  std::optional<float> pushed = {};
+};
+
+// One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients gathered
+// for the next update, and the arithmetic on them. Gradients are read from where they were
+// received. ParameterStore owns the memory.
+class StoredChunk {
+ public:
+  // All that is referred to must outlive the chunk.
+  StoredChunk(const Chunk& info, const std::string& tensor_name, bool begins_empty,
+              OptimizerSpan state, float* sum, const Optimizer* optimizer, ShardCounters* counters)
+      : info_(info),
+        tensor_name_(tensor_name),
+        begins_empty_(begins_empty),
+        state_(state),
+        sum_(sum),
+        optimizer_(optimizer),
+        counters_(counters) {}
+
+  // Guards everything in the chunk that changes. Acquired before any other lock of the server.
+  absl::Mutex mutex;
+
+  const Chunk& info() const { return info_; }
+
+  // The number of updates applied so far.
+  uint64_t version() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_.version; }
+  // How far the chunk has come. The update policy moves the iterations on, and each update here
+  // the version.
+  ChunkClock& mutable_clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
+  const ChunkClock& clock() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_; }
+  // Whether the parameters are still to come: the first update sets them to what is pushed
+  // (model.from_workers).
+  bool NeedsInitial() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return begins_empty_ && clock_.version == 0;
+  }
+  absl::Span<const float> parameters() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return state_.parameters;
+  }
+  absl::Span<const float> sum() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return {sum_, static_cast<size_t>(info_.size)};
+  }
+
+  // The arrays of the chunk's state: the parameters, then the optimizer's.
+  int arrays() const { return 1 + optimizer_->slots(); }
+  absl::Span<const float> array(int index) const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return index == 0 ? absl::Span<const float>(state_.parameters)
+                      : absl::Span<const float>(state_.slots[index - 1], info_.size);
+  }
+  absl::Span<float> mutable_array(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return index == 0 ? state_.parameters : absl::Span<float>(state_.slots[index - 1], info_.size);
+  }
+  // Replaces the whole state by the arrays in `data`, one after another, as little-endian float32.
+  // Errors: INVALID_ARGUMENT if its length is another; then nothing has changed.
+  absl::Status SetState(const ChunkClock& clock, const Segments& data)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  // Sets the sum to a gradient, or adds one to it. The functions that use the sum require a store
+  // with sums (see ParameterStore::Create).
+  void StartSum(const Segments& gradient, Encoding encoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void AddToSum(const Segments& gradient, Encoding encoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Apply one update: with `scale` times the sum, with a single gradient as received, or with
+  // `scale` times (sum + gradient), so that the last gradient need not be added to the sum first.
+  // Errors: OUT_OF_RANGE, naming the element, if the sum of the gradients leaves the range of
+  // float32; then nothing has changed. The same if an updated parameter or its optimizer state
+  // leaves that range; then the update has been applied.
+  absl::Status ApplySum(float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status ApplyGradient(const Segments& gradient, Encoding encoding, const UpdateRate& rate)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status ApplySumAndGradient(const Segments& gradient, Encoding encoding, float scale,
+                                   const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Applies an update that another process has applied to its own copy of the chunk: `scale` times
+  // `gradient` in `encoding`. From equal states it makes equal states, bit by bit.
+  absl::Status ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
+                            const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+ private:
+  absl::Status Apply(const float* sum, const Segments& gradient, Encoding encoding, float scale,
+                     const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Updates `count` elements from `first` on; `sum` is the chunk's, or null. Returns the first
+  // element that is not finite then, or -1.
+  int64_t ApplyRun(int64_t first, int64_t count, const float* sum, const UnalignedFloat* gradient,
+                   float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Counts an update that left element `bad` not finite, or none where it is -1.
+  absl::Status Updated(int64_t bad, int64_t iteration);
+  absl::Status OutOfRange(absl::string_view what, int64_t element, int64_t iteration) const;
+
+  const Chunk& info_;
+  const std::string& tensor_name_;
+  const bool begins_empty_;
+  const OptimizerSpan state_;
+  float* const sum_;
+  const Optimizer* const optimizer_;
+  ShardCounters* const counters_;
+  ChunkClock clock_ ABSL_GUARDED_BY(mutex);
+};
+
+// All parameters that a shard owns, by chunk. Each chunk has a mutex of its own, and the list of
+// chunks does not change.
+class ParameterStore {
+ public:
+  // Allocates and initialises the memory of `shard`. The store has sums only if gradients are added
+  // up, that is under SYNC with several workers. `config` must outlive the store.
+  // Errors: RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const Config& config, int shard);
+
+  // The chunks in the order of their ids.
+  std::deque<StoredChunk>& chunks() { return chunks_; }
+  // Returns the index of a chunk in chunks(), or -1 if this shard does not own it.
+  int IndexOf(uint32_t chunk_id) const;
+
+  // Counts what is done with the chunks.
+  ShardCounters& counters() { return counters_; }
+
+ private:
+  ParameterStore() = default;
+
+  // For TensorRole::kParameter, by the rule that counts for a tensor (see RuleOf).
+  std::map<int, std::unique_ptr<const Optimizer>> optimizers_;
+  std::unique_ptr<const Optimizer> subtraction_;  // for TensorRole::kRunningStatistic
+  FloatBuffer parameters_;
+  FloatBuffer slots_[2];
+  FloatBuffer sums_;
+  ShardCounters counters_;
+  std::deque<StoredChunk> chunks_;
+  std::vector<int> index_of_;  // by chunk id
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_STORE_PARAMETER_STORE_H_

@@ -1,0 +1,131 @@
+#include "server/update/async_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "server/update/push_checks.h"
+
+namespace ps {
+
+AsyncPolicy::AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+                         Snapshots* snapshots)
+    : counters_(&store->counters()), observer_(observer), snapshots_(snapshots) {
+  const auto view = std::make_shared<const PolicyView>();
+  for (StoredChunk& chunk : store->chunks()) {
+    History& history = histories_.emplace_back(&chunk);
+    absl::MutexLock lock(&chunk.mutex);
+    history.view = view;
+    chunk.mutable_clock().next_iteration.resize(config.workers());
+  }
+}
+
+absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradient,
+                               std::shared_ptr<ReplySink> sink) {
+  History& history = histories_[index];
+  StoredChunk& chunk = *history.chunk;
+  const GradientHeader header = gradient.header;
+  {
+    absl::MutexLock lock(&history.chunk->mutex);
+    chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
+    if (history.view == nullptr) return absl::CancelledError("the run has failed");
+    switch (CheckView(*history.view, header)) {
+      case ViewCheck::kDropped:
+        return absl::OkStatus();
+      case ViewCheck::kShardIsBehind:
+        return ShardIsBehind(*history.view, header);
+      case ViewCheck::kTaken:
+        break;
+    }
+    RETURN_IF_ERROR(CheckHoldsRank(session, header));
+    uint64_t& next = chunk.mutable_clock().next_iteration[header.worker];
+    if (header.iteration < next) {
+      CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
+    } else if (header.iteration - next > kMaxGap) {
+      return WrongIteration(
+          chunk, header,
+          absl::StrCat(next > 0 ? absl::StrCat("up to ", next - 1, " (repeats) or ") : "",
+                       "iterations ", next, " to ", next + kMaxGap));
+    } else {
+      RETURN_IF_ERROR(CheckVersion(chunk, header));
+      if (chunk.NeedsInitial() && header.iteration > 0 && !header.skip) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("worker ", header.worker, " pushed a gradient of chunk ", header.chunk,
+                         ", for which worker 0 has yet to push the parameters to begin with"));
+      }
+      CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
+      next = header.iteration + 1;
+      ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration),
+                                  .pushed = header.learning_rate},
+                         .workers = {header.worker}};
+      if (!header.skip) {
+        change.encoding = static_cast<Encoding>(header.encoding);
+        const bool is_watched = snapshots_->BeforeChange(index, chunk);
+        RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, change.encoding, change.rate));
+        if (is_watched) snapshots_->Changed(index, chunk);
+        change.gradient = std::move(gradient.data);
+        change.owner = std::move(gradient.owner);
+      }
+      if (observer_ != nullptr) {
+        const auto number = observer_->Changed(index, chunk, std::move(change));
+        if (number.has_value()) history.unconfirmed.Begin(*number);
+      }
+    }
+    if (history.unconfirmed.waits()) {
+      history.unconfirmed.Add({std::move(sink), header.iteration});
+      return absl::OkStatus();
+    }
+  }
+  sink->Reply(chunk.info().id, header.iteration);
+  return absl::OkStatus();
+}
+
+bool AsyncPolicy::Counts(int index, const GradientHeader& header) const {
+  const History& history = histories_[index];
+  absl::ReaderMutexLock lock(&history.chunk->mutex);
+  return history.view != nullptr && CheckView(*history.view, header) == ViewCheck::kTaken &&
+         header.iteration >= history.chunk->clock().next_iteration[header.worker];
+}
+
+absl::StatusOr<SlotPosition> AsyncPolicy::Adopt(const PolicyView& view) {
+  const auto shared = std::make_shared<const PolicyView>(view);
+  for (History& history : histories_) {
+    absl::MutexLock lock(&history.chunk->mutex);
+    history.view = shared;
+  }
+  return SlotPosition();
+}
+
+void AsyncPolicy::Confirm(int index, uint64_t change) {
+  History& history = histories_[index];
+  std::vector<DueReply> due;
+  {
+    absl::MutexLock lock(&history.chunk->mutex);
+    due = history.unconfirmed.Confirm(change);
+  }
+  for (const DueReply& reply : due) reply.sink->Reply(history.chunk->info().id, reply.iteration);
+}
+
+void AsyncPolicy::Abandon() {
+  for (History& history : histories_) {
+    UnconfirmedReplies unconfirmed;  // destroyed after unlocking, because streams may end with it
+    absl::MutexLock lock(&history.chunk->mutex);
+    history.view = nullptr;
+    std::swap(history.unconfirmed, unconfirmed);
+  }
+}
+
+uint64_t AsyncPolicy::StartIteration(uint32_t rank) const {
+  uint64_t start = 0;
+  for (const History& history : histories_) {
+    absl::ReaderMutexLock lock(&history.chunk->mutex);
+    // Worker 0 was lost in the middle of giving the parameters to begin with, or a checkpoint has
+    // this chunk as it was before that. The others answer the push as a repeat.
+    if (history.chunk->NeedsInitial()) return 0;
+    start = std::max(start, history.chunk->clock().next_iteration[rank]);
+  }
+  return start;
+}
+
+}  // namespace ps

@@ -1,0 +1,46 @@
+#include "server/update/crews.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace ps {
+
+Crews::Crews(int workers) : workers_(workers) {
+  std::vector<uint32_t> all(workers);
+  std::iota(all.begin(), all.end(), 0);
+  Add(0, std::move(all));
+}
+
+Crews::Crews(const View& view, int workers) : workers_(workers) {
+  for (const Crew& crew : view.crew()) {
+    Add(crew.from_iteration(), {crew.rank().begin(), crew.rank().end()});
+  }
+  if (entries_.empty()) *this = Crews(workers);
+}
+
+void Crews::Add(uint64_t from_iteration, std::vector<uint32_t> ranks) {
+  Entry entry{.from_iteration = from_iteration,
+              .ranks = std::move(ranks),
+              .contains = std::vector<bool>(workers_)};
+  std::sort(entry.ranks.begin(), entry.ranks.end());
+  for (const uint32_t rank : entry.ranks) entry.contains[rank] = true;
+  entries_.push_back(std::move(entry));
+}
+
+const Crews::Entry& Crews::EntryAt(uint64_t iteration) const {
+  // The present entry is nearly always the last.
+  size_t i = entries_.size() - 1;
+  while (i > 0 && entries_[i].from_iteration > iteration) --i;
+  return entries_[i];
+}
+
+int Crews::Waited(uint64_t iteration) const {
+  const Entry& now = EntryAt(iteration);
+  const Entry& next = EntryAt(iteration + 1);
+  if (&now == &next) return static_cast<int>(now.ranks.size());
+  return static_cast<int>(std::count_if(now.ranks.begin(), now.ranks.end(),
+                                        [&](uint32_t rank) { return next.contains[rank]; }));
+}
+
+}  // namespace ps

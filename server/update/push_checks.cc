@@ -1,0 +1,57 @@
+#include "server/update/push_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace ps {
+
+absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
+                            const std::string& allowed) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.info().id, " for iteration ",
+                   header.iteration, "; the shard expects ", allowed));
+}
+
+absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header) {
+  if (session.holds_rank()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", header.worker, " pushed chunk ", header.chunk,
+                   " after its rank had passed on: it has left, is lost or was replaced"));
+}
+
+absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header) {
+  // With views, the version may have been lost with a primary before its copy had it.
+  if (header.base_version <= chunk.version() || header.view > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", header.worker, " pushed chunk ", chunk.info().id, " computed from version ",
+      header.base_version, "; the shard is at version ", chunk.version()));
+}
+
+ViewCheck CheckView(const PolicyView& view, const GradientHeader& header) {
+  if (header.view > view.number) return ViewCheck::kShardIsBehind;
+  return header.view < view.number || view.handing_over ? ViewCheck::kDropped : ViewCheck::kTaken;
+}
+
+absl::Status ShardIsBehind(const PolicyView& view, const GradientHeader& header) {
+  return absl::UnavailableError(absl::StrCat("worker ", header.worker, " follows view ",
+                                             header.view, " and this shard only view ", view.number,
+                                             " yet; try again"));
+}
+
+PushOutcome OutcomeOf(const GradientHeader& header) {
+  return header.skip ? PushOutcome::kSkipped : PushOutcome::kCounted;
+}
+
+void CountPush(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gradient,
+               WorkerSession& session, ShardCounters* counters) {
+  const uint64_t bytes = SegmentsSize(gradient.data);
+  session.CountPush(outcome, gradient.header.iteration, bytes);
+  counters->received.Add(outcome, bytes);
+  if (outcome == PushOutcome::kCounted) {
+    counters->CountStaleness(chunk.version() -
+                             std::min(chunk.version(), gradient.header.base_version));
+  }
+}
+
+}  // namespace ps

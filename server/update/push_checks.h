@@ -1,0 +1,45 @@
+#ifndef EVENSHARD_SERVER_UPDATE_PUSH_CHECKS_H_
+#define EVENSHARD_SERVER_UPDATE_PUSH_CHECKS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/wire/chunk_codec.h"
+#include "server/update/gradient.h"
+#include "server/store/parameter_store.h"
+#include "server/update/update_policy.h"
+#include "server/session/worker_session.h"
+
+namespace ps {
+
+// What the update policies check of a push, and how they count it.
+
+// Returns the refusal of a push of an iteration that the chunk cannot be at. `allowed` completes
+// "the shard expects".
+absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
+                            const std::string& allowed);
+
+// Errors: FAILED_PRECONDITION if the session's rank has passed on.
+// REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
+absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header);
+
+// Errors: INVALID_ARGUMENT if the gradient was computed from a version that does not exist.
+absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header)
+    ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+
+// What becomes of a push, by the view that it carries.
+enum class ViewCheck { kTaken, kDropped, kShardIsBehind };
+ViewCheck CheckView(const PolicyView& view, const GradientHeader& header);
+absl::Status ShardIsBehind(const PolicyView& view, const GradientHeader& header);
+
+PushOutcome OutcomeOf(const GradientHeader& header);
+
+// Counts a push that was taken. The chunk's lock ensures that it is counted before its reply is
+// sent and before a successor of the worker learns where to start.
+void CountPush(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gradient,
+               WorkerSession& session, ShardCounters* counters)
+    ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_UPDATE_PUSH_CHECKS_H_

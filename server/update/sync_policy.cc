@@ -1,0 +1,405 @@
+// An update under SYNC, step by step:
+//   1. Push checks, under the chunk's lock, that the push counts: its view, its session, and its
+//      iteration, which is that of the chunk's clock. A repeat is answered and not counted.
+//   2. Advance adds the gradient to the sum (in deterministic order: when those of all lower ranks
+//      are added).
+//   3. When every push that is waited for is here, the last gradient applies the optimizer instead
+//      (Add). The observer may hold the update up, and Resume makes up for it. Snapshots copy the
+//      chunk before, if a reader needs it.
+//   4. Complete moves the chunk's clock on, tells the observer, and releases the replies, which the
+//      observer may keep back until Confirm.
+
+#include "server/update/sync_policy.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "server/update/push_checks.h"
+
+namespace ps {
+namespace {
+
+// How far an onlooker may be ahead of the chunk: a worker waits for the iteration before its first,
+// which is at most two after the present one.
+constexpr uint64_t kMaxAhead = 2;
+
+void Send(uint32_t chunk, const std::vector<DueReply>& due) {
+  for (const DueReply& reply : due) reply.sink->Reply(chunk, reply.iteration);
+}
+
+Segments BytesOf(absl::Span<const float> floats) {
+  return {{reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)}};
+}
+
+}  // namespace
+
+SyncPolicy::SyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+                       Snapshots* snapshots, const Clock* clock)
+    : workers_(config.workers()),
+      deterministic_(config.proto().update().deterministic()),
+      counters_(&store->counters()),
+      observer_(observer),
+      snapshots_(snapshots),
+      clock_(clock),
+      pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
+  const auto view = std::make_shared<const PolicyView>(
+      PolicyView{.crews = std::make_shared<const Crews>(workers_)});
+  for (StoredChunk& chunk : store->chunks()) {
+    Gather& gather = gathers_.emplace_back(&chunk, workers_);
+    absl::MutexLock lock(&chunk.mutex);
+    gather.view = view;
+  }
+}
+
+absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradient,
+                              std::shared_ptr<ReplySink> sink) {
+  Gather& gather = gathers_[index];
+  StoredChunk& chunk = *gather.chunk;
+  const GradientHeader header = gradient.header;
+  std::vector<DueReply> released;
+  absl::Status taken;
+  {
+    absl::MutexLock lock(&gather.chunk->mutex);
+    chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
+    if (gather.view == nullptr) return absl::CancelledError("the run has failed");
+    switch (CheckView(*gather.view, header)) {
+      case ViewCheck::kDropped:
+        return absl::OkStatus();
+      case ViewCheck::kShardIsBehind:
+        return ShardIsBehind(*gather.view, header);
+      case ViewCheck::kTaken:
+        break;
+    }
+    RETURN_IF_ERROR(CheckHoldsRank(session, header));
+    const uint64_t iteration = chunk.clock().iteration;
+    if (header.iteration < iteration) {
+      CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
+      DueReply reply{std::move(sink), header.iteration};
+      // The update that counted the push may still wait for its confirmation.
+      if (gather.unconfirmed.waits()) {
+        gather.unconfirmed.Add(std::move(reply));
+      } else {
+        released.push_back(std::move(reply));
+      }
+    } else if (header.iteration == iteration && gather.pushed[header.worker].here) {
+      CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
+      AddSink(std::move(sink), gather.pushed[header.worker].sinks);
+    } else {
+      taken = TakeNew(index, gather, session, std::move(gradient), std::move(sink), released);
+    }
+  }
+  Send(chunk.info().id, released);
+  return taken;
+}
+
+void SyncPolicy::AddSink(std::shared_ptr<ReplySink> sink, Sinks& sinks) {
+  constexpr size_t kMost = 8;
+  if (std::find(sinks.begin(), sinks.end(), sink) != sinks.end()) return;
+  if (sinks.size() == kMost) sinks.erase(sinks.begin());
+  sinks.push_back(std::move(sink));
+}
+
+absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& session,
+                                 Gradient gradient, std::shared_ptr<ReplySink> sink,
+                                 std::vector<DueReply>& released) {
+  StoredChunk& chunk = *gather.chunk;
+  chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
+  const GradientHeader& header = gradient.header;
+  const uint64_t iteration = chunk.clock().iteration;
+  const Crews& crews = *gather.view->crews;
+  if (header.skip && header.iteration - iteration <= kMaxAhead &&
+      !crews.Contains(header.worker, header.iteration)) {
+    auto onlooker =
+        std::find_if(gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
+          return each.rank == header.worker && each.iteration == header.iteration;
+        });
+    if (onlooker == gather.onlookers.end()) {
+      std::erase_if(gather.onlookers,
+                    [&](const Onlooker& each) { return each.rank == header.worker; });
+      onlooker = gather.onlookers.insert(gather.onlookers.end(),
+                                         {.rank = header.worker, .iteration = header.iteration});
+    }
+    AddSink(std::move(sink), onlooker->sinks);
+    return absl::OkStatus();
+  }
+  if (header.iteration != iteration) {
+    return WrongIteration(chunk, header, absl::StrCat("iteration ", iteration));
+  }
+  if (!crews.Contains(header.worker, iteration)) {
+    return WrongIteration(chunk, header, "no gradient of this worker at that iteration");
+  }
+  RETURN_IF_ERROR(CheckVersion(chunk, header));
+  RETURN_IF_ERROR(TakeRate(gather, header));
+  CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
+  pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
+  if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
+  if (crews.WaitsFor(header.worker, iteration)) ++gather.awaited;
+  gather.newest = static_cast<int>(header.worker);
+  gather.pushed[gather.newest] = {
+      .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
+  return Advance(index, gather, released);
+}
+
+absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) {
+  if (header.skip) return absl::OkStatus();
+  if (!gather.rated_by.has_value()) {
+    gather.rated_by = header.worker;
+    gather.learning_rate = header.learning_rate;
+    return absl::OkStatus();
+  }
+  if (gather.learning_rate == header.learning_rate) return absl::OkStatus();
+  const auto text = [](std::optional<float> rate) {
+    return rate.has_value() ? absl::StrCat("the learning rate ", *rate) : "the config's rate";
+  };
+  return absl::AbortedError(absl::StrCat(
+      "workers ", *gather.rated_by, " and ", header.worker, " disagree at iteration ",
+      header.iteration, " (chunk ", header.chunk, "): ", text(gather.learning_rate), " and ",
+      text(header.learning_rate), "; under SYNC all workers must use the same"));
+}
+
+bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
+  const Gather& gather = gathers_[index];
+  absl::ReaderMutexLock lock(&gather.chunk->mutex);
+  return gather.view != nullptr && CheckView(*gather.view, header) == ViewCheck::kTaken &&
+         header.iteration == gather.chunk->clock().iteration && !gather.pushed[header.worker].here;
+}
+
+bool SyncPolicy::IsComplete(const Gather& gather) const {
+  // If the whole crew of the iteration is leaving, nobody is waited for, and maybe nothing comes.
+  const uint64_t iteration = gather.chunk->clock().iteration;
+  const Crews& crews = *gather.view->crews;
+  return gather.awaited == crews.Waited(iteration) && !crews.At(iteration).empty();
+}
+
+bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
+  if (gather.view->handing_over || gather.view->crew_changes) return false;
+  return observer_ == nullptr || observer_->MayChange(index, *gather.chunk);
+}
+
+absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply>& released) {
+  const bool complete = IsComplete(gather);
+  if (complete && !MayUpdate(index, gather)) return absl::OkStatus();
+  ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().iteration),
+                              .pushed = gather.learning_rate}};
+  if (!complete) return AddHeld(gather, complete, &change);
+  const bool is_watched = snapshots_->BeforeChange(index, *gather.chunk);
+  if (const absl::Status added = AddHeld(gather, complete, &change); !added.ok()) {
+    // The parameters may be neither of this iteration nor of the next.
+    snapshots_->Fail(added);
+    return added;
+  }
+  if (gather.chunk->NeedsInitial()) {
+    return absl::AbortedError(
+        "nobody has given the parameters to begin with: worker 0 was lost before it could");
+  }
+  Complete(index, gather, std::move(change), released);
+  if (is_watched) snapshots_->Changed(index, *gather.chunk);
+  // The next iteration may be one that waits for nobody.
+  return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
+}
+
+absl::Status SyncPolicy::AddHeld(Gather& gather, bool complete, ChunkChange* change) {
+  Gradients gradients = TakeHeld(gather, complete);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const bool last = complete && i + 1 == gradients.size();
+    RETURN_IF_ERROR(Add(gather, std::move(gradients[i]), last, change));
+  }
+  return complete && gradients.empty() && gather.summed > 0 ? ApplySum(gather, change)
+                                                            : absl::OkStatus();
+}
+
+SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
+  Gradients gradients;
+  const auto take = [&](Pushed& pushed) {
+    if (pushed.held.has_value()) gradients.push_back(*std::move(pushed.held));
+    pushed.held.reset();
+  };
+  if (!deterministic_) {
+    take(gather.pushed[gather.newest]);
+    return gradients;
+  }
+  // A member of the crew that has not pushed stops those behind it, unless it is not waited for.
+  const std::vector<uint32_t>& crew = gather.view->crews->At(gather.chunk->clock().iteration);
+  for (; gather.added < static_cast<int>(crew.size()); ++gather.added) {
+    Pushed& pushed = gather.pushed[crew[gather.added]];
+    if (!pushed.here && !complete) break;
+    take(pushed);
+  }
+  return gradients;
+}
+
+absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, ChunkChange* change) {
+  StoredChunk& chunk = *gather.chunk;
+  chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
+  if (gradient.header.skip) {
+    return last && gather.summed > 0 ? ApplySum(gather, change) : absl::OkStatus();
+  }
+  const auto encoding = static_cast<Encoding>(gradient.header.encoding);
+  const bool first = gather.summed++ == 0;
+  if (!last) {
+    if (first) {
+      chunk.StartSum(gradient.data, encoding);
+    } else {
+      chunk.AddToSum(gradient.data, encoding);
+    }
+    return absl::OkStatus();
+  }
+  if (first) {
+    RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, encoding, change->rate));
+    if (observer_ != nullptr) {
+      change->gradient = std::move(gradient.data);
+      change->encoding = encoding;
+      change->owner = std::move(gradient.owner);
+    }
+    return absl::OkStatus();
+  }
+  if (observer_ != nullptr) {  // it needs the whole sum
+    chunk.AddToSum(gradient.data, encoding);
+    return ApplySum(gather, change);
+  }
+  return chunk.ApplySumAndGradient(gradient.data, encoding, 1.0f / gather.summed, change->rate);
+}
+
+absl::Status SyncPolicy::ApplySum(Gather& gather, ChunkChange* change) {
+  const float scale = 1.0f / gather.summed;
+  RETURN_IF_ERROR(gather.chunk->ApplySum(scale, change->rate));
+  change->gradient = BytesOf(gather.chunk->sum());
+  change->scale = scale;
+  return absl::OkStatus();
+}
+
+void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
+                          std::vector<DueReply>& released) {
+  counters_->straggler_wait_nanoseconds +=
+      absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
+  const uint64_t iteration = gather.chunk->mutable_clock().iteration++;
+  if (observer_ != nullptr) {
+    for (const uint32_t rank : gather.view->crews->At(iteration)) {
+      if (gather.pushed[rank].here) change.workers.push_back(rank);
+    }
+    const auto number = observer_->Changed(index, *gather.chunk, std::move(change));
+    if (number.has_value()) gather.unconfirmed.Begin(*number);
+  }
+  const auto release = [&](Sinks& sinks, uint64_t answered)
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
+                             for (std::shared_ptr<ReplySink>& sink : sinks) {
+                               DueReply reply{std::move(sink), answered};
+                               if (gather.unconfirmed.waits()) {
+                                 gather.unconfirmed.Add(std::move(reply));
+                               } else {
+                                 released.push_back(std::move(reply));
+                               }
+                             }
+                           };
+  for (Pushed& pushed : gather.pushed) {
+    if (pushed.here) release(pushed.sinks, iteration);
+    pushed = Pushed();
+  }
+  const auto is_over = [&](const Onlooker& onlooker) { return onlooker.iteration <= iteration; };
+  for (Onlooker& onlooker : gather.onlookers) {
+    if (is_over(onlooker)) release(onlooker.sinks, onlooker.iteration);
+  }
+  std::erase_if(gather.onlookers, is_over);
+  gather.arrived = gather.awaited = gather.added = gather.summed = 0;
+  gather.rated_by.reset();
+  gather.learning_rate.reset();
+}
+
+void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view) {
+  gather.view = std::move(view);
+  gather.awaited = 0;
+  for (int rank = 0; rank < workers_; ++rank) {
+    if (!gather.pushed[rank].here) continue;
+    gather.awaited += gather.view->crews->WaitsFor(rank, gather.chunk->clock().iteration) ? 1 : 0;
+  }
+}
+
+absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
+  const auto shared = std::make_shared<const PolicyView>(view);
+  SlotPosition position;
+  for (Gather& gather : gathers_) {
+    absl::MutexLock lock(&gather.chunk->mutex);
+    if (gather.view == nullptr) return absl::CancelledError("the run has failed");
+    SetView(gather, shared);
+    const uint64_t iteration = gather.chunk->clock().iteration;
+    position.iteration = std::max(position.iteration, iteration);
+    position.least_iteration = std::min(position.least_iteration, iteration);
+  }
+  pacing_.Restart(view.crews->At(std::numeric_limits<uint64_t>::max() - 1));
+  for (size_t index = 0; index < gathers_.size(); ++index) {
+    RETURN_IF_ERROR(Resume(static_cast<int>(index)));
+  }
+  return position;
+}
+
+absl::Status SyncPolicy::Resume(int index) {
+  Gather& gather = gathers_[index];
+  std::vector<DueReply> released;
+  absl::Status advanced;
+  {
+    absl::MutexLock lock(&gather.chunk->mutex);
+    if (gather.view == nullptr || !IsComplete(gather)) return absl::OkStatus();
+    advanced = Advance(index, gather, released);
+  }
+  Send(gather.chunk->info().id, released);
+  return advanced;
+}
+
+void SyncPolicy::Confirm(int index, uint64_t change) {
+  Gather& gather = gathers_[index];
+  std::vector<DueReply> due;
+  {
+    absl::MutexLock lock(&gather.chunk->mutex);
+    due = gather.unconfirmed.Confirm(change);
+  }
+  Send(gather.chunk->info().id, due);
+}
+
+uint64_t SyncPolicy::StartIteration(uint32_t rank) const {
+  uint64_t start = std::numeric_limits<uint64_t>::max();
+  for (const Gather& gather : gathers_) {
+    absl::ReaderMutexLock lock(&gather.chunk->mutex);
+    // The update before may be lost with this process while it is not confirmed, and the sum of its
+    // gradients is still being sent. So the worker waits for the confirmation too.
+    const uint64_t lost = gather.unconfirmed.waits() ? 1 : 0;
+    start = std::min(start, gather.chunk->clock().iteration - lost);
+  }
+  return gathers_.empty() ? 0 : start;
+}
+
+std::vector<UpdatePolicy::Pending> SyncPolicy::PendingUpdates() const {
+  std::vector<Pending> pending;
+  for (const Gather& gather : gathers_) {
+    absl::MutexLock lock(&gather.chunk->mutex);
+    if (gather.arrived == 0 || gather.view == nullptr || IsComplete(gather)) continue;
+    Pending& update = pending.emplace_back();
+    update.chunk = gather.chunk->info().id;
+    update.iteration = gather.chunk->clock().iteration;
+    update.since = gather.first_arrival;
+    for (const uint32_t rank : gather.view->crews->At(update.iteration)) {
+      const bool waits = gather.view->crews->WaitsFor(rank, update.iteration);
+      if (waits && !gather.pushed[rank].here) update.missing.push_back(rank);
+    }
+  }
+  return pending;
+}
+
+void SyncPolicy::Abandon() {
+  for (Gather& gather : gathers_) {
+    // Destroyed after unlocking, because streams may end with them.
+    std::vector<Pushed> dropped;
+    std::vector<Onlooker> onlookers;
+    UnconfirmedReplies unconfirmed;
+    absl::MutexLock lock(&gather.chunk->mutex);
+    gather.view = nullptr;
+    gather.pushed.swap(dropped);
+    gather.onlookers.swap(onlookers);
+    std::swap(gather.unconfirmed, unconfirmed);
+  }
+}
+
+}  // namespace ps

@@ -1,0 +1,136 @@
+#ifndef EVENSHARD_SERVER_UPDATE_SYNC_POLICY_H_
+#define EVENSHARD_SERVER_UPDATE_SYNC_POLICY_H_
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
+#include "server/update/push_pacing.h"
+#include "server/update/unconfirmed_replies.h"
+#include "server/update/update_policy.h"
+
+namespace ps {
+
+// The policy SYNC. See UpdatePolicy.
+class SyncPolicy final : public UpdatePolicy {
+ public:
+  SyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+             Snapshots* snapshots, const Clock* clock);
+
+  absl::Status Push(int index, WorkerSession& session, Gradient gradient,
+                    std::shared_ptr<ReplySink> sink) override;
+  bool Counts(int index, const GradientHeader& header) const override;
+  absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) override;
+  absl::Status Resume(int index) override;
+  void Confirm(int index, uint64_t change) override;
+  uint64_t StartIteration(uint32_t rank) const override;
+  void Abandon() override;
+  // In deterministic order, the slowest worker may itself wait until a lower rank that is ahead has
+  // pushed, so pacing could stop both.
+  absl::Duration PushWait(uint32_t worker) const override {
+    return deterministic_ ? absl::ZeroDuration() : pacing_.Wait(worker);
+  }
+  // A worker sends its next gradient of a chunk only after it has received this reply, and the next
+  // update needs the next gradient of every worker. A worker that is not waited for any more has
+  // lost its session, and what it still receives counts for nothing.
+  bool RepliesMayBorrow() const override { return true; }
+  std::vector<Pending> PendingUpdates() const override;
+
+ private:
+  using Sinks = absl::InlinedVector<std::shared_ptr<ReplySink>, 1>;
+
+  struct Pushed {
+    bool here = false;  // this worker's push of the iteration has come
+    // Where its reply goes: to each stream that the push came on, the oldest first. A push on a
+    // stream that the worker has given up may be overtaken by its repetition on another one.
+    Sinks sinks = {};
+    // The gradient until it is added: in deterministic order until all lower ranks' are, and
+    // otherwise only where it completes an update that may not be made yet.
+    std::optional<Gradient> held;
+  };
+
+  // Somebody who does not count at an iteration and waits for the parameters after it.
+  struct Onlooker {
+    uint32_t rank;
+    uint64_t iteration;
+    Sinks sinks = {};
+  };
+
+  // The next update of a chunk, for which gradients are being gathered.
+  struct Gather {
+    Gather(StoredChunk* chunk, int workers) : chunk(chunk), pushed(workers) {}
+
+    StoredChunk* const chunk;
+    // The view whose pushes are taken; null after Abandon.
+    std::shared_ptr<const PolicyView> view ABSL_GUARDED_BY(chunk->mutex);
+    std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
+    int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
+    int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that are waited for
+    int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the crew
+                                                    // that are done with
+    int newest ABSL_GUARDED_BY(chunk->mutex) = 0;   // the rank of the latest push
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;   // gradients in the sum
+    // The learning rate of the first gradient that came, and whose it was.
+    std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
+    std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);
+    absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
+    std::vector<Onlooker> onlookers ABSL_GUARDED_BY(chunk->mutex);
+    UnconfirmedReplies unconfirmed ABSL_GUARDED_BY(chunk->mutex);
+  };
+
+  using Gradients = absl::InlinedVector<Gradient, 1>;
+
+  // Has replies go to a further stream. Only the latest few streams of a push can still be open.
+  static void AddSink(std::shared_ptr<ReplySink> sink, Sinks& sinks);
+  // Takes a push of the iteration that the chunk is at, or of one to come.
+  absl::Status TakeNew(int index, Gather& gather, WorkerSession& session, Gradient gradient,
+                       std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Notes the learning rate that a gradient brings. Errors: ABORTED if it is another than that of
+  // an earlier one.
+  static absl::Status TakeRate(Gather& gather, const GradientHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Adds what has come to the sum. Makes the update if everything has come and it may be made.
+  absl::Status Advance(int index, Gather& gather, std::vector<DueReply>& released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Adds what is to be added now. With `complete`, that makes the update.
+  absl::Status AddHeld(Gather& gather, bool complete, ChunkChange* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Whether all pushes that are waited for have come.
+  bool IsComplete(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
+  bool MayUpdate(int index, const Gather& gather) const
+      ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Removes and returns the gradients that are to be added now, in order.
+  Gradients TakeHeld(Gather& gather, bool complete)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Adds a gradient to the sum. The last one applies the update with the mean instead, and sets
+  // `change` to what was applied.
+  absl::Status Add(Gather& gather, Gradient gradient, bool last, ChunkChange* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  absl::Status ApplySum(Gather& gather, ChunkChange* change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Begins the next iteration, and adds the replies that are due to `released`.
+  void Complete(int index, Gather& gather, ChunkChange change, std::vector<DueReply>& released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Sets the chunk's view, and counts anew for whom it waits.
+  void SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+
+  // Constant after construction.
+  const int workers_;
+  const bool deterministic_;
+  ShardCounters* const counters_;
+  UpdateObserver* const observer_;  // may be null
+  Snapshots* const snapshots_;
+  const Clock* const clock_;
+
+  PushPacing pacing_;
+  std::deque<Gather> gathers_;  // parallel to the store's chunks
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_UPDATE_SYNC_POLICY_H_

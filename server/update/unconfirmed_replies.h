@@ -1,0 +1,50 @@
+#ifndef EVENSHARD_SERVER_UPDATE_UNCONFIRMED_REPLIES_H_
+#define EVENSHARD_SERVER_UPDATE_UNCONFIRMED_REPLIES_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/update/gradient.h"
+
+namespace ps {
+
+// A reply that is due.
+struct DueReply {
+  std::shared_ptr<ReplySink> sink;
+  uint64_t iteration = 0;
+};
+
+// The replies of one chunk that wait until a change of the chunk is confirmed (UpdateObserver). Not
+// thread-safe: the chunk's lock guards it.
+class UnconfirmedReplies {
+ public:
+  // Begins a change of number `change`, whose replies wait.
+  void Begin(uint64_t change) { newest_ = change; }
+  // Whether a change has not been confirmed yet.
+  bool waits() const { return newest_.has_value(); }
+  // Keeps a reply until the newest change is confirmed. REQUIRES: waits().
+  void Add(DueReply reply) { replies_.emplace_back(*newest_, std::move(reply)); }
+
+  // Returns the replies to changes up to number `change`.
+  std::vector<DueReply> Confirm(uint64_t change) {
+    std::vector<DueReply> due;
+    while (!replies_.empty() && replies_.front().first <= change) {
+      due.push_back(std::move(replies_.front().second));
+      replies_.pop_front();
+    }
+    if (newest_.has_value() && *newest_ <= change) newest_.reset();
+    return due;
+  }
+
+ private:
+  std::optional<uint64_t> newest_;  // the newest change, if it is not confirmed
+  std::deque<std::pair<uint64_t, DueReply>> replies_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_UPDATE_UNCONFIRMED_REPLIES_H_

@@ -1,0 +1,120 @@
+#ifndef EVENSHARD_SERVER_UPDATE_UPDATE_POLICY_H_
+#define EVENSHARD_SERVER_UPDATE_UPDATE_POLICY_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
+#include "server/update/crews.h"
+#include "server/update/gradient.h"
+#include "server/store/parameter_store.h"
+#include "server/store/snapshots.h"
+#include "server/update/update_observer.h"
+#include "server/session/worker_session.h"
+
+namespace ps {
+
+// What a view says to the update policy of a slot's primary.
+struct PolicyView {
+  uint64_t number = 0;  // 0: the run has no views
+  std::shared_ptr<const Crews> crews = nullptr;
+  bool crew_changes = false;  // see View.crew_changes
+  bool handing_over = false;  // no push is taken
+};
+
+// Where a slot stands: see ProcessState.Position.
+struct SlotPosition {
+  uint64_t iteration = 0;
+  uint64_t least_iteration = std::numeric_limits<uint64_t>::max();
+};
+
+// Decides, chunk by chunk, when pushed gradients become an update and when the updated parameters
+// are sent back. Thread-safe.
+//
+// SYNC is bulk synchronous (Valiant 1990). The gradients of the crew's workers for an iteration are
+// added up as they arrive. The last one applies their mean and releases all replies. A worker that
+// sets `skip` counts as arrived but not in the mean. With update.deterministic, gradients are added
+// up in the order of ranks, and early ones are held where they were received.
+//
+// ASYNC (Dean et al. 2012, Downpour SGD) applies and answers each gradient at once.
+//
+// Both recognise a push that they have counted before by its worker and iteration, and answer it
+// without counting it again. Both count a push only while its session holds the rank and if it is
+// of the present view.
+class UpdatePolicy {
+ public:
+  // An update that some workers have pushed for and others have not.
+  struct Pending {
+    uint32_t chunk;  // its id
+    uint64_t iteration;
+    absl::Time since;               // when the first push came
+    std::vector<uint32_t> missing;  // the ranks that are waited for
+  };
+
+  // How far an iteration may be ahead of the one that ASYNC expects. Gaps are short: a restarted
+  // worker leaves out the iterations that its predecessor has pushed to some of the chunks only.
+  static constexpr uint64_t kMaxGap = 1000;
+
+  // Returns the config's policy for the chunks of `store`, which it goes on with from their clocks.
+  // `observer` may be null. All arguments must outlive it.
+  static std::unique_ptr<UpdatePolicy> Create(const Config& config, ParameterStore* store,
+                                              UpdateObserver* observer, Snapshots* snapshots,
+                                              const Clock* clock);
+  virtual ~UpdatePolicy() = default;
+
+  // Takes a checked gradient for store->chunks()[index] from the worker of `session`. `sink` gets
+  // one Reply, during this call or a later one. A push of an older view than the present one, or
+  // one that comes while the slot is handed over, is dropped: its worker pushes again. Errors:
+  //   FAILED_PRECONDITION: the chunk cannot be at this iteration, or the session has ended. The
+  //     push is not counted.
+  //   INVALID_ARGUMENT: the gradient's version does not exist yet. The push is not counted.
+  //   UNAVAILABLE: the push is of a newer view, which this slot has not heard of.
+  //   CANCELLED: Abandon has been called. The push is not counted.
+  //   OUT_OF_RANGE: the update leaves the range of float32, so the run must fail (see
+  //     StoredChunk::ApplySum). The push has been counted.
+  //   ABORTED: workers disagree on the learning rate of an update, or nobody has given the
+  //     parameters to begin with. The run must fail.
+  virtual absl::Status Push(int index, WorkerSession& session, Gradient gradient,
+                            std::shared_ptr<ReplySink> sink) = 0;
+
+  // Whether the policy would count this push if it came now. One that it would not count may have
+  // been overtaken, so that its gradient's memory has another content already.
+  virtual bool Counts(int index, const GradientHeader& header) const = 0;
+
+  // Goes over to a view, and returns where the slot stands in it. When it returns, no push of an
+  // older view will be counted. Errors: OUT_OF_RANGE and ABORTED as for Push.
+  virtual absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) = 0;
+
+  // Has a chunk changed that the observer held up (UpdateObserver::MayChange). Errors: OUT_OF_RANGE
+  // and ABORTED as for Push.
+  virtual absl::Status Resume(int index) = 0;
+  // Releases the replies of a chunk to changes up to number `change` (UpdateObserver::Changed).
+  virtual void Confirm(int index, uint64_t change) = 0;
+
+  // Returns the iteration from which a worker that takes the rank should go on.
+  virtual uint64_t StartIteration(uint32_t rank) const = 0;
+
+  // Drops the pushes that wait for other workers, because the run has failed. They get no reply.
+  virtual void Abandon() = 0;
+
+  // Returns for how long the shard should read no push of `worker` because the worker is ahead of
+  // others that the update needs, or zero. The caller asks again after that time.
+  virtual absl::Duration PushWait(uint32_t worker) const = 0;
+
+  // Returns whether a reply may refer to the memory of the parameters. It may if no update of a
+  // chunk can come before every worker has received the reply to its last push of that chunk.
+  virtual bool RepliesMayBorrow() const = 0;
+
+  // Returns the updates that wait for some worker.
+  virtual std::vector<Pending> PendingUpdates() const = 0;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_SERVER_UPDATE_UPDATE_POLICY_H_

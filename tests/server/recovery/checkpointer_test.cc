@@ -1,0 +1,313 @@
+#include "server/recovery/checkpointer.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "common/checkpoint/folder_owner.h"
+#include "server/recovery/initial_state.h"
+#include "tests/server/recovery/slot_fixture.h"
+#include "tests/testing/await.h"
+#include "tests/testing/simulated_disk.h"
+
+namespace ps {
+namespace {
+
+const ProcessId kNobody;
+
+}  // namespace
+
+// Two slots on two processes, which write to one disk.
+class CheckpointerFixture : public SlotFixture {
+ public:
+  void Begin(std::vector<std::string> overrides) {
+    overrides.push_back("recovery.checkpoint.folder=\"/run\"");
+    Start(overrides, /*processes=*/2, &disk);
+    folder = config->proto().recovery().checkpoint().folder();
+    auto taken = FolderOwner::Take(&disk, folder, view.run(), "the test");
+    INFO(taken.status().ToString());
+    REQUIRE(taken.ok());
+    owner = *std::move(taken);
+    const bool replicates = config->proto().recovery().replicas() > 0;
+    Roles(0, Process(0, 10), replicates ? Process(1, 11) : kNobody, replicates);
+    Roles(1, Process(1, 11), replicates ? Process(0, 10) : kNobody, replicates);
+    Publish();
+  }
+  void TrainAll(uint64_t iteration) {
+    for (int slot = 0; slot < 2; ++slot) Train(slot, iteration);
+  }
+  // Writes whatever can be written.
+  void WorkAll() {
+    for (int slot = 0; slot < 2; ++slot) Work(slot);
+    for (const auto& [process, host] : hosts) host->Tick();
+    for (int slot = 0; slot < 2; ++slot) Work(slot);
+  }
+  void Work(int slot) {
+    while (hosts[slot]->Work()) {
+    }
+  }
+  std::vector<SlotState> States() { return {PrimaryState(0), PrimaryState(1)}; }
+  std::vector<SlotState> Restored(const CheckpointId& id) {
+    std::vector<SlotState> states;
+    for (int slot = 0; slot < 2; ++slot) {
+      const auto state = MakeInitialState(*config, slot, &disk, id.ToString());
+      INFO(state.status().ToString());
+      REQUIRE(state.ok());
+      states.push_back(StateOf(**state));
+    }
+    return states;
+  }
+  std::optional<CheckpointId> Newest() {
+    const auto newest = CheckpointFolder(&disk, folder).Newest(Verification::kFull, nullptr);
+    REQUIRE(newest.ok());
+    return newest->has_value() ? std::optional((*newest)->id) : std::nullopt;
+  }
+  ShardStats::Recovery Stats(int slot = 0) {
+    const auto stats = hosts[slot]->Stats(slot);
+    REQUIRE(stats.ok());
+    return stats->recovery();
+  }
+
+  SimulatedDisk disk;
+  std::string folder;
+  std::unique_ptr<FolderOwner> owner;
+};
+
+TEST_CASE_METHOD(CheckpointerFixture, "a cut has every chunk as it was at its iteration") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=3",
+         "optimizer.kind=" + std::string(GENERATE("SGD", "ADAM"))});
+  std::vector<SlotState> at_cut;
+  for (uint64_t iteration = 0; iteration < 5; ++iteration) {
+    if (iteration == 3) at_cut = States();
+    for (int slot = 0; slot < 2; ++slot) {
+      const std::shared_ptr<Shard> shard = Primary(slot);
+      for (StoredChunk& chunk : shard->store().chunks()) {
+        for (const int rank : {0, 1}) REQUIRE(Push(*shard, rank, iteration, chunk.info()).ok());
+        if (iteration > 2 && random() % 3 == 0) hosts[slot]->Work();
+      }
+    }
+  }
+  CHECK(Replies() == 5 * 2 * (Chunks(0) + Chunks(1)));
+  WorkAll();
+  REQUIRE(Newest() == CheckpointId{1, 3});
+  CHECK(Restored({1, 3}) == at_cut);
+  CHECK(Stats().checkpoint_iteration() == 3);
+  CHECK(Stats().checkpoint_failures() == 0);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "updates wait where there is no room for copies") {
+  const int64_t bytes = GENERATE(64, 130);
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2",
+         "recovery.checkpoint.buffer_bytes=" + std::to_string(bytes)});
+  for (const uint64_t iteration : {0, 1}) TrainAll(iteration);
+  const std::vector<SlotState> at_cut = States();
+  const size_t replies = Replies();
+  TrainAll(2);
+  CHECK(Replies() > replies);
+  CHECK(Replies() < replies + 2 * (Chunks(0) + Chunks(1)));
+  clock.Advance(absl::Seconds(3));
+  WorkAll();
+  CHECK(Replies() == replies + 2 * (Chunks(0) + Chunks(1)));
+  CHECK(Restored({1, 2}) == at_cut);
+  CHECK(Stats().checkpoint_wait_seconds() == Approx(3));
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "a cut that comes while another is written is left out") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2"});
+  for (const uint64_t iteration : {0, 1, 2, 3, 4}) TrainAll(iteration);
+  CHECK(Stats().checkpoint_failures() == 1);
+  CHECK_THAT(Stats().last_checkpoint_failure(), Catch::Contains("iteration 4 was left out"));
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 2});
+  // Every second one is begun now, until one is written in time.
+  for (const uint64_t iteration : {5, 6}) TrainAll(iteration);
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 2});
+  TrainAll(7);
+  const std::vector<SlotState> at_cut = States();
+  TrainAll(8);
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 8});
+  CHECK(Restored({1, 8}) == at_cut);
+  TrainAll(9);
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 10});
+  CHECK(Stats().checkpoint_failures() == 1);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "slots that are slow out of step have cuts in common") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
+  // Each slot needs from one cut to behind the next. Slot 1 fails at the first.
+  disk.SetFault([](SimulatedDisk::Operation operation, const std::string& path) {
+    return operation == SimulatedDisk::Operation::kCreate && absl::StrContains(path, "shard-1")
+               ? absl::ResourceExhaustedError("the disk is full")
+               : absl::OkStatus();
+  });
+  TrainAll(0);
+  hosts[1]->Work();
+  CHECK(Stats(1).checkpoint_failures() == 1);
+  disk.SetFault(nullptr);
+  for (uint64_t iteration = 1; iteration < 12; ++iteration) {
+    TrainAll(iteration);
+    Work(iteration % 2 == 1 ? 0 : 1);
+    for (const auto& [process, host] : hosts) host->Tick();
+  }
+  REQUIRE(Newest().has_value());
+  CHECK(Newest()->iteration >= 8);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "a slot notices that an earlier cut of its is complete") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
+  for (const uint64_t iteration : {0, 1}) {
+    TrainAll(iteration);
+    Work(0);
+  }
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 1});
+  CHECK(Stats(0).checkpoint_iteration() == 1);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "what is left of a cut that fails is removed") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
+  TrainAll(0);
+  Work(0);
+  CHECK(CheckpointFolder(&disk, folder).List()->size() == 1);
+  disk.SetFault([](SimulatedDisk::Operation operation, const std::string&) {
+    return operation == SimulatedDisk::Operation::kCreate
+               ? absl::ResourceExhaustedError("the disk is full")
+               : absl::OkStatus();
+  });
+  Work(1);
+  CHECK(CheckpointFolder(&disk, folder).List()->empty());
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "training goes on when the disk fails, and says so") {
+  using Operation = SimulatedDisk::Operation;
+  const Operation failing =
+      GENERATE(Operation::kCreate, Operation::kWrite, Operation::kCommit, Operation::kMake);
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2",
+         "recovery.checkpoint.buffer_bytes=64"});
+  disk.SetFault([failing](Operation operation, const std::string&) {
+    return operation == failing ? absl::ResourceExhaustedError("the disk is full")
+                                : absl::OkStatus();
+  });
+  for (const uint64_t iteration : {0, 1, 2}) TrainAll(iteration);
+  WorkAll();
+  CHECK(Replies() == 3 * 2 * (Chunks(0) + Chunks(1)));
+  CHECK(Newest() == std::nullopt);
+  for (const int slot : {0, 1}) {
+    CHECK(Stats(slot).checkpoint_failures() == 1);
+    CHECK_THAT(Stats(slot).last_checkpoint_failure(), Catch::Contains("the disk is full"));
+  }
+  disk.SetFault(nullptr);
+  TrainAll(3);
+  const std::vector<SlotState> at_cut = States();
+  TrainAll(4);
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 4});
+  CHECK(Restored({1, 4}) == at_cut);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "the folder of another run is not written to") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
+  owner.reset();
+  auto other = FolderOwner::Take(&disk, folder, 12345, "another run");
+  REQUIRE(other.ok());
+  TrainAll(0);
+  WorkAll();
+  TrainAll(1);
+  CHECK(Replies() == 2 * 2 * (Chunks(0) + Chunks(1)));
+  CHECK(Stats().checkpoint_failures() == 1);
+  CHECK(Newest() == std::nullopt);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "a chunk is written only when the copy has it too") {
+  Begin({"recovery.checkpoint.every_iterations=1"});
+  TrainAll(0);
+  WorkAll();
+  CHECK(Newest() == std::nullopt);
+  net.Run();
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 1});
+  CHECK(Restored({1, 1}) == States());
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "the view says where to cut") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_seconds=10"});
+  view.set_cut_iteration(2);
+  Publish();
+  for (const uint64_t iteration : {0, 1}) TrainAll(iteration);
+  const std::vector<SlotState> at_cut = States();
+  for (const uint64_t iteration : {2, 3}) TrainAll(iteration);
+  WorkAll();
+  CHECK(Newest() == CheckpointId{1, 2});
+  CHECK(Restored({1, 2}) == at_cut);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "ASYNC writes every chunk as it is, from time to time") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_seconds=10", "update.policy=ASYNC",
+         "optimizer.kind=ADAM"});
+  WorkAll();
+  TrainAll(0);
+  WorkAll();
+  CHECK(Newest() == std::nullopt);
+  clock.Advance(absl::Seconds(10));
+  WorkAll();
+  WorkAll();
+  REQUIRE(Newest().has_value());
+  CHECK(Restored(*Newest()) == States());
+  const CheckpointId first = *Newest();
+  TrainAll(1);
+  WorkAll();
+  CHECK(Newest() == first);
+  clock.Advance(absl::Seconds(10));
+  WorkAll();
+  WorkAll();
+  CHECK(first < *Newest());
+  CHECK(Restored(*Newest()) == States());
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "a run goes on from its checkpoint, in a new generation") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2", "optimizer.kind=ADAM"});
+  for (const uint64_t iteration : {0, 1}) TrainAll(iteration);
+  const std::vector<SlotState> at_cut = States();
+  WorkAll();
+  for (const uint64_t iteration : {2, 3}) TrainAll(iteration);
+  const std::vector<SlotState> later = States();
+  view.set_generation(2);
+  view.set_checkpoint(CheckpointId{1, 2}.ToString());
+  Publish();
+  CHECK(States() == at_cut);
+  for (const uint64_t iteration : {2, 3}) TrainAll(iteration);
+  CHECK(States() == later);
+  WorkAll();
+  CHECK(Newest() == CheckpointId{2, 4});
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "a thread writes, and wakes the updates that wait for it") {
+  has_threads = true;
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1",
+         "recovery.checkpoint.buffer_bytes=64"});
+  for (uint64_t iteration = 0; iteration < 5; ++iteration) {
+    TrainAll(iteration);
+    const size_t expected = (iteration + 1) * 2 * (Chunks(0) + Chunks(1));
+    AwaitTrue([&] {
+      size_t replies = 0;  // by the chunks' clocks, because the thread sends some
+      for (int slot = 0; slot < 2; ++slot) {
+        for (const ChunkClock& clock : PrimaryState(slot).clocks) replies += 2 * clock.iteration;
+      }
+      return replies == expected;
+    });
+  }
+  AwaitTrue([&] {
+    for (const auto& [process, host] : hosts) host->Tick();
+    return Newest().has_value();
+  });
+  hosts.clear();
+}
+
+}  // namespace ps

@@ -1,0 +1,314 @@
+#include "server/recovery/slot_host.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "absl/algorithm/container.h"
+#include "common/wire/chunk_codec.h"
+#include "tests/server/recovery/slot_fixture.h"
+
+namespace ps {
+namespace {
+
+const ProcessId kNobody;
+
+}  // namespace
+
+class HostFixture : public SlotFixture {
+ public:
+  // Slot i: primary on process i, copy on the next one.
+  void Begin() {
+    Roles(0, Process(0, 10), Process(1, 11), true);
+    Roles(1, Process(1, 11), Process(0, 10), true);
+    Publish();
+  }
+};
+
+TEST_CASE_METHOD(HostFixture,
+                 "primary and copy have the same bits, and replies wait for the copy") {
+  const std::string optimizer = GENERATE("SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW");
+  const std::string encoding = GENERATE("FLOAT32", "BFLOAT16");
+  const std::string update = GENERATE("update.policy=SYNC", "update.policy=ASYNC");
+  CAPTURE(optimizer, encoding, update);
+  Start({"optimizer.kind=" + optimizer, "exchange.gradient_encoding=" + encoding, update});
+  Begin();
+  const SlotState before = PrimaryState(0);
+  for (uint64_t iteration = 0; iteration < 3; ++iteration) {
+    const size_t replies = Replies();
+    Train(0, iteration);
+    CHECK(Replies() == replies);
+    net.Run();
+    CHECK(Replies() == replies + 2 * Chunks(0));
+  }
+  CHECK_FALSE(PrimaryState(0) == before);
+  CHECK(CopyState(1, 0) == PrimaryState(0));
+}
+
+TEST_CASE_METHOD(HostFixture, "a copy takes over with what was confirmed, and history goes on") {
+  Start({"optimizer.kind=ADAM"});
+  Begin();
+  const uint64_t history = Primary(0)->history();
+  Train(0, 0);
+  net.Run();
+  const SlotState confirmed = PrimaryState(0);
+  Train(0, 1);  // the copy does not get it
+  Kill(0);
+  Roles(0, Process(1, 11), kNobody, false);
+  Roles(1, Process(1, 11), kNobody, false);
+  Publish();
+  CHECK(PrimaryState(0) == confirmed);
+  CHECK(Primary(0)->history() == history);
+  CHECK(hosts[1]->Copy(0) == nullptr);
+  const size_t replies = Replies();
+  Train(0, 1);                                  // pushed again
+  CHECK(Replies() == replies + 2 * Chunks(0));  // no copy, so nothing to wait for
+}
+
+TEST_CASE_METHOD(HostFixture, "a process that comes back is filled while training goes on") {
+  Start({"optimizer.kind=ADAM", "update.deterministic=true"});
+  Begin();
+  Train(0, 0);
+  net.Run();
+  Kill(0);
+  Roles(0, Process(1, 11), kNobody, false);
+  Publish();
+  StartHost(0, 20);
+  Roles(0, Process(1, 11), Process(0, 20), false);
+  Publish();
+  CHECK_FALSE(absl::c_linear_search(hosts[1]->State().filled(), 0u));
+  REQUIRE(Chunks(0) > 4);  // more than are on the way at a time
+  bool was_partly_filled = false;
+  for (uint64_t iteration = 1; iteration < 4; ++iteration) {
+    const size_t replies = Replies() + 2 * Chunks(0);
+    Train(0, iteration);
+    while (Replies() < replies) {
+      REQUIRE(net.Step());
+      const uint64_t unfilled = hosts[1]->Stats(0)->recovery().unfilled_chunks();
+      was_partly_filled |= unfilled > 0 && unfilled < Chunks(0);
+    }
+  }
+  CHECK(was_partly_filled);
+  net.Run();
+  CHECK(absl::c_linear_search(hosts[1]->State().filled(), 0u));
+  CHECK(hosts[1]->State().view() == 3);
+  Roles(0, Process(1, 11), Process(0, 20), true);
+  Publish();
+  Train(0, 4);
+  net.Run();
+  CHECK(hosts[1]->Stats(0)->recovery().unfilled_chunks() == 0);
+  CHECK(CopyState(0, 0) == PrimaryState(0));
+}
+
+TEST_CASE_METHOD(HostFixture, "a slot goes back to its own process by handing over") {
+  Start({"optimizer.kind=MOMENTUM"});
+  Roles(0, Process(1, 11), Process(0, 10), true);
+  Roles(1, Process(1, 11), kNobody, false);
+  Publish();
+  Train(0, 0);
+  view.mutable_slot(0)->set_handing_over(true);
+  Publish();
+  CHECK(hosts[1]->State().handed_over().empty());  // the copy lacks the last changes
+  const size_t replies = Replies();
+  net.Run();
+  CHECK(absl::c_linear_search(hosts[1]->State().handed_over(), 0u));
+  CHECK(Replies() == replies + 2 * Chunks(0));
+  Train(0, 1);  // dropped
+  const SlotState state = PrimaryState(0);
+  const std::shared_ptr<Shard> old = Primary(0);
+  Roles(0, Process(0, 10), Process(1, 11), true);
+  Publish();
+  CHECK(hosts[1]->Primary(0) == nullptr);
+  CHECK(absl::IsUnavailable(hosts[1]->Stats(0).status()));
+  CHECK(absl::IsUnavailable(old->failure()));
+  CHECK(PrimaryState(0) == state);
+  Train(0, 1);
+  net.Run();
+  CHECK(CopyState(1, 0) == PrimaryState(0));
+}
+
+TEST_CASE_METHOD(HostFixture, "who was primary and is not complete is filled from the beginning") {
+  // Its last changes may be ones that nobody has confirmed.
+  Start();
+  Begin();
+  Train(0, 0);  // not replicated
+  hosts[1]->Adopt([this] {
+    Roles(0, Process(1, 11), kNobody, false);
+    view.set_number(2);
+    return view;
+  }());
+  Train(0, 0);
+  const std::shared_ptr<Shard> shard = hosts[1]->Primary(0);
+  StoredChunk& chunk = shard->store().chunks()[0];
+  {
+    absl::MutexLock lock(&chunk.mutex);
+    chunk.mutable_array(0)[0] = 4711;  // as if other pushes had counted
+  }
+  Roles(0, Process(1, 11), Process(0, 10), false);
+  Publish();
+  net.Run();
+  CHECK(StateOf(*hosts[0]->Copy(0)->Retire()) == StateOf(shard->store()));
+}
+
+TEST_CASE_METHOD(HostFixture, "a copy that begins anew in a view not seen is filled again") {
+  Start();
+  Begin();
+  Train(0, 0);
+  net.Run();
+  const View seen = view;
+  Roles(0, Process(0, 10), kNobody, false);
+  Publish({1});  // process 0 does not see it
+  CHECK(hosts[1]->Copy(0) == nullptr);
+  Roles(0, Process(0, 10), Process(1, 11), false);
+  Publish();
+  CHECK_FALSE(absl::c_linear_search(hosts[0]->State().filled(), 0u));
+  net.Run();
+  CHECK(absl::c_linear_search(hosts[0]->State().filled(), 0u));
+  CHECK(CopyState(1, 0) == PrimaryState(0));
+}
+
+TEST_CASE_METHOD(HostFixture, "a new generation begins from the beginning") {
+  Start();
+  Begin();
+  const SlotState initial = PrimaryState(1);
+  const uint64_t history = Primary(1)->history();
+  Train(1, 0);
+  net.Run();
+  const std::shared_ptr<Shard> old = Primary(1);
+  view.set_generation(2);
+  Publish();
+  CHECK(Primary(1) != old);
+  CHECK(absl::IsUnavailable(old->failure()));
+  CHECK(PrimaryState(1) == initial);
+  CHECK(Primary(1)->history() != history);
+  Train(1, 0);
+  net.Run();
+  CHECK(CopyState(0, 1) == PrimaryState(1));
+}
+
+TEST_CASE_METHOD(HostFixture, "a view that gives a role without a state fails the run") {
+  Start();
+  Roles(0, Process(0, 10), kNobody, false);
+  Roles(1, Process(1, 11), kNobody, false);
+  Publish();
+  CHECK(hosts[0]->State().failure().empty());
+  Roles(1, Process(0, 10), kNobody, false);
+  Publish();
+  CHECK_THAT(hosts[0]->State().failure(), Catch::Contains("view 2 makes ps 0 primary of slot 1"));
+}
+
+TEST_CASE_METHOD(HostFixture, "a view of another plan is not followed") {
+  Start();
+  view.mutable_slot()->RemoveLast();
+  view.mutable_worker()->RemoveLast();
+  Publish();
+  CHECK_THAT(hosts[0]->State().failure(),
+             Catch::Contains("1 slots and 1 workers, the config 2 and 2"));
+  CHECK(hosts[0]->Primary(0) == nullptr);
+}
+
+TEST_CASE_METHOD(HostFixture, "the failure of a shard is the process's, and an old view nothing") {
+  Start();
+  Begin();
+  const View newest = view;
+  View old = view;
+  old.set_generation(9);
+  hosts[0]->Adopt(old);  // of the same number
+  CHECK(hosts[0]->view().generation() == 1);
+  const std::shared_ptr<Shard> shard = Primary(0);
+  for (int rank = 0; rank < 2; ++rank) SessionOf(*shard, rank);
+  const Chunk& chunk = shard->store().chunks()[0].info();
+  const std::vector<float> bad(chunk.size, std::numeric_limits<float>::quiet_NaN());
+  Segments data = {{reinterpret_cast<const char*>(bad.data()), bad.size() * sizeof(float)}};
+  CHECK_FALSE(shard
+                  ->Push(*SessionOf(*shard, 0),
+                         Gradient{{.worker = 0,
+                                   .incarnation = 100,
+                                   .iteration = 0,
+                                   .chunk = chunk.id,
+                                   .encoding = FLOAT32,
+                                   .view = 1},
+                                  data,
+                                  nullptr},
+                         sinks[0])
+                  .ok());
+  CHECK_THAT(hosts[0]->State().failure(), Catch::Contains("not finite"));
+  CHECK(hosts[1]->State().failure().empty());
+}
+
+TEST_CASE_METHOD(HostFixture, "a change of the crew tells where the slot stands") {
+  Start();
+  Begin();
+  const std::shared_ptr<Shard> shard = Primary(0);
+  Train(0, 0);
+  net.Run();
+  StoredChunk& first = shard->store().chunks()[0];
+  REQUIRE(Push(*shard, 1, 1, first.info()).ok());
+  view.mutable_worker(1)->set_state(WorkerView::LEAVING);
+  view.set_crew_changes(true);
+  Publish();
+  const ProcessState state = hosts[0]->State();
+  REQUIRE(state.position_size() == 1);
+  CHECK(state.position(0).slot() == 0);
+  CHECK(state.position(0).iteration() == 1);
+  // That worker 1 has pushed for iteration 1 would be lost with this process.
+  CHECK(state.position(0).least_iteration() == 1);
+  // Its session has ended, and it cannot come back.
+  CHECK(absl::IsUnavailable(shard->OpenStream(1, 101).status()));
+}
+
+TEST_CASE_METHOD(HostFixture, "a worker joins in the shard's own view, as who the view says") {
+  Start();
+  Begin();
+  const std::shared_ptr<Shard> shard = Primary(0);
+  JoinRequest request;
+  request.set_worker(0);
+  request.set_incarnation(100);
+  request.set_config_fingerprint(config->fingerprint());
+  request.set_plan_fingerprint(config->plan().fingerprint());
+  request.set_plan_version(kPlanVersion);
+  request.set_protocol_version(kProtocolVersion);
+  request.set_view(2);
+  CHECK(absl::IsUnavailable(shard->Join(request, "test").status()));
+  request.set_view(1);
+  CHECK(shard->Join(request, "test").ok());
+  request.set_incarnation(999);
+  CHECK(absl::IsFailedPrecondition(shard->Join(request, "test").status()));
+  // The view gives the rank to another start, which need not wait for the old one's streams.
+  REQUIRE(shard->OpenStream(0, 100).ok());
+  view.mutable_worker(0)->set_incarnation(999);
+  Publish();
+  request.set_view(2);
+  CHECK(shard->Join(request, "test").ok());
+  CHECK(absl::IsUnavailable(shard->OpenStream(0, 100).status()));
+}
+
+TEST_CASE_METHOD(HostFixture, "changes that a lost copy has not confirmed wait for nobody") {
+  Start();
+  Begin();
+  Train(0, 0);
+  CHECK(Replies() == 0);
+  CHECK(hosts[0]->Stats(0)->recovery().replication_lag() == Chunks(0));
+  Roles(0, Process(0, 10), kNobody, false);
+  Publish({0});
+  CHECK(Replies() == 2 * Chunks(0));
+  CHECK(hosts[0]->Stats(0)->recovery().replication_lag() == 0);
+}
+
+TEST_CASE_METHOD(HostFixture,
+                 "a stream that breaks is opened again, and everything is sent again") {
+  Start({GENERATE("update.policy=SYNC", "update.policy=ASYNC")});
+  Begin();
+  Train(0, 0);
+  REQUIRE(Chunks(0) > 2);
+  net.Step();
+  net.Break();
+  hosts[0]->Tick();  // too early
+  CHECK_FALSE(net.Step());
+  clock.Advance(absl::Seconds(1));
+  hosts[0]->Tick();
+  net.Run();
+  CHECK(Replies() == 2 * Chunks(0));
+  CHECK(CopyState(1, 0) == PrimaryState(0));
+}
+
+}  // namespace ps

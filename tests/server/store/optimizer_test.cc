@@ -1,0 +1,305 @@
+#include "server/store/optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ps {
+namespace {
+
+constexpr std::array<OptimizerConfig::Kind, 6> kKinds = {
+    OptimizerConfig::SGD,  OptimizerConfig::MOMENTUM, OptimizerConfig::NESTEROV,
+    OptimizerConfig::ADAM, OptimizerConfig::ADAGRAD,  OptimizerConfig::ADAMW};
+
+// The parameters of a shard's chunk and what the optimizer keeps beside them.
+struct State {
+  explicit State(std::vector<float> start)
+      : parameters(std::move(start)),
+        slots{std::vector<float>(parameters.size()), std::vector<float>(parameters.size())} {}
+  OptimizerSpan Span(size_t begin, size_t size) {
+    return {absl::MakeSpan(parameters).subspan(begin, size),
+            {slots[0].data() + begin, slots[1].data() + begin}};
+  }
+  OptimizerSpan Whole() { return Span(0, parameters.size()); }
+  friend bool operator==(const State&, const State&) = default;
+
+  std::vector<float> parameters;
+  std::vector<float> slots[2];
+};
+
+std::vector<float> RandomFloats(std::mt19937& random, size_t n) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+const UnalignedFloat* Unaligned(const void* p) { return static_cast<const UnalignedFloat*>(p); }
+
+// One element in float64, as the papers write it.
+struct Reference {
+  double w = 0, state0 = 0, state1 = 0;
+
+  void Step(const OptimizerConfig& config, double gradient, double lr, int t) {
+    const double mu = config.momentum(), b1 = config.beta1(), b2 = config.beta2();
+    const double epsilon = config.epsilon(), decay = config.weight_decay();
+    const bool decoupled = config.kind() == OptimizerConfig::ADAMW;
+    const double g = decoupled ? gradient : gradient + decay * w;
+    switch (config.kind()) {
+      case OptimizerConfig::SGD:
+        w = w - lr * g;
+        break;
+      case OptimizerConfig::MOMENTUM:  // Polyak 1964, the heavy ball
+        state0 = mu * state0 + g;
+        w = w - lr * state0;
+        break;
+      case OptimizerConfig::NESTEROV: {
+        // Sutskever et al. 2013, eq. 3 and 4: v' = mu v - lr grad(theta + mu v), theta' = theta
+        // + v', with the gradient taken at w = theta + mu v, which is what a worker holds.
+        const double theta = w - mu * state0;
+        state0 = mu * state0 - lr * g;
+        w = theta + state0 + mu * state0;
+        break;
+      }
+      case OptimizerConfig::ADAM:     // Kingma and Ba 2015, algorithm 1
+      case OptimizerConfig::ADAMW: {  // Loshchilov and Hutter 2019, algorithm 2
+        const double decayed = decoupled ? lr * decay * w : 0;
+        state0 = b1 * state0 + (1 - b1) * g;
+        state1 = b2 * state1 + (1 - b2) * g * g;
+        const double m_hat = state0 / (1 - std::pow(b1, t));
+        const double v_hat = state1 / (1 - std::pow(b2, t));
+        w = w - (lr * m_hat / (std::sqrt(v_hat) + epsilon) + decayed);
+        break;
+      }
+      case OptimizerConfig::ADAGRAD:  // Duchi et al. 2011, diagonal form
+        state0 = state0 + g * g;
+        w = w - lr * g / (epsilon + std::sqrt(state0));
+        break;
+    }
+  }
+};
+
+TEST_CASE("every optimizer follows its paper's formula in float64") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const OptimizerConfig::Kind kind = GENERATE(from_range(kKinds));
+  const float weight_decay = GENERATE(0.0f, 0.1f);
+  const float clip_value = GENERATE(0.0f, 0.3f);
+  const float scale = GENERATE(1.0f, 0.25f);
+  CAPTURE(OptimizerConfig::Kind_Name(kind), weight_decay, clip_value, scale);
+
+  OptimizerConfig config;
+  config.set_kind(kind);
+  config.set_learning_rate(0.05f);
+  config.set_weight_decay(weight_decay);
+  config.set_momentum(0.8f);
+  config.set_beta1(0.7f);
+  config.set_beta2(0.95f);
+  config.set_epsilon(1e-3f);
+  const auto optimizer = Optimizer::Create(config, clip_value);
+
+  constexpr int kElements = 1003, kUpdates = 20;
+  State state(RandomFloats(random, kElements));
+  std::vector<Reference> reference(kElements);
+  for (int i = 0; i < kElements; ++i) reference[i].w = state.parameters[i];
+  for (int t = 1; t <= kUpdates; ++t) {
+    const std::vector<float> gradient = RandomFloats(random, kElements);
+    optimizer->Apply(state.Whole(), Unaligned(gradient.data()), scale, config.learning_rate(), t);
+    for (int i = 0; i < kElements; ++i) {
+      double g = double{scale} * gradient[i];
+      if (clip_value > 0) g = std::clamp(g, -double{clip_value}, double{clip_value});
+      reference[i].Step(config, g, double{config.learning_rate()}, t);
+    }
+  }
+  double error = 0;
+  for (int i = 0; i < kElements; ++i) {
+    error = std::max(error, std::abs(state.parameters[i] - reference[i].w));
+  }
+  // Each update adds a few float32 roundings of numbers below 8.
+  CHECK(error < kUpdates * 4 * 8 * 0x1p-24);
+}
+
+TEST_CASE("a gradient of zeros in the first update leaves the parameters of every optimizer") {
+  for (const OptimizerConfig::Kind kind : kKinds) {
+    OptimizerConfig config;
+    config.set_kind(kind);
+    State state({1, -2, 3});
+    const std::vector<float> zeros(3, 0);
+    Optimizer::Create(config, 0)->Apply(state.Whole(), Unaligned(zeros.data()), 1,
+                                        config.learning_rate(), 1);
+    CHECK(state.parameters == std::vector<float>{1, -2, 3});
+  }
+}
+
+TEST_CASE("an optimizer uses as many slots as it says") {
+  const std::vector<float> gradient(100, 1);
+  const int expected[] = {0, 1, 1, 2, 1, 2};
+  for (const OptimizerConfig::Kind kind : kKinds) {
+    OptimizerConfig config;
+    config.set_kind(kind);
+    const auto optimizer = Optimizer::Create(config, 0);
+    CAPTURE(OptimizerConfig::Kind_Name(kind));
+    CHECK(optimizer->slots() == expected[kind]);
+    State state(std::vector<float>(100, 1));
+    OptimizerSpan span = state.Whole();
+    for (int slot = optimizer->slots(); slot < 2; ++slot) span.slots[slot] = nullptr;
+    optimizer->Apply(span, Unaligned(gradient.data()), 1, config.learning_rate(), 1);
+    for (int slot = 0; slot < 2; ++slot) {
+      const bool used = state.slots[slot] != std::vector<float>(100, 0);
+      CHECK(used == (slot < optimizer->slots()));
+    }
+  }
+}
+
+TEST_CASE("a sum beside the gradient gives the bits of their sum as the gradient") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const size_t n = 1000;
+  for (const OptimizerConfig::Kind kind : kKinds) {
+    CAPTURE(OptimizerConfig::Kind_Name(kind));
+    OptimizerConfig config;
+    config.set_kind(kind);
+    config.set_weight_decay(0.01f);
+    const auto optimizer = Optimizer::Create(config, /*clip_value=*/0.5f);
+    State together(RandomFloats(random, n));
+    State apart = together;
+    const std::vector<float> sum = RandomFloats(random, n);
+    const std::vector<float> gradient = RandomFloats(random, n);
+    std::vector<float> total = sum;
+    for (size_t i = 0; i < n; ++i) total[i] += gradient[i];
+    OptimizerSpan span = together.Whole();
+    span.sum = sum.data();
+    optimizer->Apply(span, Unaligned(gradient.data()), 0.25f, config.learning_rate(), 1);
+    optimizer->Apply(apart.Whole(), Unaligned(total.data()), 0.25f, config.learning_rate(), 1);
+    CHECK(together == apart);
+  }
+}
+
+TEST_CASE("an update in random pieces gives the bits of one in one go") {
+  const auto seed = std::random_device()();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  constexpr size_t kElements = 2500;
+  for (const OptimizerConfig::Kind kind : kKinds) {
+    CAPTURE(OptimizerConfig::Kind_Name(kind));
+    OptimizerConfig config;
+    config.set_kind(kind);
+    config.set_weight_decay(0.01f);
+    const auto optimizer = Optimizer::Create(config, /*clip_value=*/1);
+    const std::vector<float> start = RandomFloats(random, kElements);
+    State whole(start), pieces(start);
+    for (int t = 1; t <= 5; ++t) {
+      const std::vector<float> gradient = RandomFloats(random, kElements);
+      const double rate = optimizer->LearningRate(t);
+      optimizer->Apply(whole.Whole(), Unaligned(gradient.data()), 0.5f, rate, t);
+      for (size_t begin = 0; begin < kElements;) {
+        const size_t size = std::min<size_t>(1 + random() % 100, kElements - begin);
+        optimizer->Apply(pieces.Span(begin, size), Unaligned(gradient.data() + begin), 0.5f, rate,
+                         t);
+        begin += size;
+      }
+    }
+    CHECK(whole == pieces);
+  }
+}
+
+TEST_CASE("an unaligned gradient gives the bits of an aligned one") {
+  std::mt19937 random(1);
+  const std::vector<float> start = RandomFloats(random, 500), gradient = RandomFloats(random, 500);
+  for (const OptimizerConfig::Kind kind : kKinds) {
+    OptimizerConfig config;
+    config.set_kind(kind);
+    const auto optimizer = Optimizer::Create(config, 0);
+    State aligned(start);
+    const double rate = config.learning_rate();
+    optimizer->Apply(aligned.Whole(), Unaligned(gradient.data()), 1, rate, 1);
+    for (int shift = 1; shift < 4; ++shift) {
+      CAPTURE(OptimizerConfig::Kind_Name(kind), shift);
+      std::vector<char> bytes(500 * sizeof(float) + shift);
+      std::memcpy(bytes.data() + shift, gradient.data(), 500 * sizeof(float));
+      State unaligned(start);
+      optimizer->Apply(unaligned.Whole(), Unaligned(bytes.data() + shift), 1, rate, 1);
+      CHECK(aligned == unaligned);
+    }
+  }
+}
+
+TEST_CASE("the learning rate of an update is the schedule's at its iteration") {
+  OptimizerConfig config;
+  config.set_learning_rate(0.5f);
+  config.mutable_schedule()->set_kind(Schedule::STEP);
+  config.mutable_schedule()->set_step_iterations(10);
+  config.mutable_schedule()->set_gamma(0.5f);
+  const auto optimizer = Optimizer::Create(config, 0);
+  State state({1});
+  const std::vector<float> gradient = {1};
+  optimizer->Apply(state.Whole(), Unaligned(gradient.data()), 1, optimizer->LearningRate(25),
+                   /*update=*/1);
+  CHECK(state.parameters[0] == 1 - 0.125f);
+}
+
+double Factor(const Schedule& schedule, int64_t iteration) {
+  OptimizerConfig config;
+  config.set_learning_rate(2);
+  *config.mutable_schedule() = schedule;
+  return Optimizer::Create(config, 0)->LearningRate(iteration) / 2;
+}
+
+TEST_CASE("a constant schedule keeps the learning rate") {
+  CHECK(Factor(Schedule(), 0) == 1);
+  CHECK(Factor(Schedule(), int64_t{1} << 40) == 1);
+}
+
+TEST_CASE("a step schedule multiplies by gamma every so many iterations") {
+  Schedule schedule;
+  schedule.set_kind(Schedule::STEP);
+  schedule.set_step_iterations(10);
+  schedule.set_gamma(0.25f);
+  CHECK(Factor(schedule, 0) == 1);
+  CHECK(Factor(schedule, 9) == 1);
+  CHECK(Factor(schedule, 10) == 0.25);
+  CHECK(Factor(schedule, 19) == 0.25);
+  CHECK(Factor(schedule, 20) == 0.0625);
+}
+
+TEST_CASE("a cosine schedule falls from 1 to its final factor and stays there") {
+  Schedule schedule;
+  schedule.set_kind(Schedule::COSINE);
+  schedule.set_total_iterations(100);
+  schedule.set_final_factor(0.5f);
+  CHECK(Factor(schedule, 0) == 1);
+  CHECK(Factor(schedule, 25) == Approx(0.5 + 0.5 * (1 + std::sqrt(0.5)) / 2).epsilon(1e-12));
+  CHECK(Factor(schedule, 50) == Approx(0.75).epsilon(1e-12));
+  CHECK(Factor(schedule, 100) == Approx(0.5).epsilon(1e-12));
+  CHECK(Factor(schedule, 1000) == Approx(0.5).epsilon(1e-12));
+}
+
+TEST_CASE("the warm-up rises linearly and the schedule counts from its end") {
+  Schedule schedule;
+  schedule.set_warmup_iterations(4);
+  schedule.set_step_iterations(10);
+  schedule.set_gamma(0.5f);
+  schedule.set_total_iterations(10);
+  for (const Schedule::Kind kind : {Schedule::CONSTANT, Schedule::STEP, Schedule::COSINE}) {
+    schedule.set_kind(kind);
+    CAPTURE(Schedule::Kind_Name(kind));
+    for (int i = 0; i < 4; ++i) CHECK(Factor(schedule, i) == Approx((i + 1) / 5.0).epsilon(1e-12));
+    CHECK(Factor(schedule, 4) == 1);
+  }
+  schedule.set_kind(Schedule::STEP);
+  CHECK(Factor(schedule, 13) == 1);
+  CHECK(Factor(schedule, 14) == 0.5);
+  schedule.set_kind(Schedule::COSINE);
+  CHECK(Factor(schedule, 9) == Approx(0.5).epsilon(1e-12));
+  CHECK(Factor(schedule, 14) == Approx(0).margin(1e-12));
+}
+
+}  // namespace
+}  // namespace ps

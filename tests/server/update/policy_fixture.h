@@ -1,0 +1,147 @@
+#ifndef EVENSHARD_TESTS_SERVER_UPDATE_POLICY_FIXTURE_H_
+#define EVENSHARD_TESTS_SERVER_UPDATE_POLICY_FIXTURE_H_
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/update/update_policy.h"
+#include "tests/server/shard/shard_fixture.h"
+#include "tests/testing/fake_clock.h"
+
+namespace ps {
+
+// The crews of a view: the ranks from an iteration on.
+using CrewList = std::vector<std::pair<uint64_t, std::vector<uint32_t>>>;
+
+inline View ViewOf(const CrewList& list) {
+  View view;
+  for (const auto& [from, ranks] : list) {
+    Crew* crew = view.add_crew();
+    crew->set_from_iteration(from);
+    for (const uint32_t rank : ranks) crew->add_rank(rank);
+  }
+  return view;
+}
+
+// Does what the test says, and records what it hears.
+class RecordingObserver final : public UpdateObserver {
+ public:
+  bool MayChange(int index, const StoredChunk& chunk) override { return may_change; }
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
+                                  ChunkChange change) override {
+    changes.push_back(std::move(change));
+    return keeps_replies ? std::optional<uint64_t>(changes.size()) : std::nullopt;
+  }
+
+  bool may_change = true;
+  bool keeps_replies = false;
+  std::vector<ChunkChange> changes;
+};
+
+// An update policy over two chunks of 16 weights, which SGD with learning rate 1 changes by exactly
+// the mean gradient. All elements of a gradient are equal.
+class PolicyFixture {
+ public:
+  void Start(int workers, const std::vector<std::string>& overrides = {}) {
+    std::vector<std::string> all = {"workers=" + std::to_string(workers)};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    absl::StatusOr<Config> parsed = Config::Parse(R"(
+      model {
+        input { channels: 4 height: 1 width: 1 }
+        layer { name: "fc" linear { out_features: 8 bias: false } }
+      }
+      partition { scheme: MEMORY_BASED }
+      shard { address: "127.0.0.1:0" }
+      update { policy: SYNC }
+      optimizer { kind: SGD learning_rate: 1 }
+      training { iterations: 1 }
+      compute { backend: EMULATED }
+      limits { chunk_bytes: 64 }
+    )",
+                                                  "test.textproto", all);
+    INFO(parsed.status().ToString());
+    REQUIRE(parsed.ok());
+    config = std::make_unique<Config>(*std::move(parsed));
+    auto created = ParameterStore::Create(*config, 0);
+    REQUIRE(created.ok());
+    store = *std::move(created);
+    REQUIRE(store->chunks().size() == 2);
+    snapshots = std::make_unique<Snapshots>(Snapshots::Options{
+        .config = config.get(), .store = store.get(), .is_over = [this] { return is_over; }});
+    policy = UpdatePolicy::Create(*config, store.get(), &observer, snapshots.get(), &clock);
+    activities = std::vector<WorkerActivity>(workers);
+    for (int rank = 0; rank < workers; ++rank) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+      sessions.push_back(NewSession(rank));
+    }
+    start = Parameter(0);
+  }
+
+  std::shared_ptr<WorkerSession> NewSession(int rank) {
+    return std::make_shared<WorkerSession>(rank, 1, nullptr, &activities[rank], &clock);
+  }
+
+  absl::Status Push(int rank, uint64_t iteration, float value, int index = 0, bool skip = false) {
+    GradientHeader header{.worker = static_cast<uint32_t>(rank),
+                          .incarnation = 1,
+                          .iteration = iteration,
+                          .chunk = store->chunks()[index].info().id,
+                          .skip = skip,
+                          .encoding = FLOAT32,
+                          .view = view};
+    const std::vector<float> values(skip ? 0 : 16, value);
+    auto owner = std::make_shared<std::string>(reinterpret_cast<const char*>(values.data()),
+                                               values.size() * sizeof(float));
+    Segments data;
+    if (!skip) data.emplace_back(*owner);
+    return policy->Push(index, *sessions[rank], Gradient{header, std::move(data), owner},
+                        sinks[rank]);
+  }
+
+  // Goes over to the next view, in which the fixture's later pushes are.
+  SlotPosition Adopt(const CrewList& crews, PolicyView next = {}) {
+    next.number = ++view;
+    next.crews = std::make_shared<const Crews>(ViewOf(crews), config->workers());
+    const auto position = policy->Adopt(next);
+    INFO(position.status().ToString());
+    REQUIRE(position.ok());
+    return *position;
+  }
+
+  float Parameter(int index) {
+    StoredChunk& chunk = store->chunks()[index];
+    absl::MutexLock lock(&chunk.mutex);
+    return chunk.parameters()[0];
+  }
+  // By how much the first element of the first chunk has decreased.
+  float Applied() { return start - Parameter(0); }
+  uint64_t Iteration(int index = 0) {
+    StoredChunk& chunk = store->chunks()[index];
+    absl::MutexLock lock(&chunk.mutex);
+    return chunk.clock().iteration;
+  }
+  size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
+
+  FakeClock clock;
+  std::unique_ptr<Config> config;
+  std::unique_ptr<ParameterStore> store;
+  RecordingObserver observer;
+  bool is_over = false;  // see Snapshots::Options
+  std::unique_ptr<Snapshots> snapshots;
+  std::vector<WorkerActivity> activities;
+  std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  uint64_t view = 0;
+  float start = 0;
+  std::unique_ptr<UpdatePolicy> policy;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_TESTS_SERVER_UPDATE_POLICY_FIXTURE_H_

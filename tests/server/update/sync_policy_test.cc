@@ -1,0 +1,272 @@
+// What SYNC does under views, and with an observer. update_policy_test.cc has the rest.
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/server/update/policy_fixture.h"
+
+namespace ps {
+namespace {
+
+const CrewList kAll = {{0, {0, 1, 2}}};
+
+}  // namespace
+
+TEST_CASE_METHOD(PolicyFixture, "SYNC drops a push of an older view and refuses a newer one") {
+  Start(2);
+  Adopt({{0, {0, 1}}});
+  view = 0;
+  CHECK(Push(0, 0, 4).ok());
+  view = 2;
+  const absl::Status newer = Push(0, 0, 4);
+  CHECK(absl::IsUnavailable(newer));
+  CHECK_THAT(std::string(newer.message()), Catch::Contains("view 2"));
+  view = 1;
+  CHECK(Push(1, 0, 6).ok());
+  CHECK(Replies(0) == 0);
+  CHECK(Iteration() == 0);  // neither of worker 0's has been counted
+  CHECK(Push(0, 0, 2).ok());
+  CHECK(Applied() == 4);
+  CHECK(Replies(0) == 1);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "a push that was counted stays so in the next view") {
+  Start(2);
+  CHECK(Push(0, 0, 2).ok());
+  Adopt({{0, {0, 1}}});
+  CHECK(Push(0, 0, 100).ok());  // pushed again, since it was not answered
+  CHECK(Push(1, 0, 4).ok());
+  CHECK(Applied() == 3);
+  CHECK(Replies(0) == 1);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "an update that only a lost worker held up is made without it") {
+  const bool deterministic = GENERATE(false, true);
+  Start(3, {deterministic ? "update.deterministic=true" : "update.deterministic=false"});
+  CHECK(Push(1, 0, 2).ok());
+  CHECK(Push(2, 0, 4).ok());
+  const SlotPosition position = Adopt(kAll, {.crew_changes = true});
+  CHECK(position.iteration == 0);
+  CHECK(position.least_iteration == 0);
+  CHECK(Iteration() == 0);
+  Adopt({{0, {0, 1, 2}}, {1, {1, 2}}});
+  CHECK(Iteration() == 1);
+  CHECK(Iteration(1) == 0);  // nobody has pushed it
+  CHECK(Applied() == 3);
+  CHECK(Replies(1) == 1);
+  CHECK(Replies(2) == 1);
+  CHECK(observer.changes.at(0).workers == std::vector<uint32_t>{1, 2});
+  CHECK(policy->PendingUpdates().empty());
+}
+
+TEST_CASE_METHOD(PolicyFixture, "what a lost worker has pushed before the fence counts") {
+  Start(3);
+  CHECK(Push(0, 0, 9).ok());
+  CHECK(Push(1, 0, 3).ok());
+  sessions[0]->End();
+  CHECK(absl::IsFailedPrecondition(Push(0, 0, 9, /*index=*/1)));
+  const SlotPosition position = Adopt(kAll, {.crew_changes = true});
+  CHECK(position.least_iteration == 0);
+  Adopt({{0, {0, 1, 2}}, {1, {1, 2}}});
+  for (const int index : {0, 1}) {
+    if (index == 1) CHECK(Push(1, 0, 3, index).ok());
+    CHECK(Push(2, 0, 3, index).ok());
+  }
+  CHECK(Applied() == 5);
+  CHECK(start - Parameter(0) == 5);
+  CHECK(observer.changes.at(0).workers == std::vector<uint32_t>{0, 1, 2});
+  CHECK(observer.changes.at(1).workers == std::vector<uint32_t>{1, 2});
+  // From the crew's change on, the update needs the others only.
+  CHECK(Push(1, 1, 1).ok());
+  CHECK(Push(2, 1, 1).ok());
+  CHECK(Iteration() == 2);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "in deterministic order, who is not waited for stops nobody") {
+  Start(3, {"update.deterministic=true"});
+  Adopt({{0, {0, 1, 2}}, {1, {1, 2}}});
+  // 1 + 2^-24 - 1 depends on the order: the sum begins with rank 1.
+  CHECK(Push(2, 0, -1).ok());
+  CHECK(Push(1, 0, 1).ok());
+  CHECK(Iteration() == 1);
+  CHECK(Applied() == 0);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "the order is that of ranks, whatever came first") {
+  Start(3, {"update.deterministic=true"});
+  // (1e8 + 1) - 1e8 is 0 in float32, and (1e8 - 1e8) + 1 is 1.
+  CHECK(Push(2, 0, 1).ok());
+  CHECK(Push(1, 0, -1e8f).ok());
+  CHECK(Push(0, 0, 1e8f).ok());
+  CHECK(Applied() == Approx(1.0f / 3));
+}
+
+TEST_CASE_METHOD(PolicyFixture, "a change of the crew holds all updates up") {
+  Start(2);
+  CHECK(Push(0, 0, 2).ok());
+  CHECK(Push(1, 0, 2).ok());  // chunk 0 is at iteration 1, chunk 1 at 0
+  const SlotPosition position = Adopt({{0, {0, 1}}}, {.crew_changes = true});
+  CHECK(position.iteration == 1);
+  CHECK(position.least_iteration == 0);
+  for (const int rank : {0, 1}) CHECK(Push(rank, 0, 2, /*index=*/1).ok());
+  for (const int rank : {0, 1}) CHECK(Push(rank, 1, 2).ok());
+  CHECK(Iteration(0) == 1);
+  CHECK(Iteration(1) == 0);
+  CHECK(policy->PendingUpdates().empty());  // nobody counts as missing
+  const size_t replies = Replies(0);
+  Adopt({{0, {0, 1}}});
+  CHECK(Iteration(0) == 2);
+  CHECK(Iteration(1) == 1);
+  CHECK(Replies(0) == replies + 2);
+  CHECK(Applied() == 4);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "who joins is answered when the chunk is past its eve") {
+  Start(3);
+  Adopt({{0, {0, 1}}, {2, {0, 1, 2}}});
+  CHECK(Push(2, 1, 0, 0, /*skip=*/true).ok());
+  CHECK(Push(2, 1, 0, 0, /*skip=*/true).ok());  // again, on another stream
+  for (const uint64_t iteration : {0, 1}) {
+    CHECK(Replies(2) == 0);
+    CHECK(Push(0, iteration, 1).ok());
+    CHECK(Push(1, iteration, 1).ok());
+  }
+  REQUIRE(Replies(2) == 1);
+  CHECK(sinks[2]->replies[0].second == 1);
+  CHECK(Applied() == 2);  // the skip did not count
+  // It is waited for from its first iteration on.
+  CHECK(Push(0, 2, 3).ok());
+  CHECK(Push(1, 2, 3).ok());
+  CHECK(Iteration() == 2);
+  CHECK(Push(2, 2, 3).ok());
+  CHECK(Iteration() == 3);
+  // One whose eve is past already is answered at once.
+  CHECK(Push(2, 1, 0, 0, /*skip=*/true).ok());
+  CHECK(Replies(2) == 3);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "a gradient of a worker outside of the crew is refused") {
+  Start(3);
+  Adopt({{0, {0, 1}}, {2, {0, 1, 2}}});
+  CHECK(absl::IsFailedPrecondition(Push(2, 0, 1)));
+  CHECK(absl::IsFailedPrecondition(Push(2, 3, 0, 0, /*skip=*/true)));  // too far ahead
+}
+
+TEST_CASE_METHOD(PolicyFixture, "a slot that is handed over takes no push and makes no update") {
+  Start(2);
+  CHECK(Push(0, 0, 2).ok());
+  Adopt({{0, {0, 1}}}, {.handing_over = true});
+  CHECK(Push(1, 0, 2).ok());  // dropped
+  CHECK(Iteration() == 0);
+  CHECK(Replies(1) == 0);
+  Adopt({{0, {0, 1}}});  // the copy was lost before it took over
+  CHECK(Iteration() == 0);
+  CHECK(Push(1, 0, 2).ok());
+  CHECK(Iteration() == 1);
+  CHECK(Applied() == 2);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "handing over holds up an update that is complete") {
+  Start(2);
+  observer.may_change = false;
+  for (const int rank : {0, 1}) CHECK(Push(rank, 0, 2).ok());
+  observer.may_change = true;
+  Adopt({{0, {0, 1}}}, {.handing_over = true});
+  CHECK(Iteration() == 0);
+  Adopt({{0, {0, 1}}});
+  CHECK(Iteration() == 1);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "pushes of iterations that are over are answered") {
+  Start(2);
+  for (const uint64_t iteration : {0, 1, 2}) {
+    for (const int rank : {0, 1}) CHECK(Push(rank, iteration, 1).ok());
+  }
+  for (const uint64_t iteration : {0, 1, 2}) CHECK(Push(1, iteration, 50).ok());
+  CHECK(Replies(1) == 6);
+  CHECK(sinks[1]->replies[3].second == 0);
+  CHECK(Applied() == 3);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "replies wait until the change is confirmed") {
+  Start(2);
+  observer.keeps_replies = true;
+  for (const int rank : {0, 1}) CHECK(Push(rank, 0, 1).ok());
+  CHECK(Iteration() == 1);
+  CHECK(Replies(0) == 0);
+  CHECK(Push(1, 0, 1).ok());  // repeated: it waits too
+  CHECK(Replies(1) == 0);
+  policy->Confirm(0, 1);
+  CHECK(Replies(0) == 1);
+  CHECK(Replies(1) == 2);
+  CHECK(Push(1, 0, 1).ok());
+  CHECK(Replies(1) == 3);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "who comes anew waits for what is not confirmed") {
+  // Otherwise it could push the next gradient, which would overwrite the sum that is being sent.
+  Start(2);
+  observer.keeps_replies = true;
+  for (const int index : {0, 1}) {
+    for (const int rank : {0, 1}) CHECK(Push(rank, 0, 1, index).ok());
+  }
+  CHECK(policy->StartIteration(1) == 0);
+  policy->Confirm(0, 1);
+  CHECK(policy->StartIteration(1) == 0);
+  policy->Confirm(1, 2);
+  CHECK(policy->StartIteration(1) == 1);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "the observer is told the whole mean, as scale times sum") {
+  Start(2);
+  for (const int rank : {0, 1}) CHECK(Push(rank, 0, 3).ok());
+  REQUIRE(observer.changes.size() == 1);
+  const ChunkChange& change = observer.changes[0];
+  CHECK(change.scale == 0.5f);
+  CHECK(change.encoding == FLOAT32);
+  CHECK(change.rate.iteration == 0);
+  REQUIRE(SegmentsSize(change.gradient) == 64);
+  float first;
+  std::memcpy(&first, change.gradient[0].data(), sizeof(first));
+  CHECK(first == 6);
+  // Nobody contributes.
+  for (const int rank : {0, 1}) CHECK(Push(rank, 1, 0, 0, /*skip=*/true).ok());
+  CHECK(observer.changes.at(1).gradient.empty());
+  CHECK(observer.changes.at(1).workers == std::vector<uint32_t>{0, 1});
+  CHECK(Iteration() == 2);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "an update that the observer holds up is made by Resume") {
+  Start(2, {GENERATE("update.deterministic=true", "update.deterministic=false")});
+  observer.may_change = false;
+  for (const int rank : {1, 0}) CHECK(Push(rank, 0, 2).ok());
+  CHECK(Iteration() == 0);
+  CHECK(Push(0, 0, 2).ok());  // repeated
+  CHECK(policy->Resume(0).ok());
+  CHECK(Iteration() == 0);
+  observer.may_change = true;
+  CHECK(policy->Resume(1).ok());
+  CHECK(Iteration() == 0);
+  CHECK(policy->Resume(0).ok());
+  CHECK(Iteration() == 1);
+  CHECK(Applied() == 2);
+  CHECK(Replies(0) == 1);
+  CHECK(policy->Resume(0).ok());
+  CHECK(Iteration() == 1);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "after Abandon nothing is counted and nobody is answered") {
+  Start(2);
+  CHECK(Push(0, 0, 2).ok());
+  policy->Abandon();
+  CHECK(absl::IsCancelled(Push(1, 0, 2)));
+  CHECK(policy->Resume(0).ok());
+  CHECK(absl::IsCancelled(policy->Adopt({.number = 1}).status()));
+  policy->Confirm(0, 1);
+  CHECK(Iteration() == 0);
+  CHECK(observer.changes.empty());
+  CHECK(sinks[0].use_count() == 1);
+}
+
+}  // namespace ps
