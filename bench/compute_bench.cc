@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
-#include "common/model/initializer.h"
+#include "common/placement/initializer.h"
 #include "worker/compute/create_backend.h"
 
 namespace ps {

@@ -4,9 +4,9 @@
 
 #include "common/base/command_line.h"
 #include "common/base/log.h"
-#include "common/model/device_profile.h"
-#include "common/simulator/bound.h"
-#include "common/simulator/simulator.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/simulator/bound.h"
+#include "common/placement/simulator/simulator.h"
 #include "experiments/simulate_options.h"
 #include "experiments/simulate_report.h"
 

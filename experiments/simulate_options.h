@@ -9,10 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/config/config.h"
-#include "common/model/device_profile.h"
-#include "common/simulator/cluster_rates.h"
-#include "common/simulator/framing.h"
-#include "common/simulator/simulator.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/framing.h"
+#include "common/placement/simulator/simulator.h"
 
 namespace ps {
 

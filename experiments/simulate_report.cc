@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/text.h"
-#include "common/model/device_profile.h"
-#include "common/model/plan.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/plan.h"
 #include "nlohmann/json.hpp"
 
 namespace ps {

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "common/config/config.h"
-#include "common/simulator/bound.h"
-#include "common/simulator/cluster_rates.h"
-#include "common/simulator/simulator.h"
+#include "common/placement/simulator/bound.h"
+#include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/simulator.h"
 
 namespace ps {
 

@@ -8,7 +8,7 @@
 #include "common/base/element_loop.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/model/initializer.h"
+#include "common/placement/initializer.h"
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
 

@@ -18,7 +18,7 @@
 namespace ps {
 
 // The values that a run begins from: those of the file model.initial_parameters, or else those of
-// common/model/initializer.h. Immutable and thread-safe.
+// common/placement/initializer.h. Immutable and thread-safe.
 class InitialParameters {
  public:
   // Opens the file, if the config names one, and checks that it fits the model: every tensor of the

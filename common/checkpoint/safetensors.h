@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/storage.h"
-#include "common/model/model.h"
+#include "common/placement/model.h"
 
 namespace ps {
 

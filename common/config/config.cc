@@ -18,7 +18,7 @@
 #include "common/config/config_problems.h"
 #include "common/config/config_text.h"
 #include "common/config/config_validation.h"
-#include "common/model/declaration.h"
+#include "common/placement/declaration.h"
 
 namespace ps {
 namespace {

@@ -12,10 +12,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/config/config_places.h"
-#include "common/config/plan_choice.h"
-#include "common/model/model.h"
-#include "common/model/plan.h"
-#include "common/simulator/planned_run.h"
+#include "common/placement/plan_choice.h"
+#include "common/placement/model.h"
+#include "common/placement/plan.h"
+#include "common/placement/simulator/planned_run.h"
 #include "proto/config.pb.h"
 
 namespace ps {
@@ -64,7 +64,7 @@ class Config {
   // Paths are resolved, and every default that depends on something else is filled in. The model
   // gives those of `data.synthetic.shape` and `.classes`, of `data.image_folder.resize` and of the
   // stride of a pool; `update` gives that of `exchange.schedule`, and `recovery.etcd` that of
-  // `.shared_memory`; common/config/plan_choice.h chooses `limits.chunk_bytes`, from which
+  // `.shared_memory`; common/placement/plan_choice.h chooses `limits.chunk_bytes`, from which
   // `.window_bytes` and `.lead_bytes` follow.
   const ClusterConfig& proto() const { return proto_; }
   const Model& model() const { return model_; }

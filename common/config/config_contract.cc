@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/config/shard_rates.h"
+#include "common/placement/shard_rates.h"
 
 namespace ps {
 namespace {

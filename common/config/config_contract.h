@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "common/model/model.h"
+#include "common/placement/model.h"
 #include "proto/config.pb.h"
 
 namespace ps {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/config/config_problems.h"
-#include "common/model/model.h"
+#include "common/placement/model.h"
 #include "proto/config.pb.h"
 
 namespace ps {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/config_validation.h"
-#include "common/model/device_profile.h"
+#include "common/placement/device_profile.h"
 
 namespace ps {
 namespace {

@@ -2,7 +2,7 @@
 #define EVENSHARD_COMMON_CONFIG_OPTIMIZER_RULES_H_
 
 #include "absl/strings/string_view.h"
-#include "common/model/model.h"
+#include "common/placement/model.h"
 #include "proto/config.pb.h"
 
 namespace ps {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
-#include "common/model/plan.h"
+#include "common/placement/plan.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace ps {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
-#include "common/model/declaration.h"
+#include "common/placement/declaration.h"
 
 namespace ps {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/model/declaration.h"
+#include "common/placement/declaration.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "google/protobuf/util/message_differencer.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
-#include "common/model/initializer.h"
+#include "common/placement/initializer.h"
 #include "common/wire/non_finite.h"
 #include "server/store/aggregate.h"
 

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
-#include "common/model/plan.h"
+#include "common/placement/plan.h"
 #include "server/server.h"
 #include "tests/testing/scratch_folder.h"
 #include "worker/exchange/exchange.h"
@@ -50,7 +50,7 @@ absl::Status Train(const Config& config, int rank, int64_t iterations) {
 }
 // ]
 
-// [ common/model/plan.h
+// [ common/placement/plan.h
 absl::StatusOr<std::vector<int64_t>> BytesOfShards(const Model& model, int shards) {
   Partition partition;
   partition.set_scheme(Partition::STRIPED);

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/match.h"
-#include "tests/common/simulator/cluster_fixture.h"
+#include "tests/common/placement/simulator/cluster_fixture.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace ps {

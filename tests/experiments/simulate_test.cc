@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "nlohmann/json.hpp"
-#include "tests/common/simulator/cluster_fixture.h"
+#include "tests/common/placement/simulator/cluster_fixture.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
-#include "common/config/shard_rates.h"
-#include "common/model/device_profile.h"
-#include "common/simulator/bound.h"
-#include "common/simulator/cluster_rates.h"
-#include "common/simulator/prediction.h"
+#include "common/placement/shard_rates.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/simulator/bound.h"
+#include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/prediction.h"
 #include "common/wire/encoding.h"
 
 namespace ps {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/text.h"
-#include "common/model/device_profile.h"
+#include "common/placement/device_profile.h"
 #include "tools/psctl/plan_report.h"
 
 namespace ps {

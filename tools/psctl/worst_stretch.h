@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/model/model.h"
-#include "common/model/plan.h"
+#include "common/placement/model.h"
+#include "common/placement/plan.h"
 
 namespace ps {
 

@@ -6,8 +6,8 @@
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/model/device_profile.h"
-#include "common/model/model.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/model.h"
 #include "worker/compute/backend.h"
 
 namespace ps {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "common/model/model.h"
+#include "common/placement/model.h"
 
 namespace ps {
 

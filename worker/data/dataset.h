@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "common/base/random.h"
 #include "common/config/config.h"
-#include "common/model/model.h"
+#include "common/placement/model.h"
 
 namespace ps {
 

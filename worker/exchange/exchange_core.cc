@@ -7,7 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/model/plan.h"
+#include "common/placement/plan.h"
 #include "common/view/crew.h"
 #include "spdlog/spdlog.h"
 

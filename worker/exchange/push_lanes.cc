@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "absl/types/span.h"
-#include "common/model/plan.h"
+#include "common/placement/plan.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/device_profile.h"
-#include "common/simulator/cluster_rates.h"
-#include "common/simulator/simulator.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/simulator.h"
 #include "tests/common/config/config_fixture.h"
 #include "tests/testing/dice.h"
 

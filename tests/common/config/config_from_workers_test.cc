@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/declaration.h"
+#include "common/placement/declaration.h"
 #include "tests/common/config/config_fixture.h"
 
 namespace ps {

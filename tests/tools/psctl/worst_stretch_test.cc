@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/common/model/plan_fixture.h"
+#include "tests/common/placement/plan_fixture.h"
 
 namespace ps {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/model/model.h"
+#include "common/placement/model.h"
 #include "tests/worker/compute/test_net.h"
 
 namespace ps {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "common/model/model.h"
+#include "common/placement/model.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/cuda/convolution_plan.h"
 #include "worker/compute/cuda/device.h"

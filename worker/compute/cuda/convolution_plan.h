@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "common/model/model.h"
+#include "common/placement/model.h"
 #include "worker/compute/cuda/device.h"
 
 namespace ps {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/model/model.h"
+#include "common/placement/model.h"
 #include "worker/compute/cuda/convolution_plan.h"
 #include "worker/compute/cuda/device.h"
 #include "worker/compute/cuda/memory.h"

@@ -1,0 +1,54 @@
+#ifndef EVENSHARD_COMMON_PLACEMENT_SIMULATOR_BOUND_H_
+#define EVENSHARD_COMMON_PLACEMENT_SIMULATOR_BOUND_H_
+
+#include "absl/types/span.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/planned_run.h"
+
+namespace ps {
+
+// One reason why an iteration cannot be shorter: computing that nothing of a transfer can overlap,
+// and then the transfer.
+struct BoundTerm {
+  enum Kind {
+    kCompute,     // a worker computes; there is no transfer
+    kWorkerLink,  // what a worker exchanges, if it is alone
+    kShardIn,     // what all workers push through a shard's link, or what the shard adds up
+    kShardOut,    // what all workers pull through a shard's link
+  };
+
+  Kind kind = kCompute;
+  int machine = 0;  // rank of the worker, or the shard
+  int layer = 0;    // the transfer has this layer and those before it
+  double compute_seconds = 0;
+  double transfer_seconds = 0;
+
+  double seconds() const { return compute_seconds + transfer_seconds; }
+};
+
+// A time that no iteration can beat, in any order of chunks. It holds for the mean of iterations
+// that begin and end with all parameters on all workers. docs/experiment.md, "The bound", has the
+// proof for each schedule and policy.
+struct Bound {
+  // The parts of an iteration, each by itself.
+  double compute_seconds = 0;  // the slowest worker
+  double push_seconds = 0;     // gradients through the busiest link or shard
+  double pull_seconds = 0;     // parameters through the busiest link
+  // The largest of all terms. The bound is its seconds().
+  BoundTerm term;
+  // The sum of the three parts, which is the bound under SEQUENTIAL if all workers are in step.
+  // Workers that fall out of step push while others pull, and are faster.
+  double in_step_seconds = 0;
+
+  double iteration_seconds() const { return term.seconds(); }
+};
+
+// Computes the bound of an iteration in which every worker takes part. `rates` and `layer_times`
+// are those of the run's workers, shards and layers.
+Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
+              absl::Span<const LayerTime> layer_times);
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_BOUND_H_

@@ -1,0 +1,242 @@
+// The steps of an iteration:
+//   1. A worker computes its layers forward and then backward. Under FULL the forward pass of a
+//      layer begins when its parameters are back. Gradients leave as the schedule says.
+//   2. The push fabric carries the chunks to the shards.
+//   3. A shard adds chunks up at its own rate, and answers each when the update policy says so.
+//   4. The pull fabric carries the parameters back. A worker's iteration ends when it has them all.
+
+#include "common/placement/simulator/simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "common/placement/simulator/busy_times.h"
+#include "common/placement/simulator/event_queue.h"
+#include "common/placement/simulator/fabric.h"
+#include "common/placement/simulator/representatives.h"
+#include "common/placement/simulator/worker_model.h"
+#include "common/wire/encoding.h"
+
+namespace ps {
+namespace {
+
+class Cluster final : private EventQueue::Target, private WorkerModel::Network {
+ public:
+  Cluster(const PlannedRun& run, const ClusterRates& rates, absl::Span<const LayerTime> layer_times,
+          const SimulationOptions& options)
+      : plan_(run.plan),
+        policy_(run.config.update().policy()),
+        iterations_(options.iterations),
+        timeline_bins_(options.timeline_bins),
+        rates_(rates),
+        representatives_(RepresentativesOf(rates, options.representatives)),
+        gradient_bytes_(ChunkBytes(plan_, run.config.exchange().gradient_encoding())),
+        parameter_bytes_(ChunkBytes(plan_, run.config.exchange().parameter_encoding())),
+        layers_(run, layer_times),
+        shards_(run.plan.shards()),
+        pushes_({.source_rates = WorkerLinks(),
+                 .destination_rates = rates.shard_link,
+                 .source_members = representatives_.members,
+                 .destination_members = std::vector<double>(shards_.size(), 1),
+                 .chunk_bytes = gradient_bytes_,
+                 .window = run.config.limits().connections(),
+                 .lead_bytes = LeadBytes(run.config),
+                 .delivered = [this](int worker, int shard,
+                                     uint32_t chunk) { TakeIn(worker, shard, chunk); },
+                 .destination_busy = Recorder(&Shard::busy_in)},
+                &events_),
+        pulls_({.source_rates = rates.shard_link,
+                .destination_rates = WorkerLinks(),
+                .source_members = std::vector<double>(shards_.size(), 1),
+                .destination_members = representatives_.members,
+                .chunk_bytes = parameter_bytes_,
+                .window = run.config.limits().connections(),
+                .by_priority = layers_.schedule == ExchangeConfig::FULL,
+                .delivered =
+                    [this](int shard, int worker, uint32_t chunk) {
+                      Count(worker, parameter_bytes_[chunk],
+                            &simulation_.shard_payload[shard].bytes_out);
+                      workers_[worker].Answered(chunk);
+                    },
+                .source_busy = Recorder(&Shard::busy_out)},
+               &events_),
+        gradients_of_chunk_(plan_.chunks().size()),
+        ended_(options.iterations),
+        end_seconds_(options.iterations) {
+    simulation_.shard_payload.resize(run.plan.shards());
+    WorkerModel::Network* const network = this;
+    for (const int rank : representatives_.ranks) {
+      workers_.emplace_back(layers_, workers_.size(), rates.worker_slowdown[rank], &events_,
+                            network);
+    }
+  }
+
+  Simulation Run() {
+    for (WorkerModel& worker : workers_) worker.Start();
+    while (ended_.back() < static_cast<int>(workers_.size()) && events_.RunNext()) {
+    }
+    std::adjacent_difference(end_seconds_.begin(), end_seconds_.end(),
+                             std::back_inserter(simulation_.iteration_seconds));
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      simulation_.shard_links.push_back({pushes_.destination_bytes()[i], pulls_.source_bytes()[i]});
+    }
+    for (const int worker : representatives_.of_rank) {
+      simulation_.worker_links.push_back(
+          {pulls_.destination_bytes()[worker], pushes_.source_bytes()[worker]});
+    }
+    if (timeline_bins_ > 0) SetTimeline();
+    return std::move(simulation_);
+  }
+
+ private:
+  // A gradient that a shard has received and not yet added up.
+  struct Gradient {
+    double time;  // when it will have been added
+    int worker;
+    uint32_t chunk;
+  };
+  struct Shard {
+    double free_at = 0;
+    std::deque<Gradient> gradients;
+    BusyTimes busy_in;  // with a timeline only
+    BusyTimes busy_out;
+  };
+
+  // A shard keeps workers abreast unless it has to add gradients in the order of ranks, for which
+  // it holds those that are early.
+  static double LeadBytes(const ClusterConfig& config) {
+    if (config.update().policy() != Update::SYNC || config.update().deterministic()) {
+      return std::numeric_limits<double>::infinity();
+    }
+    const int64_t elements = config.limits().lead_bytes() / static_cast<int64_t>(sizeof(float));
+    return EncodedBytes(config.exchange().gradient_encoding(), elements);
+  }
+
+  std::vector<double> WorkerLinks() const {
+    std::vector<double> rates;
+    for (const int rank : representatives_.ranks) rates.push_back(rates_.worker_link[rank]);
+    return rates;
+  }
+
+  Fabric::BusyCallback Recorder(BusyTimes Shard::*times) {
+    if (timeline_bins_ == 0) return nullptr;
+    return [this, times](int shard, double begin, double end) {
+      (shards_[shard].*times).Add(begin, end);
+    };
+  }
+
+  void SetTimeline() {
+    const double end = end_seconds_.back();
+    const double begin = end - simulation_.iteration_seconds.back();
+    simulation_.timeline = {begin, (end - begin) / timeline_bins_, {}};
+    for (const Shard& shard : shards_) {
+      simulation_.timeline.shards.push_back({shard.busy_in.Fractions(begin, end, timeline_bins_),
+                                             shard.busy_out.Fractions(begin, end, timeline_bins_)});
+    }
+  }
+
+  static std::vector<double> ChunkBytes(const Plan& plan, Encoding encoding) {
+    std::vector<double> bytes;
+    for (const Chunk& chunk : plan.chunks()) bytes.push_back(EncodedBytes(encoding, chunk.size));
+    return bytes;
+  }
+
+  void Count(int worker, double bytes, double* sum) {
+    if (workers_[worker].iteration() < iterations_) {
+      *sum += bytes * representatives_.members[worker];
+    }
+  }
+
+  // The functions of WorkerModel::Network.
+  void Push(int worker, uint32_t chunk) override {
+    pushes_.Send(worker, plan_.chunks()[chunk].shard, chunk);
+  }
+  void Prioritise(int worker) override { pushes_.Prioritise(worker); }
+  void Reply(int worker, uint32_t chunk) override {
+    pulls_.Send(plan_.chunks()[chunk].shard, worker, chunk);
+  }
+  bool Ended(int iteration) override {
+    if (iteration < iterations_ && ++ended_[iteration] == static_cast<int>(workers_.size())) {
+      end_seconds_[iteration] = events_.now();
+    }
+    return policy_ == Update::ASYNC || iteration + 1 < iterations_;
+  }
+
+  void TakeIn(int worker, int index, uint32_t chunk) {
+    Count(worker, gradient_bytes_[chunk], &simulation_.shard_payload[index].bytes_in);
+    workers_[worker].Pushed();
+    Shard& shard = shards_[index];
+    const double bytes = gradient_bytes_[chunk] * representatives_.members[worker];
+    shard.free_at = std::max(shard.free_at, events_.now()) + bytes / rates_.shard_processing[index];
+    shard.gradients.push_back({shard.free_at, worker, chunk});
+    if (shard.gradients.size() == 1) events_.At(shard.free_at, this, 0, index);
+  }
+
+  // Called when a shard has added up its first gradient.
+  void OnEvent(int, int index) override {
+    Shard& shard = shards_[index];
+    const Gradient gradient = shard.gradients.front();
+    shard.gradients.pop_front();
+    if (!shard.gradients.empty()) events_.At(shard.gradients.front().time, this, 0, index);
+    if (policy_ == Update::ASYNC) {
+      workers_[gradient.worker].Reply(gradient.chunk);
+      return;
+    }
+    int& gradients = gradients_of_chunk_[gradient.chunk];
+    if (++gradients < static_cast<int>(workers_.size())) return;
+    gradients = 0;
+    for (WorkerModel& worker : workers_) worker.Reply(gradient.chunk);
+  }
+
+  // Constant after construction.
+  const Plan& plan_;
+  const Update::Policy policy_;
+  const int iterations_;
+  const int timeline_bins_;
+  const ClusterRates& rates_;
+  const Representatives representatives_;
+  const std::vector<double> gradient_bytes_;  // by chunk
+  const std::vector<double> parameter_bytes_;
+  const WorkerModel::Layers layers_;
+
+  EventQueue events_;
+  std::vector<Shard> shards_;
+  Fabric pushes_;
+  Fabric pulls_;
+  std::deque<WorkerModel> workers_;      // the representatives; a deque, because they must not move
+  std::vector<int> gradients_of_chunk_;  // by how many of workers_, in this iteration; SYNC only
+  std::vector<int> ended_;               // number of workers that ended each iteration
+  std::vector<double> end_seconds_;      // when the last of them did
+  Simulation simulation_;
+};
+
+}  // namespace
+
+double Simulation::seconds() const {
+  return std::accumulate(iteration_seconds.begin(), iteration_seconds.end(), 0.0);
+}
+
+double Simulation::steady_seconds() const {
+  std::vector<double> steady(iteration_seconds.begin() + (iteration_seconds.size() > 1 ? 1 : 0),
+                             iteration_seconds.end());
+  std::sort(steady.begin(), steady.end());
+  return (steady[(steady.size() - 1) / 2] + steady[steady.size() / 2]) / 2;
+}
+
+bool Simulation::is_steady() const {
+  constexpr double kTolerance = 0.01;
+  const size_t count = iteration_seconds.size();
+  return count >= 2 && std::abs(iteration_seconds[count - 1] - iteration_seconds[count - 2]) <=
+                           kTolerance * iteration_seconds[count - 1];
+}
+
+Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
+                    absl::Span<const LayerTime> layer_times, const SimulationOptions& options) {
+  return Cluster(run, rates, layer_times, options).Run();
+}
+
+}  // namespace ps

@@ -1,0 +1,124 @@
+#include "common/placement/simulator/worker_model.h"
+
+#include <utility>
+
+namespace ps {
+
+WorkerModel::Layers::Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times)
+    : schedule(run.config.exchange().schedule()),
+      times(layer_times.begin(), layer_times.end()),
+      of_chunk(run.plan.chunks().size()) {
+  for (const Layer& layer : run.model.layers()) {
+    std::vector<uint32_t>& of_layer = chunks.emplace_back();
+    for (int i = 0; i < layer.tensor_count; ++i) {
+      for (const uint32_t chunk : run.plan.chunks_of_tensor(layer.first_tensor + i)) {
+        of_chunk[chunk] = chunks.size() - 1;
+        of_layer.push_back(chunk);
+      }
+    }
+  }
+}
+
+WorkerModel::WorkerModel(const Layers& layers, int rank, double slowdown, EventQueue* events,
+                         Network* network)
+    : layers_(layers),
+      rank_(rank),
+      slowdown_(slowdown),
+      events_(events),
+      network_(network),
+      layer_unanswered_(layers.times.size()) {}
+
+void WorkerModel::Advance() {
+  const int layers = layers_.times.size();
+  while (true) {
+    double seconds = 0;
+    if (phase_ == Phase::kForward) {
+      if (layer_ == layers) {
+        if (!has_next_) return;
+        BeginExchange();
+        continue;
+      }
+      if (layers_.schedule == ExchangeConfig::FULL && layer_unanswered_[layer_] > 0) return;
+      seconds = layers_.times[layer_].forward_seconds * slowdown_;
+    } else if (phase_ == Phase::kBackward) {
+      if (layer_ < 0) {
+        EndCompute();
+        continue;
+      }
+      seconds = layers_.times[layer_].backward_seconds * slowdown_;
+    } else {
+      return;
+    }
+    if (seconds > 0) {
+      computing_ = true;
+      events_->At(events_->now() + seconds, this, 0, 0);
+      return;
+    }
+    EndLayer();
+  }
+}
+
+void WorkerModel::OnEvent(int, int) {
+  computing_ = false;
+  EndLayer();
+  Advance();
+}
+
+void WorkerModel::EndLayer() {
+  if (phase_ == Phase::kForward) {
+    ++layer_;
+    return;
+  }
+  if (layers_.schedule != ExchangeConfig::SEQUENTIAL) PushLayer(layer_);
+  --layer_;
+}
+
+void WorkerModel::BeginExchange() {
+  ++iteration_;
+  for (size_t layer = 0; layer < layers_.chunks.size(); ++layer) {
+    layer_unanswered_[layer] = layers_.chunks[layer].size();
+  }
+  unpushed_ = unanswered_ = layers_.of_chunk.size();
+  phase_ = Phase::kBackward;
+  layer_ = layers_.times.size() - 1;
+}
+
+void WorkerModel::PushLayer(int layer) {
+  for (const uint32_t chunk : layers_.chunks[layer]) network_->Push(rank_, chunk);
+}
+
+void WorkerModel::EndCompute() {
+  if (layers_.schedule == ExchangeConfig::SEQUENTIAL) {
+    for (size_t layer = 0; layer < layers_.chunks.size(); ++layer) PushLayer(layer);
+  }
+  if (layers_.schedule == ExchangeConfig::FULL) network_->Prioritise(rank_);
+  phase_ = layers_.schedule == ExchangeConfig::FULL ? Phase::kForward : Phase::kAwait;
+  layer_ = 0;
+}
+
+void WorkerModel::Pushed() {
+  if (--unpushed_ > 0) return;
+  for (const uint32_t chunk : std::exchange(held_replies_, {})) network_->Reply(rank_, chunk);
+}
+
+void WorkerModel::Reply(uint32_t chunk) {
+  if (layers_.schedule == ExchangeConfig::SEQUENTIAL && unpushed_ > 0) {
+    held_replies_.push_back(chunk);
+  } else {
+    network_->Reply(rank_, chunk);
+  }
+}
+
+void WorkerModel::Answered(uint32_t chunk) {
+  const int layer = layers_.of_chunk[chunk];
+  const bool layer_is_back = --layer_unanswered_[layer] == 0;
+  if (--unanswered_ == 0) {
+    has_next_ = network_->Ended(iteration_);
+    if (phase_ == Phase::kAwait && has_next_) phase_ = Phase::kForward;
+  } else if (phase_ != Phase::kForward || layer != layer_ || !layer_is_back) {
+    return;
+  }
+  if (!computing_) Advance();
+}
+
+}  // namespace ps

@@ -1,0 +1,96 @@
+#ifndef EVENSHARD_COMMON_PLACEMENT_SIMULATOR_WORKER_MODEL_H_
+#define EVENSHARD_COMMON_PLACEMENT_SIMULATOR_WORKER_MODEL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/simulator/event_queue.h"
+#include "common/placement/simulator/planned_run.h"
+
+namespace ps {
+
+// Models one worker: when it computes each layer, when its chunks leave, and what it waits for.
+//
+//   forward ---> backward ---> SEQUENTIAL: push all; shards reply once all have arrived
+//      ^            |          BACKWARD, FULL: push each layer when its gradient is computed
+//      |            v
+//      +------- SEQUENTIAL, BACKWARD: wait for all parameters
+//               FULL: go on; the forward pass waits for the parameters of each layer
+//
+// Not thread-safe.
+class WorkerModel final : private EventQueue::Target {
+ public:
+  // What the workers of a cluster have in common.
+  struct Layers {
+    Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times);
+
+    ExchangeConfig::Schedule schedule;
+    std::vector<LayerTime> times;
+    std::vector<std::vector<uint32_t>> chunks;  // by layer, in model order
+    std::vector<int> of_chunk;                  // the layer of each chunk
+  };
+
+  class Network {
+   public:
+    virtual ~Network() = default;
+    // Sends a chunk from a worker to its shard.
+    virtual void Push(int worker, uint32_t chunk) = 0;
+    // The worker has pushed all chunks of an iteration. Those that have not left go in the order in
+    // which the next forward pass needs them. FULL only.
+    virtual void Prioritise(int worker) = 0;
+    // Sends the shard's answer to a chunk to a worker.
+    virtual void Reply(int worker, uint32_t chunk) = 0;
+    // A worker has all parameters of the iteration back. Returns whether it does another one.
+    virtual bool Ended(int iteration) = 0;
+  };
+
+  // `slowdown` multiplies layer times. `layers`, `events` and `network` must outlive the worker.
+  WorkerModel(const Layers& layers, int rank, double slowdown, EventQueue* events,
+              Network* network);
+
+  void Start() { Advance(); }
+
+  // The iteration whose gradients are being exchanged, or were last. It is -1 before the first.
+  int iteration() const { return iteration_; }
+
+  // A chunk of this worker has reached its shard.
+  void Pushed();
+  // A shard can answer this worker's chunk.
+  void Reply(uint32_t chunk);
+  // The answer to a chunk has arrived.
+  void Answered(uint32_t chunk);
+
+ private:
+  enum class Phase { kForward, kBackward, kAwait };
+
+  void OnEvent(int kind, int index) override;
+  // Computes until the worker must wait for the end of a layer or for parameters.
+  void Advance();
+  void EndLayer();
+  void BeginExchange();
+  void PushLayer(int layer);
+  void EndCompute();
+
+  // Constant after construction.
+  const Layers& layers_;
+  const int rank_;
+  const double slowdown_;
+  EventQueue* const events_;
+  Network* const network_;
+
+  Phase phase_ = Phase::kForward;
+  int layer_ = 0;  // the layer that is computed or waits to be computed
+  bool computing_ = false;
+  int iteration_ = -1;
+  bool has_next_ = true;   // whether another iteration follows
+  size_t unpushed_ = 0;    // this iteration's chunks that have not reached their shard
+  size_t unanswered_ = 0;  // this iteration's chunks that are not back
+  std::vector<size_t> layer_unanswered_;
+  std::vector<uint32_t> held_replies_;  // held until everything is pushed; SEQUENTIAL only
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_WORKER_MODEL_H_
