@@ -15,7 +15,7 @@
 #include "common/base/exchange_setup.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
-#include "common/etcd/make_view_link.h"
+#include "common/control/etcd/make_view_link.h"
 
 namespace ps {
 namespace {

@@ -14,7 +14,7 @@
 #include "client/evenshard.h"
 #include "common/base/clock.h"
 #include "common/config/config.h"
-#include "common/view/view_link.h"
+#include "common/control/view/view_link.h"
 #include "worker/exchange/exchange.h"
 
 namespace ps {

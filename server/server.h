@@ -17,7 +17,7 @@
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
-#include "common/view/view_link.h"
+#include "common/control/view/view_link.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/parameter_service.h"

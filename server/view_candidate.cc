@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/etcd/etcd_link.h"
+#include "common/control/etcd/etcd_link.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {

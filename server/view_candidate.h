@@ -12,11 +12,11 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/checkpoint/run_checkpoints.h"
+#include "common/control/run_checkpoints.h"
 #include "common/config/config.h"
-#include "common/etcd/etcd_keeper.h"
-#include "common/etcd/keeper_checkpoints.h"
-#include "common/view/view_keeper.h"
+#include "common/control/etcd/etcd_keeper.h"
+#include "common/control/etcd/keeper_checkpoints.h"
+#include "common/control/view/view_keeper.h"
 
 namespace ps {
 

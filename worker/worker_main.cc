@@ -26,7 +26,7 @@
 #include "common/base/process_setup.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
-#include "common/etcd/make_view_link.h"
+#include "common/control/etcd/make_view_link.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace/trace.h"
 #include "worker/trainer.h"

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/config/config.h"
-#include "common/view/view_link.h"
+#include "common/control/view/view_link.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/rpc/listener.h"

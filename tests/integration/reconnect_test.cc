@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/view/view_link.h"
+#include "common/control/view/view_link.h"
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/testing/cluster.h"

@@ -13,7 +13,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/view/view_link.h"
+#include "common/control/view/view_link.h"
 #include "grpc/grpc.h"
 #include "tests/testing/await.h"
 #include "tests/testing/cluster.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/common/etcd/tcp_proxy.h"
+#include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/recovery/etcd_run.h"
 
 namespace ps {

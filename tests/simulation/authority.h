@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/checkpoint/folder_owner.h"
-#include "common/view/view_keeper.h"
+#include "common/control/view/view_keeper.h"
 #include "tests/simulation/context.h"
 
 namespace ps {

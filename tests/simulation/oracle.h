@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/config/config.h"
-#include "common/view/crew.h"
+#include "common/control/view/crew.h"
 #include "proto/view.pb.h"
 #include "server/store/parameter_store.h"
 #include "server/update/update_observer.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/view/crew.h"
+#include "common/control/view/crew.h"
 #include "tests/simulation/oracle.h"
 
 namespace ps {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random.h"
-#include "common/view/crew.h"
+#include "common/control/view/crew.h"
 #include "common/wire/encoding.h"
 
 namespace ps {

@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/view/view_keeper.h"
+#include "common/control/view/view_keeper.h"
 #include "grpcpp/server.h"
 #include "proto/authority.grpc.pb.h"
 #include "tools/launch/recovery_host.h"

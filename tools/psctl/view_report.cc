@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "common/base/text.h"
 #include "common/reader/shard_calls.h"
-#include "common/view/crew.h"
+#include "common/control/view/crew.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 

@@ -20,7 +20,7 @@
 #include "common/base/clock.h"
 #include "common/base/float_buffer.h"
 #include "common/config/config.h"
-#include "common/view/view_link.h"
+#include "common/control/view/view_link.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/exchange_core.h"
 #include "worker/exchange/lent_memory.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/placement/plan.h"
-#include "common/view/crew.h"
+#include "common/control/view/crew.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "common/view/authority_link.h"
+#include "common/control/view/authority_link.h"
 #include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 

@@ -1,0 +1,95 @@
+#ifndef EVENSHARD_COMMON_CONTROL_ETCD_ETCD_CLIENT_H_
+#define EVENSHARD_COMMON_CONTROL_ETCD_ETCD_CLIENT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/etcd/rpc.pb.h"
+
+namespace ps {
+
+// A watch over one connection to one endpoint. Made by EtcdClient::Watch, which it must not
+// outlive. Destroying it ends the watch. Next and the others are for one thread.
+class EtcdWatchStream {
+ public:
+  virtual ~EtcdWatchStream() = default;
+
+  // Returns the next response if it has come. Errors, once the stream has ended: why, with the
+  // endpoint; the client then prefers another endpoint.
+  virtual absl::StatusOr<std::optional<etcdserverpb::WatchResponse>> Next() = 0;
+
+  // Asks etcd for a response without events, as a sign of life.
+  virtual void RequestProgress() = 0;
+
+  // Makes the client prefer another endpoint, and returns the error that says so.
+  virtual absl::Status GiveUp(absl::string_view why) = 0;
+};
+
+// Calls to an etcd cluster. Each call blocks. It tries every endpoint at most once, beginning with
+// the one that answered last, each for `timeout` at most. Requests that must not be applied twice
+// carry a comparison, because an answer may be lost. Thread-safe.
+//
+// Errors of all calls: UNAVAILABLE with each endpoint and what happened there, if none has
+// answered; then a change may have been made or not. CANCELLED soon after `stop` is requested.
+// Otherwise the refusal of the endpoint that answered, with its name.
+class EtcdClient {
+ public:
+  struct Options {
+    std::vector<std::string> endpoints;  // "host:port", at least one
+    absl::Duration timeout = absl::Seconds(1);
+  };
+
+  explicit EtcdClient(const Options& options);
+  ~EtcdClient();
+
+  absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request,
+                                                    const std::stop_token& stop);
+  absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request,
+                                                const std::stop_token& stop);
+
+  // A new lease; its TTL is at least `ttl`, in whole seconds.
+  absl::StatusOr<etcdserverpb::LeaseGrantResponse> Grant(absl::Duration ttl,
+                                                         const std::stop_token& stop);
+  // Renews the lease. Errors: also NOT_FOUND if it has ended.
+  absl::Status KeepAlive(int64_t lease, const std::stop_token& stop);
+  // Ends the lease, which deletes its keys. OK if it has ended before.
+  absl::Status Revoke(int64_t lease, const std::stop_token& stop);
+
+  // Opens a watch at the endpoint that answered last. Does not block. `on_news` is called by
+  // another thread whenever Next has something new. A stream from an endpoint that has lost its
+  // leader ends.
+  std::unique_ptr<EtcdWatchStream> Watch(const etcdserverpb::WatchCreateRequest& request,
+                                         std::function<void()> on_news);
+
+  absl::Duration timeout() const { return timeout_; }
+
+ private:
+  struct Endpoint;
+  class WatchStream;
+
+  // Calls `call(endpoint, context)` for one endpoint after the other. `what` completes "cannot".
+  template <typename Call>
+  absl::Status Try(absl::string_view what, const std::stop_token& stop, const Call& call);
+  // Prefers the endpoint after `index`, unless another thread has made another choice.
+  void Avoid(size_t index);
+
+  // Constant after construction.
+  const absl::Duration timeout_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+
+  std::atomic<size_t> preferred_{0};  // the endpoint that answered last
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_CLIENT_H_

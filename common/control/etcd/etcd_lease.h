@@ -1,0 +1,77 @@
+#ifndef EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LEASE_H_
+#define EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LEASE_H_
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/control/etcd/etcd_client.h"
+
+namespace ps {
+
+// A lease in etcd, which a thread of its own acquires and renews. While etcd is away it goes on
+// trying. The keys that are attached to the lease are deleted when it ends. Thread-safe.
+//
+// Surely() is what makes a lease a fence: once it is false, it stays so until etcd has confirmed
+// the lease once more, and etcd ends no lease for which it is true, provided that
+// - this process's monotonic clock and those of etcd's members run at rates that differ by less
+//   than a quarter, and do not stop, as they do in a machine that is suspended;
+// - etcd keeps a lease for its TTL after it has confirmed a renewal, also across its own restarts
+//   and changes of its leader. Both extend leases.
+// A renewal counts from the moment at which it was sent, so that late answers shorten nothing else.
+class EtcdLease {
+ public:
+  struct Options {
+    EtcdClient* client = nullptr;  // must outlive the lease
+    const Clock* clock = nullptr;  // must outlive the lease
+    absl::Duration ttl;            // whole seconds, at least kShortestTtl
+    // Called by the lease's thread after a change of what the methods below return, except for
+    // Surely(), which becomes false silently. Must not block.
+    std::function<void()> on_change = [] {};
+  };
+
+  // etcd grants no shorter one with its default settings.
+  static constexpr absl::Duration kShortestTtl = absl::Seconds(2);
+
+  explicit EtcdLease(const Options& options);
+  // Ends the lease, so that its keys are deleted, in a few seconds at most.
+  ~EtcdLease();
+
+  // 0 until etcd has granted the lease.
+  int64_t id() const;
+  // Whether etcd has said that the lease has ended. There is no way back.
+  bool HasEnded() const;
+  // Whether the lease has surely not ended.
+  bool Surely() const;
+  // When etcd last confirmed the lease; before, when this object was made.
+  absl::Time confirmed() const;
+  // Why the last attempt to acquire or renew the lease has failed, or OK.
+  absl::Status trouble() const;
+
+ private:
+  void Run(const std::stop_token& stop);
+  // Acquires or renews the lease, and returns when to do so next.
+  absl::Time Renew(const std::stop_token& stop);
+  absl::Time Failed(const absl::Status& trouble);
+
+  const Options options_;
+
+  mutable absl::Mutex mutex_;
+  int64_t id_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time confirmed_ ABSL_GUARDED_BY(mutex_);
+  absl::Time sure_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
+
+  std::jthread thread_;  // destroyed first, because it uses the other members
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LEASE_H_

@@ -1,0 +1,120 @@
+#ifndef EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LINK_H_
+#define EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LINK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/control/etcd/etcd_client.h"
+#include "common/control/etcd/etcd_keys.h"
+#include "common/control/etcd/etcd_lease.h"
+#include "common/control/etcd/etcd_watch.h"
+#include "common/control/etcd/wakeup.h"
+#include "common/control/view/view_link.h"
+#include "proto/config.pb.h"
+#include "proto/etcd/verdict.pb.h"
+#include "proto/view.pb.h"
+
+namespace ps {
+
+// A process's tie to the views of its run through etcd, where an EtcdKeeper in some ps makes them.
+// The process's place is a key with the process's lease. The keeper gives the roles of a process to
+// others when that key is gone, so the process must answer nobody by then: HoldsRoles() becomes
+// false before the lease can end, under the assumptions that EtcdLease states, and nobody but the
+// link deletes the key.
+//
+// The link ends (Listener::on_end) with
+// - UNAVAILABLE if the lease has ended, since the roles may be another's: the process has to be
+//   started again, by whatever supervises it;
+// - ALREADY_EXISTS if another process holds the place, and goes on doing so for longer than the
+//   lease of one that has died;
+// - FAILED_PRECONDITION if the run was over before the process came, or the keeper refuses it;
+// - DEADLINE_EXCEEDED if etcd was away for too long;
+// - the reason for which the run has failed. A run that succeeds ends nobody.
+class EtcdLink final : public ViewLink {
+ public:
+  struct Options {
+    EtcdClient::Options client;
+    std::string run;               // recovery.etcd.run
+    absl::Duration ttl;            // whole seconds, at least EtcdLease::kShortestTtl
+    absl::Duration startup;        // how long etcd may be away at first
+    absl::Duration patience;       // and later
+    const Clock* clock = nullptr;  // must outlive the link
+  };
+  // REQUIRES: recovery.etcd is present. `clock` must outlive the link.
+  static Options OptionsOf(const ClusterConfig& config, const Clock* clock);
+
+  explicit EtcdLink(const Options& options);
+  // Gives up the process's place, so that others get its roles at once. Blocks for a few seconds at
+  // most. REQUIRES: the process answers nobody any more.
+  ~EtcdLink() override;
+
+  void Start(Listener listener) override;
+  void Announce(const ProcessState& state) override;
+  bool HoldsRoles() const override;
+
+ private:
+  // Another process that holds the place.
+  struct Holder {
+    int64_t create_revision = 0;  // of its key
+    absl::Time since;             // when this link first met it
+  };
+
+  void Run(const std::stop_token& stop);
+  // Does what is due, and returns when to try again at the latest.
+  absl::Time Step(const std::stop_token& stop);
+  // Takes the place, if it is free.
+  absl::Status Claim(const ProcessState& state, const std::stop_token& stop);
+  void AwaitHolder(const ProcessState& state, const mvccpb::KeyValue& held);
+  absl::Status Deliver(const ProcessState& state, const std::stop_token& stop);
+
+  // Take what the watch brings.
+  void TakeKeys(const std::vector<mvccpb::KeyValue>& keys);
+  void TakeKey(const mvccpb::KeyValue& key);
+  void TakeView(const mvccpb::KeyValue& key);
+
+  // What a process hears that comes after the end of the run.
+  absl::Status IsOver(const Verdict& verdict) const;
+  void End(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(delivery_mutex_);
+
+  // Constant after construction or Start.
+  const Options options_;
+  const EtcdKeys keys_;
+  Listener listener_;
+
+  // Thread-safe.
+  EtcdClient client_;
+  Wakeup wakeup_;
+  std::atomic<bool> holds_place_{false};
+  std::atomic<bool> ended_{false};
+
+  // Held while the listener is called.
+  absl::Mutex delivery_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);
+  uint64_t latest_view_ ABSL_GUARDED_BY(delivery_mutex_) = 0;
+
+  absl::Mutex state_mutex_;
+  std::optional<ProcessState> state_ ABSL_GUARDED_BY(state_mutex_);
+
+  // The thread's.
+  std::string delivered_;  // the state that etcd has, serialised
+  Holder holder_;
+
+  // Destroyed first, because their threads use the other members.
+  std::unique_ptr<EtcdLease> lease_;
+  std::unique_ptr<EtcdWatch> watch_;
+  std::jthread thread_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LINK_H_

@@ -1,0 +1,21 @@
+#ifndef EVENSHARD_COMMON_CONTROL_ETCD_MAKE_VIEW_LINK_H_
+#define EVENSHARD_COMMON_CONTROL_ETCD_MAKE_VIEW_LINK_H_
+
+#include <memory>
+#include <string>
+
+#include "common/base/clock.h"
+#include "common/control/view/view_link.h"
+#include "proto/config.pb.h"
+
+namespace ps {
+
+// Returns a process's tie to whoever makes the views of its run: the authority at `authority`
+// (--authority) if that is not empty, else the config's etcd, else null, since nobody does.
+// `clock` must outlive the link.
+std::unique_ptr<ViewLink> MakeViewLink(const std::string& authority, const ClusterConfig& config,
+                                       const Clock* clock);
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_CONTROL_ETCD_MAKE_VIEW_LINK_H_

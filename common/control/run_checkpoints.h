@@ -1,0 +1,63 @@
+#ifndef EVENSHARD_COMMON_CONTROL_RUN_CHECKPOINTS_H_
+#define EVENSHARD_COMMON_CONTROL_RUN_CHECKPOINTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/checkpoint/checkpoint_folder.h"
+#include "common/checkpoint/folder_owner.h"
+#include "common/checkpoint/storage.h"
+#include "common/config/config.h"
+#include "common/control/view/view_keeper.h"
+
+namespace ps {
+
+// The checkpoints of a run, as its authority needs them, and the run's hold on their folder.
+// Thread-safe.
+class RunCheckpoints {
+ public:
+  enum class Start {
+    kNew,      // a run that begins from the initial parameters
+    kResumed,  // a run that begins from the newest checkpoint of an earlier one
+    kGoesOn,   // a run that has begun, whose authority is another process now
+  };
+
+  // Takes recovery.checkpoint.folder for the run until the object is destroyed. `who` is for other
+  // runs' errors, as in FolderOwner. Under kGoesOn the folder may be locked by the process that was
+  // the authority before and does not know yet that it is not. `storage` must outlive the object.
+  // A folder of which no checkpoint was ever complete begins anew under both kNew and kResumed.
+  // Errors: INVALID_ARGUMENT under kNew if the folder has checkpoints, and under kResumed if it has
+  // no complete one; FAILED_PRECONDITION if another run holds it; those of Storage.
+  static absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(const Config& config, uint64_t run,
+                                                              Start start, absl::string_view who,
+                                                              Storage* storage);
+
+  // Returns what a run begins from, if not from the beginning with its first generation. Its name
+  // is empty where there is nothing to go on from, but generations that have had checkpoints.
+  // Errors: INVALID_ARGUMENT as for Open; those of Storage.
+  static absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> FindStart(const Config& config,
+                                                                         bool resumes,
+                                                                         Storage* storage);
+
+  // What FindStart returned.
+  const std::optional<ViewKeeper::Checkpoint>& resume() const { return resume_; }
+
+  // Returns the newest checkpoint that is complete and whole. Warns of newer ones that are damaged.
+  absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Newest() const;
+
+ private:
+  RunCheckpoints(Storage* storage, std::string path) : folder_(storage, std::move(path)) {}
+
+  const CheckpointFolder folder_;
+  std::unique_ptr<FolderOwner> owner_;            // constant after Open; null without the lock
+  std::optional<ViewKeeper::Checkpoint> resume_;  // likewise
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_CONTROL_RUN_CHECKPOINTS_H_

@@ -1,0 +1,37 @@
+#ifndef EVENSHARD_COMMON_CONTROL_VIEW_RELAYED_LINK_H_
+#define EVENSHARD_COMMON_CONTROL_VIEW_RELAYED_LINK_H_
+
+#include <functional>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/control/view/view_link.h"
+#include "proto/view.pb.h"
+
+namespace ps {
+
+// A link that is followed before there is somebody who acts on its views: whoever starts it hears
+// the latest view, and those that follow. Thread-safe.
+class RelayedLink final : public ViewLink {
+ public:
+  // Starts `link`, which must outlive this object and must not be started by anybody else.
+  // `on_view` and `on_end` hear what comes until Start.
+  RelayedLink(ViewLink* link, Listener early);
+
+  void Start(Listener listener) override;
+  void Announce(const ProcessState& state) override { link_->Announce(state); }
+  bool HoldsRoles() const override { return link_->HoldsRoles(); }
+
+ private:
+  ViewLink* const link_;
+  absl::Mutex mutex_;  // held while a listener is called, so that it is called by one at a time
+  Listener listener_ ABSL_GUARDED_BY(mutex_);
+  std::optional<View> latest_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_CONTROL_VIEW_RELAYED_LINK_H_

@@ -1,0 +1,41 @@
+#ifndef EVENSHARD_COMMON_CONTROL_VIEW_VIEW_LINK_H_
+#define EVENSHARD_COMMON_CONTROL_VIEW_VIEW_LINK_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "proto/view.pb.h"
+
+namespace ps {
+
+// A process's tie to whoever makes the views of its run: launch on one machine, etcd on several.
+// It says what the process is and where it stands, and hears each view. Thread-safe.
+class ViewLink {
+ public:
+  // Called by one thread of the link at a time.
+  struct Listener {
+    // A view with a larger number than any before. Views in between may be left out.
+    std::function<void(const View& view)> on_view;
+    // The run has ended, or this process is not part of it: its place is another process's, its
+    // config differs, or nobody makes views any more. Nothing follows. The process should end.
+    std::function<void(const absl::Status& reason)> on_end;
+  };
+
+  virtual ~ViewLink() = default;
+
+  // Begins to follow the views. Called once, before any Announce. Does not block.
+  virtual void Start(Listener listener) = 0;
+
+  // Replaces what this process says of itself. Does not block: the latest state is delivered as
+  // soon as it can be, and again after every interruption.
+  virtual void Announce(const ProcessState& state) = 0;
+
+  // Whether no later view can have taken this process's roles away without its knowledge. A
+  // primary answers nobody while it is false. It is false, for example, when the process's lease in
+  // etcd may have ended, because renewing it has failed for too long.
+  virtual bool HoldsRoles() const = 0;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_COMMON_CONTROL_VIEW_VIEW_LINK_H_

@@ -1,0 +1,89 @@
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/control/etcd/etcd_keeper.h"
+#include "common/control/etcd/etcd_link.h"
+#include "tests/common/control/etcd/etcd_server.h"
+#include "tests/common/control/etcd/tcp_proxy.h"
+#include "tests/common/control/conformance/view_bench.h"
+
+namespace ps {
+namespace {
+
+// A real etcd. Each process reaches it over a way of its own, and every ps can make the views.
+class EtcdBench final : public ViewBench {
+ public:
+  explicit EtcdBench(const ViewKeeper::Settings& settings) : settings_(settings) {}
+
+  std::unique_ptr<ViewLink> Connect(BenchRole role) override {
+    Process& process = processes_[role];
+    process.way = std::make_unique<TcpProxy>(server_.port());
+    process.way->Delay(delay_);
+    const EtcdClient::Options client = {.endpoints = {process.way->endpoint()},
+                                        .timeout = absl::Milliseconds(500)};
+    const absl::Duration ttl = absl::Seconds(settings_.recovery.silence_seconds());
+    if (!role.is_worker) {
+      process.keeper = std::make_unique<EtcdKeeper>(EtcdKeeper::Options{
+          .client = client,
+          .run = kRun,
+          .ttl = ttl,
+          .clock = &clock_,
+          .name = absl::StrCat("ps ", role.index),
+          .settings = settings_,
+      });
+    }
+    return std::make_unique<EtcdLink>(EtcdLink::Options{.client = client,
+                                                        .run = kRun,
+                                                        .ttl = ttl,
+                                                        .startup = absl::Seconds(60),
+                                                        .patience = absl::Seconds(60),
+                                                        .clock = &clock_});
+  }
+
+  void Cut(BenchRole role) override { processes_.at(role).way->Hold(); }
+  void Mend(BenchRole role) override { processes_.at(role).way->Release(); }
+  bool Lives(BenchRole role) const override { return true; }
+  absl::Status Failure() const override { return absl::OkStatus(); }
+  void Died(BenchRole role) override { processes_.erase(role); }
+
+  void SlowDown(absl::Duration delay) override { delay_ = delay; }
+
+  bool CanGoAway() const override { return true; }
+  void TakeAway() override { server_.Kill(); }
+  void BringBack() override { server_.Start(); }
+
+  std::optional<BenchRole> Keeper() const override {
+    for (const auto& [role, process] : processes_) {
+      if (process.keeper != nullptr && process.keeper->IsElected()) return role;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static constexpr char kRun[] = "conformance";
+
+  struct Process {
+    std::unique_ptr<TcpProxy> way;
+    std::unique_ptr<EtcdKeeper> keeper;
+  };
+
+  const ViewKeeper::Settings settings_;
+  const RealClock clock_;
+  EtcdServer server_;
+  absl::Duration delay_;
+  std::map<BenchRole, Process> processes_;
+};
+
+}  // namespace
+
+std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings) {
+  if (!EtcdServer::IsInstalled()) {
+    WARN("etcd is not installed (tools/setup installs it), so this was not tested");
+    return nullptr;
+  }
+  return std::make_unique<EtcdBench>(settings);
+}
+
+}  // namespace ps

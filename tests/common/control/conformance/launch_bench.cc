@@ -1,0 +1,106 @@
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
+#include "common/control/view/authority_link.h"
+#include "tests/common/control/etcd/tcp_proxy.h"
+#include "tests/common/control/conformance/view_bench.h"
+#include "tools/launch/authority.h"
+
+namespace ps {
+namespace {
+
+ProcessRole ToRole(BenchRole role) { return {role.is_worker, role.index}; }
+BenchRole ToBench(const ProcessRole& role) { return {role.is_worker, role.index}; }
+
+// Launch's authority, and what its supervisor does: it ends what is silent.
+class LaunchBench final : public ViewBench {
+ public:
+  explicit LaunchBench(const ViewKeeper::Settings& settings) {
+    auto authority = AuthorityServer::Start(
+        settings, [] { return std::nullopt; }, &clock_);
+    REQUIRE(authority.ok());
+    authority_ = *std::move(authority);
+    *config_.mutable_recovery() = settings.recovery;
+    config_.mutable_limits()->set_startup_seconds(60);
+    supervisor_ = std::jthread([this](const std::stop_token& stop) { Supervise(stop); });
+  }
+
+  std::unique_ptr<ViewLink> Connect(BenchRole role) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      dead_.erase(role);
+    }
+    authority_->Started(ToRole(role));
+    std::unique_ptr<TcpProxy>& way = ways_[role];
+    way = std::make_unique<TcpProxy>(
+        0, std::string(absl::StripPrefix(authority_->address(), "unix:")));
+    way->Delay(delay_);
+    return std::make_unique<AuthorityLink>(way->endpoint(), config_);
+  }
+
+  void Cut(BenchRole role) override { ways_.at(role)->Hold(); }
+  void Mend(BenchRole role) override { ways_.at(role)->Release(); }
+  bool Lives(BenchRole role) const override {
+    absl::MutexLock lock(&mutex_);
+    return !dead_.contains(role);
+  }
+  absl::Status Failure() const override { return authority_->failure(); }
+  void Died(BenchRole role) override {
+    ways_.erase(role);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!dead_.insert(role).second) return;
+    }
+    authority_->Ended(ToRole(role), "was killed by SIGKILL", true, false);
+  }
+
+  void SlowDown(absl::Duration delay) override { delay_ = delay; }
+
+  // Its end is the end of the run.
+  bool CanGoAway() const override { return false; }
+  void TakeAway() override {}
+  void BringBack() override {}
+
+  std::optional<BenchRole> Keeper() const override { return std::nullopt; }
+
+ private:
+  void Supervise(const std::stop_token& stop) {
+    while (clock_.SleepUntil(clock_.Now() + RecoveryHost::kPollPeriod, stop)) {
+      for (const ProcessRole& role : authority_->Poll().kill) {
+        {
+          absl::MutexLock lock(&mutex_);
+          dead_.insert(ToBench(role));
+        }
+        authority_->Ended(role, "was killed by SIGKILL", true, false);
+      }
+    }
+  }
+
+  const RealClock clock_;
+  ClusterConfig config_;
+  std::unique_ptr<AuthorityServer> authority_;
+  absl::Duration delay_;
+  std::map<BenchRole, std::unique_ptr<TcpProxy>> ways_;
+
+  mutable absl::Mutex mutex_;
+  std::set<BenchRole> dead_ ABSL_GUARDED_BY(mutex_);
+
+  std::jthread supervisor_;  // destroyed first, because it uses the other members
+};
+
+}  // namespace
+
+std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings) {
+  return std::make_unique<LaunchBench>(settings);
+}
+
+}  // namespace ps

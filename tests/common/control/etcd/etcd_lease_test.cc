@@ -1,0 +1,166 @@
+#include "common/control/etcd/etcd_lease.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/base/clock.h"
+#include "common/control/etcd/etcd_keys.h"
+#include "tests/common/control/etcd/etcd_server.h"
+#include "tests/common/control/etcd/tcp_proxy.h"
+#include "tests/testing/await.h"
+
+namespace ps {
+
+namespace {
+
+constexpr absl::Duration kTtl = absl::Seconds(2);
+
+// A clock that only Advance moves. Who sleeps waits until it has come to the deadline.
+class HandClock final : public Clock {
+ public:
+  absl::Time Now() const override {
+    absl::MutexLock lock(&mutex_);
+    return now_;
+  }
+  bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const override {
+    absl::MutexLock lock(&mutex_);
+    const auto is_over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return stop.stop_requested() || now_ >= deadline;
+    };
+    while (!mutex_.AwaitWithTimeout(absl::Condition(&is_over), absl::Milliseconds(10))) {
+    }
+    return !stop.stop_requested();
+  }
+  void Advance(absl::Duration duration) {
+    absl::MutexLock lock(&mutex_);
+    now_ += duration;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
+};
+
+struct Fixture {
+  std::optional<std::string> Read(const std::string& key) {
+    etcdserverpb::RangeRequest request;
+    request.set_key(key);
+    const auto response = direct.Range(request, {});
+    REQUIRE(response.ok());
+    if (response->kvs().empty()) return std::nullopt;
+    return response->kvs(0).value();
+  }
+  void Put(const std::string& key, int64_t lease) {
+    etcdserverpb::TxnRequest request;
+    PutOnSuccess(key, "value", lease, &request);
+    REQUIRE(direct.Txn(request, {}).ok());
+  }
+
+  EtcdServer server;
+  EtcdClient direct{{.endpoints = {server.endpoint()}}};
+  TcpProxy proxy{server.port()};
+  EtcdClient client{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(500)}};
+  RealClock clock;
+};
+
+}  // namespace
+
+TEST_CASE("a lease is renewed until it is given up, and its keys go with it") {
+  REQUIRE_ETCD();
+  Fixture etcd;
+  {
+    const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = kTtl});
+    AwaitTrue([&] { return lease.id() != 0; });
+    CHECK(lease.Surely());
+    etcd.Put("/a", lease.id());
+    absl::SleepFor(2 * kTtl);
+    CHECK(etcd.Read("/a").has_value());
+    CHECK(lease.Surely());
+    CHECK(lease.trouble().ok());
+  }
+  CHECK_FALSE(etcd.Read("/a").has_value());
+}
+
+TEST_CASE("a lease that cannot be renewed is no longer sure before its keys are gone") {
+  REQUIRE_ETCD();
+  Fixture etcd;
+  const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = kTtl});
+  AwaitTrue([&] { return lease.id() != 0; });
+  etcd.Put("/a", lease.id());
+  etcd.proxy.Hold();
+  AwaitTrue([&] {
+    const bool sure = lease.Surely();
+    if (sure) return false;
+    CHECK(etcd.Read("/a").has_value());
+    return true;
+  });
+  CHECK(absl::IsUnavailable(lease.trouble()));
+  AwaitTrue([&] { return !etcd.Read("/a").has_value(); });
+  CHECK_FALSE(lease.Surely());
+  CHECK_FALSE(lease.HasEnded());  // as far as it knows
+  etcd.proxy.Release();
+  AwaitTrue([&] { return lease.HasEnded(); });
+  CHECK_FALSE(lease.Surely());
+}
+
+TEST_CASE("a short interruption ends no lease") {
+  REQUIRE_ETCD();
+  Fixture etcd;
+  const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = absl::Seconds(10)});
+  AwaitTrue([&] { return lease.id() != 0; });
+  etcd.proxy.Hold();
+  AwaitTrue([&] { return !lease.trouble().ok(); });
+  CHECK(lease.Surely());
+  etcd.proxy.Release();
+  AwaitTrue([&] { return lease.trouble().ok(); });
+  CHECK(lease.Surely());
+}
+
+TEST_CASE("a lease counts from when its renewal was sent, by the clock that is given") {
+  REQUIRE_ETCD();
+  Fixture etcd;
+  HandClock clock;
+  EtcdClient patient({.endpoints = {etcd.proxy.endpoint()}, .timeout = absl::Minutes(1)});
+  etcd.proxy.Hold();
+  const absl::Time sent = clock.Now();
+  const EtcdLease lease({.client = &patient, .clock = &clock, .ttl = kTtl});
+  absl::SleepFor(absl::Milliseconds(200));  // or else the test shows less
+  CHECK_FALSE(lease.Surely());
+  clock.Advance(0.5 * kTtl);
+  etcd.proxy.Release();
+  AwaitTrue([&] { return lease.id() != 0; });
+  CHECK(lease.confirmed() <= sent + 0.5 * kTtl);
+  CHECK(lease.Surely());
+  etcd.proxy.Hold();
+  clock.Advance(0.3 * kTtl);
+  CHECK_FALSE(lease.Surely());
+  etcd.proxy.Release();
+}
+
+TEST_CASE("a lease outlives a restart of etcd, and waits for one that is not up yet") {
+  REQUIRE_ETCD();
+  Fixture etcd;
+  etcd.server.Kill();
+  const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = absl::Seconds(5)});
+  AwaitTrue([&] { return !lease.trouble().ok(); });
+  CHECK(lease.id() == 0);
+  CHECK_FALSE(lease.Surely());
+  etcd.server.Start();
+  AwaitTrue([&] { return lease.id() != 0; });
+  const int64_t id = lease.id();
+  etcd.Put("/a", id);
+  etcd.server.Kill();
+  AwaitTrue([&] { return !lease.trouble().ok(); });
+  etcd.server.Start();
+  AwaitTrue([&] { return lease.trouble().ok(); });
+  CHECK(lease.id() == id);
+  CHECK(lease.Surely());
+  CHECK(etcd.Read("/a").has_value());
+}
+
+}  // namespace ps

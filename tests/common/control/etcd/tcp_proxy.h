@@ -1,0 +1,156 @@
+#ifndef EVENSHARD_TESTS_COMMON_CONTROL_ETCD_TCP_PROXY_H_
+#define EVENSHARD_TESTS_COMMON_CONTROL_ETCD_TCP_PROXY_H_
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace ps {
+
+// Forwards connections to a port of this machine, or to a unix socket, as a network does that can
+// stop to carry anything and can be slow. Thread-safe.
+class TcpProxy {
+ public:
+  explicit TcpProxy(int target, const std::string& unix_path = "")
+      : target_(target), unix_path_(unix_path) {
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = Loopback(0);
+    socklen_t size = sizeof(address);
+    REQUIRE(bind(listener_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(listen(listener_, 16) == 0);
+    REQUIRE(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    port_ = ntohs(address.sin_port);
+    threads_.emplace_back([this] { Accept(); });
+  }
+
+  ~TcpProxy() {
+    std::vector<std::thread> threads;
+    {
+      absl::MutexLock lock(&mutex_);
+      ended_ = true;
+      shutdown(listener_, SHUT_RDWR);
+      for (const int fd : fds_) shutdown(fd, SHUT_RDWR);
+    }
+    while (true) {
+      {
+        absl::MutexLock lock(&mutex_);
+        threads.swap(threads_);
+      }
+      if (threads.empty()) break;
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+    }
+    for (const int fd : fds_) close(fd);
+    close(listener_);
+  }
+
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  // How many connections there have been.
+  size_t connections() const {
+    absl::MutexLock lock(&mutex_);
+    return fds_.size() / 2;
+  }
+
+  // From now on nothing gets through, in connections that are open or new, until Release.
+  void Hold() { Set(&held_, true); }
+  void Release() { Set(&held_, false); }
+
+  // Makes everything that gets through late by this time.
+  void Delay(absl::Duration delay) {
+    absl::MutexLock lock(&mutex_);
+    delay_ = delay;
+  }
+
+ private:
+  static sockaddr_in Loopback(int port) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    return address;
+  }
+
+  void Set(bool* flag, bool value) {
+    absl::MutexLock lock(&mutex_);
+    *flag = value;
+  }
+
+  void Accept() {
+    while (true) {
+      const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (client < 0) return;
+      const int server =
+          socket(unix_path_.empty() ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      absl::MutexLock lock(&mutex_);
+      fds_.push_back(client);
+      fds_.push_back(server);
+      if (ended_ || !Connect(server)) {
+        shutdown(client, SHUT_RDWR);
+        continue;
+      }
+      threads_.emplace_back([this, client, server] { Forward(client, server); });
+      threads_.emplace_back([this, client, server] { Forward(server, client); });
+    }
+  }
+
+  bool Connect(int fd) const {
+    if (unix_path_.empty()) {
+      const sockaddr_in address = Loopback(target_);
+      return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    }
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    unix_path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  }
+
+  void Forward(int from, int to) {
+    char buffer[16384];
+    while (true) {
+      const ssize_t size = read(from, buffer, sizeof(buffer));
+      absl::Duration delay;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto may_pass = [this]()
+                                  ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_ || !held_; };
+        mutex_.Await(absl::Condition(&may_pass));
+        if (ended_ || size <= 0) break;
+        delay = delay_;
+      }
+      absl::SleepFor(delay);
+      if (send(to, buffer, size, MSG_NOSIGNAL) != size) break;
+    }
+    shutdown(from, SHUT_RDWR);
+    shutdown(to, SHUT_RDWR);
+  }
+
+  const int target_;
+  const std::string unix_path_;  // in place of target_ if it is not empty
+  int listener_ = -1;
+  int port_ = 0;
+
+  mutable absl::Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Duration delay_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> fds_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_TESTS_COMMON_CONTROL_ETCD_TCP_PROXY_H_
