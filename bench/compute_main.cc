@@ -13,9 +13,9 @@
 #include "bench/compute_bench.h"
 #include "bench/quantile.h"
 #include "common/base/clock.h"
-#include "common/base/command_line.h"
-#include "common/base/log.h"
-#include "common/base/process_setup.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/process/process_setup.h"
 #include "common/config/config.h"
 #include "nlohmann/json.hpp"
 

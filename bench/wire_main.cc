@@ -18,8 +18,8 @@
 #include "bench/wire_measure.h"
 #include "bench/wire_report.h"
 #include "bench/wire_role.h"
-#include "common/base/command_line.h"
-#include "common/base/log.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/client_config.h"
 #include "client/interrupt_check.h"
-#include "common/base/exchange_setup.h"
+#include "common/process/exchange_setup.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"

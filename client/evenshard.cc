@@ -18,7 +18,7 @@
 #include "client/client_reader.h"
 #include "client/client_worker.h"
 #include "client/interrupt_check.h"
-#include "common/base/log.h"
+#include "common/process/log.h"
 
 struct evenshard_worker {
   std::unique_ptr<ps::ClientWorker> worker;

@@ -2,8 +2,8 @@
 #include <string>
 #include <utility>
 
-#include "common/base/command_line.h"
-#include "common/base/log.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/placement/device_profile.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/simulator.h"

@@ -11,10 +11,10 @@
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/base/command_line.h"
+#include "common/process/command_line.h"
 #include "common/base/incarnation.h"
-#include "common/base/log.h"
-#include "common/base/process_setup.h"
+#include "common/process/log.h"
+#include "common/process/process_setup.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/checkpoint/real_storage.h"

@@ -1,6 +1,6 @@
 #include "worker/usage_reporter.h"
 
-#include "common/base/resident_memory.h"
+#include "common/process/resident_memory.h"
 #include "spdlog/spdlog.h"
 
 namespace ps {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/incarnation.h"
-#include "common/base/resident_memory.h"
+#include "common/process/resident_memory.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/wire/encoding.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "common/base/command_line.h"
+#include "common/process/command_line.h"
 #include "spdlog/spdlog.h"
 #include "tests/simulation/simulation.h"
 

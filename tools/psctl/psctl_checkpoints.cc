@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/base/command_line.h"
-#include "common/base/log.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"

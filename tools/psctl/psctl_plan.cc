@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/command_line.h"
-#include "common/base/log.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/config/config.h"
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/plan_json.h"

@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "common/base/command_line.h"
-#include "common/base/log.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
 #include "common/reader/shard_calls.h"

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/base/command_line.h"
-#include "common/base/log.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/config/config.h"
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/psctl.h"

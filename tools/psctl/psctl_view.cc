@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/base/command_line.h"
-#include "common/base/log.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/config/config.h"
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/psctl.h"

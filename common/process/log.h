@@ -1,9 +1,9 @@
-#ifndef EVENSHARD_COMMON_BASE_LOG_H_
-#define EVENSHARD_COMMON_BASE_LOG_H_
+#ifndef EVENSHARD_COMMON_PROCESS_LOG_H_
+#define EVENSHARD_COMMON_PROCESS_LOG_H_
 
 #include <string>
 
-#include "common/base/command_line.h"
+#include "common/process/command_line.h"
 
 namespace ps {
 
@@ -20,4 +20,4 @@ void SetUpLog(const std::string& program, const std::string& level);
 
 }  // namespace ps
 
-#endif  // EVENSHARD_COMMON_BASE_LOG_H_
+#endif  // EVENSHARD_COMMON_PROCESS_LOG_H_

@@ -1,8 +1,8 @@
-#include "common/base/process_setup.h"
+#include "common/process/process_setup.h"
 
 #include <cstddef>
 
-#include "common/base/exchange_setup.h"
+#include "common/process/exchange_setup.h"
 #ifdef PS_TCMALLOC
 #include "gperftools/malloc_extension.h"
 #endif

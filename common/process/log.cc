@@ -1,4 +1,4 @@
-#include "common/base/log.h"
+#include "common/process/log.h"
 
 #include <grpc/support/log.h>
 

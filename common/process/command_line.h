@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_BASE_COMMAND_LINE_H_
-#define EVENSHARD_COMMON_BASE_COMMAND_LINE_H_
+#ifndef EVENSHARD_COMMON_PROCESS_COMMAND_LINE_H_
+#define EVENSHARD_COMMON_PROCESS_COMMAND_LINE_H_
 
 #include <optional>
 #include <string>
@@ -53,4 +53,4 @@ std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Fl
 
 }  // namespace ps
 
-#endif  // EVENSHARD_COMMON_BASE_COMMAND_LINE_H_
+#endif  // EVENSHARD_COMMON_PROCESS_COMMAND_LINE_H_

@@ -1,4 +1,4 @@
-#include "common/base/command_line.h"
+#include "common/process/command_line.h"
 
 #include <catch2/catch.hpp>
 

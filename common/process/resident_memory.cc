@@ -1,4 +1,4 @@
-#include "common/base/resident_memory.h"
+#include "common/process/resident_memory.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "common/base/exchange_setup.h"
+#include "common/process/exchange_setup.h"
 
 #include <grpc/grpc.h>
 
