@@ -25,7 +25,7 @@
 #include "common/net/channel_options.h"
 #include "server/server.h"
 #include "spdlog/spdlog.h"
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/grpc/exchange.h"
 
 namespace ps {
 namespace {

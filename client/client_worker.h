@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "common/config/config.h"
 #include "common/control/view/view_link.h"
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/grpc/exchange.h"
 
 namespace ps {
 

@@ -29,7 +29,7 @@
 #include "common/control/etcd/make_view_link.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace/trace.h"
-#include "worker/trainer.h"
+#include "worker/training/trainer.h"
 
 namespace {
 

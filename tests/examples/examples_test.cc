@@ -12,7 +12,7 @@
 #include "common/placement/plan.h"
 #include "server/server.h"
 #include "tests/testing/scratch_folder.h"
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/grpc/exchange.h"
 
 namespace ps {
 namespace {
@@ -34,7 +34,7 @@ absl::Status ServeUntil(const std::string& config_path, std::stop_token stop) {
 }
 // ]
 
-// [ worker/exchange/exchange.h
+// [ worker/exchange/grpc/exchange.h
 absl::Status Train(const Config& config, int rank, int64_t iterations) {
   ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Exchange> exchange,

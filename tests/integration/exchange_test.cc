@@ -1,6 +1,6 @@
 // Workers and shards over real gRPC connections, in one process.
 
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/grpc/exchange.h"
 
 #include <algorithm>
 #include <atomic>

@@ -18,7 +18,7 @@
 #include "tests/testing/cluster.h"
 #include "tests/testing/cutting_proxy.h"
 #include "tests/testing/subtracting_shard.h"
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/grpc/exchange.h"
 
 namespace ps {
 namespace {

@@ -17,7 +17,7 @@
 #include "grpc/grpc.h"
 #include "tests/testing/await.h"
 #include "tests/testing/cluster.h"
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/grpc/exchange.h"
 
 namespace ps {
 namespace {

@@ -19,8 +19,8 @@
 #include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/raw_worker.h"
-#include "worker/exchange/exchange_schedule.h"
-#include "worker/trainer.h"
+#include "worker/exchange/core/exchange_schedule.h"
+#include "worker/training/trainer.h"
 
 namespace ps {
 namespace {

@@ -14,7 +14,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"
-#include "worker/trainer.h"
+#include "worker/training/trainer.h"
 
 namespace ps {
 namespace {

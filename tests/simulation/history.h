@@ -11,7 +11,7 @@
 #include "common/checkpoint/chunk_clock.h"
 #include "common/config/config.h"
 #include "server/store/parameter_store.h"
-#include "worker/data/dealing.h"
+#include "worker/data/order/dealing.h"
 
 namespace ps {
 

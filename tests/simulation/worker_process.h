@@ -10,8 +10,8 @@
 #include "tests/simulation/authority_link.h"
 #include "tests/simulation/context.h"
 #include "tests/simulation/worker_transport.h"
-#include "worker/data/dealing.h"
-#include "worker/exchange/exchange_core.h"
+#include "worker/data/order/dealing.h"
+#include "worker/exchange/core/exchange_core.h"
 
 namespace ps {
 

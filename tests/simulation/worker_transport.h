@@ -10,8 +10,8 @@
 #include "common/wire/chunk_codec.h"
 #include "tests/simulation/context.h"
 #include "tests/simulation/ps_process.h"
-#include "worker/exchange/exchange_core.h"
-#include "worker/exchange/exchange_transport.h"
+#include "worker/exchange/core/exchange_core.h"
+#include "worker/exchange/core/exchange_transport.h"
 
 namespace ps {
 

@@ -18,7 +18,7 @@
 #include "common/wire/chunk_codec.h"
 #include "server/server.h"
 #include "tests/testing/await.h"
-#include "worker/exchange/exchange.h"
+#include "worker/exchange/grpc/exchange.h"
 
 namespace ps {
 

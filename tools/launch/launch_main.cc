@@ -40,7 +40,7 @@
 #include "tools/launch/free_port.h"
 #include "tools/launch/labelled_output.h"
 #include "tools/launch/supervisor.h"
-#include "worker/data/dataset.h"
+#include "worker/data/formats/dataset.h"
 
 namespace {
 

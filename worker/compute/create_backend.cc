@@ -8,7 +8,7 @@
 #include "worker/compute/cpu/backend.h"
 #include "worker/compute/create_cuda_backend.h"
 #include "worker/compute/emulated_backend.h"
-#include "worker/processor_share.h"
+#include "worker/compute/processor_share.h"
 
 namespace ps {
 

@@ -62,7 +62,7 @@ struct Simulation {
 // devices.
 //
 // Every worker computes layer by layer, pushes chunks and waits for parameters as
-// worker/exchange/exchange_schedule.h says. A shard answers a chunk when the gradients of all
+// worker/exchange/core/exchange_schedule.h says. A shard answers a chunk when the gradients of all
 // workers have been added up (SYNC), or each gradient by itself (ASYNC). Under ASYNC workers that
 // have done their iterations continue, so that the network stays as busy for the others.
 //

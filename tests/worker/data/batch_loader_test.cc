@@ -9,8 +9,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "tests/worker/data/crews.h"
-#include "tests/worker/data/fake_dataset.h"
+#include "tests/worker/data/order/crews.h"
+#include "tests/worker/data/formats/fake_dataset.h"
 
 namespace ps {
 namespace {

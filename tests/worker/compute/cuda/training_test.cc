@@ -15,7 +15,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/worker/compute/cuda/cuda_net.h"
 #include "worker/compute/cuda/from_config.h"
-#include "worker/trainer.h"
+#include "worker/training/trainer.h"
 
 namespace ps {
 namespace {

@@ -1,0 +1,143 @@
+#ifndef EVENSHARD_TESTS_WORKER_TRAINING_PLAYED_EXCHANGE_H_
+#define EVENSHARD_TESTS_WORKER_TRAINING_PLAYED_EXCHANGE_H_
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/worker/data/order/crews.h"
+#include "worker/exchange/core/training_exchange.h"
+
+namespace ps {
+
+// Plays the shards, the views and all other workers for one worker. When an iteration is settled, a
+// new view may come, or the run goes back. Checks that the worker pushes one iteration after the
+// other and none before the one before is settled.
+class PlayedExchange final : public TrainingExchange {
+ public:
+  struct Return {
+    int64_t to = 0;
+    std::vector<Crew> crews;
+  };
+  struct Script {
+    std::vector<Crew> crews;
+    int64_t start = 0;
+    // By iteration: the crews of a view that comes when it is settled. Happens once each.
+    std::map<int64_t, std::vector<Crew>> settled = {};
+    // By iteration: where the run goes back to instead of settling it. Happens once each.
+    std::map<int64_t, Return> returns = {};
+    // Where the run goes back to when the worker leaves for the first time.
+    std::optional<Return> return_at_end = {};
+    std::set<int> layers = {};  // with tensors
+  };
+  // What the worker did.
+  struct Log {
+    std::vector<int64_t> pushed;  // iterations, in order
+    int pulls = 0;
+    std::vector<absl::Status> left;  // with what outcomes
+  };
+
+  PlayedExchange(Script script, Log* log)
+      : script_(std::move(script)), log_(*log), next_(script_.start), crews_(script_.crews) {}
+
+  int64_t start_iteration() const override { return script_.start; }
+  uint64_t view_number() const override { return view_; }
+  std::vector<Crew> crews() const override { return crews_; }
+  bool went_back() const override { return return_.has_value(); }
+
+  absl::StatusOr<int64_t> Resume() override {
+    REQUIRE(return_.has_value());
+    next_ = return_->to;
+    SetCrews(return_->crews);
+    return_.reset();
+    pending_.clear();
+    return next_;
+  }
+
+  absl::Status Pull(absl::Span<float> parameters) override {
+    ++log_.pulls;
+    return Failure();
+  }
+
+  absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
+                        absl::Span<float> parameters) override {
+    const absl::Status begun = Begin(iteration, gradients, parameters);
+    if (!begun.ok()) return begun;
+    return AwaitAll();
+  }
+
+  absl::Status Begin(int64_t iteration, absl::Span<const float>, absl::Span<float>) override {
+    CHECK(pending_.empty());
+    CHECK(iteration == next_);
+    next_ = iteration + 1;
+    log_.pushed.push_back(iteration);
+    pending_ = script_.layers;
+    return Failure();
+  }
+
+  void Push(int layer) override { CHECK(pending_.count(layer) == 1); }
+
+  absl::Status AwaitLayer(int layer) override {
+    if (pending_.erase(layer) == 1 && pending_.empty()) Settle();
+    return Failure();
+  }
+
+  absl::Status AwaitAll() override {
+    if (!pending_.empty()) {
+      pending_.clear();
+      Settle();
+    }
+    return Failure();
+  }
+
+  absl::Status Report(const WorkerUsage&, const std::stop_token&) override {
+    return absl::OkStatus();
+  }
+
+  absl::Status Leave(const absl::Status& outcome) override {
+    log_.left.push_back(outcome);
+    if (outcome.ok()) return_ = std::exchange(script_.return_at_end, std::nullopt);
+    return Failure();
+  }
+  absl::Status SendLeave(const absl::Status&, absl::Duration) override { return absl::OkStatus(); }
+
+  const Traffic& traffic() const override { return traffic_; }
+
+ private:
+  // The last iteration that was pushed is settled.
+  void Settle() {
+    const int64_t iteration = next_ - 1;
+    if (const auto found = script_.returns.find(iteration); found != script_.returns.end()) {
+      return_ = found->second;
+      script_.returns.erase(found);
+    } else if (const auto view = script_.settled.find(iteration); view != script_.settled.end()) {
+      SetCrews(view->second);
+      script_.settled.erase(view);
+    }
+  }
+  void SetCrews(const std::vector<Crew>& crews) {
+    crews_ = crews;
+    ++view_;
+  }
+  absl::Status Failure() const {
+    return went_back() ? absl::UnavailableError("the run goes back") : absl::OkStatus();
+  }
+
+  Script script_;
+  Log& log_;
+  int64_t next_;
+  uint64_t view_ = 1;
+  std::vector<Crew> crews_;
+  std::set<int> pending_;  // layers of the last iteration that was pushed
+  std::optional<Return> return_;
+  const Traffic traffic_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_TESTS_WORKER_TRAINING_PLAYED_EXCHANGE_H_

@@ -1,0 +1,531 @@
+// A push-pull, step by step:
+//   1. Begin marks every chunk as not yet exchanged. PushChunks queues chunks for the streams of
+//      their shards: all at once (PushPull), or layer by layer as the gradients are ready (Push).
+//      Under FULL, when all are queued, those that have not left are sorted in the order in which
+//      the next forward pass needs them. An earlier layer does not overtake others before that:
+//      each worker would leave other chunks behind, and a shard answers a chunk when it has it from
+//      all of them.
+//   2. A ShardStream takes the next chunk, or several small ones, when those before have passed
+//      flow control. NextGradients lends the gradients' own memory to gRPC (LentMemory), or encodes
+//      it.
+//   3. The shard answers (server/rpc/exchange_stream.cc). TakeParameters copies or decodes the received
+//      pieces to their final place and marks the chunk as answered. If the shard shares the
+//      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
+//   4. AwaitLayer returns when the layer's chunks are answered. When all chunks are answered,
+//      AwaitLayer and AwaitAll also wait until gRPC has given all memory back, and for the view of
+//      the newest answer.
+
+#include "worker/exchange/grpc/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/incarnation.h"
+#include "common/base/status_macros.h"
+#include "common/base/text.h"
+#include "common/net/same_host.h"
+#include "common/wire/encoding.h"
+#include "common/wire/message_slices.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+// Runs `call(shard)` for every shard at the same time. Returns all errors in one message, with the
+// code of the first.
+absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {
+  std::vector<absl::Status> results(shards, absl::UnknownError("the call did not run"));
+  std::vector<std::thread> threads;
+  for (int shard = 0; shard < shards; ++shard) {
+    threads.emplace_back([&, shard] { results[shard] = call(shard); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  absl::Status first;
+  std::vector<absl::string_view> messages;
+  for (const absl::Status& result : results) {
+    if (result.ok()) continue;
+    first.Update(result);
+    messages.push_back(result.message());
+  }
+  return first.ok() ? first : absl::Status(first.code(), absl::StrJoin(messages, "; "));
+}
+
+// Returns the shards' addresses: those `given`, or the config's if none are given.
+std::vector<std::string> AddressesOf(const Config& config, const std::vector<std::string>& given) {
+  if (!given.empty()) return given;
+  std::vector<std::string> addresses;
+  for (int shard = 0; shard < config.shards(); ++shard) addresses.push_back(config.address(shard));
+  return addresses;
+}
+
+const Clock& ClockOf(const Exchange::Options& options) {
+  static const RealClock system;
+  return options.clock == nullptr ? system : *options.clock;
+}
+
+// Returns `buffers`, or null if they cannot be shared.
+const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
+  const bool shared = buffers != nullptr && !buffers->gradients.place().name().empty() &&
+                      !buffers->parameters.place().name().empty();
+  return shared ? buffers : nullptr;
+}
+
+}  // namespace
+
+void LogStall(const Stall& stall) {
+  if (!stall.is_news) return;
+  const std::string lasted = absl::FormatDuration(absl::Trunc(stall.lasted, absl::Seconds(1)));
+  if (stall.missing.empty()) {
+    spdlog::info("iteration {} goes on after {}", stall.iteration, lasted);
+  } else {
+    spdlog::warn("iteration {} has waited {}: {}", stall.iteration, lasted, stall.missing);
+  }
+}
+
+struct Exchange::ViewListener {
+  absl::Mutex mutex;
+  Exchange* exchange ABSL_GUARDED_BY(mutex) = nullptr;
+};
+
+absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
+    const Config& config, const std::vector<std::string>& addresses) {
+  const std::vector<std::string> shards = AddressesOf(config, addresses);
+  const bool may_share = MayShareMemory(config.proto().exchange()) &&
+                         std::any_of(shards.begin(), shards.end(), IsOfThisHost);
+  Buffers buffers;
+  for (FloatBuffer* buffer : {&buffers.gradients, &buffers.parameters}) {
+    const int64_t floats = config.model().buffer_size();
+    if (may_share) {
+      absl::StatusOr<FloatBuffer> shared = FloatBuffer::AllocateShared(floats);
+      if (shared.ok()) {
+        *buffer = *std::move(shared);
+        continue;
+      }
+      spdlog::warn("no shared memory: {}", std::string(shared.status().message()));
+    }
+    ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(floats));
+  }
+  return buffers;
+}
+
+Exchange::Exchange(const Options& options)
+    : config_(*options.config),
+      rank_(options.rank),
+      clock_(ClockOf(options)),
+      stop_(options.stop),
+      on_parameters_written_(options.on_parameters_written),
+      on_stall_(options.on_stall),
+      shared_buffers_(IfShared(options.buffers)),
+      view_link_(options.view_link),
+      core_({.config = &config_,
+             .rank = options.rank,
+             .incarnation = NewIncarnation(),
+             .clock = &clock_,
+             .transport = &transport_,
+             .addresses = AddressesOf(config_, options.addresses),
+             .has_views = view_link_ != nullptr,
+             .trace = options.trace,
+             .while_waiting = options.while_waiting}),
+      on_stop_(stop_,
+               [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
+  std::optional<SharedBuffers> offered;
+  if (shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
+      !config_.proto().recovery().has_etcd()) {
+    offered.emplace();
+    *offered->mutable_gradients() = shared_buffers_->gradients.place();
+    *offered->mutable_parameters() = shared_buffers_->parameters.place();
+  }
+  ShardConnection::Handler* const handler = this;
+  for (int slot = 0; slot < config_.shards(); ++slot) {
+    connections_.push_back(std::make_unique<ShardConnection>(
+        ShardConnection::Options{.config = &config_,
+                                 .slot = slot,
+                                 .names_slot = view_link_ != nullptr,
+                                 .rank = options.rank,
+                                 .incarnation = core_.State().incarnation(),
+                                 .clock = &clock_,
+                                 .stop = stop_,
+                                 .buffers = offered,
+                                 .handler = handler}));
+  }
+  watcher_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
+}
+
+Exchange::~Exchange() {
+  if (listener_ != nullptr) {
+    absl::MutexLock lock(&listener_->mutex);
+    listener_->exchange = nullptr;
+  }
+  watcher_ = {};  // joined first, since it uses the other members
+  if (!leave_called_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
+}
+
+absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
+  std::unique_ptr<Exchange> exchange(new Exchange(options));
+  exchange->core_.Start();
+  if (options.view_link != nullptr) {
+    exchange->listener_ = std::make_shared<ViewListener>();
+    {
+      absl::MutexLock lock(&exchange->listener_->mutex);
+      exchange->listener_->exchange = exchange.get();
+    }
+    options.view_link->Start({
+        .on_view =
+            [listener = exchange->listener_](const View& view) {
+              absl::MutexLock lock(&listener->mutex);
+              if (listener->exchange == nullptr) return;
+              listener->exchange->core_.OnView(view);
+              listener->exchange->Announce();
+            },
+        .on_end =
+            [listener = exchange->listener_](const absl::Status& reason) {
+              absl::MutexLock lock(&listener->mutex);
+              if (listener->exchange == nullptr) return;
+              listener->exchange->core_.OnEnd(reason);
+            },
+    });
+    exchange->Announce();
+  }
+  const absl::Status ready = exchange->AwaitReady();
+  if (ready.ok()) return exchange;
+  // Tell the shards that have accepted this worker.
+  exchange->Leave(ready).IgnoreError();
+  return ready;
+}
+
+absl::Status Exchange::AwaitReady() {
+  RETURN_IF_ERROR(core_.AwaitReady());
+  joined_all_ = true;
+  return absl::OkStatus();
+}
+
+void Exchange::Announce() {
+  if (view_link_ == nullptr) return;
+  absl::MutexLock lock(&announce_mutex_);
+  view_link_->Announce(core_.State());
+}
+
+void Exchange::Watch(const std::stop_token& stop) {
+  while (clock_.SleepUntil(clock_.Now() + core_.tick_period(), stop)) {
+    if (const std::optional<Stall> stall = core_.round().CheckProgress(clock_.Now());
+        stall.has_value()) {
+      on_stall_(*stall);
+    }
+    core_.Tick();
+  }
+}
+
+absl::StatusOr<int64_t> Exchange::Resume() {
+  if (!went_back()) return absl::FailedPreconditionError("the run has not gone back");
+  for (const auto& connection : connections_) connection->AwaitDisconnected();
+  if (!lent_.AwaitAll(core_.round().limit())) {
+    return absl::InternalError("gRPC has not given back gradients of connections that were closed");
+  }
+  core_.Resume();
+  Announce();
+  RETURN_IF_ERROR(AwaitReady());
+  return start_iteration();
+}
+
+absl::Status Exchange::Pull(absl::Span<float> parameters) {
+  if (const ExchangeCore::CatchUp catch_up = core_.catch_up(); catch_up.iteration.has_value()) {
+    if (!catch_up.abandoned) {
+      RETURN_IF_ERROR(PushPull(static_cast<int64_t>(*catch_up.iteration), {}, parameters));
+    }
+    const bool has_parameters = !core_.catch_up().abandoned;
+    core_.EndCatchUp();
+    if (has_parameters) return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(
+      ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); }));
+  const auto start = static_cast<uint64_t>(start_iteration());
+  const size_t updated = core_.round().ChunksAfter(start);
+  if (updated > 0 && config_.proto().update().policy() == Update::SYNC) {
+    spdlog::info(
+        "repeats iteration {}, of which {} of {} chunks are updated already: the gradient of the "
+        "others is of parameters that are newer in part",
+        start, updated, config_.plan().chunks().size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::Initialize(absl::Span<const float> initial, absl::Span<float> parameters) {
+  if (config_.IsInitial(core_.start_iteration())) {
+    const bool gives = rank_ == 0;
+    RETURN_IF_ERROR(PushPull(0, gives ? initial : absl::Span<const float>(), parameters));
+    is_initialized_ = true;
+  } else {
+    RETURN_IF_ERROR(Pull(parameters));
+  }
+  // Under ASYNC a worker may be answered before worker 0 has pushed.
+  constexpr absl::Duration kPause = absl::Milliseconds(10);
+  const absl::Time deadline = clock_.Now() + core_.round().limit();
+  while (core_.round().ChunksAfter(0) < config_.plan().chunks().size()) {
+    if (clock_.Now() >= deadline) {
+      return absl::DeadlineExceededError(
+          "worker 0 has not given the parameters to begin with (limits.exchange_seconds)");
+    }
+    clock_.SleepUntil(clock_.Now() + kPause, stop_);
+    RETURN_IF_ERROR(core_.failure());
+    RETURN_IF_ERROR(Pull(parameters));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
+  constexpr absl::Duration kPause = absl::Milliseconds(100);
+  const absl::Duration limit = view_link_ != nullptr
+                                   ? core_.round().limit()
+                                   : absl::Seconds(config_.proto().limits().reconnect_seconds());
+  const absl::Time deadline = clock_.Now() + limit;
+  while (true) {
+    RETURN_IF_ERROR(core_.AwaitConnected(slot));
+    const absl::Status pulled =
+        connections_[slot]->control()->Pull([&](const Chunk& chunk, const ParameterChunk& message) {
+          const absl::Span<float> pulled = parameters.subspan(chunk.model_offset, chunk.size);
+          std::memcpy(pulled.data(), message.data().data(), message.data().size());
+          // As those have it who were answered with this version.
+          if (message.version() > 0) {
+            RoundTo(config_.proto().exchange().parameter_encoding(), pulled);
+          }
+          core_.round().SetVersion(chunk.id, message.version());
+          on_parameters_written_(chunk.model_offset, chunk.size);
+          return absl::OkStatus();
+        });
+    if (pulled.ok() || !core_.reconnects() || !IsPassing(pulled, /*has_joined=*/true) ||
+        clock_.Now() >= deadline || stop_.stop_requested()) {
+      return pulled;
+    }
+    clock_.SleepUntil(clock_.Now() + kPause, stop_);
+  }
+}
+
+absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
+                                absl::Span<float> parameters) {
+  RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
+  PushUnlessSkipped(core_.other_chunks());
+  if (!core_.last_chunks().empty()) {
+    RETURN_IF_ERROR(core_.round().AwaitSent());
+    PushUnlessSkipped(core_.last_chunks());
+  }
+  skipped_.clear();
+  return AwaitAll();
+}
+
+absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradients,
+                             absl::Span<float> parameters) {
+  if (shared_buffers_ != nullptr &&
+      (parameters.data() != shared_buffers_->parameters.span().data() ||
+       (!gradients.empty() && gradients.data() != shared_buffers_->gradients.span().data()))) {
+    return absl::InvalidArgumentError(
+        "the exchange was given other buffers than those that it shares with shards");
+  }
+  RETURN_IF_ERROR(
+      core_.Begin(static_cast<uint64_t>(iteration), /*skip=*/gradients.empty(), learning_rates_));
+  unpushed_ = config_.plan().chunks().size();
+  gradients_ = gradients;
+  parameters_ = parameters;
+  return absl::OkStatus();
+}
+
+void Exchange::Push(int layer) {
+  const Layer& pushed = config_.model().layers()[layer];
+  std::vector<int> tensors(pushed.tensor_count);
+  std::iota(tensors.begin(), tensors.end(), pushed.first_tensor);
+  PushTensors(tensors, /*contributes=*/true);
+}
+
+void Exchange::PushTensors(absl::Span<const int> tensors, bool contributes) {
+  std::vector<uint32_t> chunks;
+  for (const int tensor : tensors) {
+    const auto of_tensor = config_.plan().chunks_of_tensor(tensor);
+    chunks.insert(chunks.end(), of_tensor.begin(), of_tensor.end());
+  }
+  PushChunks(chunks, /*skip=*/!contributes);
+}
+
+void Exchange::PushUnlessSkipped(absl::Span<const uint32_t> chunks) {
+  if (skipped_.empty()) return PushChunks(chunks);
+  const auto is_skipped = [this](uint32_t chunk) {
+    return skipped_[config_.plan().chunks()[chunk].tensor];
+  };
+  std::vector<uint32_t> sorted(chunks.begin(), chunks.end());
+  const auto middle = std::stable_partition(sorted.begin(), sorted.end(), std::not_fn(is_skipped));
+  const auto contributing = static_cast<size_t>(middle - sorted.begin());
+  const absl::Span<const uint32_t> all = sorted;
+  if (contributing > 0) PushChunks(all.first(contributing));
+  if (contributing < all.size()) PushChunks(all.subspan(contributing), /*skip=*/true);
+}
+
+void Exchange::PushChunks(absl::Span<const uint32_t> chunks, bool skip) {
+  const ExchangeConfig& exchange = config_.proto().exchange();
+  for (const uint32_t id : chunks) {
+    const Chunk& chunk = config_.plan().chunks()[id];
+    traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), chunk.size);
+    if (!gradients_.empty() && !skip) {
+      traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), chunk.size);
+    }
+  }
+  traffic_.pushes += chunks.size();
+  unpushed_ -= chunks.size();
+  core_.Push(chunks, /*all=*/unpushed_ == 0, skip);
+}
+
+void Exchange::FlushIfPartial() {
+  if (unpushed_ > 0) core_.Flush();
+}
+
+absl::Status Exchange::AwaitLayer(int layer) {
+  FlushIfPartial();
+  RETURN_IF_ERROR(core_.round().AwaitLayer(layer));
+  return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
+}
+
+absl::Status Exchange::AwaitTensor(int tensor) {
+  FlushIfPartial();
+  RETURN_IF_ERROR(core_.round().AwaitTensor(tensor));
+  return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
+}
+
+bool Exchange::IsReceived(int tensor) const { return core_.round().TensorAnswered(tensor); }
+
+bool Exchange::IsEverythingReceived() const { return core_.round().AllAnswered(); }
+
+absl::Status Exchange::AwaitAll() {
+  RETURN_IF_ERROR(core_.round().AwaitAll());
+  return Settle();
+}
+
+absl::Status Exchange::Settle() {
+  RETURN_IF_ERROR(core_.round().AwaitView());
+  // Every chunk was answered, so gRPC gives its memory back at once.
+  if (lent_.AwaitAll(core_.round().limit())) return absl::OkStatus();
+  return absl::InternalError("gRPC has not given back gradients that were answered");
+}
+
+std::vector<GradientHeader> Exchange::NextGradients(int slot, int stream,
+                                                    grpc::ByteBuffer* message) {
+  // The answer to an earlier push of the chunks may come at any time. Until this one is encoded or
+  // lent, it must not let the gradients change.
+  const LentMemory::Hold hold(&lent_);
+  const bool shares = connections_[slot]->shares_buffers();
+  std::vector<GradientHeader> headers = core_.Take(slot, stream, /*has_data=*/!shares);
+  std::vector<grpc::Slice> slices;
+  for (const GradientHeader& header : headers) {
+    const Chunk& chunk = config_.plan().chunks()[header.chunk];
+    const auto encoding = static_cast<Encoding>(header.encoding);
+    const bool is_sent = !header.skip && !shares;
+    const EncodedHeader encoded =
+        EncodeListed(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
+    slices.emplace_back(encoded.data(), encoded.size());
+    if (!is_sent) continue;
+    const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
+    slices.push_back(encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient));
+  }
+  *message = grpc::ByteBuffer(slices.data(), slices.size());
+  return headers;
+}
+
+absl::Status Exchange::CheckParameters(const Chunk& chunk,
+                                       const Decoded<ParameterHeader>& answer) const {
+  const Encoding encoding = config_.proto().exchange().parameter_encoding();
+  if (answer.header.encoding != encoding) {
+    return absl::InternalError(
+        absl::StrCat("it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
+                     "; the run's exchange.parameter_encoding is ", EncodingName(encoding)));
+  }
+  const size_t bytes = SegmentsSize(answer.data);
+  const size_t expected =
+      connections_[chunk.shard]->shares_buffers() ? 0 : EncodedBytes(encoding, chunk.size);
+  if (bytes != expected) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
+                                            " bytes instead of ", expected));
+  }
+  if (encoding == FLOAT32) return absl::OkStatus();
+  // The shard encodes any value, so a parameter that the encoding cannot represent shows up here as
+  // one that is not finite.
+  const int64_t bad = FindNonFinite(encoding, answer.data);
+  if (bad < 0) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("it answered with a parameter that is not finite", RangeOf(encoding), ": ",
+                   config_.model().tensors()[chunk.tensor].name, " element ", chunk.begin + bad,
+                   " (chunk ", chunk.id, ")"));
+}
+
+absl::Status Exchange::TakeParameters(int slot, const Segments& message) {
+  ASSIGN_OR_RETURN(const std::vector<Decoded<ParameterHeader>> answers,
+                   DecodeParameterChunks(message));
+  for (const Decoded<ParameterHeader>& answer : answers) {
+    RETURN_IF_ERROR(TakeAnswer(slot, answer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::TakeAnswer(int slot, const Decoded<ParameterHeader>& answer) {
+  const ParameterHeader& header = answer.header;
+  ASSIGN_OR_RETURN(const bool counts, core_.Claim(slot, header));
+  if (!counts) return absl::OkStatus();
+  const Chunk& chunk = config_.plan().chunks()[header.chunk];
+  RETURN_IF_ERROR(CheckParameters(chunk, answer));
+  Decode(config_.proto().exchange().parameter_encoding(), answer.data,
+         parameters_.data() + chunk.model_offset);
+  on_parameters_written_(chunk.model_offset, chunk.size);
+  core_.Answered(chunk.id, header.version);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& stop) {
+  const std::shared_ptr<ShardControl> control = connections_[0]->control();
+  if (control == nullptr) return absl::UnavailableError("it is not known where shard 0 is");
+  return control->Report(usage, stop);
+}
+
+absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {
+  return ForEachShard(config_.shards(), [&](int slot) {
+    const std::shared_ptr<ShardControl> control = connections_[slot]->control();
+    if (control == nullptr) return absl::OkStatus();
+    return control->Leave(outcome, /*before_start=*/!joined_all_,
+                          /*tries_again=*/outcome.ok() && core_.reconnects(), timeout);
+  });
+}
+
+absl::Status Exchange::Leave(const absl::Status& outcome) {
+  const bool announces = outcome.ok() && view_link_ != nullptr;
+  if (announces) {
+    core_.Finish(/*announced=*/false);
+  } else {
+    core_.Stop(outcome);
+    Announce();
+  }
+  absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
+  if (announces) {
+    // A shard that is gone is none of this worker's concern any more: the view counts.
+    if (!told.ok()) spdlog::info("{}", std::string(told.message()));
+    core_.Finish(/*announced=*/true);
+    Announce();
+    told = core_.AwaitFinished();
+    if (went_back()) return told;
+    core_.Stop(told);
+    Announce();
+  }
+  leave_called_ = true;
+  for (const auto& connection : connections_) {
+    const std::shared_ptr<ShardControl> control = connection->control();
+    if (outcome.ok() && control != nullptr && control->has_left()) connection->CloseStreams();
+    connection->Disconnect();
+  }
+  for (const auto& connection : connections_) connection->AwaitDisconnected();
+  if (!lent_.AwaitAll(ShardControl::kTimeout)) {
+    spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
+                  absl::FormatDuration(ShardControl::kTimeout));
+  }
+  return told;
+}
+
+}  // namespace ps

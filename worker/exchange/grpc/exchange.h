@@ -1,0 +1,275 @@
+#ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_
+#define EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/clock.h"
+#include "common/base/float_buffer.h"
+#include "common/config/config.h"
+#include "common/control/view/view_link.h"
+#include "proto/worker_usage.pb.h"
+#include "worker/exchange/core/exchange_core.h"
+#include "worker/exchange/grpc/lent_memory.h"
+#include "worker/exchange/grpc/shard_connection.h"
+#include "worker/exchange/core/training_exchange.h"
+
+namespace ps {
+
+// Logs a stall that is news: which shards are waited for, or that the iteration goes on.
+void LogStall(const Stall& stall);
+
+// A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers have the
+// layout that Model defines. ExchangeSchedule decides when each layer is pushed. ExchangeCore
+// decides what follows when a connection breaks or a view comes; this class gives it gRPC, threads
+// and memory.
+//
+//   absl::Status Train(const Config& config, int rank, int64_t iterations) {
+//     ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
+//     ASSIGN_OR_RETURN(const std::unique_ptr<Exchange> exchange,
+//                      Exchange::Connect({.config = &config, .rank = rank, .buffers = &buffers}));
+//     const absl::Span<float> parameters = buffers.parameters.span();
+//     const absl::Span<float> gradients = buffers.gradients.span();
+//     RETURN_IF_ERROR(exchange->Pull(parameters));
+//     for (int64_t i = exchange->start_iteration(); i < iterations; ++i) {
+//       ComputeGradients(parameters, gradients);
+//       RETURN_IF_ERROR(exchange->PushPull(i, gradients, parameters));
+//     }
+//     return exchange->Leave(absl::OkStatus());
+//   }
+//
+// Not thread-safe, except for the methods that say otherwise.
+class Exchange final : public TrainingExchange, private ShardConnection::Handler {
+ public:
+  // Memory for the gradients and the parameters of the whole model. It can be shared with the
+  // shards of this host if the config allows that and the system provides such memory.
+  struct Buffers {
+    FloatBuffer gradients;
+    FloatBuffer parameters;
+  };
+
+  struct Options {
+    const Config* config = nullptr;  // must outlive the exchange
+    int rank = 0;
+    const Clock* clock = nullptr;  // must outlive the exchange; null for the system's clock
+    // The shards' addresses, or none to use the config's. Tests whose ports are 0 set them.
+    std::vector<std::string> addresses = {};
+    // Where the run's views come from; null for a run without views. Must outlive the exchange,
+    // which starts it.
+    ViewLink* view_link = nullptr;
+    // The only buffers that PushPull and Begin will be given; null if the caller does not know
+    // them. Shards of this host read and write in them if they can be shared, and may still do so
+    // after an error. Another exchange then needs other buffers.
+    const Buffers* buffers = nullptr;
+    Trace* trace = nullptr;  // records pushes and pulls (see ExchangeRound); null for no trace
+    // Called when Pull or a push-pull has written a range of the parameters, before any wait for
+    // that range ends. Must be thread-safe.
+    std::function<void(int64_t begin, int64_t count)> on_parameters_written = [](int64_t, int64_t) {
+    };
+    // Called by a thread of the exchange while a wait for the shards makes no progress (see
+    // ExchangeRound::CheckProgress). Must not call the exchange.
+    std::function<void(const Stall&)> on_stall = LogStall;
+    // Called about every 100 ms by a thread that waits for a layer, a tensor or all of them. Must
+    // not call the exchange. Null: nothing is called.
+    std::function<void()> while_waiting = nullptr;
+    // Makes blocked calls, and later ones, return CANCELLED soon.
+    std::stop_token stop = {};
+  };
+
+  // Allocates buffers for an exchange with shards at `addresses` (see Options). Errors:
+  // RESOURCE_EXHAUSTED.
+  static absl::StatusOr<Buffers> AllocateBuffers(const Config& config,
+                                                 const std::vector<std::string>& addresses);
+
+  // Waits until every shard is up, opens the streams and takes the rank at each shard. With views
+  // it first waits until the run has taken this worker in. Errors: DEADLINE_EXCEEDED with the names
+  // of the shards that were not up within limits.startup_seconds, with views within
+  // limits.exchange_seconds; a shard's refusal (see Shard::Join) with its name.
+  static absl::StatusOr<std::unique_ptr<Exchange>> Connect(const Options& options);
+
+  // Calls Leave with an error if the caller has not called it.
+  ~Exchange() override;
+
+  // The first iteration to push. It is 0 unless the worker was restarted or the run goes on from a
+  // checkpoint, or Initialize has taken iteration 0.
+  int64_t start_iteration() const override {
+    return std::max(static_cast<int64_t>(core_.start_iteration()), int64_t{is_initialized_});
+  }
+
+  uint64_t view_number() const override { return core_.view_number(); }
+  std::vector<Crew> crews() const override { return core_.crews(); }
+  bool went_back() const override { return core_.went_back(); }
+  // Errors: those of Connect; FAILED_PRECONDITION if the run has not gone back.
+  absl::StatusOr<int64_t> Resume() override;
+
+  // Fetches all parameters. Blocks. A worker that joins a run under way waits until the others
+  // have completed the iteration before its first one. Errors name the shard that failed.
+  absl::Status Pull(absl::Span<float> parameters) override;
+
+  // With model.from_workers, in place of Pull: at the start of the run the `initial` parameters of
+  // worker 0 become everybody's, and those of others are not looked at. `initial` must be what
+  // PushPull takes as gradients. Errors: those of PushPull; DEADLINE_EXCEEDED if worker 0 has given
+  // none within limits.exchange_seconds.
+  absl::Status Initialize(absl::Span<const float> initial, absl::Span<float> parameters);
+
+  // Sets what goes with the gradients from the next iteration on: learning rates by tensor, in
+  // place of the config's, or none. Under SYNC all workers must give the same ones.
+  void SetLearningRates(std::vector<float> rates) { learning_rates_ = std::move(rates); }
+  // Sets the tensors, by index, to which this worker contributes nothing in the next PushPull.
+  void SetSkipped(std::vector<bool> skipped) { skipped_ = std::move(skipped); }
+
+  // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
+  // `parameters`. Under the schedule SEQUENTIAL a shard begins to answer when all but the last
+  // chunk of each stream have been sent. If `gradients` is empty, the worker takes part without
+  // contributing (`skip`). Blocks. The buffers are in use until it returns or, after an error,
+  // until Leave returns.
+  //
+  // Errors end this exchange, unless went_back() is true. They are: the reason and name of a shard
+  // whose stream has ended for good (see ExchangeCore);
+  // DEADLINE_EXCEEDED with the names of the shards that have not answered for longer than
+  // limits.exchange_seconds; OUT_OF_RANGE for a parameter that exchange.parameter_encoding cannot
+  // represent.
+  absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
+                        absl::Span<float> parameters) override;
+
+  // These methods do the same layer by layer, under the other schedules. Call Begin, then Push once
+  // for each layer with tensors, then AwaitLayer for each of them or AwaitAll. After its Push a
+  // layer's parameters may change until they have been received. Its gradients must not change
+  // until all layers have been received. Begin and Push do not block. What is small leaves with
+  // what is pushed later, at the latest when all is pushed or something is awaited. The errors are
+  // those of PushPull. Begin REQUIRES: everything pushed before has been received.
+  absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
+                     absl::Span<float> parameters) override;
+  void Push(int layer) override;
+  absl::Status AwaitLayer(int layer) override;
+  absl::Status AwaitAll() override;
+
+  // The same for tensors, which go through in place of their layers, in this order. Without
+  // `contributes` their gradients are left out. IsReceived: AwaitTensor would return at once.
+  void PushTensors(absl::Span<const int> tensors, bool contributes);
+  absl::Status AwaitTensor(int tensor);
+  bool IsReceived(int tensor) const;
+  bool IsEverythingReceived() const;
+
+  // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
+  // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
+  // Errors, which do not end the exchange: the shard's refusal (see Shard::Report), or why the call
+  // failed.
+  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override;
+
+  // Gives up the rank at every shard and ends the streams. The worker has finished if `outcome` is
+  // OK, and failed if it is an error. With views it returns when the view says that the worker has
+  // finished. Errors name the shards that could not be reached; with views they are those of
+  // PushPull, and the exchange goes on if went_back() is true.
+  absl::Status Leave(const absl::Status& outcome) override;
+
+  // Only sends the message of Leave, for a process that must end at once. May be called from any
+  // thread.
+  absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout) override;
+
+  const Traffic& traffic() const override { return traffic_; }
+
+ private:
+  // Hands what the core asks for to the slots' connections.
+  class Transport final : public ExchangeTransport {
+   public:
+    explicit Transport(Exchange* exchange) : connections_(exchange->connections_) {}
+    void Connect(const Attempt& attempt) override { connections_[attempt.slot]->Connect(attempt); }
+    void Disconnect(int slot) override { connections_[slot]->Disconnect(); }
+    void Wake(int slot) override { connections_[slot]->Wake(); }
+
+   private:
+    std::vector<std::unique_ptr<ShardConnection>>& connections_;
+  };
+  // Passes the views on as long as the exchange is there.
+  struct ViewListener;
+
+  explicit Exchange(const Options& options);
+
+  // Calls CheckProgress and Tick once per period until `stop` is requested.
+  void Watch(const std::stop_token& stop);
+  // Tells whoever makes the views what this worker is and which view it follows.
+  void Announce();
+  absl::Status AwaitReady();
+  void PushChunks(absl::Span<const uint32_t> chunks, bool skip = false);
+  // Pushes chunks but contributes nothing to those of skipped tensors.
+  void PushUnlessSkipped(absl::Span<const uint32_t> chunks);
+  // Waits until the view is new enough and gRPC has given the lent gradients back. REQUIRES: every
+  // push has been answered.
+  absl::Status Settle();
+  // What is waited for leaves, although not everything has been pushed.
+  void FlushIfPartial();
+  // Takes over one answer of a slot.
+  absl::Status TakeAnswer(int slot, const Decoded<ParameterHeader>& answer);
+  // Pulls the parameters of a slot, from one process after another while the slot moves.
+  absl::Status PullSlot(int slot, absl::Span<float> parameters);
+  // Implement ShardConnection::Handler. Called from gRPC's threads and the connections'.
+  std::vector<GradientHeader> NextGradients(int slot, int stream,
+                                            grpc::ByteBuffer* message) override;
+  void GradientSent(const GradientHeader& header) override { core_.Sent(header); }
+  absl::Status TakeParameters(int slot, const Segments& message) override;
+  void StreamEnded(int slot, uint64_t attempt, const absl::Status& status) override {
+    core_.Broken(slot, attempt, status);
+  }
+  void Joined(int slot, uint64_t attempt, const JoinResponse& response) override {
+    core_.Connected(slot, attempt, response);
+  }
+  void NotJoined(int slot, uint64_t attempt, const absl::Status& status) override {
+    core_.Broken(slot, attempt, status);
+  }
+
+  // Checks that an answer to a push of `chunk` has the run's encoding, the expected length and, in
+  // a 16-bit encoding, only finite values. The answer is empty if the shard wrote the parameters to
+  // shared buffers.
+  absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
+
+  // Constant after construction.
+  const Config& config_;
+  const int rank_;
+  const Clock& clock_;
+  const std::stop_token stop_;
+  const std::function<void(int64_t begin, int64_t count)> on_parameters_written_;
+  const std::function<void(const Stall&)> on_stall_;
+  const Buffers* const shared_buffers_;  // null if they cannot be shared
+  ViewLink* const view_link_;
+
+  std::atomic<bool> joined_all_{false};  // every shard has accepted this worker
+  size_t unpushed_ = 0;                  // this iteration's chunks that PushChunks has not queued
+  // While a chunk is pending, also used by the streams.
+  absl::Span<const float> gradients_;
+  absl::Span<float> parameters_;
+  std::vector<float> learning_rates_;  // by tensor, or empty
+  std::vector<bool> skipped_;          // by tensor, or empty
+  bool is_initialized_ = false;        // by Initialize
+  Traffic traffic_;
+  bool leave_called_ = false;
+
+  // Thread-safe.
+  LentMemory lent_;  // the gradients that gRPC sends
+  Transport transport_{this};
+  ExchangeCore core_;
+  absl::Mutex announce_mutex_;  // held while the state is told, so that the latest is told last
+
+  // Destroyed first, since they use the other members.
+  std::vector<std::unique_ptr<ShardConnection>> connections_;  // by slot
+  const std::stop_callback<std::function<void()>> on_stop_;    // fails the exchange
+  std::shared_ptr<ViewListener> listener_;
+  std::jthread watcher_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_

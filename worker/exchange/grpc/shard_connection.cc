@@ -1,0 +1,159 @@
+#include "worker/exchange/grpc/shard_connection.h"
+
+#include <string>
+#include <utility>
+
+#include "common/base/text.h"
+#include "common/net/channel_options.h"
+#include "common/net/same_host.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+
+ShardConnection::ShardConnection(const Options& options)
+    : options_(options), thread_([this] { Run(); }) {}
+
+ShardConnection::~ShardConnection() {
+  Disconnect();
+  {
+    absl::MutexLock lock(&mutex_);
+    ends_ = true;
+  }
+  thread_.join();
+}
+
+void ShardConnection::Connect(const ExchangeTransport::Attempt& attempt) {
+  absl::MutexLock lock(&mutex_);
+  attempt_stop_.request_stop();
+  has_request_ = true;
+  requested_ = attempt;
+  is_disconnected_ = false;
+}
+
+void ShardConnection::Disconnect() {
+  absl::MutexLock lock(&mutex_);
+  attempt_stop_.request_stop();
+  has_request_ = true;
+  requested_.reset();
+}
+
+void ShardConnection::Wake() {
+  absl::MutexLock lock(&streams_mutex_);
+  for (const auto& stream : streams_) stream->Wake();
+}
+
+void ShardConnection::CloseStreams() {
+  absl::MutexLock lock(&streams_mutex_);
+  for (const auto& stream : streams_) stream->Close();
+}
+
+void ShardConnection::AwaitDisconnected() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(
+      +[](ShardConnection* self)
+           ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) { return self->is_disconnected_; },
+      this));
+}
+
+std::shared_ptr<ShardControl> ShardConnection::control() const {
+  absl::MutexLock lock(&mutex_);
+  return control_;
+}
+
+void ShardConnection::SetControl(const std::string& address) {
+  auto control = std::make_shared<ShardControl>(ShardControl::Options{
+      .config = options_.config,
+      .slot = options_.slot,
+      .address = address,
+      .names_slot = options_.names_slot,
+      .rank = options_.rank,
+      .incarnation = options_.incarnation,
+      .clock = options_.clock,
+      .stop = options_.stop,
+  });
+  absl::MutexLock lock(&mutex_);
+  control_.swap(control);
+}
+
+void ShardConnection::EndStreams() {
+  std::vector<std::unique_ptr<ShardStream>> ended;
+  {
+    absl::MutexLock lock(&streams_mutex_);
+    ended.swap(streams_);
+  }
+  ended.clear();  // closes their connections too, so that gRPC gives its memory back
+}
+
+void ShardConnection::Run() {
+  while (true) {
+    std::optional<ExchangeTransport::Attempt> attempt;
+    std::stop_token stop;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto requested = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return has_request_ || ends_;
+      };
+      mutex_.Await(absl::Condition(&requested));
+      if (!has_request_) return;
+      has_request_ = false;
+      attempt = std::exchange(requested_, std::nullopt);
+      attempt_stop_ = std::stop_source();
+      stop = attempt_stop_.get_token();
+    }
+    EndStreams();
+    if (attempt.has_value()) {
+      Try(*std::move(attempt), stop);
+      continue;
+    }
+    absl::MutexLock lock(&mutex_);
+    is_disconnected_ = !has_request_;
+  }
+}
+
+void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_token& stop) {
+  if (!options_.clock->SleepUntil(attempt.not_before, stop)) return;
+  std::shared_ptr<ShardControl> control = this->control();
+  if (control == nullptr || control->address() != attempt.address) {
+    SetControl(attempt.address);
+    control = this->control();
+  }
+  if (!control->AwaitUp(stop).ok()) return;
+
+  // Open the streams first, so that the shard notices if this worker dies from the moment at which
+  // it holds the rank.
+  const Limits& limits = options_.config->proto().limits();
+  ShardStream* first = nullptr;
+  for (int i = 0; i < limits.connections(); ++i) {
+    auto stream = std::make_unique<ShardStream>(CreateBulkChannel(attempt.address, limits),
+                                                ShardStream::Options{
+                                                    .slot = options_.slot,
+                                                    .attempt = attempt.number,
+                                                    .index = i,
+                                                    .names_slot = options_.names_slot,
+                                                    .worker = options_.rank,
+                                                    .incarnation = options_.incarnation,
+                                                },
+                                                options_.handler);
+    if (i == 0) first = stream.get();
+    absl::MutexLock lock(&streams_mutex_);
+    streams_.push_back(std::move(stream));
+  }
+  if (!first->AwaitOpen(stop).ok()) return;  // the stream reports its end itself
+
+  if (options_.buffers.has_value() && IsOfThisHost(attempt.address)) {
+    *attempt.join.mutable_shared_buffers() = *options_.buffers;
+  }
+  const absl::StatusOr<JoinResponse> joined = control->Join(attempt.join, stop);
+  if (!joined.ok()) {
+    options_.handler->NotJoined(options_.slot, attempt.number, joined.status());
+    return;
+  }
+  if (!joined->shared_buffers_refusal().empty()) {
+    spdlog::info("{}: exchanging by messages: {}", control->name(),
+                 Printable(joined->shared_buffers_refusal()));
+  }
+  shares_buffers_ = joined->shared_buffers();
+  options_.handler->Joined(options_.slot, attempt.number, *joined);
+}
+
+}  // namespace ps

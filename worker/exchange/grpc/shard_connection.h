@@ -1,0 +1,97 @@
+#ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_CONNECTION_H_
+#define EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
+#include "common/config/config.h"
+#include "proto/parameter_server.pb.h"
+#include "worker/exchange/core/exchange_transport.h"
+#include "worker/exchange/grpc/shard_control.h"
+#include "worker/exchange/grpc/shard_stream.h"
+
+namespace ps {
+
+// What a worker has of one slot over gRPC: the control calls, and the streams of the latest attempt
+// to connect. A thread of its own makes the attempts. Thread-safe.
+class ShardConnection {
+ public:
+  // Receives the events of the connection. Called from the connection's thread and gRPC's.
+  class Handler : public ShardStream::Handler {
+   public:
+    // The attempt has succeeded. Afterwards only its streams can end.
+    virtual void Joined(int slot, uint64_t attempt, const JoinResponse& response) = 0;
+    // The attempt has failed.
+    virtual void NotJoined(int slot, uint64_t attempt, const absl::Status& status) = 0;
+  };
+
+  struct Options {
+    const Config* config = nullptr;  // must outlive the connection
+    int slot = 0;
+    bool names_slot = false;  // says to the process which slot it means (a run with views)
+    int rank = 0;
+    uint64_t incarnation = 0;
+    const Clock* clock = nullptr;  // must outlive the connection
+    std::stop_token stop;          // see ShardControl::Options
+    // The worker's buffers, offered at each Join to a shard of this host. Empty: none are offered.
+    std::optional<SharedBuffers> buffers = {};
+    Handler* handler = nullptr;  // must outlive the connection
+  };
+
+  explicit ShardConnection(const Options& options);
+  // Ends the streams and the attempt.
+  ~ShardConnection();
+
+  // See ExchangeTransport.
+  void Connect(const ExchangeTransport::Attempt& attempt);
+  void Disconnect();
+  void Wake();
+
+  // Waits until there is no stream and no attempt. REQUIRES: Disconnect was the last request.
+  void AwaitDisconnected();
+  // Tells the shard on all streams that there are no more pushes. REQUIRES: every push has been
+  // answered.
+  void CloseStreams();
+
+  // The calls to the process where the slot was at the last attempt. Null if there was none.
+  std::shared_ptr<ShardControl> control() const;
+  // Whether the shard reads and writes in the worker's buffers. REQUIRES: Joined has been called.
+  bool shares_buffers() const { return shares_buffers_.load(std::memory_order_relaxed); }
+
+ private:
+  void Run();
+  void Try(ExchangeTransport::Attempt attempt, const std::stop_token& stop);
+  // Ends all streams and waits until they have ended.
+  void EndStreams();
+  void SetControl(const std::string& address);
+
+  const Options options_;
+  std::atomic<bool> shares_buffers_{false};
+
+  mutable absl::Mutex mutex_;  // no other lock is acquired under it
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_request_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<ExchangeTransport::Attempt> requested_ ABSL_GUARDED_BY(mutex_);  // else disconnect
+  std::stop_source attempt_stop_ ABSL_GUARDED_BY(mutex_);  // of the attempt under way
+  bool is_disconnected_ ABSL_GUARDED_BY(mutex_) = true;
+  std::shared_ptr<ShardControl> control_ ABSL_GUARDED_BY(mutex_);
+
+  absl::Mutex streams_mutex_;  // held while the streams are told something
+  std::vector<std::unique_ptr<ShardStream>> streams_ ABSL_GUARDED_BY(streams_mutex_);
+
+  std::thread thread_;
+};
+
+}  // namespace ps
+
+#endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_CONNECTION_H_

@@ -1,0 +1,146 @@
+#include "worker/exchange/grpc/shard_control.h"
+
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/net/channel_options.h"
+#include "common/net/pull.h"
+#include "common/net/status_conversion.h"
+#include "grpcpp/client_context.h"
+#include "spdlog/spdlog.h"
+
+namespace ps {
+namespace {
+
+// A wait for a shard that takes longer than this is worth a line in the log.
+constexpr absl::Duration kQuietWait = absl::Seconds(3);
+// How often a wait checks whether a stop is requested.
+constexpr absl::Duration kStopPeriod = absl::Milliseconds(50);
+// The pause before a Leave is sent once more.
+constexpr absl::Duration kLeavePause = absl::Milliseconds(50);
+
+// The context of a blocking call, which ends after `timeout` and once `stop` is requested. gRPC
+// measures the timeout by the monotonic clock from here on.
+struct CallContext {
+  CallContext(const std::stop_token& stop, absl::Duration timeout)
+      : on_stop(stop, [this] { context.TryCancel(); }) {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  }
+
+  grpc::ClientContext context;
+  const std::stop_callback<std::function<void()>> on_stop;
+};
+
+}  // namespace
+
+ShardControl::ShardControl(const Options& options)
+    : options_(options),
+      channel_(CreateChannel(options.address, options.config->proto().limits())),
+      stub_(ParameterServer::NewStub(channel_)) {}
+
+std::string ShardControl::name() const {
+  return absl::StrCat("shard ", options_.slot, " (", options_.address, ")");
+}
+
+absl::Status ShardControl::Named(const absl::Status& status) const {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(name(), ": ", status.message()));
+}
+
+absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {
+  const Clock& clock = *options_.clock;
+  const absl::Time quiet = clock.Now() + kQuietWait;
+  bool logged = false;
+  while (!channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopPeriod))) {
+    if (stop.stop_requested()) return absl::CancelledError("told to stop");
+    if (logged || clock.Now() < quiet) continue;
+    spdlog::info("waiting for {}", name());
+    logged = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JoinResponse> ShardControl::Join(const JoinRequest& request,
+                                                const std::stop_token& stop) {
+  join_view_ = request.view();
+  join_called_ = true;
+  // Not a blocking call, so that no callback of gRPC's runs in the thread that requests the stop,
+  // which may hold locks.
+  grpc::ClientContext context;
+  JoinResponse response;
+  std::promise<grpc::Status> promise;
+  std::future<grpc::Status> done = promise.get_future();
+  stub_->async()->Join(&context, &request, &response,
+                       [&promise](const grpc::Status& status) { promise.set_value(status); });
+  while (done.wait_for(absl::ToChronoMilliseconds(kStopPeriod)) != std::future_status::ready) {
+    if (stop.stop_requested()) context.TryCancel();
+  }
+  RETURN_IF_ERROR(FromGrpc(done.get()));
+  if (!options_.names_slot && response.shard() != static_cast<uint32_t>(options_.slot)) {
+    return absl::FailedPreconditionError(absl::StrCat("it says that it is shard ", response.shard(),
+                                                      ": the addresses are mixed up"));
+  }
+  if (response.shared_buffers() && !request.has_shared_buffers()) {
+    return absl::InternalError("it shares buffers that it was not offered");
+  }
+  return response;
+}
+
+absl::Status ShardControl::Pull(
+    const std::function<absl::Status(const Chunk& chunk, const ParameterChunk& message)>& take) {
+  const Config& config = *options_.config;
+  CallContext call(options_.stop, absl::Seconds(config.proto().limits().exchange_seconds()));
+  return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.slot, take));
+}
+
+absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_token& stop) {
+  ReportRequest request;
+  request.set_worker(options_.rank);
+  request.set_incarnation(options_.incarnation);
+  *request.mutable_usage() = usage;
+  if (options_.names_slot) request.set_slot(options_.slot);
+  CallContext call(stop, kTimeout);
+  ReportResponse response;
+  return Named(FromGrpc(stub_->Report(&call.context, request, &response)));
+}
+
+absl::Status ShardControl::Leave(const absl::Status& outcome, bool before_start, bool tries_again,
+                                 absl::Duration timeout) {
+  if (!join_called_) return absl::OkStatus();
+  LeaveRequest request;
+  request.set_worker(options_.rank);
+  request.set_incarnation(options_.incarnation);
+  request.set_error(std::string(outcome.message()));
+  request.set_before_start(before_start);
+  request.set_view(join_view_);
+  if (options_.names_slot) request.set_slot(options_.slot);
+  const Clock& clock = *options_.clock;
+  const absl::Time deadline = clock.Now() + timeout;
+  bool may_have_left = false;  // an answer may have been lost
+  grpc::Status status;
+  while (true) {
+    CallContext call(std::stop_token(), deadline - clock.Now());
+    LeaveResponse response;
+    status = stub_->Leave(&call.context, request, &response);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || !tries_again ||
+        clock.Now() + kLeavePause >= deadline) {
+      break;
+    }
+    may_have_left = true;
+    clock.SleepUntil(clock.Now() + kLeavePause, std::stop_token());
+  }
+  if (may_have_left && status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
+    status = grpc::Status::OK;  // the rank is not held any more
+  }
+  has_left_ = status.ok();
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(name(), " has not answered Leave for ", absl::FormatDuration(timeout)));
+  }
+  return Named(FromGrpc(status));
+}
+
+}  // namespace ps
