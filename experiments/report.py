@@ -208,7 +208,7 @@ def _link_use(results, charts):
         return ""
     return (
         "## When each shard's link is in use\n\n"
-        "One iteration of the largest cluster, as `//experiments:simulate --timeline` plays it."
+        "One iteration of the largest cluster, as `//tools/simulate --timeline` plays it."
         " Height is the part of the link in use: upwards what a shard takes in, downwards what it"
         " gives out. A placement that is even in bytes may still use one shard after another.\n\n"
         + drawn
@@ -231,7 +231,7 @@ def _simulator(results):
         "## The simulator beside the measurement\n\n"
         + table(["run", ">measured, s", ">simulated, s", ">error"], rows)
         + f"\n\nWithin {_SIMULATOR_TOLERANCE:.0%} in {within} of {len(rows)}. `bazel run"
-        " //experiments:simulate` plays clusters that no one machine can be."
+        " //tools/simulate` plays clusters that no one machine can be."
     )
 
 

@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "absl/strings/string_view.h"
-#include "tools/psctl/psctl.h"
+#include "tools/psctl/verbs/psctl.h"
 
 namespace {
 

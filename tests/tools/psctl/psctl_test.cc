@@ -5,7 +5,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
-#include "tests/tools/psctl/fake_shard.h"
+#include "tests/tools/psctl/report/fake_shard.h"
 
 namespace ps {
 namespace {

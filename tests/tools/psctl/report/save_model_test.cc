@@ -1,0 +1,235 @@
+#include "tools/psctl/report/save_model.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/scratch_folder.h"
+#include "tests/tools/psctl/report/fake_shard.h"
+
+namespace ps {
+namespace {
+
+// Two shards and a model whose tensors take several chunks; element i of the model, in
+// model order, has the value i.
+class Cluster {
+ public:
+  explicit Cluster(const std::string& recovery = "") : config_(MakeConfig(recovery)) {
+    int64_t first = 0;
+    for (const Tensor& tensor : config_.model().tensors()) {
+      tensor_first_.push_back(first);
+      first += tensor.size;
+    }
+    for (const Chunk& chunk : config_.plan().chunks()) {
+      ParameterChunk& message = shards_[chunk.shard].chunks.emplace_back();
+      message.set_chunk(chunk.id);
+      message.set_version(3);
+      for (int64_t i = 0; i < chunk.size; ++i) {
+        const float value = static_cast<float>(tensor_first_[chunk.tensor] + chunk.begin + i);
+        char bytes[sizeof(value)];
+        std::memcpy(bytes, &value, sizeof(value));
+        message.mutable_data()->append(bytes, sizeof(value));
+      }
+    }
+  }
+
+  const Config& config() const { return config_; }
+  FakeShard& shard(int i) { return shards_[i]; }
+
+ private:
+  Config MakeConfig(const std::string& recovery) {
+    auto config = Config::Parse(absl::StrCat(R"pb(
+                                               model {
+                                                 input { channels: 1 height: 4 width: 4 }
+                                                 layer {
+                                                   name: "a"
+                                                   linear { out_features: 8 }
+                                                 }
+                                                 layer {
+                                                   name: "b"
+                                                   linear { out_features: 5 }
+                                                 }
+                                               }
+                                               partition { scheme: MEMORY_BASED }
+                                               update { policy: SYNC }
+                                               training { iterations: 1 }
+                                               compute { backend: EMULATED }
+                                               limits { chunk_bytes: 128 }
+                                               shard { address: ")pb",
+                                             shards_[0].address(), "\"} shard { address: \"",
+                                             shards_[1].address(), "\"}", recovery),
+                                "cluster");
+    INFO(config.status().message());
+    REQUIRE(config.ok());
+    return *std::move(config);
+  }
+
+  FakeShard shards_[2];
+  Config config_;
+  std::vector<int64_t> tensor_first_;
+};
+
+TEST_CASE("every parameter of a saved model is read back from its place") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("model")).status();
+  INFO(status.message());
+  REQUIRE(status.ok());
+  CHECK(folder.Files() == std::vector<std::string>{"model"});
+  CHECK(cluster.shard(0).pulled_plan == cluster.config().plan().fingerprint());
+
+  const std::string file = folder.Read("model");
+  uint64_t length = 0;  // this test's machine is little-endian, as the format
+  REQUIRE(file.size() > sizeof(length));
+  std::memcpy(&length, file.data(), sizeof(length));
+  CHECK(length % 8 == 0);
+  const auto header = nlohmann::json::parse(file.substr(sizeof(length), length), nullptr, false);
+  REQUIRE_FALSE(header.is_discarded());
+  const std::string data = file.substr(sizeof(length) + length);
+  float expected = 0;
+  for (const Tensor& tensor : cluster.config().model().tensors()) {
+    const auto& entry = header[tensor.name];
+    CHECK(entry["dtype"] == "F32");
+    CHECK(entry["shape"] == tensor.shape);
+    const size_t begin = entry["data_offsets"][0];
+    const size_t end = entry["data_offsets"][1];
+    REQUIRE(end <= data.size());
+    REQUIRE(end - begin == tensor.size * sizeof(float));
+    std::vector<float> values(tensor.size);
+    std::memcpy(values.data(), data.data() + begin, end - begin);
+    for (const float value : values) REQUIRE(value == expected++);
+  }
+  CHECK(data.size() == expected * sizeof(float));
+}
+
+TEST_CASE("each shard's parameters are asked of the primary that the view names") {
+  const ScratchFolder folder;
+  Cluster plain;
+  REQUIRE(SaveModel(plain.config(), folder.Path("plain")).ok());
+
+  Cluster moved("recovery { replicas: 1 }");
+  std::swap(moved.shard(0).chunks, moved.shard(1).chunks);
+  View& view = moved.shard(1).view;
+  view.set_number(5);
+  view.add_slot()->mutable_primary()->set_address(moved.shard(1).address());
+  view.add_slot()->mutable_primary()->set_address(moved.shard(0).address());
+  const absl::Status status = SaveModel(moved.config(), folder.Path("moved")).status();
+  INFO(status.message());
+  REQUIRE(status.ok());
+  CHECK(folder.Read("moved") == folder.Read("plain"));
+
+  view.mutable_slot(0)->clear_primary();
+  CHECK(SaveModel(moved.config(), folder.Path("lost")).status().message() ==
+        "no process is primary of slot 0 (view 5)");
+}
+
+TEST_CASE("chunks may come in any order") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  REQUIRE(SaveModel(cluster.config(), folder.Path("ordered")).ok());
+  auto& chunks = cluster.shard(0).chunks;
+  std::reverse(chunks.begin(), chunks.end());
+  REQUIRE(SaveModel(cluster.config(), folder.Path("reversed")).ok());
+  CHECK(folder.Read("reversed") == folder.Read("ordered"));
+}
+
+TEST_CASE("an error of a shard names the shard and leaves no file") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  auto& chunks = cluster.shard(1).chunks;
+  REQUIRE(chunks.size() > 1);
+  std::string expected;
+  SECTION("a chunk is missing") {
+    expected = absl::StrCat("did not send chunk ", chunks.back().chunk());
+    chunks.pop_back();
+  }
+  SECTION("a chunk comes twice") {
+    expected = absl::StrCat("sent chunk ", chunks[0].chunk(), " twice");
+    chunks.push_back(chunks[0]);
+  }
+  SECTION("a chunk is too short") {
+    chunks[0].mutable_data()->resize(8);
+    expected = absl::StrCat("sent 8 bytes as chunk ", chunks[0].chunk());
+  }
+  SECTION("a chunk of the other shard") {
+    chunks.push_back(cluster.shard(0).chunks[0]);
+    expected = "which the plan does not give to it";
+  }
+  SECTION("a chunk that does not exist") {
+    chunks[0].set_chunk(4000000000);
+    expected = "sent chunk 4000000000";
+  }
+  SECTION("the shard refuses") {
+    chunks.clear();
+    const grpc::Status refusal(grpc::StatusCode::FAILED_PRECONDITION, "has another plan");
+    cluster.shard(1).pull_status = cluster.shard(1).snapshot_status = refusal;
+    expected = "has another plan";
+  }
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("model")).status();
+  CHECK_FALSE(status.ok());
+  CHECK(absl::StartsWith(status.message(),
+                         absl::StrCat("shard 1 (", cluster.shard(1).address(), "): ")));
+  CHECK(absl::StrContains(status.message(), expected));
+  CHECK(folder.Files().empty());
+}
+
+TEST_CASE("the model is saved at the iteration of the shard that is ahead") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  for (int shard = 0; shard < 2; ++shard) {
+    ShardStats& stats = cluster.shard(shard).stats;
+    stats.set_chunks(1);
+    stats.mutable_progress()->set_least(6);
+    stats.mutable_progress()->set_largest(7 + shard);
+    stats.add_worker()->set_state(WorkerStats::JOINED);
+  }
+  const auto saved = SaveModel(cluster.config(), folder.Path("model"));
+  INFO(saved.status().message());
+  REQUIRE(saved.ok());
+  CHECK(saved->iteration == 8);
+  CHECK(cluster.shard(0).snapshot_iteration == 8);
+  CHECK(cluster.shard(1).snapshot_iteration == 8);
+  CHECK(cluster.shard(0).pulls == 0);
+}
+
+TEST_CASE("what has no iteration in common any more is saved as it is, with the reason") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  REQUIRE(SaveModel(cluster.config(), folder.Path("whole"))->iteration == 0);
+  std::string reason;
+  SECTION("the run has failed") {
+    cluster.shard(1).stats.set_failure("worker 1 was lost");
+    reason = "the run has failed: worker 1 was lost";
+  }
+  SECTION("the run fails meanwhile") {
+    cluster.shard(1).snapshot_status =
+        grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the run has failed: too bad");
+    reason = "the run has failed: too bad";
+  }
+  SECTION("the workers are gone in the middle of an iteration") {
+    cluster.shard(1).stats.set_chunks(1);
+    cluster.shard(1).stats.mutable_progress()->set_least(6);
+    cluster.shard(1).stats.mutable_progress()->set_largest(7);
+    reason = "no worker trains, and the chunks are at different iterations, 6 to 7";
+  }
+  const auto saved = SaveModel(cluster.config(), folder.Path("model"));
+  INFO(saved.status().message());
+  REQUIRE(saved.ok());
+  CHECK_FALSE(saved->iteration.has_value());
+  CHECK(absl::StrContains(saved->why_not, reason));
+  CHECK(folder.Read("model") == folder.Read("whole"));
+}
+
+TEST_CASE("a path that cannot be written is refused before anything is pulled") {
+  Cluster cluster;
+  const ScratchFolder folder;
+  const absl::Status status = SaveModel(cluster.config(), folder.Path("none/model")).status();
+  CHECK(status.code() == absl::StatusCode::kNotFound);
+  CHECK(cluster.shard(0).pulled_plan == 0);
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,156 @@
+#include "tools/simulate/simulate_options.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "tests/common/placement/simulator/cluster_fixture.h"
+#include "tests/testing/scratch_folder.h"
+
+namespace ps {
+namespace {
+
+const double kPayloadShare = 1448.0 / 1514;
+
+ClusterRates MustGetRates(const SimulateOptions& options, const Config& config) {
+  absl::StatusOr<ClusterRates> rates = RatesOf(options, config);
+  INFO(rates.status().message());
+  REQUIRE(rates.ok());
+  return *std::move(rates);
+}
+
+std::string ErrorOf(const SimulateOptions& options) {
+  const absl::Status status =
+      RatesOf(options, ClusterConfigOf(2, 2, kMemoryBased, "FULL")).status();
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST_CASE("every link has 10 Gb/s unless a flag or the config says otherwise") {
+  const Config config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
+  ClusterRates rates = MustGetRates({}, config);
+  CHECK(rates.worker_link[1] == Approx(1.25e9 * kPayloadShare));
+  CHECK(rates.shard_link[1] == Approx(1.25e9 * kPayloadShare));
+  CHECK(std::isinf(rates.shard_processing[0]));
+  CHECK(rates.worker_slowdown == std::vector<double>{1, 1});
+
+  SimulateOptions options;
+  options.link_gbps = 400;
+  options.worker_link_gbps = {"1:1"};
+  options.shard_link_gbps = {"0:2.5", "1:5"};
+  options.slow_worker = {"0:1.5"};
+  options.shard_gbytes_per_second = 3;
+  rates = MustGetRates(options, config);
+  CHECK(rates.worker_link[0] == Approx(50e9 * kPayloadShare));
+  CHECK(rates.worker_link[1] == Approx(0.125e9 * kPayloadShare));
+  CHECK(rates.shard_link[0] == Approx(2.5e9 / 8 * kPayloadShare));
+  CHECK(rates.shard_link[1] == Approx(5e9 / 8 * kPayloadShare));
+  CHECK(rates.worker_slowdown == std::vector<double>{1.5, 1});
+  CHECK(rates.shard_processing == std::vector<double>{3e9, 3e9});
+}
+
+TEST_CASE("workers are as slow as in the config, unless a flag says otherwise") {
+  const Config config = ClusterConfigOf(
+      3, 1, kMemoryBased, "FULL",
+      {"compute={backend: EMULATED emulated {device: 'rtx_2080_ti' worker_slowdown: [1.5, 2]}}"});
+  CHECK(MustGetRates({}, config).worker_slowdown == std::vector<double>{1.5, 2, 1});
+  SimulateOptions options;
+  options.slow_worker = {"1:3"};
+  CHECK(MustGetRates(options, config).worker_slowdown == std::vector<double>{1.5, 3, 1});
+}
+
+TEST_CASE("the config's rates are its shards', and flags for all shards replace them") {
+  const Config config =
+      ClusterConfigOf(1, 2, "scheme: AUTO", "FULL",
+                      {"shard[0].link_gbps=2", "shard[0].server_gbps=8", "shard[1].link_gbps=4"});
+  const ClusterRates rates = MustGetRates({}, config);
+  CHECK(rates.shard_link[0] == Approx(0.25e9 * kPayloadShare));
+  CHECK(rates.shard_link[1] == Approx(0.5e9 * kPayloadShare));
+  CHECK(rates.shard_processing[0] == Approx(1e9));
+  CHECK(std::isinf(rates.shard_processing[1]));
+  // Workers' links are as fast as the fastest shard's.
+  CHECK(rates.worker_link[0] == Approx(0.5e9 * kPayloadShare));
+  SimulateOptions options;
+  options.link_gbps = 1;
+  CHECK(MustGetRates(options, config).shard_link[1] == Approx(0.125e9 * kPayloadShare));
+  CHECK(MustGetRates(options, config).worker_link[0] == Approx(0.125e9 * kPayloadShare));
+}
+
+TEST_CASE("impossible rates, factors and ranks are refused, and the error names the flag") {
+  SimulateOptions options;
+  const double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const double rate : {0.0, -1.0, kNan, std::numeric_limits<double>::infinity()}) {
+    options.link_gbps = rate;
+    CHECK(absl::StartsWith(ErrorOf(options), "--link_gbps: is "));
+  }
+  options = {};
+  options.shard_gbytes_per_second = 0;
+  CHECK(ErrorOf(options) == "--shard_gbytes_per_second: is 0, allowed: a number above 0");
+  options = {};
+  options.framing.mtu = 52;
+  CHECK(ErrorOf(options) == "--mtu: is 52, allowed: 576 to 65535");
+  for (const std::string rank : {"2:10", "-1:10", "x:10", "10", ""}) {
+    CAPTURE(rank);
+    options = {};
+    options.worker_link_gbps = {rank};
+    CHECK(ErrorOf(options) ==
+          "--worker_link_gbps: the rank of \"" + rank + "\" does not exist, allowed: 0 to 1");
+  }
+  for (const std::string rate : {"1:0", "1:-2", "1:nan", "1:inf", "1:fast", "1:", "1"}) {
+    CAPTURE(rate);
+    options = {};
+    options.shard_link_gbps = {rate};
+    CHECK(ErrorOf(options) ==
+          "--shard_link_gbps: is \"" + rate + "\", allowed: a shard, a colon and a number above 0");
+  }
+  options = {};
+  options.slow_worker = {"1:2", "1:3"};
+  CHECK(ErrorOf(options) == "--slow_worker: rank 1 is given twice");
+}
+
+TEST_CASE("a slow worker is refused with the reason if workers compute nothing") {
+  const Config config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
+  SimulateOptions options;
+  CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0, 0)).ok());
+  options.slow_worker = {"1:2"};
+  CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0.1, 0.2)).ok());
+  CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0, 0)).message() ==
+        "--slow_worker: has no effect, since workers compute nothing here: "
+        "compute.emulated.device is \"none\", allowed: with --set=compute.backend=EMULATED "
+        "--set=compute.emulated.device=DEVICE");
+}
+
+TEST_CASE("the config gets as many workers and shards as asked for") {
+  const ScratchFolder folder;
+  SimulateOptions options;
+  options.config = folder.Write("run.textproto",
+                                ClusterConfigOf(2, 2, kMemoryBased, "FULL").proto().DebugString());
+  options.workers = "1024";
+  options.shards = "100";
+  absl::StatusOr<Config> config = LoadConfig(options);
+  INFO(config.status().message());
+  REQUIRE(config.ok());
+  CHECK(config->workers() == 1024);
+  CHECK(config->shards() == 100);
+  options.shards = "1";
+  config = LoadConfig(options);
+  REQUIRE(config.ok());
+  CHECK(config->shards() == 1);
+  CHECK(config->address(0) == "ps:0");
+
+  const auto error = [&] { return std::string(LoadConfig(options).status().message()); };
+  for (const std::string shards : {"0", "-1", "two", "4097"}) {
+    options.shards = shards;
+    CHECK(error() == "--shards: is \"" + shards + "\", allowed: 1 to 1024");
+  }
+  options.shards.clear();
+  options.workers = "0";
+  CHECK(error() == "--workers=0: workers: is 0, allowed: 1 to 1024");
+  options.workers.clear();
+  options.overrides = {"wrkers=3"};
+  CHECK(absl::StrContains(error(), "wrkers: unknown field"));
+}
+
+}  // namespace
+}  // namespace ps

@@ -1,0 +1,23 @@
+#ifndef EVENSHARD_TOOLS_PSCTL_REPORT_PLAN_TEXT_H_
+#define EVENSHARD_TOOLS_PSCTL_REPORT_PLAN_TEXT_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/types/span.h"
+#include "common/config/config.h"
+
+namespace ps {
+
+// Formats the plan of one config. `name` is the config's file, and `link_gbps` that of
+// MakePlanReport.
+std::string PlanText(const std::string& name, const Config& config,
+                     std::optional<double> link_gbps = std::nullopt);
+
+// Formats several plans side by side, in a shorter form. `names` are the files of `configs`.
+std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const Config> configs,
+                           std::optional<double> link_gbps = std::nullopt);
+
+}  // namespace ps
+
+#endif  // EVENSHARD_TOOLS_PSCTL_REPORT_PLAN_TEXT_H_

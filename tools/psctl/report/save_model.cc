@@ -1,0 +1,107 @@
+#include "tools/psctl/report/save_model.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/atomic_file.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/safetensors.h"
+#include "common/net/channel_options.h"
+#include "common/net/pull.h"
+#include "common/reader/run_reader.h"
+#include "common/reader/shard_calls.h"
+#include "proto/parameter_server.grpc.pb.h"
+
+namespace ps {
+namespace {
+
+// How long a ps process may take to say which view it follows.
+constexpr absl::Duration kViewTimeout = absl::Seconds(5);
+
+absl::Duration Timeout(const Config& config) {
+  return absl::Seconds(config.proto().limits().exchange_seconds());
+}
+
+// The file that is written, chunk by chunk in any order. Thread-safe.
+class ModelFile {
+ public:
+  ModelFile(const Config& config, std::string path)
+      : layout_(MakeSafetensorsLayout(config.model())), path_(std::move(path)) {}
+
+  // Begins the file anew.
+  absl::Status Begin() {
+    absl::MutexLock lock(&mutex_);
+    file_.reset();  // returns its disk space
+    ASSIGN_OR_RETURN(file_, AtomicFile::Create(path_, layout_.file_size));
+    return file_->WriteAt(0, layout_.header);
+  }
+  absl::Status Take(const Chunk& chunk, absl::string_view data) {
+    absl::MutexLock lock(&mutex_);
+    const int64_t begin = chunk.begin * static_cast<int64_t>(sizeof(float));
+    return file_->WriteAt(layout_.tensor_offsets[chunk.tensor] + begin, data);
+  }
+  absl::Status Commit() {
+    absl::MutexLock lock(&mutex_);
+    return file_->Commit();
+  }
+
+ private:
+  const SafetensorsLayout layout_;
+  const std::string path_;
+  absl::Mutex mutex_;
+  std::unique_ptr<AtomicFile> file_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Takes every chunk as it is, shard by shard.
+absl::Status PullAll(const Config& config, ModelFile& file) {
+  RETURN_IF_ERROR(file.Begin());
+  const std::vector<absl::StatusOr<std::string>> primaries = PrimaryAddresses(config, kViewTimeout);
+  for (int shard = 0; shard < config.shards(); ++shard) {
+    RETURN_IF_ERROR(primaries[shard].status());
+    const std::string& address = *primaries[shard];
+    const auto stub = ParameterServer::NewStub(CreateChannel(address, config.proto().limits()));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + Timeout(config)));
+    const absl::Status pulled = PullShard(stub.get(), &context, config.plan(), shard,
+                                          [&](const Chunk& chunk, const ParameterChunk& message) {
+                                            return file.Take(chunk, message.data());
+                                          });
+    if (!pulled.ok()) {
+      return absl::Status(pulled.code(),
+                          absl::StrCat("shard ", shard, " (", address, "): ", pulled.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SavedModel> SaveModel(const Config& config, const std::string& path) {
+  ModelFile file(config, path);
+  RunReader reader(
+      {.config = &config, .patience = absl::ZeroDuration(), .waits_for_workers = false});
+  SavedModel saved;
+  const absl::StatusOr<int64_t> iteration = reader.Pull(
+      RunReader::kAny, Timeout(config), [&] { return file.Begin(); },
+      [&](const Chunk& chunk, absl::string_view data) { return file.Take(chunk, data); });
+  if (iteration.ok()) {
+    saved.iteration = *iteration;
+  } else if (absl::IsFailedPrecondition(iteration.status()) ||
+             absl::IsOutOfRange(iteration.status())) {
+    saved.why_not = std::string(iteration.status().message());
+    RETURN_IF_ERROR(PullAll(config, file));
+  } else {
+    return iteration.status();
+  }
+  RETURN_IF_ERROR(file.Commit());
+  return saved;
+}
+
+}  // namespace ps

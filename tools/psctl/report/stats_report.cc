@@ -1,0 +1,346 @@
+#include "tools/psctl/report/stats_report.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "common/base/text.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+
+namespace ps {
+namespace {
+
+// The longest text in a table that comes from a shard, or from a worker by way of a shard.
+constexpr size_t kCellBytes = 100;
+
+std::string ShardState(const ShardReport& shard) {
+  if (!shard.stats.ok()) return "unreachable";
+  return shard.stats->failure().empty() ? "up" : "failed";
+}
+
+std::string ShardTable(const ClusterReport& report) {
+  Table table({">shard", "address", "state", ">parameters", ">bytes", ">chunks", ">resident",
+               ">uptime", "incarnation", "plan"});
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    std::vector<std::string> row = {absl::StrCat(i), shard.address, ShardState(shard)};
+    if (shard.stats.ok()) {
+      const ShardStats& stats = *shard.stats;
+      row.insert(row.end(), {FormatCount(stats.parameters()), FormatBytes(stats.parameter_bytes()),
+                             FormatCount(stats.chunks()), FormatBytes(stats.resident_bytes()),
+                             FormatSeconds(stats.uptime_seconds()),
+                             absl::StrFormat("%016x", stats.incarnation()),
+                             absl::StrFormat("%016x", stats.plan_fingerprint())});
+    }
+    table.AddRow(std::move(row));
+  }
+  std::string text = table.ToString();
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    if (!shard.stats.ok()) {
+      absl::StrAppend(&text, "shard ", i, " (", shard.address,
+                      ") is unreachable: ", Printable(shard.stats.status().message()), "\n");
+    } else if (!shard.stats->failure().empty()) {
+      absl::StrAppend(&text, "shard ", i,
+                      " has given the run up: ", Printable(shard.stats->failure()), "\n");
+    }
+  }
+  return text;
+}
+
+// Returns the shard's answer in `report`, or null if the shard's counts have begun anew since: in
+// another process, or since it went back to a checkpoint or came back to this process.
+const ShardStats* Before(const ClusterReport* report, size_t shard, const ShardStats& stats) {
+  if (report == nullptr || !report->shards[shard].stats.ok()) return nullptr;
+  const ShardStats& before = *report->shards[shard].stats;
+  const bool same = before.incarnation() == stats.incarnation() &&
+                    before.recovery().generation() == stats.recovery().generation() &&
+                    before.updates() <= stats.updates() && before.bytes_in() <= stats.bytes_in() &&
+                    before.bytes_out() <= stats.bytes_out();
+  return same ? &before : nullptr;
+}
+
+std::string ExchangeTable(const ClusterReport& report, const ClusterReport* earlier) {
+  std::vector<std::string> headings = {">shard",   ">pushes", ">repeated", ">skipped",
+                                       ">updates", ">pulls",  ">in",       ">out"};
+  if (earlier != nullptr) headings.insert(headings.end(), {">updates/s", ">in/s", ">out/s"});
+  Table table(headings);
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok()) continue;
+    const ShardStats& stats = *report.shards[i].stats;
+    std::vector<std::string> row = {
+        absl::StrCat(i),
+        FormatCount(stats.pushes()),
+        FormatCount(stats.repeated_pushes()),
+        FormatCount(stats.skipped_pushes()),
+        FormatCount(stats.updates()),
+        FormatCount(stats.pulls()),
+        FormatBytes(stats.bytes_in()),
+        FormatBytes(stats.bytes_out()),
+    };
+    if (const ShardStats* before = Before(earlier, i, stats)) {
+      const double seconds = absl::ToDoubleSeconds(report.time - earlier->time);
+      row.insert(row.end(),
+                 {FormatCount((stats.updates() - before->updates()) / seconds),
+                  absl::StrCat(FormatBytes((stats.bytes_in() - before->bytes_in()) / seconds)),
+                  absl::StrCat(FormatBytes((stats.bytes_out() - before->bytes_out()) / seconds))});
+    }
+    table.AddRow(std::move(row));
+  }
+  return table.ToString();
+}
+
+// "0: 70.0%, 1-2: 30.0%"
+std::string StalenessText(const ShardStats& stats) {
+  uint64_t pushes = 0;
+  for (const StalenessBucket& bucket : stats.staleness()) pushes += bucket.pushes();
+  std::vector<std::string> parts;
+  for (const StalenessBucket& bucket : stats.staleness()) {
+    if (bucket.pushes() == 0) continue;
+    std::string range = absl::StrCat(bucket.from());
+    if (bucket.to() == std::numeric_limits<uint64_t>::max()) {
+      range += "+";
+    } else if (bucket.to() != bucket.from()) {
+      absl::StrAppend(&range, "-", bucket.to());
+    }
+    parts.push_back(
+        absl::StrCat(range, ": ", FormatPercent(static_cast<double>(bucket.pushes()) / pushes)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string TimeTable(const ClusterReport& report) {
+  Table table({">shard", ">aggregating", ">applying", ">mean wait for the slowest worker",
+               "pushes by staleness"});
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok()) continue;
+    const ShardStats& stats = *report.shards[i].stats;
+    table.AddRow(
+        {absl::StrCat(i), FormatSeconds(stats.aggregate_seconds()),
+         FormatSeconds(stats.apply_seconds()),
+         FormatSeconds(stats.straggler_wait_seconds() / std::max<uint64_t>(stats.updates(), 1)),
+         StalenessText(stats)});
+  }
+  return table.ToString();
+}
+
+// How the shards recover from failures, and a line for each whose last checkpoint failed. Empty if
+// the run has no `recovery`.
+std::string RecoveryTable(const ClusterReport& report) {
+  Table table({">shard", ">view", ">generation", ">unconfirmed", ">to copy", ">checkpoint", ">age",
+               ">held up", ">failed"});
+  std::string failures;
+  bool any = false;
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok() || !report.shards[i].stats->has_recovery()) continue;
+    any = true;
+    const ShardStats::Recovery& recovery = report.shards[i].stats->recovery();
+    table.AddRow(
+        {absl::StrCat(i), absl::StrCat(recovery.view()), absl::StrCat(recovery.generation()),
+         FormatCount(recovery.replication_lag()), FormatCount(recovery.unfilled_chunks()),
+         recovery.has_checkpoint_iteration() ? absl::StrCat(recovery.checkpoint_iteration()) : "-",
+         recovery.has_checkpoint_age_seconds() ? FormatSeconds(recovery.checkpoint_age_seconds())
+                                               : "-",
+         FormatSeconds(recovery.checkpoint_wait_seconds()),
+         FormatCount(recovery.checkpoint_failures())});
+    if (!recovery.last_checkpoint_failure().empty()) {
+      absl::StrAppend(&failures, "shard ", i,
+                      ": a checkpoint failed: ", Printable(recovery.last_checkpoint_failure()),
+                      "\n");
+    }
+  }
+  return any ? absl::StrCat("\n", table.ToString(), failures) : "";
+}
+
+// A line for each shard on which an update waits for workers.
+std::string Waits(const ClusterReport& report) {
+  constexpr int kListed = 10;
+  std::string text;
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    if (!report.shards[i].stats.ok() || !report.shards[i].stats->has_wait()) continue;
+    const ShardStats::Wait& wait = report.shards[i].stats->wait();
+    const int listed = std::min(wait.worker_size(), kListed);
+    absl::StrAppend(&text, "shard ", i, ": iteration ", wait.iteration(), " has waited ",
+                    FormatSeconds(wait.seconds()), " for worker ",
+                    absl::StrJoin(wait.worker().begin(), wait.worker().begin() + listed, ", "),
+                    wait.worker_size() > listed
+                        ? absl::StrCat(" and ", wait.worker_size() - listed, " more")
+                        : "",
+                    "\n");
+  }
+  return text;
+}
+
+std::string StateName(WorkerStats::State state) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(WorkerStats::State_Name(state)), {{"_", " "}});
+}
+
+// What all shards together know about one worker.
+struct WorkerSummary {
+  std::set<std::string> states;
+  std::string address;  // as seen by the first shard that knows it
+  int shards = 0;       // the number of shards that it has joined
+  int sharing = 0;      // how many of them share its memory
+  uint64_t first_iteration = std::numeric_limits<uint64_t>::max();
+  uint64_t last_iteration = 0;
+  double last_seen_seconds_ago = std::numeric_limits<double>::infinity();
+  uint64_t pushes = 0;
+  uint64_t repeated_pushes = 0;
+  uint64_t skipped_pushes = 0;
+  uint64_t bytes_in = 0;
+  uint64_t bytes_out = 0;
+  const WorkerStats* usage = nullptr;  // the one with the latest report; null: there is none
+};
+
+std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
+  std::map<uint32_t, WorkerSummary> workers;
+  for (const ShardReport& shard : report.shards) {
+    if (!shard.stats.ok()) continue;
+    for (const WorkerStats& stats : shard.stats->worker()) {
+      WorkerSummary& worker = workers[stats.worker()];
+      worker.states.insert(StateName(stats.state()));
+      if (worker.address.empty()) worker.address = Printable(stats.address(), kCellBytes);
+      worker.first_iteration = std::min(worker.first_iteration, stats.iteration());
+      worker.last_iteration = std::max(worker.last_iteration, stats.iteration());
+      if (stats.state() != WorkerStats::NEVER_JOINED) {
+        ++worker.shards;
+        worker.sharing += stats.shared_memory();
+        worker.last_seen_seconds_ago =
+            std::min(worker.last_seen_seconds_ago, stats.last_seen_seconds_ago());
+      }
+      worker.pushes += stats.pushes();
+      worker.repeated_pushes += stats.repeated_pushes();
+      worker.skipped_pushes += stats.skipped_pushes();
+      worker.bytes_in += stats.bytes_in();
+      worker.bytes_out += stats.bytes_out();
+      if (stats.has_usage() && (worker.usage == nullptr ||
+                                stats.usage_seconds_ago() < worker.usage->usage_seconds_ago())) {
+        worker.usage = &stats;
+      }
+    }
+  }
+  return workers;
+}
+
+// Says how the worker's gradients and parameters travel.
+std::string DataPath(const WorkerSummary& worker) {
+  if (worker.shards == 0) return "";
+  if (worker.sharing == 0) return "sent";
+  if (worker.sharing == worker.shards) return "shared memory";
+  return absl::StrCat("shared memory with ", worker.sharing, " of ", worker.shards);
+}
+
+std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
+  const bool any_repeated =
+      absl::c_any_of(workers, [](const auto& worker) { return worker.second.repeated_pushes > 0; });
+  const bool any_skipped =
+      absl::c_any_of(workers, [](const auto& worker) { return worker.second.skipped_pushes > 0; });
+  // "in" and "out" are seen from the shards, as above: gradients are "in".
+  std::vector<std::string> headings = {">worker",    "state",      "address", "data",
+                                       ">iteration", ">last seen", ">pushes"};
+  if (any_repeated) headings.push_back(">repeated");
+  if (any_skipped) headings.push_back(">skipped");
+  headings.insert(headings.end(), {">in", ">out"});
+  Table table(headings);
+  for (const auto& [rank, worker] : workers) {
+    std::string iteration = absl::StrCat(worker.first_iteration);
+    if (worker.last_iteration != worker.first_iteration) {
+      absl::StrAppend(&iteration, "-", worker.last_iteration);
+    }
+    const bool seen = worker.last_seen_seconds_ago < std::numeric_limits<double>::infinity();
+    std::vector<std::string> row = {
+        absl::StrCat(rank),
+        absl::StrJoin(worker.states, ", "),
+        worker.address,
+        DataPath(worker),
+        iteration,
+        seen ? absl::StrCat(FormatSeconds(worker.last_seen_seconds_ago), " ago") : "",
+        FormatCount(worker.pushes)};
+    if (any_repeated) row.push_back(FormatCount(worker.repeated_pushes));
+    if (any_skipped) row.push_back(FormatCount(worker.skipped_pushes));
+    row.insert(row.end(), {FormatBytes(worker.bytes_in), FormatBytes(worker.bytes_out)});
+    table.AddRow(std::move(row));
+  }
+  return table.ToString();
+}
+
+std::string UsageTable(const std::map<uint32_t, WorkerSummary>& workers) {
+  Table table({">worker", ">reported", ">resident", "device", "PCI bus id", ">device memory",
+               ">used by all", ">busy", ">images/s", ">exchange wait"});
+  for (const auto& [rank, worker] : workers) {
+    const bool reported = worker.usage != nullptr;
+    const WorkerUsage usage = reported ? worker.usage->usage() : WorkerUsage();
+    const auto cell = [](bool present, const std::string& text) { return present ? text : "-"; };
+    const bool device = !usage.device().empty();
+    table.AddRow(
+        {absl::StrCat(rank),
+         reported ? absl::StrCat(FormatSeconds(worker.usage->usage_seconds_ago()), " ago") : "-",
+         cell(reported, FormatBytes(usage.resident_bytes())),
+         cell(device, Printable(usage.device(), kCellBytes)),
+         cell(device, Printable(usage.pci_bus_id(), kCellBytes)),
+         cell(device, FormatBytes(usage.device_bytes())),
+         cell(usage.has_device_memory_total_bytes(),
+              absl::StrCat(FormatBytes(usage.device_memory_used_bytes()), " of ",
+                           FormatBytes(usage.device_memory_total_bytes()))),
+         cell(usage.has_device_utilization_percent(),
+              absl::StrCat(usage.device_utilization_percent(), "%")),
+         cell(usage.has_images_per_second(), absl::StrFormat("%.1f", usage.images_per_second())),
+         cell(usage.has_exchange_wait_fraction(), FormatPercent(usage.exchange_wait_fraction()))});
+  }
+  return table.ToString();
+}
+
+}  // namespace
+
+bool ClusterReport::complete() const {
+  return std::all_of(shards.begin(), shards.end(),
+                     [](const ShardReport& shard) { return shard.stats.ok(); });
+}
+
+std::string StatsText(const ClusterReport& report, const ClusterReport* earlier) {
+  const bool any = std::any_of(report.shards.begin(), report.shards.end(),
+                               [](const ShardReport& shard) { return shard.stats.ok(); });
+  if (!any) return ShardTable(report);
+  const std::map<uint32_t, WorkerSummary> workers = Workers(report);
+  return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
+                      TimeTable(report), Waits(report), RecoveryTable(report), "\n",
+                      WorkerTable(workers), "\n", UsageTable(workers));
+}
+
+std::string StatsJson(const ClusterReport& report, bool one_line) {
+  using Json = nlohmann::ordered_json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+
+  Json shards = Json::array();
+  for (size_t i = 0; i < report.shards.size(); ++i) {
+    const ShardReport& shard = report.shards[i];
+    Json entry = {{"shard", i}, {"address", shard.address}};
+    std::string stats;
+    if (!shard.stats.ok()) {
+      entry["error"] = std::string(shard.stats.status().message());
+    } else if (google::protobuf::util::MessageToJsonString(*shard.stats, &stats, options).ok()) {
+      entry["stats"] = Json::parse(stats, nullptr, /*allow_exceptions=*/false);
+    } else {
+      entry["error"] = "its answer cannot be written as JSON";
+    }
+    shards.push_back(std::move(entry));
+  }
+  const Json json = {
+      {"time", absl::FormatTime(absl::RFC3339_sec, report.time, absl::UTCTimeZone())},
+      {"shards", std::move(shards)}};
+  return json.dump(one_line ? -1 : 2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace ps

@@ -1,0 +1,73 @@
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/config/config.h"
+#include "common/reader/shard_calls.h"
+#include "tools/psctl/report/plan_json.h"
+#include "tools/psctl/report/plan_text.h"
+#include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/psctl_flags.h"
+
+namespace ps {
+namespace {
+
+constexpr char kUsage[] =
+    "psctl plan --config=FILE [--config=FILE ...] [--set field=value ...]\n\n"
+    "Prints what each shard holds and moves in an iteration, and the time that an iteration is\n"
+    "predicted to take, before anything runs. The plans of several configs are printed side by\n"
+    "side.\n\n"
+    "`in` and `out` are the bytes of gradients and parameters for all workers together. 1 MB is\n"
+    "1,000,000 bytes.";
+
+// How long the ps processes may take to say which model the workers have brought.
+constexpr absl::Duration kModelTimeout = absl::Seconds(5);
+
+}  // namespace
+
+int PlanVerb(int argc, const char* const* argv) {
+  std::vector<std::string> names;
+  std::vector<std::string> overrides;
+  std::string format = "table";
+  std::optional<double> gbps;
+  std::string log_level;
+  const Flag flags[] = {
+      {"config", "FILE", "the run's config; may be repeated", &names, true},
+      {"set", "FIELD=VALUE", "overrides a field of every config; may be repeated", &overrides},
+      {"format", "table|json", "format of the output; default: table", &format},
+      {"gbps", "RATE",
+       "rate of every link in Gb/s, for the prediction; default: the config's links, or 10", &gbps},
+      LogLevelFlag(&log_level),
+  };
+  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
+  absl::Status flags_status = CheckFormat(format);
+  if (gbps) flags_status.Update(CheckAboveZero("gbps", *gbps));
+  if (!flags_status.ok()) {
+    std::cerr << "psctl plan: " << flags_status.message() << "\n";
+    return kPsctlUsage;
+  }
+
+  std::vector<Config> configs;
+  for (const std::string& name : names) {
+    absl::StatusOr<Config> config = LoadWithModel(name, overrides, kModelTimeout);
+    if (!config.ok()) {
+      std::cerr << config.status().message() << "\n";
+      return kPsctlUsage;
+    }
+    configs.push_back(*std::move(config));
+  }
+  if (format == "json") {
+    std::cout << PlanJson(names, configs, gbps);
+  } else if (configs.size() == 1) {
+    std::cout << PlanText(names[0], configs[0], gbps);
+  } else {
+    std::cout << PlanComparison(names, configs, gbps);
+  }
+  return kPsctlOk;
+}
+
+}  // namespace ps

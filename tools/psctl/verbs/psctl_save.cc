@@ -1,0 +1,64 @@
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/base/text.h"
+#include "common/config/config.h"
+#include "common/reader/shard_calls.h"
+#include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/report/save_model.h"
+
+namespace ps {
+namespace {
+
+constexpr char kUsage[] =
+    "psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
+    "Writes the parameters of all running shards at one iteration to one file in the safetensors\n"
+    "layout, while the run goes on. The file appears whole or not at all. If the run has failed,\n"
+    "or has lost its workers in the middle of an iteration, it is written as it is, with a\n"
+    "warning.";
+
+// How long the ps processes may take to say which model the workers have brought.
+constexpr absl::Duration kModelTimeout = absl::Seconds(5);
+
+}  // namespace
+
+int SaveVerb(int argc, const char* const* argv) {
+  std::string path;
+  std::string out;
+  std::vector<std::string> overrides;
+  std::string log_level;
+  const Flag flags[] = {
+      {"config", "FILE", "the run's config", &path, true},
+      {"out", "FILE", "the file to write, usually *.safetensors", &out, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      LogLevelFlag(&log_level),
+  };
+  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
+  const absl::StatusOr<Config> config = LoadWithModel(path, overrides, kModelTimeout);
+  if (!config.ok()) {
+    std::cerr << config.status().message() << "\n";
+    return kPsctlUsage;
+  }
+  const absl::StatusOr<SavedModel> saved = SaveModel(*config, out);
+  if (!saved.ok()) {
+    std::cerr << "the model was not saved: " << saved.status().message() << "\n";
+    return kPsctlFailure;
+  }
+  if (!saved->iteration.has_value()) {
+    std::cerr << "the saved chunks may be of different iterations: " << saved->why_not << "\n";
+  }
+  const bool is_sync = config->proto().update().policy() == Update::SYNC;
+  std::cout << "saved " << config->model().name() << ", "
+            << FormatCount(config->model().parameter_count()) << " parameters"
+            << (saved->iteration.has_value() ? " after " + FormatCount(*saved->iteration) +
+                                                   (is_sync ? " iterations" : " updates")
+                                             : "")
+            << ", to " << out << "\n";
+  return kPsctlOk;
+}
+
+}  // namespace ps

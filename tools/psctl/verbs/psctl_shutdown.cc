@@ -1,0 +1,62 @@
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/config/config.h"
+#include "common/reader/shard_calls.h"
+#include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/psctl_flags.h"
+
+namespace ps {
+namespace {
+
+constexpr char kUsage[] =
+    "psctl shutdown --config=FILE [--set field=value ...]\n\n"
+    "Ends every ps process, spares included, as SIGTERM does. The exit code is 1 if one does not\n"
+    "answer. A run that launch started is ended by a signal to launch instead.";
+
+}  // namespace
+
+int ShutdownVerb(int argc, const char* const* argv) {
+  std::string path;
+  std::vector<std::string> overrides;
+  std::optional<double> timeout = 5;
+  std::string log_level;
+  const Flag flags[] = {
+      {"config", "FILE", "the run's config", &path, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
+      LogLevelFlag(&log_level),
+  };
+  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
+  if (const absl::Status checked = CheckAboveZero("timeout", *timeout); !checked.ok()) {
+    std::cerr << "psctl shutdown: " << checked.message() << "\n";
+    return kPsctlUsage;
+  }
+  const absl::StatusOr<Config> config = Config::Load(path, overrides);
+  if (!config.ok()) {
+    std::cerr << config.status().message() << "\n";
+    return kPsctlUsage;
+  }
+  int code = kPsctlOk;
+  const std::vector<std::string> addresses = ProcessAddresses(*config);
+  const std::vector<absl::Status> results = ShutDownProcesses(*config, absl::Seconds(*timeout));
+  for (size_t process = 0; process < results.size(); ++process) {
+    const bool spare = process >= static_cast<size_t>(config->shards());
+    std::cout << (spare ? "spare " : "shard ") << process << " (" << addresses[process] << "): ";
+    if (results[process].ok()) {
+      std::cout << "is shutting down\n";
+    } else {
+      std::cout << "unreachable: " << results[process].message() << "\n";
+      code = kPsctlFailure;
+    }
+  }
+  return code;
+}
+
+}  // namespace ps

@@ -1,0 +1,148 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/atomic_file.h"
+#include "common/base/clock.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/base/status_macros.h"
+#include "common/config/config.h"
+#include "common/reader/shard_calls.h"
+#include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/psctl_flags.h"
+#include "tools/psctl/report/stats_report.h"
+
+namespace ps {
+namespace {
+
+constexpr char kUsage[] =
+    "psctl stats --config=FILE [--set field=value ...] [--format=table|json] [--out=FILE]\n"
+    "            [--watch[=SECONDS]]\n\n"
+    "Asks every shard for its statistics. The exit code is 1 if a shard does not answer. With\n"
+    "`recovery` in the config, the process that holds the shard by the newest view is asked.\n\n"
+    "`in` and `out` are seen from the shards: gradients in, parameters out. Times are sums over a\n"
+    "shard's threads. `repeated` and `skipped` pushes are not among `pushes`; a worker's appear\n"
+    "once there are any. `iteration` counts the iterations that a worker has pushed, as its\n"
+    "progress line does. If an update waits for workers, a line names its iteration, which is\n"
+    "numbered from 0 as in the logs, and the workers that have not pushed yet.\n\n"
+    "Workers report their usage about every two seconds. `resident` and `device memory` are a\n"
+    "worker's own; `used by all` and `busy` are the whole GPU's, from NVML. Workers on one host\n"
+    "with the same PCI bus id share a GPU. `-` means not reported.\n\n"
+    "With `recovery`, `unconfirmed` are the updates that a shard's copy has not confirmed, and\n"
+    "`to copy` the chunks that a new copy does not have yet. `checkpoint` is the iteration of the\n"
+    "newest one that is complete on disk; under ASYNC checkpoints are numbered instead. `held up`\n"
+    "is the time for which updates waited for the writer.\n\n"
+    "JSON is protobuf's mapping of proto/admin.proto, in which 64-bit integers are strings. 1 MB\n"
+    "is 1,000,000 bytes.";
+
+constexpr char kClearTerminal[] = "\033[H\033[2J";
+
+ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clock) {
+  ClusterReport report;
+  const std::vector<absl::StatusOr<std::string>> primaries = PrimaryAddresses(config, timeout);
+  std::vector<absl::StatusOr<ShardStats>> results = GetStats(config, primaries, timeout);
+  report.time = clock.Now();
+  for (size_t shard = 0; shard < results.size(); ++shard) {
+    report.shards.push_back({primaries[shard].value_or(""), std::move(results[shard])});
+  }
+  return report;
+}
+
+// Prints a report every `period` until SIGINT or SIGTERM. Tables have rates from the second report
+// on; JSON is one line for each report.
+int Watch(const Config& config, absl::Duration timeout, absl::Duration period, bool json) {
+  // The signals are blocked here and in all threads started later, so that sigtimedwait() gets
+  // them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  const timespec wait = absl::ToTimespec(period);
+  const RealClock clock;  // one clock for all reports, since rates need the time between two
+  std::optional<ClusterReport> earlier;
+  while (true) {
+    ClusterReport report = Ask(config, timeout, clock);
+    if (json) {
+      std::cout << StatsJson(report, /*one_line=*/true) << std::flush;
+    } else {
+      std::cout << (terminal ? kClearTerminal : "")
+                << absl::FormatTime(absl::RFC3339_sec, report.time, absl::LocalTimeZone()) << "\n"
+                << StatsText(report, earlier ? &*earlier : nullptr) << "\n"
+                << std::flush;
+    }
+    earlier = std::move(report);
+    if (sigtimedwait(&signals, nullptr, &wait) > 0) {
+      return earlier->complete() ? kPsctlOk : kPsctlFailure;
+    }
+  }
+}
+
+absl::Status Write(const std::string& path, const std::string& text) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, text.size()));
+  RETURN_IF_ERROR(file->WriteAt(0, text));
+  return file->Commit();
+}
+
+}  // namespace
+
+int StatsVerb(int argc, const char* const* argv) {
+  std::string path;
+  std::vector<std::string> overrides;
+  std::string format = "table";
+  std::string out;
+  std::optional<double> timeout = 5;
+  std::optional<double> watch;
+  std::string log_level;
+  const Flag flags[] = {
+      {"config", "FILE", "the run's config", &path, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      {"format", "table|json", "format of the output; default: table", &format},
+      {"out", "FILE", "writes to this file instead of to standard output", &out},
+      {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
+      {"watch", "SECONDS", "repeats until Ctrl-C, by default every 2 s, and adds rates", &watch,
+       false, "2"},
+      LogLevelFlag(&log_level),
+  };
+  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
+  absl::Status flags_status = CheckFormat(format);
+  flags_status.Update(CheckAboveZero("timeout", *timeout));
+  if (watch) flags_status.Update(CheckAboveZero("watch", *watch));
+  if (watch && !out.empty()) {
+    flags_status.Update(
+        absl::InvalidArgumentError("--out: is given with --watch, allowed: one of the two"));
+  }
+  if (!flags_status.ok()) {
+    std::cerr << "psctl stats: " << flags_status.message() << "\n";
+    return kPsctlUsage;
+  }
+  const absl::StatusOr<Config> config = Config::Load(path, overrides);
+  if (!config.ok()) {
+    std::cerr << config.status().message() << "\n";
+    return kPsctlUsage;
+  }
+  if (watch) {
+    return Watch(*config, absl::Seconds(*timeout), absl::Seconds(*watch), format == "json");
+  }
+  const ClusterReport report = Ask(*config, absl::Seconds(*timeout), RealClock());
+  const std::string text = format == "json" ? StatsJson(report) : StatsText(report);
+  if (out.empty()) {
+    std::cout << text;
+  } else if (const absl::Status status = Write(out, text); !status.ok()) {
+    std::cerr << status.message() << "\n";
+    return kPsctlFailure;
+  }
+  return report.complete() ? kPsctlOk : kPsctlFailure;
+}
+
+}  // namespace ps

@@ -1,0 +1,60 @@
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/config/config.h"
+#include "common/reader/shard_calls.h"
+#include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/psctl_flags.h"
+#include "tools/psctl/report/view_report.h"
+
+namespace ps {
+namespace {
+
+constexpr char kUsage[] =
+    "psctl view --config=FILE [--set field=value ...] [--format=table|json]\n\n"
+    "Asks every ps process, spares included, for the view that it follows, and prints the newest:\n"
+    "which process answers for each slot and which has its copy, which workers are there, and "
+    "which\n"
+    "count from which iteration on. Processes may be down; the exit code is 1 if none answers.\n\n"
+    "JSON is protobuf's mapping of View in proto/view.proto, in which 64-bit integers are strings.";
+
+}  // namespace
+
+int ViewVerb(int argc, const char* const* argv) {
+  std::string path;
+  std::vector<std::string> overrides;
+  std::string format = "table";
+  std::optional<double> timeout = 5;
+  std::string log_level;
+  const Flag flags[] = {
+      {"config", "FILE", "the run's config", &path, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      {"format", "table|json", "format of the output; default: table", &format},
+      {"timeout", "SECONDS", "how long a process may take to answer; default: 5", &timeout},
+      LogLevelFlag(&log_level),
+  };
+  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  SetUpLog("psctl", log_level);
+  absl::Status flags_status = CheckFormat(format);
+  flags_status.Update(CheckAboveZero("timeout", *timeout));
+  if (!flags_status.ok()) {
+    std::cerr << "psctl view: " << flags_status.message() << "\n";
+    return kPsctlUsage;
+  }
+  const absl::StatusOr<Config> config = Config::Load(path, overrides);
+  if (!config.ok()) {
+    std::cerr << config.status().message() << "\n";
+    return kPsctlUsage;
+  }
+  const ViewReport report = GetViews(*config, absl::Seconds(*timeout));
+  std::cout << (format == "json" ? ViewJson(report) : ViewText(report));
+  return NewestView(report) == nullptr ? kPsctlFailure : kPsctlOk;
+}
+
+}  // namespace ps

@@ -1,0 +1,94 @@
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/placement/device_profile.h"
+#include "common/placement/simulator/bound.h"
+#include "common/placement/simulator/simulator.h"
+#include "tools/simulate/simulate_options.h"
+#include "tools/simulate/simulate_report.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "Evenshard's simulate --config=FILE [flags]\n\n"
+    "Simulates the run of a config on links, shards and devices that need not exist, and prints\n"
+    "the time of an iteration. Rates are in Gb/s in each direction, from which the overhead of\n"
+    "Ethernet, IP and TCP is subtracted.";
+constexpr int kUsageError = 2;
+
+int Fail(const absl::Status& status) {
+  std::cerr << status.message() << "\n";
+  return kUsageError;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ps::SimulateOptions options;
+  std::string format = "table";
+  ps::SimulationOptions simulation;
+  std::string log_level;
+  const ps::Flag flags[] = {
+      {"config", "FILE", "the run's config", &options.config, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
+       &options.overrides},
+      {"workers", "N", "replaces the config's number of workers", &options.workers},
+      {"shards", "N", "replaces the config's number of shards", &options.shards},
+      {"link_gbps", "RATE",
+       "rate of every link; default: 10, or a shard's link_gbps if the config has it",
+       &options.link_gbps},
+      {"worker_link_gbps", "RANK:RATE", "rate of one worker's link; may be repeated",
+       &options.worker_link_gbps},
+      {"shard_link_gbps", "SHARD:RATE", "rate of one shard's link; may be repeated",
+       &options.shard_link_gbps},
+      {"slow_worker", "RANK:FACTOR",
+       "a worker that computes FACTOR times as long; may be repeated; needs an emulated device",
+       &options.slow_worker},
+      {"shard_gbytes_per_second", "RATE",
+       "10^9 bytes of gradients per second that each shard adds up; default: the config's "
+       "server_gbps, otherwise no limit",
+       &options.shard_gbytes_per_second},
+      {"mtu", "BYTES", "size of an IP packet; default: 1500", &options.framing.mtu},
+      {"cable", "",
+       "counts the preamble, check sequence and gap of each frame, which a cable carries and "
+       "tc tbf does not count",
+       &options.framing.on_cable},
+      {"iterations", "N", "iterations of each worker; default: 4", &simulation.iterations},
+      {"representatives", "N",
+       "how many of the workers with equal links and devices are simulated, each in place of as "
+       "many others; default: 16",
+       &simulation.representatives},
+      {"timeline", "N",
+       "adds to the JSON how busy each shard's link is, in N equal parts of the last iteration",
+       &simulation.timeline_bins},
+      {"format", "table|json", "format of the output; default: table", &format},
+      ps::LogLevelFlag(&log_level),
+  };
+  if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  ps::SetUpLog("simulate", log_level);
+  if (format != "table" && format != "json") {
+    return Fail(
+        absl::InvalidArgumentError("--format: is \"" + format + "\", allowed: table, json"));
+  }
+  const absl::Status simulable = ps::CheckSimulation(simulation, format == "json");
+  if (!simulable.ok()) return Fail(simulable);
+  const absl::StatusOr<ps::Config> config = ps::LoadConfig(options);
+  if (!config.ok()) return Fail(config.status());
+  absl::StatusOr<ps::ClusterRates> rates = ps::RatesOf(options, *config);
+  if (!rates.ok()) return Fail(rates.status());
+  // The device has been checked with the config.
+  const auto layer_times = ps::PredictedLayerTimes(config->model(), config->proto());
+  if (!layer_times.ok()) return Fail(layer_times.status());
+  const absl::Status slow_workers = ps::CheckSlowWorkers(options, *config, *layer_times);
+  if (!slow_workers.ok()) return Fail(slow_workers);
+
+  ps::SimulateResult result;
+  result.config = &*config;
+  result.rates = *std::move(rates);
+  result.bound = ps::BoundOf(config->planned_run(), result.rates, *layer_times);
+  result.simulation = ps::Simulate(config->planned_run(), result.rates, *layer_times, simulation);
+  std::cout << (format == "json" ? ps::SimulateJson(result) : ps::SimulateText(result));
+}

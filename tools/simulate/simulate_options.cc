@@ -1,0 +1,152 @@
+#include "tools/simulate/simulate_options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+
+namespace ps {
+namespace {
+
+// With more shards, the queues between workers and shards would not fit into memory.
+constexpr int kMaxShards = 1024;
+constexpr int kMaxTimelineBins = 100000;
+
+bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
+
+// Returns the override of the field `shard` that gives the config `count` shards.
+std::string ShardsOverride(const Config& config, int count) {
+  std::vector<std::string> shards;
+  for (int i = 0; i < count; ++i) {
+    shards.push_back(i < config.shards()
+                         ? absl::StrCat("{", config.proto().shard(i).ShortDebugString(), "}")
+                         : absl::StrCat("{address: \"simulated-", i, ":1\"}"));
+  }
+  return absl::StrCat("shard=[", absl::StrJoin(shards, ", "), "]");
+}
+
+// Writes the number of each "INDEX:NUMBER" to values[INDEX].
+absl::Status SetEach(const std::string& flag, const std::string& what,
+                     const std::vector<std::string>& texts, std::vector<double>* values) {
+  std::set<int> given;
+  for (const std::string& text : texts) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+    int index;
+    double value;
+    if (!absl::SimpleAtoi(parts.first, &index) || index < 0 ||
+        index >= static_cast<int>(values->size())) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": the ", what, " of \"", text,
+                                                     "\" does not exist, allowed: 0 to ",
+                                                     values->size() - 1));
+    }
+    if (!absl::SimpleAtod(parts.second, &value) || !IsAboveZero(value)) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": is \"", text, "\", allowed: a ",
+                                                     what, ", a colon and a number above 0"));
+    }
+    if (!given.insert(index).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, ": ", what, " ", index, " is given twice"));
+    }
+    (*values)[index] = value;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequireAboveZero(const std::string& flag, std::optional<double> value) {
+  if (!value || IsAboveZero(*value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": is ", *value, ", allowed: a number above 0"));
+}
+
+}  // namespace
+
+absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
+  std::vector<std::string> overrides = options.overrides;
+  std::vector<std::pair<std::string, std::string>> spellings;
+  const auto load = [&] {
+    absl::StatusOr<Config> config = Config::Load(options.config, overrides);
+    if (const absl::Status own = config.ok() ? config->CheckOwnModel() : absl::OkStatus();
+        !own.ok()) {
+      config = own;
+    }
+    if (config.ok()) return config;
+    // An error names the flag that the user gave instead of the override made from it.
+    return absl::StatusOr<Config>(absl::Status(
+        config.status().code(), absl::StrReplaceAll(config.status().message(), spellings)));
+  };
+  const auto override_by = [&](const std::string& flag, const std::string& override) {
+    overrides.push_back(override);
+    spellings.emplace_back(absl::StrCat("--set ", override, ": "), absl::StrCat(flag, ": "));
+  };
+  if (!options.workers.empty()) {
+    override_by(absl::StrCat("--workers=", options.workers),
+                absl::StrCat("workers=", options.workers));
+  }
+  if (options.shards.empty()) return load();
+  int shards;
+  if (!absl::SimpleAtoi(options.shards, &shards) || shards < 1 || shards > kMaxShards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shards: is \"", options.shards, "\", allowed: 1 to ", kMaxShards));
+  }
+  ASSIGN_OR_RETURN(const Config config, load());
+  override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(config, shards));
+  return load();
+}
+
+absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config) {
+  RETURN_IF_ERROR(RequireAboveZero("link_gbps", options.link_gbps));
+  RETURN_IF_ERROR(RequireAboveZero("shard_gbytes_per_second", options.shard_gbytes_per_second));
+  if (options.framing.mtu < Framing::kMinMtu || options.framing.mtu > Framing::kMaxMtu) {
+    return absl::InvalidArgumentError(absl::StrCat("--mtu: is ", options.framing.mtu, ", allowed: ",
+                                                   Framing::kMinMtu, " to ", Framing::kMaxMtu));
+  }
+  ClusterRates rates = ConfiguredRates(config.proto(), options.link_gbps);
+  if (options.shard_gbytes_per_second) {
+    rates.shard_processing.assign(config.shards(), *options.shard_gbytes_per_second * 1e9);
+  }
+  RETURN_IF_ERROR(
+      SetEach("worker_link_gbps", "rank", options.worker_link_gbps, &rates.worker_link));
+  RETURN_IF_ERROR(SetEach("shard_link_gbps", "shard", options.shard_link_gbps, &rates.shard_link));
+  RETURN_IF_ERROR(SetEach("slow_worker", "rank", options.slow_worker, &rates.worker_slowdown));
+  ConvertLinks(options.framing, &rates);
+  return rates;
+}
+
+absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& config,
+                              absl::Span<const LayerTime> layer_times) {
+  const bool computes = std::any_of(
+      layer_times.begin(), layer_times.end(),
+      [](const LayerTime& time) { return time.forward_seconds + time.backward_seconds > 0; });
+  if (options.slow_worker.empty() || computes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--slow_worker: has no effect, since workers compute nothing here: ",
+                   NoComputeReason(config.proto()),
+                   ", allowed: with --set=compute.backend=EMULATED "
+                   "--set=compute.emulated.device=DEVICE"));
+}
+
+absl::Status CheckSimulation(const SimulationOptions& simulation, bool json) {
+  for (const auto& [flag, value] : {std::pair("iterations", simulation.iterations),
+                                    std::pair("representatives", simulation.representatives)}) {
+    if (value >= 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, ": is ", value, ", allowed: at least 1"));
+  }
+  const int bins = simulation.timeline_bins;
+  if (bins < 0 || bins > kMaxTimelineBins) {
+    return absl::InvalidArgumentError(absl::StrCat("--timeline: is ", bins, ", allowed: 1 to ",
+                                                   kMaxTimelineBins, ", or 0 for none"));
+  }
+  if (bins == 0 || json) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--timeline: has no effect on the table, allowed: with --format=json");
+}
+
+}  // namespace ps
