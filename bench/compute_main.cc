@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "bench/compute_bench.h"
+#include "bench/compute/compute_bench.h"
 #include "bench/quantile.h"
 #include "common/base/clock.h"
 #include "common/process/command_line.h"

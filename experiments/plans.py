@@ -1,5 +1,5 @@
 """The predictions for each run: bytes from `psctl plan`, and the bound and the time of an
-iteration from //experiments:simulate."""
+iteration from //tools/simulate."""
 
 import dataclasses
 import json

@@ -38,7 +38,7 @@ def programs():
         runfile("worker/worker"),
         runfile("tools/psctl/psctl"),
         runfile("tools/launch/launch"),
-        runfile("experiments/simulate"),
+        runfile("tools/simulate/simulate"),
     )
 
 

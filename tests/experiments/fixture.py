@@ -39,7 +39,7 @@ class Programs:
     """Where the tests find them."""
 
     psctl = "tools/psctl/psctl"
-    simulate = "experiments/simulate"
+    simulate = "tools/simulate/simulate"
 
 
 def experiment():

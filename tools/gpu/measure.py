@@ -127,7 +127,7 @@ class Measurer:
         with contextlib.ExitStack() as stack:
             # Each mode has its own process, so that a failure affects only that mode.
             pytorch = {
-                mode: stack.enter_context(self._pytorch("bench/pytorch_vgg16.py"))
+                mode: stack.enter_context(self._pytorch("bench/python/pytorch_vgg16.py"))
                 for mode in _MODES
             }
             askers = {}
@@ -177,7 +177,7 @@ class Measurer:
         """Measures 4 workers and 2 shards in both placements against PyTorch over gloo."""
         problems = []
         flags = ["--ranks=4", f"--batch={_EXCHANGE_BATCH}", "--precision=tf32"]
-        with self._pytorch("bench/pytorch_ddp_gloo.py", *flags) as torch:
+        with self._pytorch("bench/python/pytorch_ddp_gloo.py", *flags) as torch:
             for number in range(_EXCHANGE_ROUNDS):
                 if number > 0 and self._budget.left() < seconds / _EXCHANGE_ROUNDS:
                     problems.append(f"{number} of {_EXCHANGE_ROUNDS} rounds fitted the time")

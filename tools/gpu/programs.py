@@ -27,8 +27,8 @@ _TARGETS = (
 )
 _OPTIONS = ("--config=static", "--config=cuda", "--dynamic_mode=off", "-c", "opt")
 _FILES = (
-    "bench/pytorch_ddp_gloo.py",
-    "bench/pytorch_vgg16.py",
+    "bench/python/pytorch_ddp_gloo.py",
+    "bench/python/pytorch_vgg16.py",
     "tools/bazel_environment",
     "tools/gpu_check",
 )

@@ -20,7 +20,7 @@ Result Simulate(const std::vector<std::string>& flags) {
   const ScratchFolder folder;
   const std::string config = folder.Write(
       "run.textproto", ClusterConfigOf(2, 2, kMemoryBased, "FULL").proto().DebugString());
-  std::vector<std::string> command = {"experiments/simulate", "--config=" + config};
+  std::vector<std::string> command = {"tools/simulate/simulate", "--config=" + config};
   command.insert(command.end(), flags.begin(), flags.end());
   Program program(command);
   const int code = program.Wait();

@@ -5,7 +5,7 @@ Each line of standard input is a request for one round of all ranks, which is an
 of JSON. The program ends with its input. A step consists of the forward pass, the loss, the
 backward pass with the all-reduce of all gradients, and an update by SGD on each rank.
 
-    printf '\\n\\n\\n' | python3 bench/pytorch_ddp_gloo.py --ranks=4 --batch=64
+    printf '\\n\\n\\n' | python3 bench/python/pytorch_ddp_gloo.py --ranks=4 --batch=64
 """
 
 import argparse

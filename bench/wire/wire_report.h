@@ -1,9 +1,9 @@
-#ifndef EVENSHARD_BENCH_WIRE_REPORT_H_
-#define EVENSHARD_BENCH_WIRE_REPORT_H_
+#ifndef EVENSHARD_BENCH_WIRE_WIRE_REPORT_H_
+#define EVENSHARD_BENCH_WIRE_WIRE_REPORT_H_
 
 #include <string>
 
-#include "bench/wire_measure.h"
+#include "bench/wire/wire_measure.h"
 
 namespace ps {
 
@@ -28,4 +28,4 @@ std::string WireJson(const WireOrigin& origin, const WireResults& results);
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_WIRE_REPORT_H_
+#endif  // EVENSHARD_BENCH_WIRE_WIRE_REPORT_H_

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_WIRE_ROLE_H_
-#define EVENSHARD_BENCH_WIRE_ROLE_H_
+#ifndef EVENSHARD_BENCH_WIRE_WIRE_ROLE_H_
+#define EVENSHARD_BENCH_WIRE_WIRE_ROLE_H_
 
 #include <string>
 
@@ -32,4 +32,4 @@ int RunWireRole(const WireRole& role);
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_WIRE_ROLE_H_
+#endif  // EVENSHARD_BENCH_WIRE_WIRE_ROLE_H_

@@ -1,4 +1,4 @@
-#include "bench/wire_process.h"
+#include "bench/wire/wire_process.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "bench/raw_socket_shard.h"
+#include "bench/wire/raw_socket_shard.h"
 
 #include <utility>
 

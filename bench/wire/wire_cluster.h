@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_WIRE_CLUSTER_H_
-#define EVENSHARD_BENCH_WIRE_CLUSTER_H_
+#ifndef EVENSHARD_BENCH_WIRE_WIRE_CLUSTER_H_
+#define EVENSHARD_BENCH_WIRE_WIRE_CLUSTER_H_
 
 #include <cstdint>
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/wire_process.h"
+#include "bench/wire/wire_process.h"
 #include "proto/encoding.pb.h"
 
 namespace ps {
@@ -87,4 +87,4 @@ class WireCluster {
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_WIRE_CLUSTER_H_
+#endif  // EVENSHARD_BENCH_WIRE_WIRE_CLUSTER_H_

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_WIRE_ARITHMETIC_H_
-#define EVENSHARD_BENCH_WIRE_ARITHMETIC_H_
+#ifndef EVENSHARD_BENCH_WIRE_WIRE_ARITHMETIC_H_
+#define EVENSHARD_BENCH_WIRE_WIRE_ARITHMETIC_H_
 
 #include <cstdint>
 
@@ -23,4 +23,4 @@ absl::Status VerifyParameters(const Config& config, int64_t iterations,
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_WIRE_ARITHMETIC_H_
+#endif  // EVENSHARD_BENCH_WIRE_WIRE_ARITHMETIC_H_

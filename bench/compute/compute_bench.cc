@@ -1,4 +1,4 @@
-#include "bench/compute_bench.h"
+#include "bench/compute/compute_bench.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_EMPTY_CALL_H_
-#define EVENSHARD_BENCH_EMPTY_CALL_H_
+#ifndef EVENSHARD_BENCH_WIRE_EMPTY_CALL_H_
+#define EVENSHARD_BENCH_WIRE_EMPTY_CALL_H_
 
 #include <memory>
 
@@ -28,4 +28,4 @@ class EmptyCall {
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_EMPTY_CALL_H_
+#endif  // EVENSHARD_BENCH_WIRE_EMPTY_CALL_H_

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_COMPUTE_BENCH_H_
-#define EVENSHARD_BENCH_COMPUTE_BENCH_H_
+#ifndef EVENSHARD_BENCH_COMPUTE_COMPUTE_BENCH_H_
+#define EVENSHARD_BENCH_COMPUTE_COMPUTE_BENCH_H_
 
 #include <cstdint>
 #include <memory>
@@ -58,4 +58,4 @@ class ComputeBench {
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_COMPUTE_BENCH_H_
+#endif  // EVENSHARD_BENCH_COMPUTE_COMPUTE_BENCH_H_

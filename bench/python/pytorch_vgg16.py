@@ -5,7 +5,7 @@ Each line of standard input, "MODE PRECISION BATCH", is a request for one round,
 by one line of JSON. So rounds can be taken in turn with those of another program. The program ends
 with its input.
 
-    printf 'compile tf32 64\\n%.0s' 1 2 3 | python3 bench/pytorch_vgg16.py
+    printf 'compile tf32 64\\n%.0s' 1 2 3 | python3 bench/python/pytorch_vgg16.py
 
 MODE is eager, channels_last, compile (which is channels-last too) or autotune (compiled with
 max-autotune-no-cudagraphs). PRECISION is tf32 (float32 with products in TF32) or bf16 (autocast).

@@ -1,4 +1,4 @@
-#include "bench/empty_call.h"
+#include "bench/wire/empty_call.h"
 
 #include <chrono>
 

@@ -1,4 +1,4 @@
-#include "bench/wire_cluster.h"
+#include "bench/wire/wire_cluster.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "bench/wire_role.h"
+#include "bench/wire/wire_role.h"
 
 #include <unistd.h>
 
@@ -10,13 +10,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "bench/empty_call.h"
+#include "bench/wire/empty_call.h"
 #include "bench/quantile.h"
-#include "bench/raw_socket_shard.h"
-#include "bench/raw_socket_worker.h"
-#include "bench/wire_arithmetic.h"
-#include "bench/wire_cluster.h"
-#include "bench/wire_process.h"
+#include "bench/wire/raw_socket_shard.h"
+#include "bench/wire/raw_socket_worker.h"
+#include "bench/wire/wire_arithmetic.h"
+#include "bench/wire/wire_cluster.h"
+#include "bench/wire/wire_process.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"

@@ -1,12 +1,12 @@
-#ifndef EVENSHARD_BENCH_WIRE_MEASURE_H_
-#define EVENSHARD_BENCH_WIRE_MEASURE_H_
+#ifndef EVENSHARD_BENCH_WIRE_WIRE_MEASURE_H_
+#define EVENSHARD_BENCH_WIRE_WIRE_MEASURE_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/wire_cluster.h"
+#include "bench/wire/wire_cluster.h"
 
 namespace ps {
 
@@ -80,4 +80,4 @@ absl::StatusOr<WireResults> MeasureWire(const WireOptions& options, const std::s
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_WIRE_MEASURE_H_
+#endif  // EVENSHARD_BENCH_WIRE_WIRE_MEASURE_H_

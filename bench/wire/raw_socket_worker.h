@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_RAW_SOCKET_WORKER_H_
-#define EVENSHARD_BENCH_RAW_SOCKET_WORKER_H_
+#ifndef EVENSHARD_BENCH_WIRE_RAW_SOCKET_WORKER_H_
+#define EVENSHARD_BENCH_WIRE_RAW_SOCKET_WORKER_H_
 
 #include <memory>
 #include <string>
@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "bench/raw_socket.h"
+#include "bench/wire/raw_socket.h"
 #include "common/config/config.h"
 
 namespace ps {
@@ -38,4 +38,4 @@ class RawWorker {
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_RAW_SOCKET_WORKER_H_
+#endif  // EVENSHARD_BENCH_WIRE_RAW_SOCKET_WORKER_H_

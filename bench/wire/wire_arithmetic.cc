@@ -1,4 +1,4 @@
-#include "bench/wire_arithmetic.h"
+#include "bench/wire/wire_arithmetic.h"
 
 #include <algorithm>
 #include <cmath>

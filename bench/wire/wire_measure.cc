@@ -1,4 +1,4 @@
-#include "bench/wire_measure.h"
+#include "bench/wire/wire_measure.h"
 
 #include <algorithm>
 #include <cmath>

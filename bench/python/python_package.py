@@ -3,11 +3,11 @@
 other, and the result is the ratio within a round: its median, and the smallest and the largest.
 
     bazel build //client:libevenshard.so //server:ps //worker //tools/launch
-    python3 bench/python_package.py goodput    push-pull of VGG-16's 32 tensors, beside the worker
-    python3 bench/python_package.py overhead   a step of Optimizer beside torch.optim.SGD
-    python3 bench/python_package.py ddp        VGG-16's linear layers, beside DDP over gloo
-    python3 bench/python_package.py startup    from `import evenshard` to the first step
-    python3 bench/python_package.py reader     a training of 100 MB, alone and beside a Reader
+    python3 bench/python/python_package.py goodput    push-pull of VGG-16's 32 tensors, beside the worker
+    python3 bench/python/python_package.py overhead   a step of Optimizer beside torch.optim.SGD
+    python3 bench/python/python_package.py ddp        VGG-16's linear layers, beside DDP over gloo
+    python3 bench/python/python_package.py startup    from `import evenshard` to the first step
+    python3 bench/python/python_package.py reader     a training of 100 MB, alone and beside a Reader
 
 All but goodput and reader need PyTorch. Results are checked before anything is timed.
 """

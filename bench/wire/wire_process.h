@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_WIRE_PROCESS_H_
-#define EVENSHARD_BENCH_WIRE_PROCESS_H_
+#ifndef EVENSHARD_BENCH_WIRE_WIRE_PROCESS_H_
+#define EVENSHARD_BENCH_WIRE_WIRE_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -83,4 +83,4 @@ class WireControl {
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_WIRE_PROCESS_H_
+#endif  // EVENSHARD_BENCH_WIRE_WIRE_PROCESS_H_

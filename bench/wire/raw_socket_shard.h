@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_RAW_SOCKET_SHARD_H_
-#define EVENSHARD_BENCH_RAW_SOCKET_SHARD_H_
+#ifndef EVENSHARD_BENCH_WIRE_RAW_SOCKET_SHARD_H_
+#define EVENSHARD_BENCH_WIRE_RAW_SOCKET_SHARD_H_
 
 #include <cstdint>
 #include <deque>
@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "bench/raw_socket.h"
+#include "bench/wire/raw_socket.h"
 #include "common/base/float_buffer.h"
 #include "common/config/config.h"
 #include "server/store/optimizer.h"
@@ -76,4 +76,4 @@ class RawShard {
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_RAW_SOCKET_SHARD_H_
+#endif  // EVENSHARD_BENCH_WIRE_RAW_SOCKET_SHARD_H_

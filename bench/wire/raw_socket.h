@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_BENCH_RAW_SOCKET_H_
-#define EVENSHARD_BENCH_RAW_SOCKET_H_
+#ifndef EVENSHARD_BENCH_WIRE_RAW_SOCKET_H_
+#define EVENSHARD_BENCH_WIRE_RAW_SOCKET_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -62,4 +62,4 @@ class RawSocket {
 
 }  // namespace ps
 
-#endif  // EVENSHARD_BENCH_RAW_SOCKET_H_
+#endif  // EVENSHARD_BENCH_WIRE_RAW_SOCKET_H_

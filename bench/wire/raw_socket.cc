@@ -1,4 +1,4 @@
-#include "bench/raw_socket.h"
+#include "bench/wire/raw_socket.h"
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

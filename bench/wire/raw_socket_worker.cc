@@ -1,4 +1,4 @@
-#include "bench/raw_socket_worker.h"
+#include "bench/wire/raw_socket_worker.h"
 
 #include <thread>
 #include <utility>

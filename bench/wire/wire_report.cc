@@ -1,4 +1,4 @@
-#include "bench/wire_report.h"
+#include "bench/wire/wire_report.h"
 
 #include <sys/utsname.h>
 #include <unistd.h>
