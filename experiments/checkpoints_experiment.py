@@ -21,7 +21,8 @@ import tempfile
 import threading
 import time
 
-from experiments import program, run
+from experiments import program
+from experiments.cluster import run
 
 _CONFIG = """\
 model {{ builtin: "vgg16" shrink: {shrink} }}

@@ -14,8 +14,10 @@ import sys
 
 from google.protobuf import text_format
 
-from experiments import clusters, drawn_report, matrix, measurement, network, output_folder
-from experiments import plans, program, run
+from experiments import measurement, program
+from experiments.cluster import network, plans, run
+from experiments.report import drawn_report, output_folder
+from experiments.runs import clusters, matrix
 
 
 def _arguments():

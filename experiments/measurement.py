@@ -1,8 +1,9 @@
 """Does the runs of one or several experiments, and keeps what is done."""
 
-from experiments import matrix, run
-from experiments.progress import Progress
-from experiments.results import Measured, Results, csv_text
+from experiments.cluster import run
+from experiments.report.progress import Progress
+from experiments.report.results import Measured, Results, csv_text
+from experiments.runs import matrix
 
 
 def measure(kind, experiments, predicted, stored, programs, folder):

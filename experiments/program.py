@@ -5,9 +5,10 @@ import dataclasses
 import os
 import sys
 
-from experiments import network, output_folder, run
-from experiments.experiment_config import ConfigError
-from experiments.hosts import HostError
+from experiments.cluster import network, run
+from experiments.cluster.hosts import HostError
+from experiments.report import output_folder
+from experiments.runs.experiment_config import ConfigError
 
 _FAILURE = 1
 _USAGE = 2

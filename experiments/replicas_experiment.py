@@ -20,7 +20,9 @@ import json
 import os
 import statistics
 
-from experiments import clusters, matrix, network, program, run
+from experiments import program
+from experiments.cluster import network, run
+from experiments.runs import clusters, matrix
 
 _COPIES = (0, 1)
 

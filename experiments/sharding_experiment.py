@@ -13,9 +13,11 @@ import sys
 
 from google.protobuf import text_format
 
-from experiments import charts, experiment_config, matrix, measurement, network, output_folder
-from experiments import paper, plans, program, report, run
-from experiments.experiment_config import ConfigError
+from experiments import measurement, program
+from experiments.cluster import network, plans, run
+from experiments.report import charts, output_folder, paper, report
+from experiments.runs import experiment_config, matrix
+from experiments.runs.experiment_config import ConfigError
 
 
 def _arguments():

@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 
-from experiments import hosts
+from experiments.cluster import hosts
 
 _PORT = 50051
 _DISK_BYTES = 64 * 1024 * 1024

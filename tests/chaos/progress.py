@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from experiments import hosts
+from experiments.cluster import hosts
 
 _TIMEOUT_SECONDS = 0.5
 

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from experiments import clusters
+from experiments.runs import clusters
 from tests.experiments import fixture
 
 _DRAWN = os.path.abspath("experiments/drawn")

@@ -2,8 +2,9 @@
 
 import os
 
-from experiments import experiment_config, matrix, network
-from experiments.plans import Plan, Timeline
+from experiments.cluster import network
+from experiments.cluster.plans import Plan, Timeline
+from experiments.runs import experiment_config, matrix
 
 # Layer-based against memory-based, with 1 worker and with 4, dilated twofold.
 EXPERIMENT = """\

@@ -13,7 +13,7 @@ import time
 import unittest
 import xml.etree.ElementTree
 
-from experiments.output_folder import OutputFolder
+from experiments.report.output_folder import OutputFolder
 from tests.experiments import fixture
 
 _SHARDING = os.path.abspath("experiments/sharding")

@@ -3,7 +3,7 @@ each placement and a column for each model."""
 
 import matplotlib.pyplot as plt
 
-from experiments import matrix
+from experiments.runs import matrix
 
 _IN = "#0072B2"
 _OUT = "#E69F00"

@@ -14,7 +14,8 @@ of workers. T is fitted to the 4-worker figure, and the 8-worker figure is then 
 
 import dataclasses
 
-from experiments import experiment_config, matrix, network, plans
+from experiments.cluster import network, plans
+from experiments.runs import experiment_config, matrix
 
 GBPS = 10
 RATIOS = {4: 1.20, 8: 1.66}  # memory-based over layer-based, by workers

@@ -3,7 +3,7 @@
 import io
 import unittest
 
-from experiments.progress import Progress
+from experiments.report.progress import Progress
 
 
 class _Terminal(io.StringIO):

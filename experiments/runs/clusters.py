@@ -7,7 +7,7 @@ import random
 
 from google.protobuf import text_format
 
-from experiments import experiment_config, matrix
+from experiments.runs import experiment_config, matrix
 from proto import config_pb2, experiment_pb2
 
 SCHEMES = (matrix.LAYER_BASED, matrix.MEMORY_BASED, matrix.STRIPED, matrix.AUTO)

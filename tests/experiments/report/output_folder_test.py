@@ -8,15 +8,15 @@ import tempfile
 import unittest
 from unittest import mock
 
-from experiments import matrix
-from experiments.output_folder import OutputFolder, OutputFolderError
+from experiments.report.output_folder import OutputFolder, OutputFolderError
+from experiments.runs import matrix
 from tests.experiments import fixture
 
 # Holds the folder until its input ends.
 _HOLDER = """
 import sys
 sys.path[:0] = sys.argv[2:]
-from experiments.output_folder import OutputFolder
+from experiments.report.output_folder import OutputFolder
 folder = OutputFolder(sys.argv[1], {})
 print("held", flush=True)
 sys.stdin.read()

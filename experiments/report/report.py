@@ -3,7 +3,9 @@
 import os
 import platform
 
-from experiments import matrix, network, paper
+from experiments.cluster import network
+from experiments.report import paper
+from experiments.runs import matrix
 
 _NETWORKS = {
     network.NAMESPACES: "every process in a network namespace of its own on one machine, each"

@@ -2,7 +2,8 @@
 
 import unittest
 
-from experiments import matrix, paper
+from experiments.report import paper
+from experiments.runs import matrix
 from tests.experiments import fixture
 
 

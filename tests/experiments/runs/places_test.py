@@ -2,7 +2,7 @@
 
 import unittest
 
-from experiments.places import Places
+from experiments.runs.places import Places
 
 _TEXT = """\
 # comment { with: "signs"

@@ -8,8 +8,9 @@ import re
 import subprocess
 import tempfile
 
-from experiments import matrix, network
-from experiments.experiment_config import ConfigError
+from experiments.cluster import network
+from experiments.runs import matrix
+from experiments.runs.experiment_config import ConfigError
 
 # The programs' errors are about the config made for a run. They are rewritten to name the place in
 # the experiment's config, which the user can change.

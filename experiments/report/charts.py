@@ -10,7 +10,8 @@ import matplotlib.pyplot as plt
 from matplotlib.container import BarContainer
 from matplotlib.ticker import NullLocator
 
-from experiments import link_use_chart, matrix, paper
+from experiments.report import link_use_chart, paper
+from experiments.runs import matrix
 
 # Okabe and Ito's colours, which can be told apart with any kind of colour blindness.
 _COLORS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]

@@ -3,9 +3,11 @@
 import dataclasses
 import unittest
 
-from experiments import clusters, drawn_report, matrix, network
-from experiments.plans import Plan
-from experiments.results import Results
+from experiments.cluster import network
+from experiments.cluster.plans import Plan
+from experiments.report import drawn_report
+from experiments.report.results import Results
+from experiments.runs import clusters, matrix
 
 # Seconds of an iteration by scheme: measured on this machine over time_dilation, simulated.
 _SECONDS = {

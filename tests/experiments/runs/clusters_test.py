@@ -3,7 +3,8 @@
 import dataclasses
 import unittest
 
-from experiments import clusters, matrix, network, plans
+from experiments.cluster import network, plans
+from experiments.runs import clusters, matrix
 from tests.experiments import fixture
 
 _DRAWN = [clusters.draw(seed, index) for seed in range(5) for index in range(100)]

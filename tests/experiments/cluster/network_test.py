@@ -5,7 +5,8 @@ import subprocess
 import tempfile
 import unittest
 
-from experiments import experiment_config, matrix, network
+from experiments.cluster import network
+from experiments.runs import experiment_config, matrix
 from tests.experiments import fixture
 
 _TEXT = fixture.EXPERIMENT + "shard_link_gbps: 0.5\n"

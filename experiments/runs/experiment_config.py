@@ -5,7 +5,7 @@ import shlex
 
 from google.protobuf import text_format
 
-from experiments.places import Places
+from experiments.runs.places import Places
 from proto import config_pb2, experiment_pb2
 
 MAX_WORKERS = 1024  # the same as in common/config/config_validation.cc

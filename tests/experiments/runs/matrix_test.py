@@ -4,7 +4,7 @@ import unittest
 
 from google.protobuf import text_format
 
-from experiments import experiment_config, matrix
+from experiments.runs import experiment_config, matrix
 from proto import config_pb2
 
 _TEXT = """\

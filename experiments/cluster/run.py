@@ -18,8 +18,9 @@ import subprocess
 import tempfile
 import time
 
-from experiments import hosts, matrix, network
-from experiments.processor import ProcessorWatch
+from experiments.cluster import hosts, network
+from experiments.cluster.processor import ProcessorWatch
+from experiments.runs import matrix
 
 _CONFIG = "cluster.textproto"
 _LOG_LINES = 8  # lines of a failed process's log that an error shows

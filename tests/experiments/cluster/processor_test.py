@@ -2,7 +2,7 @@
 
 import unittest
 
-from experiments import processor
+from experiments.cluster import processor
 
 
 class ProcessorTest(unittest.TestCase):

@@ -5,7 +5,8 @@ import dataclasses
 import io
 import unittest
 
-from experiments import network, results
+from experiments.cluster import network
+from experiments.report import results
 from tests.experiments import fixture
 
 

@@ -14,7 +14,7 @@ import os
 import socket
 import subprocess
 
-from experiments import hosts
+from experiments.cluster import hosts
 
 NAMESPACES = "namespaces"
 HOST = "host"

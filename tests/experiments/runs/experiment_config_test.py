@@ -2,7 +2,7 @@
 
 import unittest
 
-from experiments import experiment_config
+from experiments.runs import experiment_config
 from proto import experiment_pb2
 
 _GOOD = """\

@@ -10,7 +10,8 @@ import statistics
 
 import numpy
 
-from experiments import matrix, network
+from experiments.cluster import network
+from experiments.runs import matrix
 
 COLUMNS = (
     "run model shrink scheme placement schedule device batch_size workers shards repeat"

@@ -2,7 +2,8 @@
 
 import statistics
 
-from experiments import clusters, matrix, report
+from experiments.report import report
+from experiments.runs import clusters, matrix
 
 TOLERANCE = 0.1
 

@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 
-from experiments import hosts
+from experiments.cluster import hosts
 
 _LOOP = "while head -n 1 /proc/stat; do sleep 0.25; done"
 

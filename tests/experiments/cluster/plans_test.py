@@ -3,7 +3,8 @@
 import glob
 import unittest
 
-from experiments import experiment_config, matrix, network, plans
+from experiments.cluster import network, plans
+from experiments.runs import experiment_config, matrix
 from tests.experiments import fixture
 
 _CLUSTER = """\

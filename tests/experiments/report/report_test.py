@@ -5,8 +5,10 @@ import re
 import unittest
 import xml.etree.ElementTree
 
-from experiments import charts, experiment_config, network, paper, report
-from experiments.results import Results
+from experiments.cluster import network
+from experiments.report import charts, paper, report
+from experiments.report.results import Results
+from experiments.runs import experiment_config
 from tests.experiments import fixture
 
 

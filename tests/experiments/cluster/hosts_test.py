@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-from experiments.hosts import HostError, LocalHost, SshHost, watched
+from experiments.cluster.hosts import HostError, LocalHost, SshHost, watched
 
 # As ssh: the rest of the command line, put together, is a command for a shell.
 _FAKE_SSH = """#!/bin/sh
