@@ -45,24 +45,24 @@ int Fail(const absl::Status& status) {
 }
 
 int Run(const CommandLine& command) {
-  ps::SetUpProcess();
+  evenshard::SetUpProcess();
   for (const auto& [flag, value] :
        {std::pair("iterations", command.iterations), std::pair("rounds", command.rounds)}) {
     if (value >= 1) continue;
     std::cerr << "--" << flag << "=" << value << ", allowed: at least 1\n";
     return 2;
   }
-  absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
   if (!usable.ok()) {
     std::cerr << usable.message() << "\n";
     return 2;
   }
-  const ps::RealClock clock;
-  absl::StatusOr<std::unique_ptr<ps::ComputeBench>> bench =
-      ps::ComputeBench::Create(*config, &clock);
+  const evenshard::RealClock clock;
+  absl::StatusOr<std::unique_ptr<evenshard::ComputeBench>> bench =
+      evenshard::ComputeBench::Create(*config, &clock);
   if (!bench.ok()) return Fail(bench.status());
-  const absl::StatusOr<ps::InitialPass> initial = (*bench)->Verify();
+  const absl::StatusOr<evenshard::InitialPass> initial = (*bench)->Verify();
   if (!initial.ok()) return Fail(initial.status());
   if (command.warmup > 0) {
     const absl::StatusOr<double> warmed = (*bench)->ImagesPerSecond(command.warmup);
@@ -83,7 +83,7 @@ int Run(const CommandLine& command) {
   }
   if (rounds.empty()) return 0;
   const auto [low, high] = std::minmax_element(rounds.begin(), rounds.end());
-  const double median = ps::Quantile(rounds, 0.5);
+  const double median = evenshard::Quantile(rounds, 0.5);
   absl::PrintF("%s, batch of %d: %.1f images/s (%.1f-%.1f), median of %d rounds\n",
                config->model().name(), config->proto().training().batch_size(), median, *low, *high,
                rounds.size());
@@ -107,7 +107,7 @@ int Run(const CommandLine& command) {
 
 int main(int argc, char** argv) {
   CommandLine command;
-  const std::vector<ps::Flag> flags = {
+  const std::vector<evenshard::Flag> flags = {
       {.name = "config",
        .value = "FILE",
        .help = "a ClusterConfig; only model, compute, training and update.deterministic matter",
@@ -138,10 +138,10 @@ int main(int argc, char** argv) {
        .value = "FILE",
        .help = "writes the figures to this file as JSON",
        .target = &command.json},
-      ps::LogLevelFlag(&command.log_level),
+      evenshard::LogLevelFlag(&command.log_level),
   };
-  const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
+  const std::optional<int> exit_code = evenshard::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  ps::SetUpLog("compute", command.log_level);
+  evenshard::SetUpLog("compute", command.log_level);
   return Run(command);
 }

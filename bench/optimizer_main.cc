@@ -24,7 +24,7 @@
 #include "server/store/aggregate.h"
 #include "server/store/optimizer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int64_t kChunkFloats = (1 << 20) / sizeof(float);
@@ -244,6 +244,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard
 
-int main(int argc, char** argv) { return ps::Main(argc, argv); }
+int main(int argc, char** argv) { return evenshard::Main(argc, argv); }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // Returns the q-quantile of `values`, interpolated linearly between neighbours.
 // REQUIRES: 0 <= q <= 1; `values` is not empty.
@@ -18,6 +18,6 @@ inline double Quantile(std::vector<double> values, double q) {
   return values[index] + (place - below) * (values[next] - values[index]);
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_QUANTILE_H_

@@ -40,7 +40,7 @@ struct CommandLine {
   std::string model = "vgg16";
   std::string encoding = "float32";
   std::vector<std::string> limits;
-  ps::WireRole role;
+  evenshard::WireRole role;
 };
 
 // A temporary folder for sockets, which the destructor removes.
@@ -91,8 +91,8 @@ std::vector<std::string> Limits(const std::vector<std::string>& given) {
   return limits;
 }
 
-absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
-  ps::WireOptions options;
+absl::StatusOr<evenshard::WireOptions> Options(const CommandLine& command) {
+  evenshard::WireOptions options;
   options.model = command.model;
   options.limits = Limits(command.limits);
   options.log_level = command.role.log_level;
@@ -110,10 +110,10 @@ absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
           absl::StrCat("--transports: \"", transport, "\" is not tcp, unix or shared"));
     }
   }
-  if (!ps::Encoding_Parse(absl::AsciiStrToUpper(command.encoding), &options.encoding)) {
+  if (!evenshard::Encoding_Parse(absl::AsciiStrToUpper(command.encoding), &options.encoding)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--encoding: \"", command.encoding, "\" is not one of ",
-                     absl::AsciiStrToLower(ps::EncodingNames([](ps::Encoding) { return true; }))));
+                     absl::AsciiStrToLower(evenshard::EncodingNames([](evenshard::Encoding) { return true; }))));
   }
   if (command.format != "table" && command.format != "json") {
     return absl::InvalidArgumentError(
@@ -134,23 +134,23 @@ absl::StatusOr<ps::WireOptions> Options(const CommandLine& command) {
 }
 
 int Run(const CommandLine& command, int argc, char** argv) {
-  absl::StatusOr<ps::WireOptions> options = Options(command);
+  absl::StatusOr<evenshard::WireOptions> options = Options(command);
   if (!options.ok()) {
     std::cerr << options.status().message() << "\n";
     return 2;
   }
-  const ps::WireOrigin origin = ps::DescribeOrigin(argc, argv);
-  const ps::Interrupts interrupts;
+  const evenshard::WireOrigin origin = evenshard::DescribeOrigin(argc, argv);
+  const evenshard::Interrupts interrupts;
   const SocketFolder folder;
-  absl::StatusOr<ps::WireResults> results =
+  absl::StatusOr<evenshard::WireResults> results =
       folder.path().empty() ? absl::ErrnoToStatus(errno, "no folder for sockets")
-                            : ps::MeasureWire(*options, folder.path(), &interrupts);
+                            : evenshard::MeasureWire(*options, folder.path(), &interrupts);
   if (!results.ok()) {
     std::cerr << results.status().message() << "\n";
     return 1;
   }
-  std::cout << (command.format == "json" ? ps::WireJson(origin, *results)
-                                         : ps::WireTable(origin, *results));
+  std::cout << (command.format == "json" ? evenshard::WireJson(origin, *results)
+                                         : evenshard::WireTable(origin, *results));
   return std::cout.flush() ? 0 : 1;
 }
 
@@ -158,10 +158,10 @@ int Run(const CommandLine& command, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   CommandLine command;
-  ps::WireRole& role = command.role;
-  ps::Flag log_level = ps::LogLevelFlag(&role.log_level);
+  evenshard::WireRole& role = command.role;
+  evenshard::Flag log_level = evenshard::LogLevelFlag(&role.log_level);
   log_level.help = "the least severe level that Evenshard's processes log; default warning";
-  const std::vector<ps::Flag> flags = {
+  const std::vector<evenshard::Flag> flags = {
       {.name = "quick",
        .value = "",
        .help = "takes less than 50 s, with 1 worker and 1 shard",
@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
        .help = "buffer size of raw sockets",
        .target = &role.socket_buffer_bytes},
   };
-  const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
+  const std::optional<int> exit_code = evenshard::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  return role.role.empty() ? Run(command, argc, argv) : ps::RunWireRole(role);
+  return role.role.empty() ? Run(command, argc, argv) : evenshard::RunWireRole(role);
 }

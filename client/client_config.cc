@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<Config> ReadConfig(const char* path, const char* text, const char* const* overrides,
                                   int override_count) {
@@ -29,4 +29,4 @@ evenshard_tensor TensorAt(const Model& model, int tensor) {
           .layer = layer->name.c_str()};
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include "client/evenshard.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // Reads the config of a call of client/evenshard.h: a file or the text itself, the other one is
 // null. Errors: INVALID_ARGUMENT unless it is one of them; those of Config::Load.
@@ -15,6 +15,6 @@ absl::StatusOr<Config> ReadConfig(const char* path, const char* text, const char
 // Describes a tensor. Its pointers live as long as the model.
 evenshard_tensor TensorAt(const Model& model, int tensor);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_CLIENT_CLIENT_CONFIG_H_

@@ -14,7 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/reader/shard_calls.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How long the ps processes may take to say which model the workers have brought, and how soon they
@@ -81,4 +81,4 @@ absl::StatusOr<int64_t> ClientReader::Pull(int64_t newer_than, double timeout_se
   return iteration;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "common/config/config.h"
 #include "common/reader/run_reader.h"
 
-namespace ps {
+namespace evenshard {
 
 // What client/evenshard.h calls a reader. That header says what each method does. Not thread-safe,
 // except for Interrupt.
@@ -35,6 +35,6 @@ class ClientReader {
   RunReader reader_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_CLIENT_CLIENT_READER_H_

@@ -17,7 +17,7 @@
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
@@ -318,4 +318,4 @@ evenshard_counts ClientWorker::Counts() const {
   return counts;
 }
 
-}  // namespace ps
+}  // namespace evenshard

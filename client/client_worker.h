@@ -17,7 +17,7 @@
 #include "common/control/view/view_link.h"
 #include "worker/exchange/grpc/exchange.h"
 
-namespace ps {
+namespace evenshard {
 
 // What client/evenshard.h calls a worker: an Exchange with its memory, and the order of the calls
 // that make up an iteration. That header says what each method does. Not thread-safe, except for
@@ -94,6 +94,6 @@ class ClientWorker {
   evenshard_counts counts_ = {};
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_CLIENT_CLIENT_WORKER_H_

@@ -21,12 +21,12 @@
 #include "common/process/log.h"
 
 struct evenshard_worker {
-  std::unique_ptr<ps::ClientWorker> worker;
+  std::unique_ptr<evenshard::ClientWorker> worker;
   pid_t process;  // in which it was made
 };
 
 struct evenshard_reader {
-  std::unique_ptr<ps::ClientReader> reader;
+  std::unique_ptr<evenshard::ClientReader> reader;
   pid_t process;  // in which it was made
 };
 
@@ -51,7 +51,7 @@ evenshard_status Guarded(absl::FunctionRef<absl::Status()> call) {
 
 // Runs `call` on a worker of this process.
 evenshard_status On(evenshard_worker* worker,
-                    absl::FunctionRef<absl::Status(ps::ClientWorker&)> call) {
+                    absl::FunctionRef<absl::Status(evenshard::ClientWorker&)> call) {
   return Guarded([&] {
     if (worker->process == getpid()) return call(*worker->worker);
     return absl::FailedPreconditionError(
@@ -65,7 +65,7 @@ void SetUpLogOnce() {
   static std::once_flag once;
   std::call_once(once, [] {
     const char* const level = std::getenv("EVENSHARD_LOG_LEVEL");
-    ps::SetUpLog("evenshard", level != nullptr ? level : "warning");
+    evenshard::SetUpLog("evenshard", level != nullptr ? level : "warning");
   });
 }
 
@@ -79,7 +79,7 @@ evenshard_status evenshard_create(const evenshard_options* options, evenshard_wo
   *worker = nullptr;
   return Guarded([&] {
     SetUpLogOnce();
-    absl::StatusOr<std::unique_ptr<ps::ClientWorker>> created = ps::ClientWorker::Create(*options);
+    absl::StatusOr<std::unique_ptr<evenshard::ClientWorker>> created = evenshard::ClientWorker::Create(*options);
     if (created.ok()) *worker = new evenshard_worker{*std::move(created), getpid()};
     return created.status();
   });
@@ -100,7 +100,7 @@ int evenshard_tensor_count(const evenshard_worker* worker) {
 }
 
 evenshard_tensor evenshard_tensor_at(const evenshard_worker* worker, int tensor) {
-  return ps::TensorAt(worker->worker->config().model(), tensor);
+  return evenshard::TensorAt(worker->worker->config().model(), tensor);
 }
 
 int64_t evenshard_elements(const evenshard_worker* worker, int tensor) {
@@ -122,7 +122,7 @@ int evenshard_workers(const evenshard_worker* worker) { return worker->worker->c
 int evenshard_shards(const evenshard_worker* worker) { return worker->worker->config().shards(); }
 
 int evenshard_is_synchronous(const evenshard_worker* worker) {
-  return worker->worker->config().proto().update().policy() == ps::Update::SYNC;
+  return worker->worker->config().proto().update().policy() == evenshard::Update::SYNC;
 }
 
 evenshard_schedule evenshard_exchange_schedule(const evenshard_worker* worker) {
@@ -130,7 +130,7 @@ evenshard_schedule evenshard_exchange_schedule(const evenshard_worker* worker) {
 }
 
 int evenshard_skips_non_finite(const evenshard_worker* worker) {
-  return worker->worker->config().proto().update().non_finite() == ps::Update::SKIP;
+  return worker->worker->config().proto().update().non_finite() == evenshard::Update::SKIP;
 }
 
 double evenshard_learning_rate(const evenshard_worker* worker, int tensor) {
@@ -138,14 +138,14 @@ double evenshard_learning_rate(const evenshard_worker* worker, int tensor) {
 }
 
 evenshard_status evenshard_join(evenshard_worker* worker) {
-  return On(worker, [](ps::ClientWorker& w) { return w.Join(); });
+  return On(worker, [](evenshard::ClientWorker& w) { return w.Join(); });
 }
 
 int64_t evenshard_iteration(const evenshard_worker* worker) { return worker->worker->iteration(); }
 
 evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                  const float* learning_rates) {
-  return On(worker, [&](ps::ClientWorker& w) { return w.Begin(contributes != 0, learning_rates); });
+  return On(worker, [&](evenshard::ClientWorker& w) { return w.Begin(contributes != 0, learning_rates); });
 }
 
 evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int contributes) {
@@ -154,13 +154,13 @@ evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int contri
 
 evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors, int count,
                                         int contributes) {
-  return On(worker, [&](ps::ClientWorker& w) {
+  return On(worker, [&](evenshard::ClientWorker& w) {
     return w.Push({tensors, static_cast<size_t>(count)}, contributes != 0);
   });
 }
 
 evenshard_status evenshard_wait(evenshard_worker* worker, int tensor) {
-  return On(worker, [&](ps::ClientWorker& w) { return w.Wait(tensor); });
+  return On(worker, [&](evenshard::ClientWorker& w) { return w.Wait(tensor); });
 }
 
 int evenshard_received(const evenshard_worker* worker, int tensor) {
@@ -169,28 +169,28 @@ int evenshard_received(const evenshard_worker* worker, int tensor) {
 }
 
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {
-  return On(worker, [](ps::ClientWorker& w) { return w.WaitAll(); });
+  return On(worker, [](evenshard::ClientWorker& w) { return w.WaitAll(); });
 }
 
 evenshard_status evenshard_push_pull(evenshard_worker* worker, const float* learning_rates) {
-  return On(worker, [&](ps::ClientWorker& w) { return w.PushPull(learning_rates); });
+  return On(worker, [&](evenshard::ClientWorker& w) { return w.PushPull(learning_rates); });
 }
 
 evenshard_status evenshard_pull(evenshard_worker* worker) {
-  return On(worker, [](ps::ClientWorker& w) { return w.Pull(); });
+  return On(worker, [](evenshard::ClientWorker& w) { return w.Pull(); });
 }
 
 evenshard_status evenshard_resume(evenshard_worker* worker) {
-  return On(worker, [](ps::ClientWorker& w) { return w.Resume(); });
+  return On(worker, [](evenshard::ClientWorker& w) { return w.Resume(); });
 }
 
 evenshard_status evenshard_leave(evenshard_worker* worker, const char* error) {
-  return On(worker, [&](ps::ClientWorker& w) { return w.Leave(error); });
+  return On(worker, [&](evenshard::ClientWorker& w) { return w.Leave(error); });
 }
 
 void evenshard_interrupt(evenshard_worker* worker) { worker->worker->Interrupt(); }
 
-void evenshard_set_interrupt_check(int (*check)(void)) { ps::SetInterruptCheck(check); }
+void evenshard_set_interrupt_check(int (*check)(void)) { evenshard::SetInterruptCheck(check); }
 
 evenshard_counts evenshard_statistics(const evenshard_worker* worker) {
   return worker->worker->Counts();
@@ -201,7 +201,7 @@ evenshard_status evenshard_reader_create(const evenshard_reader_options* options
   *reader = nullptr;
   return Guarded([&] {
     SetUpLogOnce();
-    absl::StatusOr<std::unique_ptr<ps::ClientReader>> created = ps::ClientReader::Create(*options);
+    absl::StatusOr<std::unique_ptr<evenshard::ClientReader>> created = evenshard::ClientReader::Create(*options);
     if (created.ok()) *reader = new evenshard_reader{*std::move(created), getpid()};
     return created.status();
   });
@@ -221,7 +221,7 @@ int evenshard_reader_tensor_count(const evenshard_reader* reader) {
 }
 
 evenshard_tensor evenshard_reader_tensor_at(const evenshard_reader* reader, int tensor) {
-  return ps::TensorAt(reader->reader->config().model(), tensor);
+  return evenshard::TensorAt(reader->reader->config().model(), tensor);
 }
 
 evenshard_status evenshard_reader_pull(evenshard_reader* reader, int64_t newer_than,

@@ -6,7 +6,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kCheckPeriod = absl::Milliseconds(100);
@@ -37,4 +37,4 @@ absl::Status RunAside(absl::FunctionRef<absl::Status()> call, absl::FunctionRef<
   return result;
 }
 
-}  // namespace ps
+}  // namespace evenshard

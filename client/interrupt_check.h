@@ -4,7 +4,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
-namespace ps {
+namespace evenshard {
 
 // See evenshard_set_interrupt_check. Thread-safe.
 void SetInterruptCheck(int (*check)());
@@ -17,6 +17,6 @@ bool AskInterruptCheck();
 // call returns.
 absl::Status RunAside(absl::FunctionRef<absl::Status()> call, absl::FunctionRef<void()> interrupt);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_CLIENT_INTERRUPT_CHECK_H_

@@ -40,17 +40,17 @@ struct CommandLine {
 };
 
 // Returns what a run without views begins from.
-absl::StatusOr<ps::View> FindStart(const ps::Config& config, bool resume) {
-  ps::View start;
+absl::StatusOr<evenshard::View> FindStart(const evenshard::Config& config, bool resume) {
+  evenshard::View start;
   start.set_run(config.run_fingerprint());
   start.set_generation(1);
   if (!config.proto().recovery().has_checkpoint()) {
     if (!resume) return start;
     return config.FieldError("recovery.checkpoint", "is missing, and --resume needs it");
   }
-  ps::RealStorage storage;
-  ASSIGN_OR_RETURN(const std::optional<ps::ViewKeeper::Checkpoint> found,
-                   ps::RunCheckpoints::FindStart(config, resume, &storage));
+  evenshard::RealStorage storage;
+  ASSIGN_OR_RETURN(const std::optional<evenshard::ViewKeeper::Checkpoint> found,
+                   evenshard::RunCheckpoints::FindStart(config, resume, &storage));
   if (!found.has_value()) return start;
   start.set_generation(found->generation + 1);
   start.set_checkpoint(found->name);
@@ -66,12 +66,12 @@ int ExitCode(const absl::Status& views_ended, const absl::Status& candidate) {
 }
 
 // Returns an error if the config asks for what needs views.
-absl::Status CheckWithoutViews(const ps::Config& config) {
-  const ps::Recovery& recovery = config.proto().recovery();
+absl::Status CheckWithoutViews(const evenshard::Config& config) {
+  const evenshard::Recovery& recovery = config.proto().recovery();
   const char* const field = recovery.replicas() > 0                        ? "recovery.replicas"
-                            : recovery.worker_loss() != ps::Recovery::FAIL ? "recovery.worker_loss"
+                            : recovery.worker_loss() != evenshard::Recovery::FAIL ? "recovery.worker_loss"
                             : recovery.checkpoint().has_every_seconds() &&
-                                    config.proto().update().policy() == ps::Update::SYNC
+                                    config.proto().update().policy() == evenshard::Update::SYNC
                                 ? "recovery.checkpoint.every_seconds"
                                 : nullptr;
   if (field == nullptr) return absl::OkStatus();
@@ -84,28 +84,28 @@ void RequestShutdown() { kill(getpid(), SIGTERM); }
 
 // A link to the run's views that is started before the Server, and the incarnation that it tells.
 struct EarlyLink {
-  std::unique_ptr<ps::RelayedLink> link;  // null without views
+  std::unique_ptr<evenshard::RelayedLink> link;  // null without views
   uint64_t incarnation = 0;
 };
 
 // Waits until workers have declared the model. Returns nothing if one of `signals` came first.
 // Errors: those of DeclarationWait; why the views have ended.
-absl::StatusOr<std::optional<ps::Config>> AwaitDeclaration(const ps::Config& config, int process,
-                                                           ps::ViewLink* views,
+absl::StatusOr<std::optional<evenshard::Config>> AwaitDeclaration(const evenshard::Config& config, int process,
+                                                           evenshard::ViewLink* views,
                                                            const sigset_t& signals,
                                                            EarlyLink* early) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ps::DeclarationWait> wait,
-                   ps::DeclarationWait::Start({.config = &config,
+  ASSIGN_OR_RETURN(const std::unique_ptr<evenshard::DeclarationWait> wait,
+                   evenshard::DeclarationWait::Start({.config = &config,
                                                .process = process,
                                                .has_views = views != nullptr,
                                                .request_shutdown = RequestShutdown}));
   if (views != nullptr) {
-    early->link = std::make_unique<ps::RelayedLink>(
-        views, ps::ViewLink::Listener{
-                   .on_view = [&wait](const ps::View& view) { wait->Adopt(view); },
+    early->link = std::make_unique<evenshard::RelayedLink>(
+        views, evenshard::ViewLink::Listener{
+                   .on_view = [&wait](const evenshard::View& view) { wait->Adopt(view); },
                    .on_end = [&wait](const absl::Status& reason) { wait->Fail(reason); }});
-    early->incarnation = ps::NewIncarnation();
-    ps::ProcessState state;
+    early->incarnation = evenshard::NewIncarnation();
+    evenshard::ProcessState state;
     state.set_ps(process);
     state.set_incarnation(early->incarnation);
     state.set_address(config.process_address(process));
@@ -114,7 +114,7 @@ absl::StatusOr<std::optional<ps::Config>> AwaitDeclaration(const ps::Config& con
   }
   spdlog::info("Evenshard ps {} on {} waits for a worker to declare the model", process,
                config.process_address(process));
-  std::optional<absl::StatusOr<ps::Config>> declared;
+  std::optional<absl::StatusOr<evenshard::Config>> declared;
   bool is_signalled = false;
   while (!declared.has_value() && !is_signalled) {
     const timespec pause = absl::ToTimespec(absl::Milliseconds(10));
@@ -123,7 +123,7 @@ absl::StatusOr<std::optional<ps::Config>> AwaitDeclaration(const ps::Config& con
   }
   // The Server will hear the latest view.
   if (early->link != nullptr) {
-    early->link->Start({.on_view = [](const ps::View&) {}, .on_end = [](const absl::Status&) {}});
+    early->link->Start({.on_view = [](const evenshard::View&) {}, .on_end = [](const absl::Status&) {}});
   }
   if (is_signalled) return std::nullopt;
   if (!declared->ok()) return declared->status();
@@ -138,9 +138,9 @@ int Run(const CommandLine& command) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ps::SetUpProcess();
+  evenshard::SetUpProcess();
 
-  absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(command.config, command.overrides);
   if (!config.ok()) {
     spdlog::error("{}", std::string(config.status().message()));
     return 2;
@@ -151,15 +151,15 @@ int Run(const CommandLine& command) {
     return 2;
   }
   // Those that come later use those before them.
-  const absl::StatusOr<ps::Config> undeclared = config;
-  ps::RealClock clock;
+  const absl::StatusOr<evenshard::Config> undeclared = config;
+  evenshard::RealClock clock;
   EarlyLink early;
-  std::unique_ptr<ps::ViewLink> link = ps::MakeViewLink(command.authority, config->proto(), &clock);
-  std::unique_ptr<ps::ViewCandidate> candidate;  // null unless etcd has the views
-  const auto become_candidate = [&](const ps::Config& config) {
+  std::unique_ptr<evenshard::ViewLink> link = evenshard::MakeViewLink(command.authority, config->proto(), &clock);
+  std::unique_ptr<evenshard::ViewCandidate> candidate;  // null unless etcd has the views
+  const auto become_candidate = [&](const evenshard::Config& config) {
     if (!command.authority.empty() || !config.proto().recovery().has_etcd()) return;
-    candidate = std::make_unique<ps::ViewCandidate>(
-        ps::ViewCandidate::Options{.config = &config,
+    candidate = std::make_unique<evenshard::ViewCandidate>(
+        evenshard::ViewCandidate::Options{.config = &config,
                                    .process = command.shard,
                                    .resume = command.resume,
                                    .clock = &clock,
@@ -167,7 +167,7 @@ int Run(const CommandLine& command) {
   };
   if (!config->has_model()) {
     become_candidate(*undeclared);
-    absl::StatusOr<std::optional<ps::Config>> declared =
+    absl::StatusOr<std::optional<evenshard::Config>> declared =
         AwaitDeclaration(*undeclared, command.shard, link.get(), signals, &early);
     if (!declared.ok()) {
       spdlog::error("{}", std::string(declared.status().message()));
@@ -182,7 +182,7 @@ int Run(const CommandLine& command) {
     }
     config = **std::move(declared);
   }
-  absl::StatusOr<ps::View> start = ps::View();
+  absl::StatusOr<evenshard::View> start = evenshard::View();
   if (link == nullptr) {
     const absl::Status possible = CheckWithoutViews(*config);
     start = possible.ok() ? FindStart(*config, command.resume) : possible;
@@ -191,7 +191,7 @@ int Run(const CommandLine& command) {
       return 2;
     }
   }
-  absl::StatusOr<std::unique_ptr<ps::Server>> server = ps::Server::Start({
+  absl::StatusOr<std::unique_ptr<evenshard::Server>> server = evenshard::Server::Start({
       .config = &*config,
       .shard = command.shard,
       .incarnation = early.incarnation,
@@ -199,7 +199,7 @@ int Run(const CommandLine& command) {
       .view_link = early.link != nullptr ? early.link.get() : link.get(),
       .start = *start,
       .request_shutdown = RequestShutdown,
-      .release_memory = ps::ReleaseFreeMemory,
+      .release_memory = evenshard::ReleaseFreeMemory,
   });
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
@@ -207,18 +207,18 @@ int Run(const CommandLine& command) {
   }
   spdlog::info(
       "Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
-      command.shard < config->shards() ? ps::Ownership(*config, command.shard) : "a spare process");
-  if (config->proto().partition().scheme() == ps::Partition::AUTO) {
-    spdlog::info("{}", ps::AutoChoice(*config));
+      command.shard < config->shards() ? evenshard::Ownership(*config, command.shard) : "a spare process");
+  if (config->proto().partition().scheme() == evenshard::Partition::AUTO) {
+    spdlog::info("{}", evenshard::AutoChoice(*config));
   }
   if (candidate == nullptr) become_candidate(*config);
 
   int signal = 0;
   sigwait(&signals, &signal);
   spdlog::info("{}: ending", strsignal(signal));
-  std::vector<ps::ShardStats> all;
+  std::vector<evenshard::ShardStats> all;
   for (int slot = 0; slot < config->shards(); ++slot) {
-    if (absl::StatusOr<ps::ShardStats> stats = (*server)->host().Stats(slot); stats.ok()) {
+    if (absl::StatusOr<evenshard::ShardStats> stats = (*server)->host().Stats(slot); stats.ok()) {
       all.push_back(*std::move(stats));
     }
   }
@@ -230,12 +230,12 @@ int Run(const CommandLine& command) {
       candidate == nullptr ? absl::OkStatus() : candidate->failure();
   candidate.reset();
   bool failed = false;
-  for (const ps::ShardStats& stats : all) {
-    spdlog::info("{}", ps::Summary(stats));
+  for (const evenshard::ShardStats& stats : all) {
+    spdlog::info("{}", evenshard::Summary(stats));
     // Programs of the workers' own may have other reasons.
     if (stats.skipped_pushes() > 0 && !config->is_from_workers()) {
       spdlog::warn("{} pushes were skipped: gradients of workers were not finite",
-                   ps::FormatCount(stats.skipped_pushes()));
+                   evenshard::FormatCount(stats.skipped_pushes()));
     }
     failed |= !stats.failure().empty();
   }
@@ -247,7 +247,7 @@ int Run(const CommandLine& command) {
 
 int main(int argc, char** argv) {
   CommandLine command;
-  const std::vector<ps::Flag> flags = {
+  const std::vector<evenshard::Flag> flags = {
       {.name = "config",
        .value = "FILE",
        .help = "the run's ClusterConfig, protobuf text format",
@@ -272,15 +272,15 @@ int main(int argc, char** argv) {
                "recovery.etcd it counts only when the run begins, and each ps should have it; "
                "launch has a flag of its own",
        .target = &command.resume},
-      ps::LogLevelFlag(&command.log_level),
+      evenshard::LogLevelFlag(&command.log_level),
   };
-  const std::optional<int> exit_code = ps::ParseCommandLine(
+  const std::optional<int> exit_code = evenshard::ParseCommandLine(
       "Evenshard's ps: serves one shard of the parameters.\n\n"
       "ps --config=FILE --shard=I [--resume]\n\n"
       "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
       "well, 1 after a failure, 2 for a wrong command line or config.",
       flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  ps::SetUpLog("ps", command.log_level);
+  evenshard::SetUpLog("ps", command.log_level);
   return Run(command);
 }

@@ -12,7 +12,7 @@
 #include "grpcpp/server_builder.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   const int processes = options.config->processes();
@@ -171,4 +171,4 @@ void Server::Watch() {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

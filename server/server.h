@@ -26,7 +26,7 @@
 #include "server/shard/shard.h"
 #include "server/recovery/slot_host.h"
 
-namespace ps {
+namespace evenshard {
 
 // A running parameter-server shard, whose model is known. It owns the shard, its services on one
 // port (exchange, statistics, grpc.health.v1 and reflection), and the thread that watches for
@@ -113,6 +113,6 @@ class Server {
   std::thread watcher_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SERVER_H_

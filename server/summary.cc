@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/text.h"
 
-namespace ps {
+namespace evenshard {
 
 std::string Ownership(const Config& config, int shard) {
   const int64_t parameters = config.plan().shard_parameters(shard);
@@ -39,4 +39,4 @@ std::string Summary(const ShardStats& stats) {
       stats.failure().empty() ? "" : absl::StrCat("; the run FAILED: ", stats.failure()));
 }
 
-}  // namespace ps
+}  // namespace evenshard

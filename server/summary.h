@@ -6,7 +6,7 @@
 #include "common/config/config.h"
 #include "proto/admin.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns what a shard logs when it starts, as in
 // "owns 69,178,772 parameters (276.7 MB) in chunks: 275".
@@ -19,6 +19,6 @@ std::string AutoChoice(const Config& config);
 // Returns what a shard has done, in one line, for the log when it ends.
 std::string Summary(const ShardStats& stats);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SUMMARY_H_

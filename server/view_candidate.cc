@@ -6,7 +6,7 @@
 #include "common/control/etcd/etcd_link.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 ViewCandidate::ViewCandidate(const Options& options) : options_(options) {
   const Config& config = *options_.config;
@@ -56,4 +56,4 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> ViewCandidate::Newest() {
   return checkpoints_->Newest();
 }
 
-}  // namespace ps
+}  // namespace evenshard

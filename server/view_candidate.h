@@ -18,7 +18,7 @@
 #include "common/control/etcd/keeper_checkpoints.h"
 #include "common/control/view/view_keeper.h"
 
-namespace ps {
+namespace evenshard {
 
 // A ps's part in making the views of a run with recovery.etcd: its EtcdKeeper, and the run's
 // checkpoints, whose folder the process takes when it is elected. It keeps the folder's lock then
@@ -58,6 +58,6 @@ class ViewCandidate final : private KeeperCheckpoints {
   std::unique_ptr<EtcdKeeper> keeper_;  // destroyed first, because it uses the other members
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_VIEW_CANDIDATE_H_

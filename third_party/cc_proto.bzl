@@ -5,6 +5,9 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 def cc_proto(name, src, deps = [], grpc = False, visibility = None, **kwargs):
     """A cc_library with the generated code of one .proto file.
 
+    The C++ namespace of the present version of the protocol is inline: evenshard::v1::ChunkHeader is
+    evenshard::ChunkHeader too, so that only what must know several versions names one.
+
     Args:
       name: the name of the cc_library.
       src: the .proto file. Its imports are relative to the workspace.
@@ -27,7 +30,8 @@ def cc_proto(name, src, deps = [], grpc = False, visibility = None, **kwargs):
         name = name + "_generate",
         srcs = [src] + [dep + "_sources" for dep in deps],
         outs = hdrs + srcs,
-        cmd = command + " $(location %s)" % src,
+        cmd = command + " $(location %s)" % src +
+              " && sed -i 's/^namespace v1 {/inline namespace v1 {/' $(OUTS)",
         exec_tools = tools,
         visibility = visibility,
     )

@@ -70,7 +70,7 @@ class SignalWatch {
 
   // From now on a signal stops `trainer`. If it is null, a signal ends the process at once, since
   // there is no rank to give up.
-  void Guard(ps::Trainer* trainer, absl::Duration limit) {
+  void Guard(evenshard::Trainer* trainer, absl::Duration limit) {
     absl::MutexLock lock(&mutex_);
     trainer_ = trainer;
     limit_ = limit;
@@ -117,24 +117,24 @@ class SignalWatch {
     _exit(1);
   }
 
-  const ps::RealClock clock_;
+  const evenshard::RealClock clock_;
   sigset_t signals_;
   std::atomic<bool> ending_{false};
   absl::Mutex mutex_;
-  ps::Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  evenshard::Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::Duration limit_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
 int Run(const CommandLine& command) {
   SignalWatch signals;
-  ps::SetUpProcess();
+  evenshard::SetUpProcess();
   // Check this now rather than after hours of training.
   if (!command.summary.empty() && !std::ofstream(command.summary, std::ios::app)) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
     return 2;
   }
-  absl::StatusOr<ps::Config> config = ps::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
   if (!usable.ok()) {
     spdlog::error("{}", std::string(usable.message()));
@@ -142,29 +142,29 @@ int Run(const CommandLine& command) {
   }
   spdlog::info("Evenshard worker {}: trains {} on {} shards, with {} workers in all", command.rank,
                config->model().name(), config->shards(), config->workers());
-  ps::RealClock clock;
-  std::unique_ptr<ps::Trace> trace;
+  evenshard::RealClock clock;
+  std::unique_ptr<evenshard::Trace> trace;
   if (!command.trace.empty()) {
-    absl::StatusOr<std::unique_ptr<ps::Trace>> created =
-        ps::Trace::Create(command.trace, command.rank, &config->model(), &clock);
+    absl::StatusOr<std::unique_ptr<evenshard::Trace>> created =
+        evenshard::Trace::Create(command.trace, command.rank, &config->model(), &clock);
     if (!created.ok()) {
       spdlog::error("--trace: {}", std::string(created.status().message()));
       return 2;
     }
     trace = *std::move(created);
   }
-  const std::unique_ptr<ps::ViewLink> views =
-      ps::MakeViewLink(command.authority, config->proto(), &clock);
-  absl::StatusOr<std::unique_ptr<ps::Trainer>> trainer = ps::Trainer::Create({
+  const std::unique_ptr<evenshard::ViewLink> views =
+      evenshard::MakeViewLink(command.authority, config->proto(), &clock);
+  absl::StatusOr<std::unique_ptr<evenshard::Trainer>> trainer = evenshard::Trainer::Create({
       .config = &*config,
       .rank = command.rank,
       .clock = &clock,
-      .progress = ps::ProgressReporter::ForOutput(stdout),
+      .progress = evenshard::ProgressReporter::ForOutput(stdout),
       .trace = trace.get(),
       .connect =
-          [&views](ps::Exchange::Options options) {
+          [&views](evenshard::Exchange::Options options) {
             options.view_link = views.get();
-            return ps::Exchange::Connect(options);
+            return evenshard::Exchange::Connect(options);
           },
   });
   if (!trainer.ok()) {
@@ -176,7 +176,7 @@ int Run(const CommandLine& command) {
   }
   const absl::Duration limit = absl::Seconds(config->proto().limits().shutdown_seconds());
   signals.Guard(trainer->get(), limit);
-  absl::StatusOr<ps::TrainingSummary> summary = (*trainer)->Run();
+  absl::StatusOr<evenshard::TrainingSummary> summary = (*trainer)->Run();
   signals.Guard(nullptr, limit);
   const absl::Status traced = trace == nullptr ? absl::OkStatus() : trace->Close();
   if (!traced.ok()) spdlog::error("--trace: {}", std::string(traced.message()));
@@ -187,14 +187,14 @@ int Run(const CommandLine& command) {
   spdlog::info(
       "done: {} iterations ({} skipped) of {} (median), {:.1f} images/s; {} computing, {} waiting "
       "on exchange; pushed {}, received {}",
-      ps::FormatCount(summary->iterations), summary->skipped_iterations,
-      ps::FormatSeconds(summary->median_iteration_seconds), summary->images_per_second,
-      ps::FormatSeconds(summary->compute_seconds),
-      ps::FormatSeconds(summary->exchange_wait_seconds),
-      ps::FormatBytes(summary->traffic.bytes_out), ps::FormatBytes(summary->traffic.bytes_in));
+      evenshard::FormatCount(summary->iterations), summary->skipped_iterations,
+      evenshard::FormatSeconds(summary->median_iteration_seconds), summary->images_per_second,
+      evenshard::FormatSeconds(summary->compute_seconds),
+      evenshard::FormatSeconds(summary->exchange_wait_seconds),
+      evenshard::FormatBytes(summary->traffic.bytes_out), evenshard::FormatBytes(summary->traffic.bytes_in));
   if (summary->skipped_iterations > 0) {
     spdlog::warn("{} of {} gradients were not finite and were left out (update.non_finite: SKIP)",
-                 summary->skipped_iterations, ps::FormatCount(summary->iterations));
+                 summary->skipped_iterations, evenshard::FormatCount(summary->iterations));
   }
   if (!std::isfinite(summary->final_loss)) {
     spdlog::warn("the loss of the last batch is {}", summary->final_loss);
@@ -214,7 +214,7 @@ int Run(const CommandLine& command) {
 
 int main(int argc, char** argv) {
   CommandLine command;
-  const std::vector<ps::Flag> flags = {
+  const std::vector<evenshard::Flag> flags = {
       {.name = "config",
        .value = "FILE",
        .help = "the run's ClusterConfig in protobuf text format",
@@ -241,10 +241,10 @@ int main(int argc, char** argv) {
        .value = "FILE",
        .help = "writes a timeline of the worker to FILE, for Perfetto or about:tracing",
        .target = &command.trace},
-      ps::LogLevelFlag(&command.log_level),
+      evenshard::LogLevelFlag(&command.log_level),
   };
-  const std::optional<int> exit_code = ps::ParseCommandLine(kUsage, flags, argc, argv);
+  const std::optional<int> exit_code = evenshard::ParseCommandLine(kUsage, flags, argc, argv);
   if (exit_code.has_value()) return *exit_code;
-  ps::SetUpLog("worker", command.log_level);
+  evenshard::SetUpLog("worker", command.log_level);
   return Run(command);
 }

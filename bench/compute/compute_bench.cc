@@ -11,7 +11,7 @@
 #include "common/placement/initializer.h"
 #include "worker/compute/create_backend.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Prefetches the same batch during each pass, as a trainer prefetches the next one.
@@ -156,4 +156,4 @@ absl::StatusOr<double> ComputeBench::ImagesPerSecond(int iterations) {
   return static_cast<double>(iterations) * static_cast<double>(labels_.size()) / seconds;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "common/config/config.h"
 #include "worker/compute/backend.h"
 
-namespace ps {
+namespace evenshard {
 
 // The results of a forward and backward pass with the initial parameters of a run.
 struct InitialPass {
@@ -56,6 +56,6 @@ class ComputeBench {
   std::unique_ptr<ComputeBackend> backend_;  // last, because it may use the buffers
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_COMPUTE_COMPUTE_BENCH_H_

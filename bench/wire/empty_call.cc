@@ -4,7 +4,7 @@
 
 #include "common/net/status_conversion.h"
 
-namespace ps {
+namespace evenshard {
 
 EmptyCall::~EmptyCall() {
   queue_.Shutdown();
@@ -30,4 +30,4 @@ absl::Status EmptyCall::Run() {
   return FromGrpc(status);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
 
-namespace ps {
+namespace evenshard {
 
 // The least work that gRPC can do for a call: a unary call with an empty request, which gRPC's own
 // health service answers (grpc.health.v1 Check). It is waited for as generated blocking stubs do.
@@ -26,6 +26,6 @@ class EmptyCall {
   grpc::CompletionQueue queue_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_EMPTY_CALL_H_

@@ -14,7 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 union SocketAddress {
@@ -143,4 +143,4 @@ absl::Status RawSocket::Receive(void* into, size_t bytes) const {
 
 void RawSocket::Shutdown() const { shutdown(fd_, SHUT_RDWR); }
 
-}  // namespace ps
+}  // namespace evenshard

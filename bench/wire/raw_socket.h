@@ -11,7 +11,7 @@
 
 // Plain blocking stream sockets, the baseline with which the wire benchmark compares the exchange.
 
-namespace ps {
+namespace evenshard {
 
 // Precedes the floats of a chunk in both directions.
 struct RawHeader {
@@ -60,6 +60,6 @@ class RawSocket {
   int buffer_bytes_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_RAW_SOCKET_H_

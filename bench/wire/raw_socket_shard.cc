@@ -9,7 +9,7 @@
 #include "server/store/aggregate.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<RawShard>> RawShard::Start(const Config* config, int shard,
                                                           int socket_buffer_bytes) {
@@ -136,4 +136,4 @@ void RawShard::SendLoop(Connection* connection) {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -17,7 +17,7 @@
 #include "common/config/config.h"
 #include "server/store/optimizer.h"
 
-namespace ps {
+namespace evenshard {
 
 // The baseline's shard. It does what Server does for a SYNC push-pull, with one blocking connection
 // and two threads for each worker, and without anything else that a run needs: it has no
@@ -74,6 +74,6 @@ class RawShard {
   std::thread accepter_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_RAW_SOCKET_SHARD_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<RawWorker>> RawWorker::Connect(
     const Config* config, const std::vector<std::string>& addresses, int socket_buffer_bytes) {
@@ -51,4 +51,4 @@ absl::Status RawWorker::PullFrom(int shard, absl::Span<float> parameters) const 
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "bench/wire/raw_socket.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // The baseline's worker. It does what Exchange does, with one blocking connection to each shard, on
 // which one thread sends and another receives. Used by one thread.
@@ -36,6 +36,6 @@ class RawWorker {
   std::vector<RawSocket> sockets_;  // by shard
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_RAW_SOCKET_WORKER_H_

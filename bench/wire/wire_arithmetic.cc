@@ -8,7 +8,7 @@
 #include "common/placement/initializer.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns the gradient's element at `index` of the buffer of rank 0. That of rank r is r + 1 times
@@ -79,4 +79,4 @@ absl::Status VerifyParameters(const Config& config, int64_t iterations,
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

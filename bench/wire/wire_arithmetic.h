@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // Writes the gradient that worker `rank` pushes in every iteration, in a worker's layout. Its
 // elements are small multiples of a power of two, so their sum over the workers is exact and does
@@ -21,6 +21,6 @@ void FillWireGradient(int rank, absl::Span<float> gradient);
 absl::Status VerifyParameters(const Config& config, int64_t iterations,
                               absl::Span<const float> parameters);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_WIRE_ARITHMETIC_H_

@@ -10,7 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Parses an answer that must consist of `count` numbers.
@@ -152,4 +152,4 @@ absl::StatusOr<WireMemory> WireCluster::Memory() const {
   return memory;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "bench/wire/wire_process.h"
 #include "proto/encoding.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 inline constexpr char kPsSystem[] = "ps";
 inline constexpr char kRawSystem[] = "raw";
@@ -85,6 +85,6 @@ class WireCluster {
   int64_t buffers_bytes_ = 0;             // size of a worker's gradients and parameters
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_WIRE_CLUSTER_H_

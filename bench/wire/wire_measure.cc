@@ -14,7 +14,7 @@
 #include "common/config/config.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // An estimate of the memory that a process takes besides its tensors: the most that was observed,
@@ -283,4 +283,4 @@ absl::StatusOr<WireResults> MeasureWire(const WireOptions& options, const std::s
   return Measurement(options, folder, interrupts).Run();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "bench/wire/wire_cluster.h"
 
-namespace ps {
+namespace evenshard {
 
 // What to measure, as given on the command line.
 struct WireOptions {
@@ -78,6 +78,6 @@ struct WireResults {
 absl::StatusOr<WireResults> MeasureWire(const WireOptions& options, const std::string& folder,
                                         const Interrupts* interrupts);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_WIRE_MEASURE_H_

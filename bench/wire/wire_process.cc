@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // No step of the largest layout takes this long, even on a slow machine.
@@ -175,4 +175,4 @@ void WireControl::Answer(absl::string_view line) {
   (void)!write(STDIN_FILENO, whole.data(), whole.size());
 }
 
-}  // namespace ps
+}  // namespace evenshard

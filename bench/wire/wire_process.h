@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the bytes of a process's memory that are in RAM. Errors: NOT_FOUND if it has ended.
 absl::StatusOr<int64_t> ResidentBytes(pid_t pid);
@@ -81,6 +81,6 @@ class WireControl {
   std::string received_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_WIRE_PROCESS_H_

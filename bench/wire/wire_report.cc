@@ -15,7 +15,7 @@
 #include "bench/quantile.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -284,4 +284,4 @@ std::string WireJson(const WireOrigin& origin, const WireResults& results) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace ps
+}  // namespace evenshard

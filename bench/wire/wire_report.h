@@ -5,7 +5,7 @@
 
 #include "bench/wire/wire_measure.h"
 
-namespace ps {
+namespace evenshard {
 
 // Where, when and how the results were measured.
 struct WireOrigin {
@@ -26,6 +26,6 @@ std::string WireTable(const WireOrigin& origin, const WireResults& results);
 // headline has only the figures for which the layouts were measured.
 std::string WireJson(const WireOrigin& origin, const WireResults& results);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_WIRE_REPORT_H_

@@ -27,7 +27,7 @@
 #include "spdlog/spdlog.h"
 #include "worker/exchange/grpc/exchange.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Keeps a shard that listens on `address` running until the control socket ends.
@@ -174,4 +174,4 @@ int RunWireRole(const WireRole& role) {
   return status.ok() ? 0 : 1;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace ps {
+namespace evenshard {
 
 // The flags of one process of the system under test.
 struct WireRole {
@@ -30,6 +30,6 @@ struct WireRole {
 //              Only for ps.
 int RunWireRole(const WireRole& role);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_BENCH_WIRE_WIRE_ROLE_H_

@@ -12,7 +12,7 @@
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The kernel's own limit.
@@ -132,4 +132,4 @@ absl::Status AtomicFile::Error(absl::string_view doing) const {
 
 absl::Status CheckWritable(const std::string& path) { return AtomicFile::Create(path).status(); }
 
-}  // namespace ps
+}  // namespace evenshard

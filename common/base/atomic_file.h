@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/direct_writer.h"
 
-namespace ps {
+namespace evenshard {
 
 // A file that appears at its path whole or not at all. It is written without a name if the file
 // system supports that, otherwise under a temporary name in the same folder, and Commit() gives it
@@ -50,6 +50,6 @@ class AtomicFile {
 // Returns the error that AtomicFile would return for `path`, or OK if a file can be written there.
 absl::Status CheckWritable(const std::string& path);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_ATOMIC_FILE_H_

@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 // Tells the time, and sleeps. It is injected, so that tests control the time. Thread-safe.
 class Clock {
@@ -46,6 +46,6 @@ class RealClock final : public Clock {
   const std::chrono::steady_clock::time_point monotonic_start_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_CLOCK_H_

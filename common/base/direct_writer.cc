@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns 0 or an errno; EINVAL also if a direct write has left an offset that is not aligned.
@@ -157,4 +157,4 @@ int DirectWriter::WriteEdge(int64_t block, const Edge& edge) const {
   return 0;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -17,7 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/float_buffer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Writes large pieces of a file past the page cache (O_DIRECT), in a thread of its own, so that the
 // caller prepares the next piece meanwhile. The pages of the cache would cost the processors more
@@ -84,6 +84,6 @@ class DirectWriter {
   std::thread thread_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_DIRECT_WRITER_H_

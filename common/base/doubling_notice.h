@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 // Decides when the log mentions something that grows, such as a wait or a number of errors: when it
 // reaches a first size, whenever it has doubled since it was last mentioned, and when it is over.
@@ -29,6 +29,6 @@ class DoublingNotice {
   bool mentioned_ = false;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_DOUBLING_NOTICE_H_

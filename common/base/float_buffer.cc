@@ -19,7 +19,7 @@
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 size_t BytesOf(int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); }
@@ -123,4 +123,4 @@ FloatBuffer::~FloatBuffer() {
   if (!place_.name().empty()) close(static_cast<int>(place_.file()));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "proto/shared_buffer.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A large, page-aligned array of floats that are initially zero. The kernel provides a page when it
 // is first used. A buffer owns its memory and is move-only.
@@ -55,6 +55,6 @@ class FloatBuffer {
   SharedBuffer place_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_FLOAT_BUFFER_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace ps {
+namespace evenshard {
 
 // The 64-bit FNV-1a hash (Fowler, Noll, Vo). Unlike absl::Hash, it is the same in every process and
 // every build. It is meant for fingerprints and offers no protection against attackers.
@@ -17,6 +17,6 @@ constexpr uint64_t Fnv1a64(absl::string_view bytes) {
   return hash;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_HASH_H_

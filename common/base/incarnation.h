@@ -5,7 +5,7 @@
 
 #include "absl/random/random.h"
 
-namespace ps {
+namespace evenshard {
 
 // A random number, never 0, that tells this start of a process from any other.
 inline uint64_t NewIncarnation() {
@@ -13,6 +13,6 @@ inline uint64_t NewIncarnation() {
   return absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, UINT64_MAX);
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_INCARNATION_H_

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 // Counts pending operations and waits until there are none. Thread-safe.
 //
@@ -44,6 +44,6 @@ class PendingCount {
   int64_t count_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_PENDING_COUNT_H_

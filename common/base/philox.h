@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-namespace ps {
+namespace evenshard {
 
 // The counter-based generator behind CounterRandom. Everything here is constexpr, so that device
 // code can call it too.
@@ -36,6 +36,6 @@ constexpr std::array<uint32_t, 4> PhiloxBlock(uint64_t seed, uint64_t stream, ui
 // a float represents exactly.
 constexpr float PhiloxUniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_PHILOX_H_

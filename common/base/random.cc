@@ -6,7 +6,7 @@
 #include "common/base/hash.h"
 #include "common/base/philox.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 template <size_t kTerms>
@@ -115,4 +115,4 @@ uint64_t CounterRandom::Below(uint64_t index, uint64_t bound) const {
   return Bits(index) * bound >> 32;
 }
 
-}  // namespace ps
+}  // namespace evenshard

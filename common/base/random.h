@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace ps {
+namespace evenshard {
 
 // A counter-based random number generator, Philox4x32-10 (common/base/philox.h). Every number is a
 // pure function of seed, stream and index, so it does not depend on the order of evaluation, the
@@ -38,6 +38,6 @@ class CounterRandom {
   uint64_t stream_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_RANDOM_H_

@@ -19,13 +19,13 @@
 //
 //   ASSIGN_OR_RETURN(const Config config, Config::Load(path, overrides));
 #define ASSIGN_OR_RETURN(target, expression) \
-  PS_ASSIGN_OR_RETURN(PS_CONCATENATED(status_or_, __LINE__), target, expression)
+  EVENSHARD_ASSIGN_OR_RETURN(EVENSHARD_CONCATENATED(status_or_, __LINE__), target, expression)
 
-#define PS_ASSIGN_OR_RETURN(status_or, target, expression)   \
+#define EVENSHARD_ASSIGN_OR_RETURN(status_or, target, expression)   \
   auto status_or = (expression);                             \
   if (!status_or.ok()) return std::move(status_or).status(); \
   target = *std::move(status_or)
-#define PS_CONCATENATED(left, right) PS_CONCATENATED_EXPANDED(left, right)
-#define PS_CONCATENATED_EXPANDED(left, right) left##right
+#define EVENSHARD_CONCATENATED(left, right) EVENSHARD_CONCATENATED_EXPANDED(left, right)
+#define EVENSHARD_CONCATENATED_EXPANDED(left, right) left##right
 
 #endif  // EVENSHARD_COMMON_BASE_STATUS_MACROS_H_

@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::vector<std::string> Lines(absl::string_view text) {
@@ -147,4 +147,4 @@ std::string SideBySide(absl::Span<const std::string> blocks) {
   return text;
 }
 
-}  // namespace ps
+}  // namespace evenshard

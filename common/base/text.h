@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace ps {
+namespace evenshard {
 
 // Formats for people to read.
 std::string FormatCount(uint64_t count);     // "138,357,544"
@@ -45,6 +45,6 @@ std::string WrapItems(absl::Span<const std::string> items, size_t width);
 // Returns the blocks next to each other, line by line, with a bar between them.
 std::string SideBySide(absl::Span<const std::string> blocks);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_BASE_TEXT_H_

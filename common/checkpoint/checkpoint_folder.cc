@@ -11,7 +11,7 @@
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/shard_file.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 absl::StatusOr<ShardRecord> ReadRecord(Storage* storage, const std::string& path) {
@@ -200,4 +200,4 @@ absl::Status CheckpointFolder::Remove(const CheckpointId& id) const {
   return storage_->RemoveFolder(FilePath(id, ""));
 }
 
-}  // namespace ps
+}  // namespace evenshard

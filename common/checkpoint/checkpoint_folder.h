@@ -13,7 +13,7 @@
 #include "common/checkpoint/checkpoint_record.h"
 #include "common/checkpoint/storage.h"
 
-namespace ps {
+namespace evenshard {
 
 // What is known of a checkpoint in a folder.
 struct CheckpointInfo {
@@ -100,6 +100,6 @@ class CheckpointFolder {
   const std::string path_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_FOLDER_H_

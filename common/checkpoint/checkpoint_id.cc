@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
-namespace ps {
+namespace evenshard {
 
 std::string CheckpointId::ToString() const {
   return absl::StrFormat("generation-%04u-iteration-%010u", generation, iteration);
@@ -36,4 +36,4 @@ std::string ShardRecordName(int shard, int shards) {
   return absl::StrCat("shard-", shard, "-of-", shards, ".json");
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace ps {
+namespace evenshard {
 
 // Names a checkpoint. A newer checkpoint has a larger id.
 struct CheckpointId {
@@ -32,6 +32,6 @@ std::string ShardFileName(int shard, int shards);    // "shard-0-of-4.safetensor
 std::string ShardRecordName(int shard, int shards);  // "shard-0-of-4.json"
 inline constexpr char kManifestName[] = "manifest.json";
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_ID_H_

@@ -12,7 +12,7 @@
 #include "common/checkpoint/shard_file.h"
 #include "common/checkpoint/shard_file_writer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -215,4 +215,4 @@ ChunkClock CheckpointReader::ClockOf(int tensor, int64_t begin, int64_t size) co
   return result;
 }
 
-}  // namespace ps
+}  // namespace evenshard

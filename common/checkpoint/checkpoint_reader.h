@@ -16,7 +16,7 @@
 #include "common/checkpoint/storage.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // Reads a complete checkpoint for a config, which may cut the same model in another way than the
 // config that wrote it: another number of shards, partition or chunk size. Opens only the files
@@ -85,6 +85,6 @@ class CheckpointReader {
   std::vector<Kept> kept_;                            // by array
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_READER_H_

@@ -14,7 +14,7 @@
 #include "common/checkpoint/checksum.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -338,4 +338,4 @@ const CheckpointFacts& Manifest::facts() const {
       ->facts;
 }
 
-}  // namespace ps
+}  // namespace evenshard

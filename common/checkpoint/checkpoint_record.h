@@ -12,7 +12,7 @@
 #include "common/checkpoint/chunk_clock.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The version of the files of checkpoints. A program reads its own version and older ones.
 inline constexpr uint64_t kCheckpointFormat = 1;
@@ -82,6 +82,6 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
 // Returns whether both describe the same checkpoint, whatever their views.
 bool SameFacts(const CheckpointFacts& a, const CheckpointFacts& b);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_

@@ -2,8 +2,8 @@
 
 #include <xxhash.h>
 
-namespace ps {
+namespace evenshard {
 
 uint64_t Checksum(absl::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-}  // namespace ps
+}  // namespace evenshard

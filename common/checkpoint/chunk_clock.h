@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // How far a chunk has come. With its parameters and the optimizer's state it is all that a shard
 // needs to know of a chunk in order to go on with it.
@@ -20,6 +20,6 @@ struct ChunkClock {
   friend bool operator==(const ChunkClock&, const ChunkClock&) = default;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_CHUNK_CLOCK_H_

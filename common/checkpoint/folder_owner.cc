@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kAllowed[] =
@@ -64,4 +64,4 @@ absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t ru
       "the folder ", folder, " has been taken over by run ", Printable(text), kAllowed));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/storage.h"
 
-namespace ps {
+namespace evenshard {
 
 // A run's hold on a folder of checkpoints, so that no two runs write to one folder. It has two
 // parts: the file LOCK, which is locked as long as this exists, and the file RUN, which says whose
@@ -43,6 +43,6 @@ absl::StatusOr<uint64_t> OwnerOf(Storage* storage, const std::string& folder);
 // run's, with what Take() wrote.
 absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t run);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_FOLDER_OWNER_H_

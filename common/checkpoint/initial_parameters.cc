@@ -12,7 +12,7 @@
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How many tensors an error names.
@@ -122,4 +122,4 @@ absl::Status InitialParameters::Error(absl::string_view problem) const {
   return config_.FieldError("model.initial_parameters", problem);
 }
 
-}  // namespace ps
+}  // namespace evenshard

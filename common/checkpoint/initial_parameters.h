@@ -15,7 +15,7 @@
 #include "common/checkpoint/storage.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // The values that a run begins from: those of the file model.initial_parameters, or else those of
 // common/placement/initializer.h. Immutable and thread-safe.
@@ -46,6 +46,6 @@ class InitialParameters {
   std::vector<std::optional<StoredTensor>> stored_;  // by tensor; absent if the file lacks it
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_INITIAL_PARAMETERS_H_

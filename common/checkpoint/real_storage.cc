@@ -15,7 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // What is read of a lock file's text. More would not be this program's.
@@ -175,4 +175,4 @@ absl::StatusOr<std::unique_ptr<FileLock>> RealStorage::LockFile(const std::strin
   return lock;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 
 #include "common/checkpoint/storage.h"
 
-namespace ps {
+namespace evenshard {
 
 // The machine's file system. Its locks are those of flock(2), which NFS passes on to its server.
 // Thread-safe.
@@ -24,6 +24,6 @@ class RealStorage final : public Storage {
                                                      absl::string_view owner) override;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_REAL_STORAGE_H_

@@ -9,7 +9,7 @@
 #include "common/base/text.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -166,4 +166,4 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const ReadableFi
   return tensors;
 }
 
-}  // namespace ps
+}  // namespace evenshard

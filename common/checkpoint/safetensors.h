@@ -11,7 +11,7 @@
 #include "common/checkpoint/storage.h"
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 
 // The layout of a safetensors file (github.com/huggingface/safetensors). The file begins with the
 // length of a JSON header, as 8 bytes, little-endian. The header follows, padded with spaces to a
@@ -53,6 +53,6 @@ struct StoredTensor {
 absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const ReadableFile& file,
                                                                 const std::string& path);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_SAFETENSORS_H_

@@ -4,7 +4,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checksum.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<ReadableFile>> OpenShardFile(Storage* storage,
                                                             const std::string& path,
@@ -49,4 +49,4 @@ absl::Status VerifyShardFile(Storage* storage, const std::string& path, const Sh
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

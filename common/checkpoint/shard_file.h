@@ -11,7 +11,7 @@
 #include "common/checkpoint/checkpoint_record.h"
 #include "common/checkpoint/storage.h"
 
-namespace ps {
+namespace evenshard {
 
 // Opens the file that a record describes. Errors: DATA_LOSS if it is missing or does not have the
 // recorded size; those of Storage.
@@ -27,6 +27,6 @@ absl::Status ReadChecked(const ReadableFile& file, const std::string& path, int6
 // Compares all checksums of the record with the file. Errors: as the functions above.
 absl::Status VerifyShardFile(Storage* storage, const std::string& path, const ShardRecord& record);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_SHARD_FILE_H_

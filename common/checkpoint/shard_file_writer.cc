@@ -11,7 +11,7 @@
 #include "common/checkpoint/safetensors.h"
 #include "common/config/optimizer_arrays.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 ShardRecord MakeRecord(const Config& config, int slot, const Cut& cut) {
@@ -189,4 +189,4 @@ absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<Crew>& cre
       FormatRecord(record_));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "common/checkpoint/storage.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // How many arrays of optimizer state a tensor has in a checkpoint: as many as the optimizer's kind
 // needs for a parameter, and none for a running statistic.
@@ -77,6 +77,6 @@ class ShardFileWriter {
   std::map<uint32_t, ChunkClock> clocks_;  // by chunk id
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_SHARD_FILE_WRITER_H_

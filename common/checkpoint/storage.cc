@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::string> ReadWholeFile(Storage* storage, const std::string& path,
                                           int64_t max_bytes) {
@@ -24,4 +24,4 @@ absl::Status WriteWholeFile(Storage* storage, const std::string& path, absl::str
   return file->Commit();
 }
 
-}  // namespace ps
+}  // namespace evenshard

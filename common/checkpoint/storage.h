@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace ps {
+namespace evenshard {
 
 // A file that is being written. It appears at its path whole, with Commit(), or not at all. Not
 // thread-safe.
@@ -79,6 +79,6 @@ absl::StatusOr<std::string> ReadWholeFile(Storage* storage, const std::string& p
 // Creates a file with these contents and commits it.
 absl::Status WriteWholeFile(Storage* storage, const std::string& path, absl::string_view contents);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CHECKPOINT_STORAGE_H_

@@ -20,7 +20,7 @@
 #include "common/config/config_validation.h"
 #include "common/placement/declaration.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Far larger than any config. It bounds what is read of a file like /dev/zero.
@@ -219,4 +219,4 @@ absl::Status Config::FieldError(absl::string_view field, absl::string_view probl
   return problems.status();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -18,7 +18,7 @@
 #include "common/placement/simulator/planned_run.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A valid ClusterConfig, with the model and the plan that follow from it. Immutable.
 //
@@ -121,6 +121,6 @@ class Config {
   uint64_t run_fingerprint_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_H_

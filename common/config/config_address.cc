@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 bool IsHostName(absl::string_view host) {
@@ -55,4 +55,4 @@ std::optional<Address> ParseAddress(absl::string_view text) {
   return Address{absl::StrCat(canonical, " ", port), port == 0};
 }
 
-}  // namespace ps
+}  // namespace evenshard

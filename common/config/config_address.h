@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace ps {
+namespace evenshard {
 
 // Describes the addresses that ParseAddress accepts.
 constexpr char kAllowedAddresses[] =
@@ -20,6 +20,6 @@ struct Address {
 // Parses "host:port", "[IPv6]:port" or "unix:PATH". Returns nullopt for any other text.
 std::optional<Address> ParseAddress(absl::string_view text);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_ADDRESS_H_

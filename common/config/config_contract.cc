@@ -8,7 +8,7 @@
 
 #include "common/placement/shard_rates.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -178,4 +178,4 @@ ClusterConfig ContractOf(ClusterConfig config) {
   return config;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "common/placement/model.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Calls `visit` with each path of a file or folder that is set: all strings in `data`,
 // model.initial_parameters and recovery.checkpoint.folder.
@@ -23,6 +23,6 @@ void SetChunkLimits(int64_t chunk_bytes, Limits* limits);
 // Implements Config::Contract. REQUIRES: SetDependentDefaults has set the defaults.
 ClusterConfig ContractOf(ClusterConfig config);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_CONTRACT_H_

@@ -15,7 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/config_text.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -162,4 +162,4 @@ absl::Status ApplyOverrides(absl::Span<const std::string> overrides, ClusterConf
   return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

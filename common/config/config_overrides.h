@@ -8,7 +8,7 @@
 #include "common/config/config_places.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Applies overrides of the form "path=value" to `config`, in their order, and records them in
 // `places`. A value is written as in the config file; the quotes of a string may be left out. A
@@ -19,6 +19,6 @@ namespace ps {
 absl::Status ApplyOverrides(absl::Span<const std::string> overrides, ClusterConfig* config,
                             FieldPlaces* places);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_OVERRIDES_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kPrefix[] = "--set ";
@@ -61,4 +61,4 @@ const std::string* FieldPlaces::OverrideOf(absl::string_view field) const {
   return nullptr;
 }
 
-}  // namespace ps
+}  // namespace evenshard

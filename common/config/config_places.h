@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace ps {
+namespace evenshard {
 
 // Records where each field of a config was set, in a line of the file or by an override. A field is
 // given as a path such as "shard[1].address". Not thread-safe until it is complete.
@@ -37,6 +37,6 @@ class FieldPlaces {
   std::map<std::string, std::string> overrides_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_PLACES_H_

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_join.h"
 
-namespace ps {
+namespace evenshard {
 
 void FieldProblems::Add(absl::string_view field, absl::string_view problem, Fields causes) {
   std::string place = places_.Of(field);
@@ -26,4 +26,4 @@ absl::Status FieldProblems::status() const {
   return absl::InvalidArgumentError(absl::StrJoin(lines_, "\n"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

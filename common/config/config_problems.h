@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "common/config/config_places.h"
 
-namespace ps {
+namespace evenshard {
 
 // Collects the problems of a config's fields, with the place where each field was set.
 class FieldProblems {
@@ -43,6 +43,6 @@ class FieldProblems {
   std::vector<std::string> lines_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_PROBLEMS_H_

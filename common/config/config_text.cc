@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -268,4 +268,4 @@ std::string AllowedValues(const FieldDescriptor& field) {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

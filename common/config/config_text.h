@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "common/config/config_places.h"
 
-namespace ps {
+namespace evenshard {
 
 // A problem in a text.
 struct TextProblem {
@@ -40,6 +40,6 @@ std::string UnknownField(const google::protobuf::Descriptor& message);
 // Describes the values of a field, such as "SYNC, ASYNC" or "a whole number of 32 bits".
 std::string AllowedValues(const google::protobuf::FieldDescriptor& field);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_TEXT_H_

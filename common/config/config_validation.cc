@@ -16,7 +16,7 @@
 #include "common/placement/shard_rates.h"
 #include "common/placement/device_profile.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A shard keeps a few words for every chunk and worker, and each worker opens connections to every
@@ -277,4 +277,4 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateRecovery(config, problems);
 }
 
-}  // namespace ps
+}  // namespace evenshard

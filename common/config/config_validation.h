@@ -9,7 +9,7 @@
 #include "common/placement/model.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Checks every field and combination of fields that can be checked without the model.
 // docs/configuration.md lists what is allowed.
@@ -67,6 +67,6 @@ void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
 void ValidateOptimizerAgainstModel(const ClusterConfig& config, const Model& model,
                                    FieldProblems* problems);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_CONFIG_VALIDATION_H_

@@ -8,7 +8,7 @@
 #include "common/config/config_validation.h"
 #include "common/placement/device_profile.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kMaxBatchSize = 65536;
@@ -260,4 +260,4 @@ void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
                     absl::StrCat("below the ", smaller, " pixels of the model's input"), {"model"});
 }
 
-}  // namespace ps
+}  // namespace evenshard

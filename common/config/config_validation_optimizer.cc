@@ -8,7 +8,7 @@
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_rules.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How many tensors an error names.
@@ -167,4 +167,4 @@ void ValidateOptimizerAgainstModel(const ClusterConfig& config, const Model& mod
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_arrays.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 void ValidateCheckpoint(const ClusterConfig& config, FieldProblems* problems) {
@@ -122,4 +122,4 @@ void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* proble
                     {"limits.chunk_bytes", "optimizer"});
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -3,7 +3,7 @@
 
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The floats of state that the optimizer keeps for each parameter, as Optimizer::slots().
 constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
@@ -21,6 +21,6 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
   return 0;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_

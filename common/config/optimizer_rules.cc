@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-namespace ps {
+namespace evenshard {
 
 // Where the name does not go on as the pattern does, the latest star takes one character more. No
 // earlier star needs to, because what is between the two was found as early as possible.
@@ -59,4 +59,4 @@ OptimizerConfig OptimizerOfRule(OptimizerConfig config, int rule) {
   return config;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include "common/placement/model.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Stands for a tensor that no rule of the optimizer matches.
 inline constexpr int kNoRule = -1;
@@ -29,6 +29,6 @@ OptimizerConfig NumbersOf(const OptimizerConfig::Rule& rule);
 // with the rule's numbers in place of its own, and without rules.
 OptimizerConfig OptimizerOfRule(OptimizerConfig config, int rule);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONFIG_OPTIMIZER_RULES_H_

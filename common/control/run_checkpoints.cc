@@ -7,7 +7,7 @@
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kFolderField[] = "recovery.checkpoint.folder";
@@ -83,4 +83,4 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::Newest() c
   return checkpoint;
 }
 
-}  // namespace ps
+}  // namespace evenshard

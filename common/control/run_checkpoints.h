@@ -15,7 +15,7 @@
 #include "common/config/config.h"
 #include "common/control/view/view_keeper.h"
 
-namespace ps {
+namespace evenshard {
 
 // The checkpoints of a run, as its authority needs them, and the run's hold on their folder.
 // Thread-safe.
@@ -58,6 +58,6 @@ class RunCheckpoints {
   std::optional<ViewKeeper::Checkpoint> resume_;  // likewise
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_RUN_CHECKPOINTS_H_

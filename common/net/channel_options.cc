@@ -8,7 +8,7 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A message must have room for a chunk and its header, or for a control message, which may be
@@ -101,4 +101,4 @@ void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* bui
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 
 // gRPC's settings for both ends of a connection. docs/performance.md says what they gain.
 
-namespace ps {
+namespace evenshard {
 
 // Creates a channel for control calls. It has a connection of its own, so that the calls never
 // queue behind bulk data. It connects at its first call, and reconnects if the connection is lost.
@@ -24,6 +24,6 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, con
 // another listener. A message may have the data of `chunks` chunks.
 void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_NET_CHANNEL_OPTIONS_H_

@@ -7,7 +7,7 @@
 #include "common/net/status_conversion.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& message,
@@ -83,4 +83,4 @@ absl::Status SnapshotShard(
   return Receive(reader.get(), context, plan, shard, iteration, take);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "common/placement/plan.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Receives the parameters of a shard in float32, without a push. Calls `take` once for each chunk
 // of the shard, with the chunk of the plan and a message whose data has the right size. An error of
@@ -29,6 +29,6 @@ absl::Status SnapshotShard(
     uint64_t iteration,
     const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_NET_PULL_H_

@@ -9,7 +9,7 @@
 
 #include "common/net/unix_socket.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns whether both are the same IPv4 or IPv6 address. Ports are not compared.
@@ -59,4 +59,4 @@ bool IsOfThisHost(const std::string& address) {
   return false;
 }
 
-}  // namespace ps
+}  // namespace evenshard

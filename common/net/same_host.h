@@ -5,7 +5,7 @@
 
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns whether the config permits a worker and a shard on the same host to exchange chunks
 // through memory that both map.
@@ -15,6 +15,6 @@ bool MayShareMemory(const ExchangeConfig& exchange);
 // for it does not cross a network. Resolves names, and returns false if that fails.
 bool IsOfThisHost(const std::string& address);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_NET_SAME_HOST_H_

@@ -4,7 +4,7 @@
 
 #include "common/base/text.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -26,4 +26,4 @@ absl::Status FromGrpc(const grpc::Status& status) {
                       Printable(status.error_message(), kMaxMessageBytes));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/support/status.h"
 
-namespace ps {
+namespace evenshard {
 
 // Convert between the statuses of gRPC and Abseil. Both libraries number their codes alike, and
 // only these two functions rely on that. They make the message Printable and limit its length,
@@ -12,6 +12,6 @@ namespace ps {
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_NET_STATUS_CONVERSION_H_

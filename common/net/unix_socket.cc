@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Close to the default chunk size. The kernel may allow less (net.core.wmem_max).
@@ -190,4 +190,4 @@ absl::StatusOr<int> ConnectUnix(const std::string& path) {
   return fd;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 // Stream sockets for "unix:PATH" addresses. They are not left to gRPC because the kernel's default
 // send buffer, 208 KiB, is too small for bulk data.
 
-namespace ps {
+namespace evenshard {
 
 // Returns the PATH of "unix:PATH", or nullopt for any other address.
 std::optional<std::string> UnixPath(absl::string_view address);
@@ -57,6 +57,6 @@ class UnixListeningSocket {
 // Errors: the system's.
 absl::StatusOr<int> ConnectUnix(const std::string& path);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_NET_UNIX_SOCKET_H_

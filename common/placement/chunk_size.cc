@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kChunksOfShard = 256;
@@ -60,4 +60,4 @@ ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const doubl
   return {.bytes = (whole + kMultiple - 1) / kMultiple * kMultiple, .reason = std::move(reason)};
 }
 
-}  // namespace ps
+}  // namespace evenshard

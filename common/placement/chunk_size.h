@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 
 struct ChunkSize {
   int64_t bytes = 0;   // a multiple of 64
@@ -29,6 +29,6 @@ struct ChunkSize {
 // for ones of 10. REQUIRES: `shards` > 0; `shard_rates` is empty or has a rate above 0 for each.
 ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const double> shard_rates);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_CHUNK_SIZE_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string Text(const DeclaredTensor& tensor) {
@@ -46,4 +46,4 @@ Declaration DeclarationOf(const ClusterConfig& config, bool with_optimizer) {
   return declaration;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // What a declared model has where another differs first, such as "tensor 3 is fc.weight [10, 16],
 // and fc.weight [10, 32] there". Empty if the two are the same.
@@ -17,6 +17,6 @@ std::string DeclarationDifference(const Declaration& declaration, const Declarat
 // What a whole config, as a worker sends it, says of the worker's declaration.
 Declaration DeclarationOf(const ClusterConfig& config, bool with_optimizer);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_DECLARATION_H_

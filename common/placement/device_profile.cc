@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kNoDevice[] = "none";
@@ -116,4 +116,4 @@ double WorkerSlowdown(const Compute::Emulated& emulated, int rank) {
   return rank < emulated.worker_slowdown_size() ? emulated.worker_slowdown(rank) : 1;
 }
 
-}  // namespace ps
+}  // namespace evenshard

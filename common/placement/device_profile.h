@@ -8,7 +8,7 @@
 #include "common/placement/model.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The time that a device takes to compute one layer on one batch.
 struct LayerTime {
@@ -48,6 +48,6 @@ std::string NoComputeReason(const ClusterConfig& config);
 // Returns the factor for these times in the worker of that rank.
 double WorkerSlowdown(const Compute::Emulated& emulated, int rank);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_DEVICE_PROFILE_H_

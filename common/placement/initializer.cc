@@ -4,7 +4,7 @@
 
 #include "common/base/random.h"
 
-namespace ps {
+namespace evenshard {
 
 void InitializeParameters(uint64_t seed, const Tensor& tensor, int64_t begin,
                           absl::Span<float> out) {
@@ -28,4 +28,4 @@ void InitializeParameters(uint64_t seed, const Tensor& tensor, int64_t begin,
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

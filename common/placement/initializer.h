@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 
 // Writes the initial values of elements [begin, begin + out.size()) of `tensor` to `out`. A value
 // depends only on the seed, the tensor's name and the element's index, so it is the same however
@@ -14,6 +14,6 @@ namespace ps {
 void InitializeParameters(uint64_t seed, const Tensor& tensor, int64_t begin,
                           absl::Span<float> out);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_INITIALIZER_H_

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace ps {
+namespace evenshard {
 
 WeightsAndBiases InitializersOf(LayerInitializer rule, double fan_in, double fan_out) {
   switch (rule) {
@@ -19,4 +19,4 @@ WeightsAndBiases InitializersOf(LayerInitializer rule, double fan_in, double fan
   return {.weights = both, .biases = both};
 }
 
-}  // namespace ps
+}  // namespace evenshard

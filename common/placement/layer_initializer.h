@@ -3,7 +3,7 @@
 
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 
 // The rule for the initial weights and biases of a layer. fan_in is the number of inputs that are
 // summed into one output, fan_out the number of outputs that one input goes into.
@@ -26,6 +26,6 @@ struct WeightsAndBiases {
 };
 WeightsAndBiases InitializersOf(LayerInitializer rule, double fan_in, double fan_out);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_LAYER_INITIALIZER_H_

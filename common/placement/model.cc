@@ -17,7 +17,7 @@
 #include "common/placement/layer_initializer.h"
 #include "common/placement/model_zoo.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
@@ -479,4 +479,4 @@ absl::Status CheckBatchSize(const Model& model, int64_t batch_size) {
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "proto/model.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Tensors and slices begin at multiples of this many elements in memory, that is of 64 bytes.
 inline constexpr int64_t kAlignment = 16;
@@ -126,6 +126,6 @@ class Model {
 // needs at least two. The message names the layer and the smallest batch.
 absl::Status CheckBatchSize(const Model& model, int64_t batch_size);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_MODEL_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
@@ -215,4 +215,4 @@ absl::StatusOr<BuiltinSpec> BuiltinModel(absl::string_view name) {
                    })));
 }
 
-}  // namespace ps
+}  // namespace evenshard

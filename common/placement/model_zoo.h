@@ -6,7 +6,7 @@
 #include "common/placement/layer_initializer.h"
 #include "proto/model.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 struct BuiltinSpec {
   ModelSpec spec;                  // the input and the layers, written out as in a custom model
@@ -16,6 +16,6 @@ struct BuiltinSpec {
 // Errors: INVALID_ARGUMENT for an unknown name; the message lists the known ones.
 absl::StatusOr<BuiltinSpec> BuiltinModel(absl::string_view name);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_MODEL_ZOO_H_

@@ -8,7 +8,7 @@
 #include "common/base/hash.h"
 #include "common/placement/plan_cuts.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int64_t kMaxChunks = int64_t{1} << 24;
@@ -106,4 +106,4 @@ absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition
   return plan;
 }
 
-}  // namespace ps
+}  // namespace evenshard

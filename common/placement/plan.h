@@ -10,7 +10,7 @@
 #include "common/placement/model.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The version of the rules by which plans are made, which is part of every fingerprint. Processes
 // with different versions could cut the same model differently. The rules of AUTO include the
@@ -102,6 +102,6 @@ class Plan {
   uint64_t fingerprint_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_H_

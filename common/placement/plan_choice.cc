@@ -14,7 +14,7 @@
 #include "common/placement/simulator/planned_run.h"
 #include "common/placement/simulator/prediction.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // An alternative must be so much faster than an earlier one to be preferred, because no prediction
@@ -110,4 +110,4 @@ absl::StatusOr<PlanChoice> ChoosePlan(const ClusterConfig& config, const Model& 
                     .alternatives = {}};
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "common/placement/plan.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A placement that AUTO has weighed.
 struct PlanAlternative {
@@ -42,6 +42,6 @@ struct PlanChoice {
 // chunk size. Errors: those of Plan::Create; under AUTO, of STRIPED's if no scheme has a plan.
 absl::StatusOr<PlanChoice> ChoosePlan(const ClusterConfig& config, const Model& model);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_CHOICE_H_

@@ -7,7 +7,7 @@
 
 #include "absl/numeric/int128.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -255,4 +255,4 @@ std::vector<Slice> CutModel(const Model& model, const Partition& partition, int 
                                          : ProportionalSizes(model.element_count(), rates));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "common/placement/plan.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the largest number of shards for which each of them can own something.
 int64_t MaxShards(const Model& model, const Partition& partition);
@@ -22,6 +22,6 @@ int64_t MaxShards(const Model& model, const Partition& partition);
 std::vector<Slice> CutModel(const Model& model, const Partition& partition, int shards,
                             int64_t chunk_size, absl::Span<const double> rates);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_CUTS_H_

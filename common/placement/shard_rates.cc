@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ps {
+namespace evenshard {
 
 double ShardRate(const ShardAddress& shard) {
   if (shard.link_gbps() == 0) return shard.server_gbps();
@@ -27,4 +27,4 @@ std::vector<double> PlanRates(const ClusterConfig& config) {
   return ShardRates(config);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the rate of a shard in Gb/s: the smaller of its link_gbps and server_gbps, or 0 if
 // neither is given.
@@ -23,6 +23,6 @@ bool UsesShardRates(Partition::Scheme scheme);
 // REQUIRES: the config has been checked.
 std::vector<double> PlanRates(const ClusterConfig& config);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SHARD_RATES_H_

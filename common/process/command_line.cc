@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 template <typename T>
@@ -139,4 +139,4 @@ std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Fl
   return std::nullopt;
 }
 
-}  // namespace ps
+}  // namespace evenshard

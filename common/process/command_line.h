@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace ps {
+namespace evenshard {
 
 // One flag of a program, and where its value is stored. Unlike with Abseil's flags, a flag may
 // repeat, a value may contain commas, and a test can parse any number of times.
@@ -51,6 +51,6 @@ std::string HelpText(absl::string_view usage, absl::Span<const Flag> flags);
 std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Flag> flags, int argc,
                                     const char* const* argv);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PROCESS_COMMAND_LINE_H_

@@ -4,11 +4,11 @@
 
 #include "absl/synchronization/mutex.h"
 
-namespace ps {
+namespace evenshard {
 
 void SetUpExchange() {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   grpc_init();  // starts threads; grpc_shutdown is never called
 }
 
-}  // namespace ps
+}  // namespace evenshard

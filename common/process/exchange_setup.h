@@ -1,7 +1,7 @@
 #ifndef EVENSHARD_COMMON_PROCESS_EXCHANGE_SETUP_H_
 #define EVENSHARD_COMMON_PROCESS_EXCHANGE_SETUP_H_
 
-namespace ps {
+namespace evenshard {
 
 // Sets up gRPC and Abseil for a process that exchanges gradients. It starts threads. May be called
 // several times.
@@ -11,6 +11,6 @@ namespace ps {
 // global lock whenever a mutex is locked. The tests keep it on.
 void SetUpExchange();
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PROCESS_EXCHANGE_SETUP_H_

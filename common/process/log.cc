@@ -9,7 +9,7 @@
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 void LogGrpc(gpr_log_func_args* line) {
@@ -46,4 +46,4 @@ void SetUpLog(const std::string& program, const std::string& level) {
   gpr_set_log_function(LogGrpc);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "common/process/command_line.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the flag --log_level, which takes one of spdlog's levels: "trace", "debug", "info",
 // "warning", "error", "critical" or "off". `level` keeps its value if the flag is not given.
@@ -18,6 +18,6 @@ Flag LogLevelFlag(std::string* level);
 // They are not shown by default, because the statuses of gRPC's calls report the same errors.
 void SetUpLog(const std::string& program, const std::string& level);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PROCESS_LOG_H_

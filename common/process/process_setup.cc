@@ -3,17 +3,17 @@
 #include <cstddef>
 
 #include "common/process/exchange_setup.h"
-#ifdef PS_TCMALLOC
+#ifdef EVENSHARD_TCMALLOC
 #include "gperftools/malloc_extension.h"
 #endif
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The thread that frees a received slice is not the one that allocated it. With tcmalloc's default
 // size, the threads' caches would hold more freed slices than are ever used again.
 void LimitThreadCaches() {
-#ifdef PS_TCMALLOC  // not defined with sanitizers, which have a malloc of their own
+#ifdef EVENSHARD_TCMALLOC  // not defined with sanitizers, which have a malloc of their own
   constexpr size_t kBytes = 8 << 20;
   MallocExtension::instance()->SetNumericProperty("tcmalloc.max_total_thread_cache_bytes", kBytes);
 #endif
@@ -27,9 +27,9 @@ void SetUpProcess() {
 }
 
 void ReleaseFreeMemory() {
-#ifdef PS_TCMALLOC
+#ifdef EVENSHARD_TCMALLOC
   MallocExtension::instance()->ReleaseFreeMemory();
 #endif
 }
 
-}  // namespace ps
+}  // namespace evenshard

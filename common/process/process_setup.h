@@ -1,7 +1,7 @@
 #ifndef EVENSHARD_COMMON_PROCESS_PROCESS_SETUP_H_
 #define EVENSHARD_COMMON_PROCESS_PROCESS_SETUP_H_
 
-namespace ps {
+namespace evenshard {
 
 // Sets up tcmalloc, and what SetUpExchange does, for a program of the project. It starts threads,
 // so main calls it once, after it has blocked the signals that it handles.
@@ -11,6 +11,6 @@ void SetUpProcess();
 // returns a little only when more memory is freed.
 void ReleaseFreeMemory();
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PROCESS_PROCESS_SETUP_H_

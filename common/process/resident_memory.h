@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-namespace ps {
+namespace evenshard {
 
 // Returns the bytes of this process that are resident in memory, or 0 if /proc/self/statm cannot be
 // read.
 uint64_t ResidentBytes();
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PROCESS_RESIDENT_MEMORY_H_

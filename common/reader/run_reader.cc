@@ -23,7 +23,7 @@
 #include "common/reader/shard_calls.h"
 #include "grpcpp/client_context.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How long a process may take to answer a question.
@@ -297,4 +297,4 @@ absl::Status RunReader::AfterFailure(const absl::Status& failure, Attempt& attem
   return Sleep(pause, attempt);
 }
 
-}  // namespace ps
+}  // namespace evenshard

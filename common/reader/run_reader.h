@@ -18,7 +18,7 @@
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Reads the parameters of a run at one iteration from all shards, without taking part in the run.
 // Used by one thread at a time.
@@ -90,6 +90,6 @@ class RunReader {
   std::vector<Connection> connections_;  // by shard
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_READER_RUN_READER_H_

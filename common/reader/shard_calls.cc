@@ -12,7 +12,7 @@
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Calls `start` at every address, with the request at the same index, and waits for all answers. An
@@ -167,4 +167,4 @@ std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration
   return statuses;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "common/config/config.h"
 #include "proto/admin.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // These functions call several processes of a config at the same time and block for at most
 // `timeout`, or until `stop` is requested. The result has an entry for each, which is an error if
@@ -55,6 +55,6 @@ absl::StatusOr<Config> LoadWithModel(const std::string& path,
 // Ends all ps processes.
 std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_READER_SHARD_CALLS_H_

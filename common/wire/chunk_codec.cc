@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The wire types of Protocol Buffers, without the two for groups, which proto3 does not have.
@@ -343,4 +343,4 @@ absl::StatusOr<std::vector<Decoded<ParameterHeader>>> DecodeParameterChunks(
   return DecodeList(message, DecodeParameterChunk);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -17,7 +17,7 @@
 // chunk up to the first byte of `data` is encoded into a small buffer, and the tensor's own memory
 // follows it. Decoding returns views of the received pieces.
 
-namespace ps {
+namespace evenshard {
 
 // A byte string that lies in pieces of any length, as gRPC receives it.
 using Segments = std::vector<absl::Span<const char>>;
@@ -131,6 +131,6 @@ void ForEachFloatRun(const Segments& segments, Run run) {
   });
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_CHUNK_CODEC_H_

@@ -8,7 +8,7 @@
 
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The order in which chunks leave a queue.
 enum class ChunkOrder {
@@ -46,6 +46,6 @@ class ChunkQueue {
   std::multimap<uint64_t, Item> items_;  // equal keys keep the order of insertion
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_CHUNK_QUEUE_H_

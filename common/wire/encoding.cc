@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/wire/non_finite.h"
 
-namespace ps {
+namespace evenshard {
 
 std::string EncodingName(int32_t encoding) {
   return Encoding_IsValid(encoding) ? Encoding_Name(static_cast<Encoding>(encoding))
@@ -92,4 +92,4 @@ int64_t FindNonFinite(Encoding encoding, const Segments& data) {
   return found;
 }
 
-}  // namespace ps
+}  // namespace evenshard

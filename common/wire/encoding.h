@@ -14,7 +14,7 @@
 // Conversion of the data of chunk messages between float32 in memory and each Encoding on the wire,
 // where the bytes of a received message lie in pieces.
 
-namespace ps {
+namespace evenshard {
 
 // Elements that are converted at a time, few enough to stay in the processor's cache.
 inline constexpr int64_t kBlockElements = 2048;
@@ -78,6 +78,6 @@ void ForEachDecodedRun(Encoding encoding, const Segments& data, Run run) {
   });
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_ENCODING_H_

@@ -1,7 +1,7 @@
 #ifndef EVENSHARD_COMMON_WIRE_EXCHANGE_METADATA_H_
 #define EVENSHARD_COMMON_WIRE_EXCHANGE_METADATA_H_
 
-namespace ps {
+namespace evenshard {
 
 // The metadata of an Exchange call, decimal numbers: whose stream it is. A shard that
 // knows this from the start notices a worker that dies before its first push.
@@ -14,6 +14,6 @@ inline constexpr char kSlotMetadata[] = "ps-slot";
 // The number of the sender's view, for Replicate.
 inline constexpr char kViewMetadata[] = "ps-view";
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_EXCHANGE_METADATA_H_

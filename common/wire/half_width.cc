@@ -9,7 +9,7 @@
 
 #include "common/base/element_loop.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The loops select values instead of branching, so that the compiler can vectorise them.
@@ -23,7 +23,7 @@ constexpr uint32_t kBias = uint32_t{127 - 15} << 23;     // difference of the ex
 constexpr uint32_t kSmallestNormal = kBias + (1 << 23);  // 2^-14
 constexpr uint32_t kBeyondRange = kBias + (uint32_t{31} << 23);  // 2^16
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 void EncodeFloat16(const float* __restrict values, int64_t n, UnalignedHalf* __restrict out) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
@@ -45,7 +45,7 @@ void EncodeFloat16(const float* __restrict values, int64_t n, UnalignedHalf* __r
   }
 }
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 void DecodeFloat16(const UnalignedHalf* __restrict encoded, int64_t n, float* __restrict out) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = encoded[i];
@@ -67,9 +67,9 @@ constexpr HalfWidth kPortableFloat16 = {EncodeFloat16, DecodeFloat16, 0x7c00, 0x
 #ifdef __x86_64__
 
 // Conversion to and from binary16 takes several times as long without these instructions.
-#define PS_F16C __attribute__((target("avx,f16c")))
+#define EVENSHARD_F16C __attribute__((target("avx,f16c")))
 
-PS_F16C
+EVENSHARD_F16C
 void EncodeFloat16Natively(const float* values, int64_t n, UnalignedHalf* out) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -79,7 +79,7 @@ void EncodeFloat16Natively(const float* values, int64_t n, UnalignedHalf* out) {
   EncodeFloat16(values + i, n - i, out + i);
 }
 
-PS_F16C
+EVENSHARD_F16C
 void DecodeFloat16Natively(const UnalignedHalf* encoded, int64_t n, float* out) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -111,7 +111,7 @@ HalfWidth BestFloat16() { return kPortableFloat16; }
 
 #endif
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 void EncodeBfloat16(const float* __restrict values, int64_t n, UnalignedHalf* __restrict out) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
@@ -121,7 +121,7 @@ void EncodeBfloat16(const float* __restrict values, int64_t n, UnalignedHalf* __
   }
 }
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 void DecodeBfloat16(const UnalignedHalf* __restrict encoded, int64_t n, float* __restrict out) {
   for (int64_t i = 0; i < n; ++i) out[i] = std::bit_cast<float>(uint32_t{encoded[i]} << 16);
 }
@@ -139,4 +139,4 @@ const HalfWidth& Float16() {
 
 const HalfWidth& Bfloat16() { return kBfloat16; }
 
-}  // namespace ps
+}  // namespace evenshard

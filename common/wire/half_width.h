@@ -8,7 +8,7 @@
 // Vectorised conversions between float32 and the two 16-bit formats. Every processor gives the same
 // bits, whether or not it has instructions for binary16.
 
-namespace ps {
+namespace evenshard {
 
 // A 16-bit floating-point format. Thread-safe.
 //
@@ -37,6 +37,6 @@ const HalfWidth& PortableFloat16();
 // about 3.39e38, the smallest normal one is 2^-126, and the smallest is 2^-133.
 const HalfWidth& Bfloat16();
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_HALF_WIDTH_H_

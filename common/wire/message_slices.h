@@ -11,7 +11,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the encoded `values` in a slice of its own, ready for gRPC to send.
 inline grpc::Slice EncodedSlice(Encoding encoding, absl::Span<const float> values) {
@@ -50,6 +50,6 @@ class ReceivedMessage {
   Segments segments_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_MESSAGE_SLICES_H_

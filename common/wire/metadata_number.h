@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "grpcpp/server_context.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns a number from a call's metadata, or 0 if there is none.
 inline uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const char* key) {
@@ -18,6 +18,6 @@ inline uint64_t MetadataNumber(const grpc::CallbackServerContext& context, const
   return absl::SimpleAtoi(text, &number) ? number : 0;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_METADATA_NUMBER_H_

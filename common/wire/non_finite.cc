@@ -5,7 +5,7 @@
 
 #include "common/base/element_loop.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 typedef uint32_t UnalignedBits __attribute__((aligned(1), may_alias));
@@ -14,14 +14,14 @@ constexpr uint32_t kFloatExponent = 0x7f800000;
 
 constexpr int64_t kBlock = 1024;  // elements that are searched without a branch
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 bool AnyWithAllOf(const UnalignedBits* values, int64_t n, uint32_t bits) {
   uint32_t found = 0;
   for (int64_t i = 0; i < n; ++i) found |= (values[i] & bits) == bits;
   return found != 0;
 }
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 bool AnyWithAllOf(const UnalignedHalf* values, int64_t n, uint16_t bits) {
   uint16_t found = 0;
   for (int64_t i = 0; i < n; ++i) found |= (values[i] & bits) == bits;
@@ -32,7 +32,7 @@ bool IsNonFinite(float value) {
   return (std::bit_cast<uint32_t>(value) & kFloatExponent) == kFloatExponent;
 }
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 bool AnyNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t n) {
   uint32_t found = 0;
   for (int64_t i = 0; i < n; ++i) found |= IsNonFinite(values[i] + addend[i]);
@@ -80,4 +80,4 @@ int64_t FindNonFiniteSum(const float* values, const UnalignedFloat* addend, int6
       [&](int64_t i) { return IsNonFinite(values[i] + addend[i]); });
 }
 
-}  // namespace ps
+}  // namespace evenshard

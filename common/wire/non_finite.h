@@ -5,7 +5,7 @@
 
 #include "common/base/element_loop.h"
 
-namespace ps {
+namespace evenshard {
 
 // Return the index of the first NaN or infinity among `n` elements, or -1 if all are finite, in one
 // pass over the memory. The second function is for 16-bit formats, in which a NaN or an infinity
@@ -17,6 +17,6 @@ int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_
 // infinity, or -1.
 int64_t FindNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t n);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_WIRE_NON_FINITE_H_

@@ -9,7 +9,7 @@
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How often the thread looks for chunks that have been confirmed since it last looked.
@@ -394,4 +394,4 @@ void Checkpointer::FillStats(ShardStats::Recovery* recovery) const {
   recovery->set_last_checkpoint_failure(last_failure_);
 }
 
-}  // namespace ps
+}  // namespace evenshard

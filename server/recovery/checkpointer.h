@@ -26,7 +26,7 @@
 #include "server/store/copy_memory.h"
 #include "server/store/parameter_store.h"
 
-namespace ps {
+namespace evenshard {
 
 // Writes a slot's part of the checkpoints while training goes on.
 //
@@ -166,6 +166,6 @@ class Checkpointer {
   std::jthread thread_;  // joined first, since it uses the other members
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_CHECKPOINTER_H_

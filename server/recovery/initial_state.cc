@@ -10,7 +10,7 @@
 #include "common/checkpoint/initial_parameters.h"
 #include "common/checkpoint/real_storage.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 absl::Status Restore(CheckpointReader& reader, StoredChunk& chunk) {
@@ -61,4 +61,4 @@ absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const Config& c
   return store;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "common/config/config.h"
 #include "server/store/parameter_store.h"
 
-namespace ps {
+namespace evenshard {
 
 // Makes the state of a slot from the checkpoint with this name (CheckpointId::ToString) in the
 // config's folder. If `checkpoint` is empty, from the config's initial parameters: those of
@@ -20,6 +20,6 @@ absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const Config& c
                                                                  Storage* storage,
                                                                  const std::string& checkpoint);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_INITIAL_STATE_H_

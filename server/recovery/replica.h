@@ -11,7 +11,7 @@
 #include "proto/replication.pb.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A change of a chunk, or its whole state, on its way from the primary of a slot to its copy.
 struct ReplicaMessage {
@@ -54,6 +54,6 @@ class ReplicaTransport {
                                               ReplicaStream::Receiver* receiver) = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_REPLICA_H_

@@ -15,7 +15,7 @@
 
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 class Replicator::Lane final : private ReplicaStream::Receiver {
  public:
@@ -298,4 +298,4 @@ uint64_t Replicator::unfilled() const {
   return copy_.has_value() ? chunks_.size() - filled_ : 0;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -19,7 +19,7 @@
 #include "server/recovery/replica.h"
 #include "server/update/update_observer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Keeps the copy of a slot equal to its primary: forwards each change of a chunk, once and not once
 // for each worker (Li et al. 2014, "replication after aggregation"), and fills a copy that is new,
@@ -129,6 +129,6 @@ class Replicator {
   std::string logged_ ABSL_GUARDED_BY(mutex_);  // why a stream ended, as logged the last time
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_REPLICATOR_H_

@@ -7,7 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Whether the chunk has the change, or the state, already.
@@ -156,4 +156,4 @@ absl::Status SlotCopy::TakeChange(StoredChunk& chunk, const Place& place,
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

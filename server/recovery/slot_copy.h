@@ -16,7 +16,7 @@
 #include "server/store/parameter_store.h"
 #include "server/recovery/replica.h"
 
-namespace ps {
+namespace evenshard {
 
 // The copy of a slot: it applies the changes that the slot's primary sends, and so has the same
 // bits, until it takes the slot over. Thread-safe.
@@ -70,6 +70,6 @@ class SlotCopy {
   uint64_t primary_ ABSL_GUARDED_BY(mutex_) = 0;  // the incarnation of the present view's primary
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_SLOT_COPY_H_

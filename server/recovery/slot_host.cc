@@ -8,7 +8,7 @@
 #include "server/recovery/initial_state.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 bool IsSame(const ProcessId& a, const ProcessId& b) {
@@ -279,4 +279,4 @@ bool SlotHost::Work() {
   return worked;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -22,7 +22,7 @@
 #include "server/recovery/slot_copy.h"
 #include "server/recovery/slot_primary.h"
 
-namespace ps {
+namespace evenshard {
 
 // The slots of which a ps process is primary or holds the copy, as its view says. Without views the
 // process is primary of the slot with its own index, for good. Thread-safe.
@@ -110,6 +110,6 @@ class SlotHost {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_SLOT_HOST_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How many streams a copy has for each connection of a worker. With one, the copy would get as
@@ -121,4 +121,4 @@ std::shared_ptr<ParameterStore> SlotPrimary::Retire(const absl::Status& reason) 
   return store;
 }
 
-}  // namespace ps
+}  // namespace evenshard

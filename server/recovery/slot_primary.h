@@ -19,7 +19,7 @@
 #include "server/shard/shard.h"
 #include "server/update/update_observer.h"
 
-namespace ps {
+namespace evenshard {
 
 // A slot at its primary: the shard, what keeps its copy equal, and what writes its checkpoints.
 // Thread-safe.
@@ -87,6 +87,6 @@ class SlotPrimary final : private UpdateObserver {
   std::unique_ptr<Checkpointer> checkpointer_;  // null without checkpoints
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_SLOT_PRIMARY_H_

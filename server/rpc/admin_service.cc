@@ -4,7 +4,7 @@
 #include "server/rpc/unary_call.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request,
@@ -50,4 +50,4 @@ grpc::ServerUnaryReactor* AdminService::Shutdown(grpc::CallbackServerContext* co
       });
 }
 
-}  // namespace ps
+}  // namespace evenshard

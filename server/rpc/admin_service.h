@@ -7,7 +7,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/recovery/slot_host.h"
 
-namespace ps {
+namespace evenshard {
 
 // Translates the Admin RPCs into calls of the process's shards. Its methods are raw for the reason
 // given at AnswerUnary. Thread-safe.
@@ -45,6 +45,6 @@ class AdminService final
   const std::function<void()> request_shutdown_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_ADMIN_SERVICE_H_

@@ -4,7 +4,7 @@
 #include "common/wire/encoding.h"
 #include "common/wire/message_slices.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The header of a chunk and its current parameters, in memory that gRPC may send from.
@@ -94,4 +94,4 @@ grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding
   return grpc::ByteBuffer(slices, 2);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "server/shard/shard.h"
 #include "server/session/worker_session.h"
 
-namespace ps {
+namespace evenshard {
 
 // The answer to a push, which waits to be sent.
 struct PendingReply {
@@ -39,6 +39,6 @@ grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding
 grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, uint64_t k,
                                  Encoding encoding);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_CHUNK_MESSAGE_H_

@@ -7,7 +7,7 @@
 #include "common/wire/encoding.h"
 #include "server/rpc/chunk_message.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns OK if the shard can answer a PullRequest or a SnapshotRequest.
@@ -87,4 +87,4 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shar
                                           std::move(reader));
 }
 
-}  // namespace ps
+}  // namespace evenshard

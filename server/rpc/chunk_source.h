@@ -11,7 +11,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/shard/shard.h"
 
-namespace ps {
+namespace evenshard {
 
 // What a PullStream sends. Used by one thread at a time.
 class ChunkSource {
@@ -40,6 +40,6 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shar
                                                             const SnapshotRequest& request,
                                                             std::function<void()> wake);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_CHUNK_SOURCE_H_

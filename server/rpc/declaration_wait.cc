@@ -13,7 +13,7 @@
 #include "server/session/join_check.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 class DeclarationWait::EarlyParameterService final : public ParameterServer::Service {
  public:
@@ -146,4 +146,4 @@ std::optional<absl::StatusOr<Config>> DeclarationWait::declared() const {
   return declared_;
 }
 
-}  // namespace ps
+}  // namespace evenshard

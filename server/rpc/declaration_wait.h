@@ -15,7 +15,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/rpc/listener.h"
 
-namespace ps {
+namespace evenshard {
 
 // What a ps of a run with model.from_workers is before it knows the model: it listens, and refuses
 // everybody with UNAVAILABLE. Without views the first worker that wants to join declares the model;
@@ -64,6 +64,6 @@ class DeclarationWait {
   std::unique_ptr<Listener> listener_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_DECLARATION_WAIT_H_

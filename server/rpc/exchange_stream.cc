@@ -23,7 +23,7 @@
 #include "common/wire/chunk_codec.h"
 #include "server/rpc/chunk_message.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns the bytes of a chunk's parameters, or 0 if the shard does not own it.
@@ -285,4 +285,4 @@ void ExchangeStream::OnDone() {
   self_.reset();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -22,7 +22,7 @@
 #include "server/shard/shard.h"
 #include "server/session/worker_session.h"
 
-namespace ps {
+namespace evenshard {
 
 // One Exchange RPC of one worker. It hands the gradient chunks that it receives to the shard, and
 // sends back the parameter chunks: in the order in which they come, or front layers first under the
@@ -121,6 +121,6 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_EXCHANGE_STREAM_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/unix_socket.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(grpc::ServerBuilder* builder,
                                                           const std::string& address,
@@ -42,4 +42,4 @@ void Listener::Shutdown(absl::Time deadline) {
   grpc_server_->Wait();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/rpc/unix_listener.h"
 
-namespace ps {
+namespace evenshard {
 
 // A gRPC server that listens at an address of the config: on TCP or at a unix socket.
 class Listener {
@@ -38,6 +38,6 @@ class Listener {
   int port_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_LISTENER_H_

@@ -12,7 +12,7 @@
 #include "server/rpc/unary_call.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -186,4 +186,4 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Snapshot(
       });
 }
 
-}  // namespace ps
+}  // namespace evenshard

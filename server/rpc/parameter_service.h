@@ -17,7 +17,7 @@
 #include "server/shard/shard.h"
 #include "server/recovery/slot_host.h"
 
-namespace ps {
+namespace evenshard {
 
 // Translates the ParameterServer RPCs into calls of the Shard of the slot that they name. All
 // methods are raw: Exchange, Pull and Snapshot so that chunk messages need no generated classes,
@@ -86,6 +86,6 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
   PushThreads push_threads_;  // destroyed first, because its threads use the other members
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_PARAMETER_SERVICE_H_

@@ -7,7 +7,7 @@
 #include "common/net/status_conversion.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 OpenPulls::~OpenPulls() {
   std::jthread thread;
@@ -172,4 +172,4 @@ void PullStream::OnDone() {
   const std::shared_ptr<PullStream> self = std::move(self_);
 }
 
-}  // namespace ps
+}  // namespace evenshard

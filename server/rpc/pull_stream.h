@@ -25,7 +25,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/rpc/chunk_source.h"
 
-namespace ps {
+namespace evenshard {
 
 class PullStream;
 
@@ -131,6 +131,6 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::shared_ptr<PullStream> self_;  // until OnDone
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_PULL_STREAM_H_

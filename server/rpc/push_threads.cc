@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 PushThreads::~PushThreads() {
   std::vector<std::thread> threads;
@@ -39,4 +39,4 @@ void PushThreads::Work() {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/wire/chunk_queue.h"
 
-namespace ps {
+namespace evenshard {
 
 // Threads that take the pushes of workers whose memory the shard shares. A push that comes in a
 // message is taken by the thread that receives it, at the pace of the network and in the order
@@ -35,6 +35,6 @@ class PushThreads {
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_PUSH_THREADS_H_

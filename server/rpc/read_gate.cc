@@ -1,6 +1,6 @@
 #include "server/rpc/read_gate.h"
 
-namespace ps {
+namespace evenshard {
 
 ReadGate::Action ReadGate::Next(absl::Duration pace) {
   if (reading_ || closed_ || timer_set_ || held_bytes_ > limits_.held_bytes ||
@@ -15,4 +15,4 @@ ReadGate::Action ReadGate::Next(absl::Duration pace) {
   return Action::kRead;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 // Decides when an exchange stream reads its next push, which bounds what the shard keeps for the
 // stream: flow control stops a worker whose stream is not read. The caller reports what the shard
@@ -53,6 +53,6 @@ class ReadGate {
   size_t replies_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_READ_GATE_H_

@@ -16,7 +16,7 @@
 #include "proto/replication.grpc.pb.h"
 #include "server/rpc/replica_message.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // One Replicate RPC.
@@ -30,7 +30,7 @@ class ReplicaSender final : public ReplicaStream,
     context_.AddMetadata(kViewMetadata, absl::StrCat(view));
     context_.AddMetadata(kIncarnationMetadata, absl::StrCat(primary.incarnation()));
     grpc::GenericStub stub(channel_);
-    stub.PrepareBidiStreamingCall(&context_, "/ps.Replication/Replicate", {}, this);
+    stub.PrepareBidiStreamingCall(&context_, "/evenshard.v1.Replication/Replicate", {}, this);
     running_.Add();
     StartRead(&read_);
     AddHold();  // because Send starts writes outside of gRPC's callbacks
@@ -120,4 +120,4 @@ std::unique_ptr<ReplicaStream> ReplicaClient::Open(int slot, uint64_t view,
                                          primary, receiver);
 }
 
-}  // namespace ps
+}  // namespace evenshard

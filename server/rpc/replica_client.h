@@ -6,7 +6,7 @@
 #include "proto/config.pb.h"
 #include "server/recovery/replica.h"
 
-namespace ps {
+namespace evenshard {
 
 // Opens streams to copies by the Replication service, each on a connection of its own. Thread-safe.
 class ReplicaClient final : public ReplicaTransport {
@@ -22,6 +22,6 @@ class ReplicaClient final : public ReplicaTransport {
   const Limits& limits_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_REPLICA_CLIENT_H_

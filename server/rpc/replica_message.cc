@@ -11,7 +11,7 @@
 #include "common/wire/message_slices.h"
 #include "grpcpp/support/slice.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using google::protobuf::internal::WireFormatLite;
@@ -81,4 +81,4 @@ absl::StatusOr<ReplicaMessage> DecodeReplica(const Segments& message) {
   return decoded;
 }
 
-}  // namespace ps
+}  // namespace evenshard

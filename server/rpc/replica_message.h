@@ -6,7 +6,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/recovery/replica.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the ReplicaChunk message, which borrows the data and keeps its owner.
 grpc::ByteBuffer EncodeReplica(const ReplicaMessage& message);
@@ -15,6 +15,6 @@ grpc::ByteBuffer EncodeReplica(const ReplicaMessage& message);
 // Errors: INVALID_ARGUMENT if it is malformed, or if `data` is not its last field.
 absl::StatusOr<ReplicaMessage> DecodeReplica(const Segments& message);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_REPLICA_MESSAGE_H_

@@ -16,7 +16,7 @@
 #include "server/rpc/replica_message.h"
 #include "server/recovery/slot_copy.h"
 
-namespace ps {
+namespace evenshard {
 
 // One Replicate RPC: takes message after message, and confirms each. Deletes itself when the RPC is
 // done.
@@ -143,4 +143,4 @@ void ReplicationService::EndStreams(const absl::Status& status) {
   for (Receiver* receiver : receivers_) receiver->End(status);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "proto/replication.grpc.pb.h"
 #include "server/recovery/slot_host.h"
 
-namespace ps {
+namespace evenshard {
 
 // Translates the Replication RPC into calls of the SlotCopy of the slot that its metadata names.
 // Thread-safe.
@@ -33,6 +33,6 @@ class ReplicationService final
   std::set<Receiver*> receivers_ ABSL_GUARDED_BY(mutex_);  // whose RPCs are not done
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_REPLICATION_SERVICE_H_

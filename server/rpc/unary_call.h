@@ -11,7 +11,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 
-namespace ps {
+namespace evenshard {
 
 // Parses a message. Errors: INVALID_ARGUMENT if `bytes` are malformed.
 template <typename Message>
@@ -43,6 +43,6 @@ grpc::ServerUnaryReactor* AnswerUnary(
   return reactor;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_UNARY_CALL_H_

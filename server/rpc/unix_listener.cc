@@ -4,7 +4,7 @@
 
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Start(
     const std::string& path, std::unique_ptr<Acceptor> acceptor) {
@@ -33,4 +33,4 @@ void UnixListener::AcceptAll() {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

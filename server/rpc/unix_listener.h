@@ -9,7 +9,7 @@
 #include "common/net/unix_socket.h"
 #include "grpcpp/server_builder.h"
 
-namespace ps {
+namespace evenshard {
 
 // Accepts the connections to a unix socket and hands them to a gRPC server.
 // common/net/unix_socket.h says why gRPC does not accept them itself. Owns the socket, its file and
@@ -36,6 +36,6 @@ class UnixListener {
   std::thread thread_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RPC_UNIX_LISTENER_H_

@@ -15,7 +15,7 @@
 #include "common/wire/encoding.h"
 #include "google/protobuf/util/message_differencer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns, for example, "optimizer.learning_rate: 0.1 -> 0.2; ..." with each field that differs.
@@ -86,4 +86,4 @@ absl::Status CheckJoin(const Config& config, const JoinRequest& request, int sha
   return CheckEncodings(config.proto().exchange(), request);
 }
 
-}  // namespace ps
+}  // namespace evenshard

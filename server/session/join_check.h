@@ -5,7 +5,7 @@
 #include "common/config/config.h"
 #include "proto/parameter_server.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Checks that a worker's messages and plans are of this build's versions. Errors:
 // FAILED_PRECONDITION.
@@ -16,6 +16,6 @@ absl::Status CheckVersions(const JoinRequest& request, int shard);
 // request has the worker's config.
 absl::Status CheckJoin(const Config& config, const JoinRequest& request, int shard);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SESSION_JOIN_CHECK_H_

@@ -8,7 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How many bytes of a refusal are kept: messages about many ranks must fit into gRPC's metadata.
@@ -234,4 +234,4 @@ void Membership::Fill(ShardStats* stats) const {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

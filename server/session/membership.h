@@ -17,7 +17,7 @@
 #include "proto/worker_usage.pb.h"
 #include "server/session/worker_session.h"
 
-namespace ps {
+namespace evenshard {
 
 // Records which worker holds which rank at a shard. Every start of a worker chooses a random
 // number, its incarnation, which tells the restarted worker from the old one. Thread-safe.
@@ -131,6 +131,6 @@ class Membership {
   std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);  // by rank
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SESSION_MEMBERSHIP_H_

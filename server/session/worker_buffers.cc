@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/same_host.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::shared_ptr<WorkerBuffers>> WorkerBuffers::Map(const Config& config,
                                                                   const JoinRequest& request) {
@@ -46,4 +46,4 @@ uint64_t WorkerBuffers::Write(StoredChunk& chunk) {
   return chunk.version();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "proto/parameter_server.pb.h"
 #include "server/store/parameter_store.h"
 
-namespace ps {
+namespace evenshard {
 
 // The two buffers that a worker on the shard's host shares, as the shard has mapped them. Each
 // holds the whole model in the model's layout (see SharedBuffers in proto/parameter_server.proto).
@@ -36,6 +36,6 @@ struct WorkerBuffers {
   uint64_t Write(StoredChunk& chunk);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SESSION_WORKER_BUFFERS_H_

@@ -2,7 +2,7 @@
 
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 void WorkerSession::CountPush(PushOutcome outcome, uint64_t iteration, uint64_t bytes) {
   WorkerActivity& activity = *activity_;
@@ -14,4 +14,4 @@ void WorkerSession::CountPush(PushOutcome outcome, uint64_t iteration, uint64_t 
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "server/store/push_counts.h"
 #include "server/session/worker_buffers.h"
 
-namespace ps {
+namespace evenshard {
 
 // The traffic of a rank since the start of the shard, summed over all incarnations that have held
 // the rank. Every chunk that is pushed or answered changes it, so its fields are atomic instead of
@@ -65,6 +65,6 @@ class WorkerSession {
   std::atomic<bool> holds_rank_{true};
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SESSION_WORKER_SESSION_H_

@@ -18,7 +18,7 @@
 #include "server/session/join_check.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Usage is a name, a bus id and some numbers.
@@ -478,4 +478,4 @@ ShardStats Shard::Stats() const {
   return stats;
 }
 
-}  // namespace ps
+}  // namespace evenshard

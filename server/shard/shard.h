@@ -26,7 +26,7 @@
 #include "server/update/update_policy.h"
 #include "server/session/worker_session.h"
 
-namespace ps {
+namespace evenshard {
 
 // One parameter-server shard without its RPCs: the parameters that it owns, the workers that take
 // part, and what their pushes do. Thread-safe.
@@ -214,6 +214,6 @@ class Shard {
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SHARD_SHARD_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 std::optional<StallLog::Event> StallLog::Observe(std::optional<absl::Time> since, absl::Time now) {
   if (since != since_) {
@@ -15,4 +15,4 @@ std::optional<StallLog::Event> StallLog::Observe(std::optional<absl::Time> since
   return Event{.waited = now - *since};
 }
 
-}  // namespace ps
+}  // namespace evenshard

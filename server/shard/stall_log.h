@@ -6,7 +6,7 @@
 #include "absl/time/time.h"
 #include "common/base/doubling_notice.h"
 
-namespace ps {
+namespace evenshard {
 
 // Decides when the log says that an update waits for a worker: after the update has waited for
 // kQuiet, again whenever the wait has doubled, and when it is over. Not thread-safe.
@@ -30,6 +30,6 @@ class StallLog {
   Notice notice_{kQuiet};            // of that wait
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_SHARD_STALL_LOG_H_

@@ -2,11 +2,11 @@
 
 #include "common/base/element_loop.h"
 
-namespace ps {
+namespace evenshard {
 
-PS_VECTORIZED
+EVENSHARD_VECTORIZED
 void AddGradient(float* __restrict sum, const UnalignedFloat* __restrict gradient, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += gradient[i];
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,12 +5,12 @@
 
 #include "common/base/element_loop.h"
 
-namespace ps {
+namespace evenshard {
 
 // Adds `n` elements of a gradient to `sum` in one pass over the memory. Thread-safe for disjoint
 // sums. REQUIRES: `sum` and `gradient` do not overlap.
 void AddGradient(float* sum, const UnalignedFloat* gradient, int64_t n);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_STORE_AGGREGATE_H_

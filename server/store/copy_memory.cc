@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace ps {
+namespace evenshard {
 
 std::optional<FloatBuffer> CopyMemory::Take(int64_t floats) {
   const int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
@@ -39,4 +39,4 @@ void CopyMemory::Release() {
   spares_.clear();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 
 #include "common/base/float_buffer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Memory for copies, of which at most `max_bytes` exist at a time. What is given back is kept for
 // the next copies, because fresh memory costs more than a copy into it. Not thread-safe.
@@ -28,6 +28,6 @@ class CopyMemory {
   std::multimap<int64_t, FloatBuffer> spares_;  // by bytes
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_STORE_COPY_MEMORY_H_

@@ -7,7 +7,7 @@
 
 #include "common/base/element_loop.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Each rule below updates one element, given its gradient g after scaling, clipping and weight
@@ -96,7 +96,7 @@ struct Preparation {
 };
 
 template <typename Rule, bool kHasSum>
-PS_VECTORIZED void Update(const Rule rule, const Preparation preparation,
+EVENSHARD_VECTORIZED void Update(const Rule rule, const Preparation preparation,
                           float* __restrict parameters, float* __restrict slot0,
                           float* __restrict slot1, const float* __restrict sum,
                           const UnalignedFloat* __restrict gradient, int64_t n) {
@@ -183,4 +183,4 @@ double Optimizer::LearningRate(int64_t iteration) const {
   return base;
 }
 
-}  // namespace ps
+}  // namespace evenshard

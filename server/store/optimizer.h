@@ -8,7 +8,7 @@
 #include "common/base/element_loop.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A run of parameters with the state and the gradient sum that belong to them. All arrays have as
 // many elements as `parameters`.
@@ -60,6 +60,6 @@ class Optimizer {
   const float clip_value_;  // infinity if clipping is off
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_STORE_OPTIMIZER_H_

@@ -10,7 +10,7 @@
 #include "common/wire/non_finite.h"
 #include "server/store/aggregate.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // An update goes on by so many elements at a time, so that the check of its results finds them in
@@ -213,4 +213,4 @@ int ParameterStore::IndexOf(uint32_t chunk_id) const {
   return chunk_id < index_of_.size() ? index_of_[chunk_id] : -1;
 }
 
-}  // namespace ps
+}  // namespace evenshard

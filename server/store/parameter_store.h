@@ -24,7 +24,7 @@
 #include "server/store/optimizer.h"
 #include "server/store/shard_counters.h"
 
-namespace ps {
+namespace evenshard {
 
 // What decides the learning rate of an update.
 struct UpdateRate {
@@ -157,6 +157,6 @@ class ParameterStore {
   std::vector<int> index_of_;  // by chunk id
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_STORE_PARAMETER_STORE_H_

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace ps {
+namespace evenshard {
 
 // What became of a push that was taken. Pushes that are refused are not counted.
 enum class PushOutcome {
@@ -42,6 +42,6 @@ class PushCounts {
   std::atomic<uint64_t> bytes_in_{0};
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_STORE_PUSH_COUNTS_H_

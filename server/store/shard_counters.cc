@@ -4,7 +4,7 @@
 #include <bit>
 #include <limits>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr uint64_t kExactBuckets = 4;  // staleness 0 to 3 have a bucket each
@@ -49,4 +49,4 @@ void ShardCounters::Fill(ShardStats* stats) const {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

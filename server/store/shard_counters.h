@@ -9,7 +9,7 @@
 #include "proto/admin.pb.h"
 #include "server/store/push_counts.h"
 
-namespace ps {
+namespace evenshard {
 
 // Counts what a shard has done since its start. Thread-safe. Each count is exact, but an event that
 // changes two of them may be visible in only one for a moment.
@@ -50,6 +50,6 @@ class CountedTime {
   const Clock::time_point start_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_STORE_SHARD_COUNTERS_H_

@@ -17,7 +17,7 @@
 #include "common/base/status_macros.h"
 #include "server/store/copy_memory.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 int64_t MaxBytes(const Config& config, ParameterStore& store) {
@@ -307,4 +307,4 @@ void Snapshots::ReleaseMemory() {
   pool_->Release();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -19,7 +19,7 @@
 #include "common/config/config.h"
 #include "server/store/parameter_store.h"
 
-namespace ps {
+namespace evenshard {
 
 // What readers outside the training take from a slot while updates go on.
 //
@@ -143,6 +143,6 @@ class Snapshots {
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_STORE_SNAPSHOTS_H_

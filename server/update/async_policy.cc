@@ -7,7 +7,7 @@
 #include "common/base/status_macros.h"
 #include "server/update/push_checks.h"
 
-namespace ps {
+namespace evenshard {
 
 AsyncPolicy::AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
                          Snapshots* snapshots)
@@ -128,4 +128,4 @@ uint64_t AsyncPolicy::StartIteration(uint32_t rank) const {
   return start;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"
 
-namespace ps {
+namespace evenshard {
 
 // The policy ASYNC. See UpdatePolicy.
 class AsyncPolicy final : public UpdatePolicy {
@@ -48,6 +48,6 @@ class AsyncPolicy final : public UpdatePolicy {
   std::deque<History> histories_;  // parallel to the store's chunks
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_ASYNC_POLICY_H_

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 Crews::Crews(int workers) : workers_(workers) {
   std::vector<uint32_t> all(workers);
@@ -43,4 +43,4 @@ int Crews::Waited(uint64_t iteration) const {
                                         [&](uint32_t rank) { return next.contains[rank]; }));
 }
 
-}  // namespace ps
+}  // namespace evenshard

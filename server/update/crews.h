@@ -6,7 +6,7 @@
 
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Which workers count at which iteration, as the crew list of a view says. Immutable.
 class Crews {
@@ -43,6 +43,6 @@ class Crews {
   std::vector<Entry> entries_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_CREWS_H_

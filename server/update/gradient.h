@@ -6,7 +6,7 @@
 
 #include "common/wire/chunk_codec.h"
 
-namespace ps {
+namespace evenshard {
 
 // A pushed gradient chunk. `data` points to where it was received, and these bytes live as long as
 // `owner`.
@@ -26,6 +26,6 @@ class ReplySink {
   virtual void Reply(uint32_t chunk, uint64_t iteration) = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_GRADIENT_H_

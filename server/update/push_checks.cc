@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
                             const std::string& allowed) {
@@ -54,4 +54,4 @@ void CountPush(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gr
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

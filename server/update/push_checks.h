@@ -10,7 +10,7 @@
 #include "server/update/update_policy.h"
 #include "server/session/worker_session.h"
 
-namespace ps {
+namespace evenshard {
 
 // What the update policies check of a push, and how they count it.
 
@@ -40,6 +40,6 @@ void CountPush(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gr
                WorkerSession& session, ShardCounters* counters)
     ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_PUSH_CHECKS_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
@@ -58,4 +58,4 @@ absl::Duration PushPacing::Wait(uint32_t worker) const {
   return absl::Nanoseconds(std::clamp<int64_t>(left, 0, step));
 }
 
-}  // namespace ps
+}  // namespace evenshard

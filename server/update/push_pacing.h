@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // Keeps the workers of a synchronous run abreast while they push at the same time. TCP divides a
 // link unequally, and a chunk is answered only when the slowest worker has pushed it. The further
@@ -51,6 +51,6 @@ class PushPacing {
   std::atomic<int64_t> step_;      // average nanoseconds between the last few moves
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_PUSH_PACING_H_

@@ -20,7 +20,7 @@
 #include "common/base/status_macros.h"
 #include "server/update/push_checks.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How far an onlooker may be ahead of the chunk: a worker waits for the iteration before its first,
@@ -402,4 +402,4 @@ void SyncPolicy::Abandon() {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"
 
-namespace ps {
+namespace evenshard {
 
 // The policy SYNC. See UpdatePolicy.
 class SyncPolicy final : public UpdatePolicy {
@@ -131,6 +131,6 @@ class SyncPolicy final : public UpdatePolicy {
   std::deque<Gather> gathers_;  // parallel to the store's chunks
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_SYNC_POLICY_H_

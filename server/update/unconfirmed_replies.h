@@ -10,7 +10,7 @@
 
 #include "server/update/gradient.h"
 
-namespace ps {
+namespace evenshard {
 
 // A reply that is due.
 struct DueReply {
@@ -45,6 +45,6 @@ class UnconfirmedReplies {
   std::deque<std::pair<uint64_t, DueReply>> replies_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_UNCONFIRMED_REPLIES_H_

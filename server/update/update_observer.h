@@ -10,7 +10,7 @@
 #include "proto/encoding.pb.h"
 #include "server/store/parameter_store.h"
 
-namespace ps {
+namespace evenshard {
 
 // What has changed a chunk: an update, or an iteration or push to which nobody contributed.
 struct ChunkChange {
@@ -43,6 +43,6 @@ class UpdateObserver {
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_UPDATE_OBSERVER_H_

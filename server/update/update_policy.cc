@@ -3,7 +3,7 @@
 #include "server/update/async_policy.h"
 #include "server/update/sync_policy.h"
 
-namespace ps {
+namespace evenshard {
 
 std::unique_ptr<UpdatePolicy> UpdatePolicy::Create(const Config& config, ParameterStore* store,
                                                    UpdateObserver* observer, Snapshots* snapshots,
@@ -14,4 +14,4 @@ std::unique_ptr<UpdatePolicy> UpdatePolicy::Create(const Config& config, Paramet
   return std::make_unique<AsyncPolicy>(config, store, observer, snapshots);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -18,7 +18,7 @@
 #include "server/update/update_observer.h"
 #include "server/session/worker_session.h"
 
-namespace ps {
+namespace evenshard {
 
 // What a view says to the update policy of a slot's primary.
 struct PolicyView {
@@ -115,6 +115,6 @@ class UpdatePolicy {
   virtual std::vector<Pending> PendingUpdates() const = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_UPDATE_UPDATE_POLICY_H_

@@ -8,7 +8,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kConfig[] = "--config=configs/digits_sync.textproto";
@@ -56,4 +56,4 @@ TEST_CASE("the compute benchmark refuses what it cannot measure") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 
 #include "tests/testing/program.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How many processes of the benchmark that serve as shards or workers are alive.
@@ -87,4 +87,4 @@ TEST_CASE("a wrong command line of the wire benchmark is refused") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

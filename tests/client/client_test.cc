@@ -10,7 +10,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -125,4 +125,4 @@ TEST_CASE("what is wrong with a worker's call is said") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "worker/exchange/grpc/exchange.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // What a user brings: here, a loss whose gradient is the parameters' distance to 1.
@@ -103,4 +103,4 @@ TEST_CASE("the example of a plan adds up the bytes of each shard") {
   for (const int64_t shard_bytes : *bytes) CHECK(shard_bytes > 13'002 * 4 / 6);
 }
 
-}  // namespace ps
+}  // namespace evenshard

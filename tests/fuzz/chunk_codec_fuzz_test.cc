@@ -5,7 +5,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("100,000 mutations of chunk messages are decoded as generated code decodes them") {
   const ScratchFolder found;
@@ -17,4 +17,4 @@ TEST_CASE("100,000 mutations of chunk messages are decoded as generated code dec
   CHECK_THAT(fuzzer.output(), Catch::Contains("Done 100000 runs"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "common/wire/chunk_codec.h"
 #include "proto/parameter_server.pb.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 void Require(bool condition, const char* what) {
@@ -94,7 +94,7 @@ void Check(const std::string& bytes, const Pieces& pieces, Decode decode) {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   if (size == 0) return 0;
@@ -106,8 +106,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   for (const uint8_t length : cuts) advances |= length > 0;
   if (!advances) return 0;
   const std::string message(input + 1 + lengths, input + size);
-  const ps::Pieces pieces(message, cuts);
-  ps::Check<ps::GradientChunks>(message, pieces, ps::DecodeGradientChunks);
-  ps::Check<ps::ParameterChunks>(message, pieces, ps::DecodeParameterChunks);
+  const evenshard::Pieces pieces(message, cuts);
+  evenshard::Check<evenshard::GradientChunks>(message, pieces, evenshard::DecodeGradientChunks);
+  evenshard::Check<evenshard::ParameterChunks>(message, pieces, evenshard::DecodeParameterChunks);
   return 0;
 }

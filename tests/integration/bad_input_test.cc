@@ -25,7 +25,7 @@
 #include "tests/testing/raw_worker.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -117,7 +117,7 @@ TEST_CASE("bytes that are not a message are refused") {
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(
       grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
-  const auto stream = stub.PrepareCall(&context, "/ps.ParameterServer/Exchange", &queue);
+  const auto stream = stub.PrepareCall(&context, "/evenshard.v1.ParameterServer/Exchange", &queue);
   const auto next_ok = [&] {
     void* tag = nullptr;
     bool ok = false;
@@ -366,4 +366,4 @@ TEST_CASE("two shards cannot listen on one unix socket, and one that ends leaves
   CHECK(!std::filesystem::exists(folder.Path("0.sock")));
 }
 
-}  // namespace ps
+}  // namespace evenshard

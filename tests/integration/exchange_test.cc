@@ -12,7 +12,7 @@
 #include "common/base/status_macros.h"
 #include "tests/testing/cluster.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kIterations = 4;
@@ -242,4 +242,4 @@ TEST_CASE("initial parameters do not depend on the partitioning") {
   CHECK(std::count(parameters.begin(), parameters.end(), 0.0f) < 200);  // biases and gaps
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "tests/testing/cluster.h"
 #include "tests/testing/raw_worker.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -245,4 +245,4 @@ TEST_CASE("a worker with another model is told what differs") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -13,7 +13,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/cluster.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -228,4 +228,4 @@ TEST_CASE("a parameter that overflows float16 is an error of the worker, which n
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -18,7 +18,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -430,4 +430,4 @@ TEST_CASE("--log_level sets the lowest level that is logged, and launch passes i
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

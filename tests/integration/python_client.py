@@ -80,7 +80,7 @@ class Shard:
 
     def join(self):
         response = self.unary(
-            "/ps.ParameterServer/Join",
+            "/evenshard.v1.ParameterServer/Join",
             parameter_server_pb2.JoinRequest(
                 worker=self.rank,
                 incarnation=INCARNATION,
@@ -97,7 +97,7 @@ class Shard:
     def open_exchange(self):
         self.outgoing = queue.SimpleQueue()
         self.replies = self.channel.stream_stream(
-            "/ps.ParameterServer/Exchange",
+            "/evenshard.v1.ParameterServer/Exchange",
             request_serializer=lambda message: message,
             response_deserializer=parameter_server_pb2.ParameterChunks.FromString,
         )(
@@ -109,7 +109,7 @@ class Shard:
     def pull(self):
         """The shard's chunks: Pull sends them in the order of the slices in the plan."""
         messages = self.channel.unary_stream(
-            "/ps.ParameterServer/Pull",
+            "/evenshard.v1.ParameterServer/Pull",
             parameter_server_pb2.PullRequest.SerializeToString,
             parameter_server_pb2.ParameterChunk.FromString,
         )(
@@ -168,12 +168,12 @@ class Shard:
 
     def statistics(self):
         return self.unary(
-            "/ps.Admin/GetStats", admin_pb2.GetStatsRequest(), admin_pb2.ShardStats
+            "/evenshard.v1.Admin/GetStats", admin_pb2.GetStatsRequest(), admin_pb2.ShardStats
         )
 
     def leave(self):
         self.unary(
-            "/ps.ParameterServer/Leave",
+            "/evenshard.v1.ParameterServer/Leave",
             parameter_server_pb2.LeaveRequest(worker=self.rank, incarnation=INCARNATION),
             parameter_server_pb2.LeaveResponse,
         )

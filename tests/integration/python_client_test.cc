@@ -9,7 +9,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -68,4 +68,4 @@ TEST_CASE("a Python client is a worker of a run beside a C++ worker") {
   CHECK(shard1.Wait() == 0);
 }
 
-}  // namespace ps
+}  // namespace evenshard

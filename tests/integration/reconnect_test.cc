@@ -20,7 +20,7 @@
 #include "tests/testing/subtracting_shard.h"
 #include "worker/exchange/grpc/exchange.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -339,4 +339,4 @@ TEST_CASE("a worker whose run goes back to a checkpoint goes on from there") {
   CHECK(run.Leave(exchange->get()).ok());
 }
 
-}  // namespace ps
+}  // namespace evenshard

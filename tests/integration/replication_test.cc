@@ -19,7 +19,7 @@
 #include "tests/testing/cluster.h"
 #include "worker/exchange/grpc/exchange.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kWorkers = 2;
@@ -227,4 +227,4 @@ TEST_CASE("a process dies, comes back, is filled and takes its slot again, and n
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

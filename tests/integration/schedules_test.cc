@@ -22,7 +22,7 @@
 #include "worker/exchange/core/exchange_schedule.h"
 #include "worker/training/trainer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -534,4 +534,4 @@ TEST_CASE("under SEQUENTIAL no reply is sent before all but the last pushes have
   CHECK((*exchange)->Leave(absl::OkStatus()).ok());
 }
 
-}  // namespace ps
+}  // namespace evenshard

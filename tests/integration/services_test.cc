@@ -16,7 +16,7 @@
 #include "tests/testing/cluster.h"
 #include "worker/training/trainer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
@@ -75,7 +75,7 @@ TEST_CASE("a shard lists its services by reflection") {
   const std::string reply =
       Call(cluster.addresses()[0], "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
            "\x3a\x01*");
-  for (const std::string service : {"ps.ParameterServer", "ps.Admin", "grpc.health.v1.Health"}) {
+  for (const std::string service : {"evenshard.v1.ParameterServer", "evenshard.v1.Admin", "grpc.health.v1.Health"}) {
     CHECK_THAT(reply, Catch::Contains(service));
   }
 }
@@ -153,4 +153,4 @@ TEST_CASE("a report of a worker that has not joined is refused") {
   CHECK(status.error_message() == "worker 1 has not joined with this incarnation");
 }
 
-}  // namespace ps
+}  // namespace evenshard

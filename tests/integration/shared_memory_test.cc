@@ -19,7 +19,7 @@
 #include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -312,4 +312,4 @@ TEST_CASE("what a shard gets on a stream of shared memory is checked") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

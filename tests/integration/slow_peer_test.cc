@@ -11,7 +11,7 @@
 #include "tests/testing/cluster.h"
 #include "tests/testing/http2_peer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -175,4 +175,4 @@ TEST_CASE("under SYNC a worker that stops in the middle of its chunk ends the ru
   CHECK_THAT(std::string(status.message()), Contains("worker 0 (test, ") && Contains("was lost"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

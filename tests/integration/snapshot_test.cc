@@ -21,7 +21,7 @@
 #include "tests/testing/cluster.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kShards = 3;
@@ -360,4 +360,4 @@ TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them")
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

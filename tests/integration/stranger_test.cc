@@ -21,7 +21,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -249,4 +249,4 @@ TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with
         "no chunk of the Pull was read for 500ms (limits.exchange_seconds)");
 }
 
-}  // namespace ps
+}  // namespace evenshard

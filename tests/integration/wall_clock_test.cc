@@ -6,7 +6,7 @@
 
 #include "tests/testing/cluster.h"
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("a clock that is set does not end a worker's wait for another") {
   TestCluster cluster(MustParse(kSmallConfig));
@@ -35,4 +35,4 @@ TEST_CASE("a clock that is set does not end a worker's wait for another") {
   CHECK((*late)->Leave(second).ok());
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/recovery/etcd_run.h"
 
-namespace ps {
+namespace evenshard {
 
 using Catch::Contains;
 
@@ -216,4 +216,4 @@ TEST_CASE("a run begins from the checkpoints of another only with --resume") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

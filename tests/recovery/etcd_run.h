@@ -27,7 +27,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 
 // The parameters at the end of a run, by slot and chunk.
 using FinalParameters = std::map<std::string, std::string>;
@@ -216,6 +216,6 @@ inline const FinalParameters& Undisturbed() {
   return parameters;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_RECOVERY_ETCD_RUN_H_

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/recovery/etcd_run.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -190,4 +190,4 @@ TEST_CASE("launch kills a process that was away before another one gets its plac
   CHECK(run.folder.Read("model") == run.folder.Read("expected"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

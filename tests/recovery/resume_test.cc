@@ -17,7 +17,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -286,4 +286,4 @@ TEST_CASE("CONTINUE: a run goes on without a worker that was killed, until it is
           Contains("it survived 1 death: worker 1 (1x)"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <future>
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("a server watches for waits while somebody sets the clock") {
   const absl::StatusOr<Config> config = Config::Parse(R"(
@@ -38,4 +38,4 @@ TEST_CASE("a server watches for waits while somebody sets the clock") {
   CHECK(looked.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready);
 }
 
-}  // namespace ps
+}  // namespace evenshard

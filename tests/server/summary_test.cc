@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "common/base/text.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("a shard logs what AUTO chose, and the prediction for all that it weighed") {
@@ -41,4 +41,4 @@ TEST_CASE("a shard logs what AUTO chose, and the prediction for all that it weig
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

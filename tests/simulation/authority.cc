@@ -7,7 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
@@ -209,4 +209,4 @@ void Authority::TellView(const Peer& peer) const {
   peer.connection->Send(1, [on_view = peer.on_view, view = published_] { on_view(view); });
 }
 
-}  // namespace ps
+}  // namespace evenshard

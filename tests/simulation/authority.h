@@ -14,7 +14,7 @@
 #include "common/control/view/view_keeper.h"
 #include "tests/simulation/context.h"
 
-namespace ps {
+namespace evenshard {
 
 // Who makes the views of a simulated run: the real ViewKeeper, in one of two hosts.
 //
@@ -104,6 +104,6 @@ class Authority {
   int lost_leases_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_AUTHORITY_H_

@@ -4,7 +4,7 @@
 
 #include "tests/simulation/authority.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A process gives its roles up some time before its lease ends.
@@ -71,4 +71,4 @@ bool AuthorityLink::HoldsRoles() const {
   return !context_.scenario.etcd || context_.world.loop().Now() < lease_until_;
 }
 
-}  // namespace ps
+}  // namespace evenshard

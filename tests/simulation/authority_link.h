@@ -10,7 +10,7 @@
 #include "proto/view.pb.h"
 #include "tests/simulation/context.h"
 
-namespace ps {
+namespace evenshard {
 
 // A process's tie to the authority over the simulated network, as ViewLink is. It says now and then
 // that the process is alive, which with etcd keeps its lease.
@@ -38,6 +38,6 @@ class AuthorityLink {
   uint64_t view_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_AUTHORITY_LINK_H_

@@ -10,7 +10,7 @@
 #include "tests/simulation/sim_disk.h"
 #include "tests/simulation/world.h"
 
-namespace ps {
+namespace evenshard {
 
 class PsProcess;
 class Authority;
@@ -44,6 +44,6 @@ struct Context {
   std::function<void(int node, const std::string& why)> exit;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_CONTEXT_H_

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // The time of a simulation and everything that is going to happen in it. Events at the same time
 // happen in the order in which they were added. Used by one thread.
@@ -48,6 +48,6 @@ class EventLoop final : public Clock {
   std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> events_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_EVENT_LOOP_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace ps {
+namespace evenshard {
 
 ChunkState ChunkState::Of(const StoredChunk& chunk) {
   ChunkState state{.clock = chunk.clock()};
@@ -33,4 +33,4 @@ std::string GenerationId::ToString() const {
                   : absl::StrCat("generation ", generation, " of start ", run);
 }
 
-}  // namespace ps
+}  // namespace evenshard

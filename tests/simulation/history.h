@@ -13,7 +13,7 @@
 #include "server/store/parameter_store.h"
 #include "worker/data/order/dealing.h"
 
-namespace ps {
+namespace evenshard {
 
 // A chunk as it was at one moment.
 struct ChunkState {
@@ -80,6 +80,6 @@ struct PushRecord {
   friend bool operator==(const PushRecord&, const PushRecord&) = default;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_HISTORY_H_

@@ -16,15 +16,15 @@ namespace {
 
 constexpr size_t kShown = 60;
 
-bool RunOne(uint64_t seed, ps::Plant plant, bool verbose, bool brief, ps::Coverage* coverage) {
-  const ps::Outcome outcome = ps::RunSeed(seed, plant, verbose);
+bool RunOne(uint64_t seed, evenshard::Plant plant, bool verbose, bool brief, evenshard::Coverage* coverage) {
+  const evenshard::Outcome outcome = evenshard::RunSeed(seed, plant, verbose);
   coverage->Add(outcome.coverage);
   if (outcome.violation.empty()) {
     if (verbose) std::printf("seed %lu: %s\n", seed, outcome.end.c_str());
     return true;
   }
   if (!verbose && !brief) {
-    std::printf("%s\n", ps::DrawScenario(seed).ToString().c_str());
+    std::printf("%s\n", evenshard::DrawScenario(seed).ToString().c_str());
     const size_t first = outcome.lines.size() > kShown ? outcome.lines.size() - kShown : 0;
     for (size_t i = first; i < outcome.lines.size(); ++i) {
       std::printf("%s\n", outcome.lines[i].c_str());
@@ -39,12 +39,12 @@ bool RunOne(uint64_t seed, ps::Plant plant, bool verbose, bool brief, ps::Covera
 int main(int argc, char** argv) {
   std::string seed;
   std::string seeds;
-  std::string plant_name = ps::PlantName(ps::Plant::kNone);
+  std::string plant_name = evenshard::PlantName(evenshard::Plant::kNone);
   bool verbose = false;
   bool keep_going = false;
   std::vector<std::string> plants = {plant_name};
-  for (const ps::Plant each : ps::AllPlants()) plants.push_back(ps::PlantName(each));
-  const std::optional<int> code = ps::ParseCommandLine(
+  for (const evenshard::Plant each : evenshard::AllPlants()) plants.push_back(evenshard::PlantName(each));
+  const std::optional<int> code = evenshard::ParseCommandLine(
       "Usage: main --seed=N | --seeds=FIRST-LAST",
       {{{.name = "seed", .value = "N", .help = "the seed to run", .target = &seed},
         {.name = "seeds", .value = "FIRST-LAST", .help = "the seeds to run", .target = &seeds},
@@ -63,9 +63,9 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // whoever ends a long run sees what it has found
   spdlog::set_level(verbose ? spdlog::level::info : spdlog::level::off);
   spdlog::set_pattern("           %v");
-  ps::Plant plant = ps::Plant::kNone;
-  for (const ps::Plant each : ps::AllPlants()) {
-    if (ps::PlantName(each) == plant_name) plant = each;
+  evenshard::Plant plant = evenshard::Plant::kNone;
+  for (const evenshard::Plant each : evenshard::AllPlants()) {
+    if (evenshard::PlantName(each) == plant_name) plant = each;
   }
   uint64_t first = 0;
   uint64_t last = 0;
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   int failed = 0;
-  ps::Coverage coverage;
+  evenshard::Coverage coverage;
   for (uint64_t s = first; s <= last; ++s) {
     if (RunOne(s, plant, verbose, keep_going, &coverage)) continue;
     ++failed;

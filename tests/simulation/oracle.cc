@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 Segments BytesOf(const std::vector<float>& floats) {
@@ -352,4 +352,4 @@ std::string Coverage::ToString() const {
                       " pushes repeated, ", mixed, " iterations with parts updated already");
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -20,7 +20,7 @@
 #include "server/update/update_observer.h"
 #include "tests/simulation/history.h"
 
-namespace ps {
+namespace evenshard {
 
 // What has happened in simulated runs, to see that they meet what they are meant to meet.
 struct Coverage {
@@ -140,6 +140,6 @@ class Oracle {
   std::string violation_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_ORACLE_H_

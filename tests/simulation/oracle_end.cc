@@ -8,7 +8,7 @@
 #include "common/control/view/crew.h"
 #include "tests/simulation/oracle.h"
 
-namespace ps {
+namespace evenshard {
 
 std::vector<Oracle::Step> Oracle::WholeLine(GenerationId generation, uint32_t chunk) const {
   std::vector<Step> whole;
@@ -125,4 +125,4 @@ void Oracle::CheckEpochs(const View& last) {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
@@ -281,4 +281,4 @@ absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, u
   return receipt;
 }
 
-}  // namespace ps
+}  // namespace evenshard

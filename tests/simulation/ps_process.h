@@ -15,7 +15,7 @@
 #include "tests/simulation/context.h"
 #include "tests/simulation/push_stream.h"
 
-namespace ps {
+namespace evenshard {
 
 // A ps process: the real SlotHost, and in the place of gRPC what a simulated network brings.
 class PsProcess final : public ReplicaTransport {
@@ -75,6 +75,6 @@ class PsProcess final : public ReplicaTransport {
   std::unique_ptr<SlotHost> host_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_PS_PROCESS_H_

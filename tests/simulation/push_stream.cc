@@ -4,7 +4,7 @@
 
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 
 PushStream::PushStream(Options options)
     : options_(std::move(options)),
@@ -91,4 +91,4 @@ void PushStream::WriteNext() {
   WriteLater();
 }
 
-}  // namespace ps
+}  // namespace evenshard

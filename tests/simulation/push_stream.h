@@ -13,7 +13,7 @@
 #include "server/shard/shard.h"
 #include "tests/simulation/context.h"
 
-namespace ps {
+namespace evenshard {
 
 // A shard's end of an Exchange stream, as server/rpc/exchange_stream.h is over gRPC.
 class PushStream final : public ReplySink, public std::enable_shared_from_this<PushStream> {
@@ -58,6 +58,6 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
   bool ended_ = false;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_PUSH_STREAM_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/testing/dice.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The faults have a sequence of random numbers of their own, so that a change to how they are drawn
@@ -231,4 +231,4 @@ std::string Fault::ToString(const std::vector<std::string>& names) const {
   return "";
 }
 
-}  // namespace ps
+}  // namespace evenshard

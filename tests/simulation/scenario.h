@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // What is broken on purpose, to see that the oracle notices. Each stands between two real parts and
 // makes one of them behave as if it had the fault, but for kInconsistentCut, an option of
@@ -86,6 +86,6 @@ struct Scenario {
 
 Scenario DrawScenario(uint64_t seed);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_SCENARIO_H_

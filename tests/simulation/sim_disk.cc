@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string Parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
@@ -184,4 +184,4 @@ void SimDisk::LosePower() {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "common/checkpoint/storage.h"
 #include "tests/simulation/world.h"
 
-namespace ps {
+namespace evenshard {
 
 // A disk that all processes of a simulation share, as a network file system. It fails for a while
 // when told to, and at a loss of power it forgets what was not synced. Each process uses it through
@@ -55,6 +55,6 @@ class SimDisk {
   int once_ = 1;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_SIM_DISK_H_

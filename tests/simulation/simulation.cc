@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How long a run may take after the last fault: processes are started again within seconds, and
@@ -310,4 +310,4 @@ Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
   return outcome;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/worker_process.h"
 
-namespace ps {
+namespace evenshard {
 
 // What came of a simulated run.
 struct Outcome {
@@ -73,6 +73,6 @@ class Simulation {
 // Runs a seed: first without faults, and then with those that it draws.
 Outcome RunSeed(uint64_t seed, Plant plant, bool verbose);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_SIMULATION_H_

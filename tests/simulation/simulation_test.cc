@@ -7,7 +7,7 @@
 #include "spdlog/spdlog.h"
 #include "tests/simulation/scenario.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr uint64_t kSeeds = 2000;
@@ -67,4 +67,4 @@ TEST_CASE("whatever is broken on purpose is noticed") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "common/control/view/crew.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Gradients are multiples of 1/64 of at most this many: every encoding has them exactly, and so has
@@ -352,4 +352,4 @@ absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& head
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -13,7 +13,7 @@
 #include "worker/data/order/dealing.h"
 #include "worker/exchange/core/exchange_core.h"
 
-namespace ps {
+namespace evenshard {
 
 // A worker process: the real ExchangeCore, and in the place of the training loop one that computes
 // nothing but numbers that follow from what the worker has read and from the parameters.
@@ -88,6 +88,6 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   std::vector<std::vector<float>> parameters_;  // by chunk
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_WORKER_PROCESS_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 int ProcessAt(absl::string_view address) {
@@ -173,4 +173,4 @@ void WorkerTransport::Leave(int index, std::function<void(const absl::Status&)> 
   });
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -13,7 +13,7 @@
 #include "worker/exchange/core/exchange_core.h"
 #include "worker/exchange/core/exchange_transport.h"
 
-namespace ps {
+namespace evenshard {
 
 // How a worker's ExchangeCore reaches the slots over the simulated network.
 class WorkerTransport final : public ExchangeTransport {
@@ -73,6 +73,6 @@ class WorkerTransport final : public ExchangeTransport {
   std::vector<Slot> slots_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_WORKER_TRANSPORT_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr size_t kLines = 400;
@@ -244,4 +244,4 @@ void Connection::Pump(int to) {
                    [self = shared_from_this(), to] { self->Pump(to); });
 }
 
-}  // namespace ps
+}  // namespace evenshard

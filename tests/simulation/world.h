@@ -15,7 +15,7 @@
 #include "tests/simulation/event_loop.h"
 #include "tests/testing/dice.h"
 
-namespace ps {
+namespace evenshard {
 
 // One start of a node. What is meant for it never reaches a later start.
 struct NodeRef {
@@ -151,6 +151,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Side sides_[2];
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SIMULATION_WORLD_H_

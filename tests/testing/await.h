@@ -6,7 +6,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 // Polls until the condition holds. The test fails after 60 s.
 template <typename Condition>
@@ -18,6 +18,6 @@ void AwaitTrue(Condition condition) {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_AWAIT_H_

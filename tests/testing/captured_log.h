@@ -8,7 +8,7 @@
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 // Keeps what is logged while it lives, as lines "warning: TEXT". Thread-safe.
 class CapturedLog {
@@ -47,6 +47,6 @@ class CapturedLog {
   const std::shared_ptr<Sink> sink_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_CAPTURED_LOG_H_

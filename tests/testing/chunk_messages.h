@@ -3,7 +3,7 @@
 
 #include "proto/parameter_server.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Return a message of Exchange with one chunk.
 inline GradientChunks MessageOf(const GradientChunk& chunk) {
@@ -38,6 +38,6 @@ class ChunkReader {
   int next_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_CHUNK_MESSAGES_H_

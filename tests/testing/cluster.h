@@ -20,7 +20,7 @@
 #include "tests/testing/await.h"
 #include "worker/exchange/grpc/exchange.h"
 
-namespace ps {
+namespace evenshard {
 
 // A SYNC config with a small model of tensors of many sizes, and every port 0. Tests add overrides.
 inline constexpr char kSmallConfig[] = R"(
@@ -142,6 +142,6 @@ inline void RequireAllOk(const std::vector<absl::Status>& outcomes) {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_CLUSTER_H_

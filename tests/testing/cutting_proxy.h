@@ -20,7 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "tests/testing/dice.h"
 
-namespace ps {
+namespace evenshard {
 
 // Passes TCP connections on to a shard, and cuts them after random numbers of bytes, until it has
 // cut as many as it was told to.
@@ -125,6 +125,6 @@ class CuttingProxy {
   std::thread acceptor_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_CUTTING_PROXY_H_

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // Random numbers that a seed gives alike everywhere. The generators of <random> do, but its
 // distributions do not.
@@ -26,6 +26,6 @@ class Dice {
   std::mt19937_64 random_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_DICE_H_

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // A clock that stands still until Advance is called or a thread sleeps. A sleep sets the clock to
 // its deadline and returns at once. Thread-safe.
@@ -34,6 +34,6 @@ class FakeClock final : public Clock {
   mutable absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_FAKE_CLOCK_H_

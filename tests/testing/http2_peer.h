@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace ps {
+namespace evenshard {
 
 // A client that speaks just enough HTTP/2 (RFC 9113) to open one Exchange stream and then behaves
 // as no gRPC library would: it reads nothing, or single bytes, or stops in the middle of a message.
@@ -46,7 +46,7 @@ class Http2Peer {
     }
     const std::string headers =
         Header(":method", "POST") + Header(":scheme", "http") +
-        Header(":path", "/ps.ParameterServer/Exchange") + Header(":authority", "localhost") +
+        Header(":path", "/evenshard.v1.ParameterServer/Exchange") + Header(":authority", "localhost") +
         Header("content-type", "application/grpc") + Header("te", "trailers") +
         Header("ps-worker", absl::StrCat(worker)) +
         Header("ps-incarnation", absl::StrCat(incarnation));
@@ -100,6 +100,6 @@ class Http2Peer {
   int socket_ = -1;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_HTTP2_PEER_H_

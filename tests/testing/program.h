@@ -18,7 +18,7 @@
 
 #include "tools/launch/child_process.h"
 
-namespace ps {
+namespace evenshard {
 
 // A running program whose output the test collects. The destructor kills it if it still runs.
 class Program {
@@ -90,6 +90,6 @@ inline std::vector<pid_t> FindProcesses(const std::vector<std::string>& words) {
   return found;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_PROGRAM_H_

@@ -10,7 +10,7 @@
 #include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 
-namespace ps {
+namespace evenshard {
 
 // A worker made of gRPC's generated code, with one Exchange stream to shard 0.
 class RawWorker {
@@ -57,6 +57,6 @@ class RawWorker {
   GradientChunk chunk_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_RAW_WORKER_H_

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // A temporary folder, empty at first, which the destructor removes with its contents.
 class ScratchFolder {
@@ -48,6 +48,6 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_SCRATCH_FOLDER_H_

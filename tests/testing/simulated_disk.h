@@ -18,7 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/checkpoint/storage.h"
 
-namespace ps {
+namespace evenshard {
 
 // A disk in memory, for tests. It can be full or fail at any operation, lose power and damage
 // files. A loss of power takes what was written and not committed, and all locks; it may bring back
@@ -253,6 +253,6 @@ class SimulatedDisk final : public Storage {
   std::set<std::string> locks_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_SIMULATED_DISK_H_

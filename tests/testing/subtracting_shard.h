@@ -17,7 +17,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/chunk_messages.h"
 
-namespace ps {
+namespace evenshard {
 
 // What a slot's primary and its copy have in common. Thread-safe.
 class SubtractingSlot {
@@ -153,6 +153,6 @@ class SubtractingShard final : public ParameterServer::Service {
   std::string address_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TESTING_SUBTRACTING_SHARD_H_

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kHour = 3600;
 
-#ifdef PS_WALL_CLOCK_LEAPS
+#ifdef EVENSHARD_WALL_CLOCK_LEAPS
 // An hour later at every look: what has a deadline finds that it has passed.
 int Difference() {
   static std::atomic<int> looks{0};

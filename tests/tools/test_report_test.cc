@@ -5,7 +5,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // What tools/test_report.py makes of some test targets.
@@ -149,4 +149,4 @@ TEST_CASE("a run without any test is not a success") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 ProcessRole RoleOf(const ProcessState& state) {
@@ -299,4 +299,4 @@ RecoveryHost::Orders AuthorityServer::Poll() {
   return orders;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -18,7 +18,7 @@
 #include "proto/authority.grpc.pb.h"
 #include "tools/launch/recovery_host.h"
 
-namespace ps {
+namespace evenshard {
 
 // The authority of a run on this machine: hosts the ViewKeeper, and serves Authority to the
 // processes that launch has started. A process that ends is reported by the supervisor; one that
@@ -90,6 +90,6 @@ class AuthorityServer final : public RecoveryHost, private Authority::CallbackSe
   std::unique_ptr<grpc::Server> server_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_LAUNCH_AUTHORITY_H_

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Turns the child into the program, or sends errno to `error_fd`.
@@ -96,4 +96,4 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
   return ChildProcess{pid, output[0]};
 }
 
-}  // namespace ps
+}  // namespace evenshard

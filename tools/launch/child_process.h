@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace ps {
+namespace evenshard {
 
 // A started child process.
 struct ChildProcess {
@@ -30,6 +30,6 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
                                         const std::vector<std::string>& environment = {},
                                         int terminal_columns = 0);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_LAUNCH_CHILD_PROCESS_H_

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns a socket that is bound to a port of `host`. If `port` is "0", any free port is taken.
@@ -104,4 +104,4 @@ absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config)
   return overrides;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // Checks that each shard's and spare's address belongs to this machine and is free; otherwise
 // workers could reach the shards of another run. Returns an override ("shard[1].address=host:4711")
@@ -18,6 +18,6 @@ namespace ps {
 // Errors: INVALID_ARGUMENT, which names the shard.
 absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_LAUNCH_FREE_PORT_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A longer line is cut, so that an endless line does not fill the memory.
@@ -82,4 +82,4 @@ void LabelledOutput::ShowLive(int index) {
   shown_ = index;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace ps {
+namespace evenshard {
 
 // Merges the output of several processes into one stream of whole lines. Each line begins with the
 // label of its source: "[worker 3] joined". Not thread-safe.
@@ -47,6 +47,6 @@ class LabelledOutput {
   int shown_ = -1;  // the source whose live line is on the terminal
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_LAUNCH_LABELLED_OUTPUT_H_

@@ -126,11 +126,11 @@ absl::Status CheckDistinct(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckData(const ps::Config& config) {
-  if (config.is_from_workers() || config.proto().compute().backend() == ps::Compute::EMULATED) {
+absl::Status CheckData(const evenshard::Config& config) {
+  if (config.is_from_workers() || config.proto().compute().backend() == evenshard::Compute::EMULATED) {
     return absl::OkStatus();
   }
-  return ps::OpenDatasets(config).status();
+  return evenshard::OpenDatasets(config).status();
 }
 
 // Lets glibc keep memory that is freed (see mallopt(3)). It would return that of each large
@@ -144,8 +144,8 @@ std::vector<std::string> MemorySettings() {
 
 // What a program that brings the model finds in its environment: torchrun's variables, those of
 // python/evenshard, and how memory is managed.
-std::vector<std::string> WorkerEnvironment(const Options& options, const ps::Config& config,
-                                           uint32_t rank, const ps::AuthorityServer* authority) {
+std::vector<std::string> WorkerEnvironment(const Options& options, const evenshard::Config& config,
+                                           uint32_t rank, const evenshard::AuthorityServer* authority) {
   std::vector<std::string> environment = MemorySettings();
   environment.insert(
       environment.end(),
@@ -159,8 +159,8 @@ std::vector<std::string> WorkerEnvironment(const Options& options, const ps::Con
 }
 
 // `authority` is null without `recovery`.
-ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int columns,
-                          ps::AuthorityServer* authority) {
+evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config& config, int columns,
+                          evenshard::AuthorityServer* authority) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
     std::vector<std::string> command = {program};
     command.insert(command.end(), arguments.begin(), arguments.end());
@@ -175,8 +175,8 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
   };
 
   const auto member = [&](const std::string& label, const std::string& program,
-                          std::vector<std::string> arguments, ps::ProcessRole role) {
-    ps::ProcessSpec spec;
+                          std::vector<std::string> arguments, evenshard::ProcessRole role) {
+    evenshard::ProcessSpec spec;
     spec.label = label;
     if (authority != nullptr) {
       arguments.push_back(absl::StrCat("--authority=", authority->address()));
@@ -186,7 +186,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
     return spec;
   };
 
-  ps::SupervisedRun run;
+  evenshard::SupervisedRun run;
   run.recovery = authority;
   run.grace = absl::Seconds(config.proto().limits().shutdown_seconds()) + kGraceMargin;
   const uint32_t processes = config.shards() + config.proto().recovery().spare_size();
@@ -194,7 +194,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
     run.services.push_back(member(absl::StrCat("ps ", index), options.ps,
                                   {absl::StrCat("--shard=", index)}, {false, index}));
   }
-  ps::Stage workers;
+  evenshard::Stage workers;
   for (uint32_t rank = 0; rank < static_cast<uint32_t>(config.workers()); ++rank) {
     std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
     if (rank == 0) {
@@ -203,7 +203,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
         if (!path.empty()) arguments.push_back(absl::StrCat(flag, path));
       }
     }
-    ps::ProcessSpec& worker = workers.processes.emplace_back(
+    evenshard::ProcessSpec& worker = workers.processes.emplace_back(
         member(absl::StrCat("worker ", rank), options.worker, arguments, {true, rank}));
     if (options.program.empty()) continue;
     worker.command = options.program;
@@ -233,7 +233,7 @@ ps::SupervisedRun MakeRun(const Options& options, const ps::Config& config, int 
 }
 
 // Checks that whoever brings the model trains it.
-absl::Status CheckProgram(const Options& options, const ps::Config& config) {
+absl::Status CheckProgram(const Options& options, const evenshard::Config& config) {
   if (options.program.empty() != config.is_from_workers()) {
     return (options.summary.empty() && options.trace.empty()) || options.program.empty()
                ? absl::OkStatus()
@@ -249,7 +249,7 @@ absl::Status CheckProgram(const Options& options, const ps::Config& config) {
                                  "own: model { from_workers {} }");
 }
 
-absl::Status CheckRecovery(const Options& options, const ps::Config& config) {
+absl::Status CheckRecovery(const Options& options, const evenshard::Config& config) {
   if (config.proto().recovery().has_etcd()) {
     return config.FieldError(
         "recovery.etcd",
@@ -263,7 +263,7 @@ absl::Status CheckRecovery(const Options& options, const ps::Config& config) {
 }
 
 int Launch(Options options) {
-  absl::StatusOr<ps::Config> config = ps::Config::Load(options.config, options.overrides);
+  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(options.config, options.overrides);
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckProgram(options, *config);
@@ -274,9 +274,9 @@ int Launch(Options options) {
     return kUsageError;
   }
   for (const std::string& path : {options.save, options.stats, options.summary, options.trace}) {
-    if (status.ok() && !path.empty()) status = ps::CheckWritable(path);
+    if (status.ok() && !path.empty()) status = evenshard::CheckWritable(path);
   }
-  const auto ports = ps::FreePortOverrides(*config);
+  const auto ports = evenshard::FreePortOverrides(*config);
   if (status.ok()) status = ports.status();
   if (!status.ok()) {
     std::cerr << status.message() << "\n";
@@ -284,19 +284,19 @@ int Launch(Options options) {
   }
   options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
 
-  ps::BlockSupervisedSignals();
-  const ps::RealClock clock;
-  ps::RealStorage storage;
-  std::unique_ptr<ps::RunCheckpoints> checkpoints;
-  std::unique_ptr<ps::AuthorityServer> authority;
+  evenshard::BlockSupervisedSignals();
+  const evenshard::RealClock clock;
+  evenshard::RealStorage storage;
+  std::unique_ptr<evenshard::RunCheckpoints> checkpoints;
+  std::unique_ptr<evenshard::AuthorityServer> authority;
   if (config->proto().has_recovery()) {
-    ps::ViewKeeper::Settings settings =
-        ps::ViewKeeper::SettingsOf(config->proto(), config->run_fingerprint());
-    settings.run = ps::NewIncarnation();
+    evenshard::ViewKeeper::Settings settings =
+        evenshard::ViewKeeper::SettingsOf(config->proto(), config->run_fingerprint());
+    settings.run = evenshard::NewIncarnation();
     if (config->proto().recovery().has_checkpoint()) {
-      auto opened = ps::RunCheckpoints::Open(
+      auto opened = evenshard::RunCheckpoints::Open(
           *config, settings.run,
-          options.resume ? ps::RunCheckpoints::Start::kResumed : ps::RunCheckpoints::Start::kNew,
+          options.resume ? evenshard::RunCheckpoints::Start::kResumed : evenshard::RunCheckpoints::Start::kNew,
           absl::StrCat("launch, process ", getpid()), &storage);
       if (!opened.ok()) {
         std::cerr << opened.status().message() << "\n";
@@ -305,7 +305,7 @@ int Launch(Options options) {
       checkpoints = *std::move(opened);
       settings.resume = checkpoints->resume();
     }
-    auto started = ps::AuthorityServer::Start(
+    auto started = evenshard::AuthorityServer::Start(
         settings, [&checkpoints] { return checkpoints->Newest(); }, &clock);
     if (!started.ok()) {
       std::cerr << started.status().message() << "\n";
@@ -315,11 +315,11 @@ int Launch(Options options) {
   }
 
   const int columns = TerminalColumns();
-  ps::LabelledOutput output(columns > 0, [](absl::string_view text) {
+  evenshard::LabelledOutput output(columns > 0, [](absl::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   });
-  return ps::Supervise(MakeRun(options, *config, columns, authority.get()), &output);
+  return evenshard::Supervise(MakeRun(options, *config, columns, authority.get()), &output);
 }
 
 }  // namespace
@@ -332,7 +332,7 @@ int main(int argc, char** argv) {
   options.ps = tools.parent_path() / "server" / "ps";
   options.worker = tools.parent_path() / "worker" / "worker";
   options.psctl = tools / "psctl" / "psctl";
-  const ps::Flag flags[] = {
+  const evenshard::Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
        &options.overrides},
@@ -347,7 +347,7 @@ int main(int argc, char** argv) {
        &options.trace},
       {"resume", "", "begins from the newest complete checkpoint in recovery.checkpoint.folder",
        &options.resume},
-      ps::LogLevelFlag(&options.log_level),
+      evenshard::LogLevelFlag(&options.log_level),
       {"ps", "FILE", "the program of a shard; default: the one built with launch", &options.ps},
       {"worker", "FILE", "the program of a worker; default: the one built with launch",
        &options.worker},
@@ -358,9 +358,9 @@ int main(int argc, char** argv) {
   char** const end = std::find_if(
       argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--") == 0; });
   if (end != argv + argc) options.program.assign(end + 1, argv + argc);
-  if (const auto code = ps::ParseCommandLine(kUsage, flags, static_cast<int>(end - argv), argv)) {
+  if (const auto code = evenshard::ParseCommandLine(kUsage, flags, static_cast<int>(end - argv), argv)) {
     return *code;
   }
-  ps::SetUpLog("launch", options.log_level);
+  evenshard::SetUpLog("launch", options.log_level);
   return Launch(std::move(options));
 }

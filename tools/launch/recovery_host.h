@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A place of a run that one process after another can take.
 struct ProcessRole {
@@ -53,6 +53,6 @@ class RecoveryHost {
   static constexpr absl::Duration kPollPeriod = absl::Milliseconds(50);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_LAUNCH_RECOVERY_HOST_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ps {
+namespace evenshard {
 
 absl::Time RestartPolicy::Ended(absl::Time now) {
   early_failures_ = now < started_ + kEarly ? early_failures_ + 1 : 0;
@@ -11,4 +11,4 @@ absl::Time RestartPolicy::Ended(absl::Time now) {
   return now + std::min(kFirstWait * (1 << doublings), kLongestWait);
 }
 
-}  // namespace ps
+}  // namespace evenshard

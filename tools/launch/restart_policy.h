@@ -3,7 +3,7 @@
 
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 // Decides when a process that has died is started again, and when it is given up. One object is for
 // one place of the run, and stays when the process is another. Not thread-safe.
@@ -37,6 +37,6 @@ class RestartPolicy {
   int deaths_ = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_LAUNCH_RESTART_POLICY_H_

@@ -33,7 +33,7 @@
 #include "tools/launch/child_process.h"
 #include "tools/launch/restart_policy.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kSignalExit = 128;
@@ -489,4 +489,4 @@ int Supervise(const SupervisedRun& run, LabelledOutput* output) {
   return Supervisor(run, output).Run();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "tools/launch/labelled_output.h"
 #include "tools/launch/recovery_host.h"
 
-namespace ps {
+namespace evenshard {
 
 struct ProcessSpec {
   std::string label;                          // "worker 3"
@@ -68,6 +68,6 @@ void BlockSupervisedSignals();
 // and SIGCHLD permanently.
 int Supervise(const SupervisedRun& run, LabelledOutput* output);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_

@@ -16,12 +16,12 @@ struct Verb {
 };
 
 constexpr Verb kVerbs[] = {
-    {"plan", ps::PlanVerb, "predicts what each shard holds and moves, before anything runs"},
-    {"stats", ps::StatsVerb, "prints the statistics of the running shards"},
-    {"view", ps::ViewVerb, "prints which process has which role in a run with recovery"},
-    {"save", ps::SaveVerb, "writes the running shards' parameters to a file"},
-    {"checkpoints", ps::CheckpointsVerb, "lists a run's checkpoints, and checks them"},
-    {"shutdown", ps::ShutdownVerb, "ends the running shards"},
+    {"plan", evenshard::PlanVerb, "predicts what each shard holds and moves, before anything runs"},
+    {"stats", evenshard::StatsVerb, "prints the statistics of the running shards"},
+    {"view", evenshard::ViewVerb, "prints which process has which role in a run with recovery"},
+    {"save", evenshard::SaveVerb, "writes the running shards' parameters to a file"},
+    {"checkpoints", evenshard::CheckpointsVerb, "lists a run's checkpoints, and checks them"},
+    {"shutdown", evenshard::ShutdownVerb, "ends the running shards"},
 };
 
 void PrintUsage(std::ostream& out) {
@@ -39,7 +39,7 @@ void PrintUsage(std::ostream& out) {
 int FlushResult(int code) {
   if (std::cout.flush()) return code;
   std::cerr << "psctl: cannot write to standard output: " << std::strerror(errno) << "\n";
-  return ps::kPsctlFailure;
+  return evenshard::kPsctlFailure;
 }
 
 }  // namespace
@@ -51,9 +51,9 @@ int main(int argc, char** argv) {
   }
   if (name == "--help" || name == "-h") {
     PrintUsage(std::cout);
-    return ps::kPsctlOk;
+    return evenshard::kPsctlOk;
   }
   if (!name.empty()) std::cerr << "psctl: unknown verb \"" << name << "\"\n";
   PrintUsage(std::cerr);
-  return ps::kPsctlUsage;
+  return evenshard::kPsctlUsage;
 }

@@ -27,11 +27,11 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ps::SimulateOptions options;
+  evenshard::SimulateOptions options;
   std::string format = "table";
-  ps::SimulationOptions simulation;
+  evenshard::SimulationOptions simulation;
   std::string log_level;
-  const ps::Flag flags[] = {
+  const evenshard::Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
        &options.overrides},
@@ -65,30 +65,30 @@ int main(int argc, char** argv) {
        "adds to the JSON how busy each shard's link is, in N equal parts of the last iteration",
        &simulation.timeline_bins},
       {"format", "table|json", "format of the output; default: table", &format},
-      ps::LogLevelFlag(&log_level),
+      evenshard::LogLevelFlag(&log_level),
   };
-  if (const auto code = ps::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  ps::SetUpLog("simulate", log_level);
+  if (const auto code = evenshard::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
+  evenshard::SetUpLog("simulate", log_level);
   if (format != "table" && format != "json") {
     return Fail(
         absl::InvalidArgumentError("--format: is \"" + format + "\", allowed: table, json"));
   }
-  const absl::Status simulable = ps::CheckSimulation(simulation, format == "json");
+  const absl::Status simulable = evenshard::CheckSimulation(simulation, format == "json");
   if (!simulable.ok()) return Fail(simulable);
-  const absl::StatusOr<ps::Config> config = ps::LoadConfig(options);
+  const absl::StatusOr<evenshard::Config> config = evenshard::LoadConfig(options);
   if (!config.ok()) return Fail(config.status());
-  absl::StatusOr<ps::ClusterRates> rates = ps::RatesOf(options, *config);
+  absl::StatusOr<evenshard::ClusterRates> rates = evenshard::RatesOf(options, *config);
   if (!rates.ok()) return Fail(rates.status());
   // The device has been checked with the config.
-  const auto layer_times = ps::PredictedLayerTimes(config->model(), config->proto());
+  const auto layer_times = evenshard::PredictedLayerTimes(config->model(), config->proto());
   if (!layer_times.ok()) return Fail(layer_times.status());
-  const absl::Status slow_workers = ps::CheckSlowWorkers(options, *config, *layer_times);
+  const absl::Status slow_workers = evenshard::CheckSlowWorkers(options, *config, *layer_times);
   if (!slow_workers.ok()) return Fail(slow_workers);
 
-  ps::SimulateResult result;
+  evenshard::SimulateResult result;
   result.config = &*config;
   result.rates = *std::move(rates);
-  result.bound = ps::BoundOf(config->planned_run(), result.rates, *layer_times);
-  result.simulation = ps::Simulate(config->planned_run(), result.rates, *layer_times, simulation);
-  std::cout << (format == "json" ? ps::SimulateJson(result) : ps::SimulateText(result));
+  result.bound = evenshard::BoundOf(config->planned_run(), result.rates, *layer_times);
+  result.simulation = evenshard::Simulate(config->planned_run(), result.rates, *layer_times, simulation);
+  std::cout << (format == "json" ? evenshard::SimulateJson(result) : evenshard::SimulateText(result));
 }

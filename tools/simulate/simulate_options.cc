@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // With more shards, the queues between workers and shards would not fit into memory.
@@ -149,4 +149,4 @@ absl::Status CheckSimulation(const SimulationOptions& simulation, bool json) {
       "--timeline: has no effect on the table, allowed: with --format=json");
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 #include "common/placement/simulator/framing.h"
 #include "common/placement/simulator/simulator.h"
 
-namespace ps {
+namespace evenshard {
 
 // The flags of //tools/simulate that describe the simulated cluster.
 struct SimulateOptions {
@@ -51,6 +51,6 @@ absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& conf
 // timeline but `json` is false, because only the JSON has it.
 absl::Status CheckSimulation(const SimulationOptions& simulation, bool json);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_SIMULATE_SIMULATE_OPTIONS_H_

@@ -12,7 +12,7 @@
 #include "common/placement/plan.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The table shows this many shards; the JSON has all.
@@ -196,4 +196,4 @@ std::string SimulateJson(const SimulateResult& result) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/simulator.h"
 
-namespace ps {
+namespace evenshard {
 
 // The simulation of //tools/simulate and the cluster that it simulated.
 struct SimulateResult {
@@ -24,6 +24,6 @@ std::string SimulateText(const SimulateResult& result);
 // Formats the result as a JSON object, which docs/experiment.md describes.
 std::string SimulateJson(const SimulateResult& result);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_SIMULATE_SIMULATE_REPORT_H_

@@ -12,7 +12,7 @@
 #include "worker/compute/layer_hooks.h"
 #include "worker/data/batch.h"
 
-namespace ps {
+namespace evenshard {
 
 // The outcome of a pass over one batch.
 struct BatchResult {
@@ -96,6 +96,6 @@ class ComputeBackend {
   ComputeBackend& operator=(const ComputeBackend&) = delete;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_BACKEND_H_

@@ -6,7 +6,7 @@
 #include "common/base/clock.h"
 #include "worker/trace/trace.h"
 
-namespace ps {
+namespace evenshard {
 
 // The settings of a worker's backend that are not part of its config.
 struct BackendOptions {
@@ -16,6 +16,6 @@ struct BackendOptions {
   std::stop_token stop = {};     // ends a pass of an emulated device
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_BACKEND_OPTIONS_H_

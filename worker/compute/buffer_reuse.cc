@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 ReusedBuffers AssignBuffers(const std::vector<BufferUse>& uses) {
   ReusedBuffers buffers;
@@ -30,4 +30,4 @@ ReusedBuffers AssignBuffers(const std::vector<BufferUse>& uses) {
   return buffers;
 }
 
-}  // namespace ps
+}  // namespace evenshard

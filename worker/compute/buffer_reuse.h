@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // A need for memory from one step of a pass to another, both included.
 struct BufferUse {
@@ -22,6 +22,6 @@ struct ReusedBuffers {
 // Assigns a buffer to each use. REQUIRES: `uses` are in the order of their first steps.
 ReusedBuffers AssignBuffers(const std::vector<BufferUse>& uses);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_BUFFER_REUSE_H_

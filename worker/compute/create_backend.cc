@@ -10,7 +10,7 @@
 #include "worker/compute/emulated_backend.h"
 #include "worker/compute/processor_share.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
     const Config& config, const BackendOptions& options) {
@@ -40,4 +40,4 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
   return CpuBackend::Create(config.model(), cpu);
 }
 
-}  // namespace ps
+}  // namespace evenshard

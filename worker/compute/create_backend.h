@@ -8,7 +8,7 @@
 #include "worker/compute/backend.h"
 #include "worker/compute/backend_options.h"
 
-namespace ps {
+namespace evenshard {
 
 // Creates the backend that the config's `compute` asks for. `config` and all objects that `options`
 // point to must outlive it.
@@ -20,6 +20,6 @@ namespace ps {
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
                                                                      const BackendOptions& options);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CREATE_BACKEND_H_

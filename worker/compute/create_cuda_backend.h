@@ -8,7 +8,7 @@
 #include "worker/compute/backend.h"
 #include "worker/compute/backend_options.h"
 
-namespace ps {
+namespace evenshard {
 
 // Implements CreateComputeBackend for `compute.backend: CUDA`. A worker is linked with one of two
 // definitions: one creates the backend (--config=cuda), the other returns an error which says that
@@ -16,6 +16,6 @@ namespace ps {
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& config,
                                                                   const BackendOptions& options);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CREATE_CUDA_BACKEND_H_

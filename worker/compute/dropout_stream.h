@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/hash.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the CounterRandom stream of a dropout layer in one iteration. The layer drops element i
 // of [images, channels, rows, columns] if number i of the stream is below the drop probability. All
@@ -16,6 +16,6 @@ inline uint64_t DropoutStream(absl::string_view layer, int rank, int64_t iterati
   return Fnv1a64(absl::StrCat("dropout/", layer, "/rank ", rank, "/iteration ", iteration));
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_DROPOUT_STREAM_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 
 EmulatedBackend::EmulatedBackend(const Model& model, Options options)
     : model_(model), options_([&] {
@@ -78,4 +78,4 @@ absl::StatusOr<BatchResult> EmulatedBackend::Evaluate(const Batch& batch,
   return BatchResult();
 }
 
-}  // namespace ps
+}  // namespace evenshard

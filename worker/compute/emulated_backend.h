@@ -10,7 +10,7 @@
 #include "common/placement/model.h"
 #include "worker/compute/backend.h"
 
-namespace ps {
+namespace evenshard {
 
 // Emulates a device: it delivers gradients of the right size in the order and with the timing of
 // the device, but computes nothing. It serves to measure an exchange, with any model.
@@ -54,6 +54,6 @@ class EmulatedBackend : public ComputeBackend {
   absl::Time device_free_;         // when the device finishes the work that it was given
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_EMULATED_BACKEND_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 bool OverwritesInput(const Layer& layer) {
@@ -46,4 +46,4 @@ std::vector<GraphStep> StepsOf(const Model& model) {
   return steps;
 }
 
-}  // namespace ps
+}  // namespace evenshard

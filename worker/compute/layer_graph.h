@@ -5,7 +5,7 @@
 
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 
 // The input of a step: the output of an earlier step, or, if that step is a fork, one of its
 // branches.
@@ -28,6 +28,6 @@ struct GraphStep {
 // Exactly one step reads the output of each layer and each branch of a fork.
 std::vector<GraphStep> StepsOf(const Model& model);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_LAYER_GRAPH_H_

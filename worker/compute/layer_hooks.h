@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 
-namespace ps {
+namespace evenshard {
 
 // A backend calls these functions while it trains on a batch, so that the parameters and gradients
 // of one layer can be exchanged while another layer is computed. Layers are numbered as in
@@ -28,6 +28,6 @@ class LayerHooks {
   virtual absl::Status GradientReady(int layer) { return absl::OkStatus(); }
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_LAYER_HOOKS_H_

@@ -1,6 +1,6 @@
 #include "worker/compute/create_cuda_backend.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& config,
                                                                   const BackendOptions& options) {
@@ -9,4 +9,4 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& 
       "which needs the CUDA toolkit, builds one with it");
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 absl::Status CheckBuffer(absl::string_view what, size_t floats, const Model& model) {
@@ -56,4 +56,4 @@ absl::Status CheckTraining(const Model& model, int64_t batch_size, const Batch& 
   return status;
 }
 
-}  // namespace ps
+}  // namespace evenshard

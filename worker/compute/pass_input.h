@@ -8,7 +8,7 @@
 #include "common/placement/model.h"
 #include "worker/data/batch.h"
 
-namespace ps {
+namespace evenshard {
 
 // Both check that a backend which was made for up to `batch_size` images can process `batch` with
 // buffers of these sizes. Errors: INVALID_ARGUMENT, as ComputeBackend says.
@@ -17,6 +17,6 @@ absl::Status CheckEvaluation(const Model& model, int64_t batch_size, const Batch
 absl::Status CheckTraining(const Model& model, int64_t batch_size, const Batch& batch,
                            size_t parameter_floats, size_t gradient_floats);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_PASS_INPUT_H_

@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 
-namespace ps {
+namespace evenshard {
 
 // A view of some images and their labels. The memory belongs to the one who filled it.
 struct Batch {
@@ -14,6 +14,6 @@ struct Batch {
   absl::Span<const int32_t> labels;  // size, each in [0, classes)
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_BATCH_H_

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kBatchesAhead = 2;
@@ -133,4 +133,4 @@ bool BatchLoader::ReadImage(int64_t last) {
   return true;
 }
 
-}  // namespace ps
+}  // namespace evenshard

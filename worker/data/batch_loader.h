@@ -20,7 +20,7 @@
 #include "worker/data/order/batch_order.h"
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 
 // Reads a data set batch by batch. If it has threads, they read ahead: while one batch is in use,
 // they fill the next two, image by image, and each thread takes the first image that is not taken
@@ -108,6 +108,6 @@ class BatchLoader {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_BATCH_LOADER_H_

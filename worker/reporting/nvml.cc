@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kSuccess = 0;
@@ -42,4 +42,4 @@ GpuUsage Nvml::Read(const std::string& pci_bus_id) const {
   return usage;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace ps {
+namespace evenshard {
 
 // The usage of a GPU by all processes together. A value that NVML does not report is absent.
 struct GpuUsage {
@@ -57,6 +57,6 @@ class Nvml {
   Result (*get_memory_)(Device device, Memory* memory) = nullptr;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_REPORTING_NVML_H_

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
@@ -167,4 +167,4 @@ std::string ShortDuration(absl::Duration duration) {
   return absl::StrFormat("%dd %02dh", hours / 24, hours % 24);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // How long the training is, as far as it is known.
 struct TrainingLength {
@@ -109,6 +109,6 @@ class ProgressReporter {
 // Returns the two largest units of a duration: "8s", "1m 05s", "2h 07m", "3d 04h".
 std::string ShortDuration(absl::Duration duration);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_REPORTING_PROGRESS_H_

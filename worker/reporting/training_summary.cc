@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 double Median(std::vector<double> values) {
@@ -38,4 +38,4 @@ std::string TrainingSummary::ToJson() const {
   return json.dump() + "\n";
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 
 #include "worker/exchange/core/training_exchange.h"
 
-namespace ps {
+namespace evenshard {
 
 // The figures of one worker's finished run. They are of the work of this process: an iteration that
 // it has repeated after the run went back to a checkpoint counts each time. A forward pass that was
@@ -34,6 +34,6 @@ struct TrainingSummary {
   std::string ToJson() const;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_REPORTING_TRAINING_SUMMARY_H_

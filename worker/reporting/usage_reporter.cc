@@ -3,7 +3,7 @@
 #include "common/process/resident_memory.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 UsageReporter::UsageReporter(const Options& options)
     : options_(options), thread_([this](const std::stop_token& stop) { Run(stop); }) {}
@@ -61,4 +61,4 @@ void UsageReporter::AddTraining(WorkerUsage* usage) {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

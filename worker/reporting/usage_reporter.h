@@ -15,7 +15,7 @@
 #include "worker/compute/backend.h"
 #include "worker/reporting/nvml.h"
 
-namespace ps {
+namespace evenshard {
 
 // How much a worker has trained so far.
 struct TrainingTotals {
@@ -62,6 +62,6 @@ class UsageReporter {
   std::jthread thread_;  // last, because it uses the other members
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_REPORTING_USAGE_REPORTER_H_

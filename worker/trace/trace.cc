@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Events are formatted by hand rather than by the JSON library. There are several for each layer
@@ -104,4 +104,4 @@ void Trace::NoteResult(bool ok) {
   write_status_.Update(absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_)));
 }
 
-}  // namespace ps
+}  // namespace evenshard

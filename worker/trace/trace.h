@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 
 // Records what a worker does when, layer by layer, in a file for Perfetto or about:tracing. The
 // file is a JSON array in Google's Trace Event Format. The worker's rank stands for the process, so
@@ -78,6 +78,6 @@ class Trace {
   absl::Status write_status_ ABSL_GUARDED_BY(mutex_);  // the first error
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRACE_TRACE_H_

@@ -5,7 +5,7 @@
 #include "worker/data/order/batch_order.h"
 #include "worker/training/loader_threads.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::Status Evaluation::Open() {
   const int64_t images = dataset_->size();
@@ -43,4 +43,4 @@ absl::StatusOr<double> Evaluation::Run(ComputeBackend& backend, absl::Span<const
   return accuracy;
 }
 
-}  // namespace ps
+}  // namespace evenshard

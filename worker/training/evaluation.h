@@ -14,7 +14,7 @@
 #include "worker/data/batch_loader.h"
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 
 // Evaluates parameters on a test set. Any worker may have to, but few do, so the memory for its
 // batches is allocated when it is needed. Not thread-safe.
@@ -41,6 +41,6 @@ class Evaluation {
   std::unique_ptr<BatchLoader> loader_;  // null until Open
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRAINING_EVALUATION_H_

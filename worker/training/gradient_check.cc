@@ -7,7 +7,7 @@
 #include "spdlog/spdlog.h"
 #include "worker/training/gradient_norm.h"
 
-namespace ps {
+namespace evenshard {
 
 bool GradientCheck::Prepare(absl::Span<float> gradients) const {
   const Update& update = config_.proto().update();
@@ -55,4 +55,4 @@ absl::Status GradientCheck::CheckSkipped() const {
                    " gradients were not finite and were left out"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

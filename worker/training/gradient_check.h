@@ -9,7 +9,7 @@
 #include "common/config/config.h"
 #include "worker/reporting/progress.h"
 
-namespace ps {
+namespace evenshard {
 
 // Looks at each gradient of a worker as a whole before it is pushed, as the config's `update` asks
 // for, and keeps count of gradients and losses that are not finite. Not thread-safe.
@@ -40,6 +40,6 @@ class GradientCheck {
   DoublingNotice<int64_t> skip_notice_{1};  // of skipped_
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRAINING_GRADIENT_CHECK_H_

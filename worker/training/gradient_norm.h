@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the L2 norm over all elements. The squares are summed in double and cannot overflow, so
 // the norm is finite if and only if every element is.
@@ -31,6 +31,6 @@ inline void Scale(float factor, absl::Span<float> gradient) {
   for (float& element : gradient) element *= factor;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRAINING_GRADIENT_NORM_H_

@@ -4,7 +4,7 @@
 #include "common/config/config.h"
 #include "worker/compute/processor_share.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the number of threads that load data. If a device computes, the processors are free for
 // it.
@@ -14,6 +14,6 @@ inline int LoaderThreads(const Config& config) {
   return ProcessorShare(config.workers());
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRAINING_LOADER_THREADS_H_

@@ -7,7 +7,7 @@
 #include "worker/compute/layer_hooks.h"
 #include "worker/trace/trace.h"
 
-namespace ps {
+namespace evenshard {
 
 // Forwards a backend's calls to other hooks and traces the time between them: "wait" for a layer's
 // parameters, its "forward" pass and its "backward" pass. The backend makes no call for a layer
@@ -51,6 +51,6 @@ class TracedHooks final : public LayerHooks {
   absl::Time mark_;  // end of the last call
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRAINING_TRACED_HOOKS_H_

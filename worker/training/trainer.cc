@@ -27,7 +27,7 @@
 #include "spdlog/spdlog.h"
 #include "worker/training/traced_hooks.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Forwards to the schedule's hooks, loads the next batch while a device computes, and ends the pass
@@ -374,4 +374,4 @@ absl::Status Trainer::Conclude(TrainingExchange& exchange, int64_t iteration) {
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -28,7 +28,7 @@
 #include "worker/reporting/training_summary.h"
 #include "worker/reporting/usage_reporter.h"
 
-namespace ps {
+namespace evenshard {
 
 // Runs one worker: joins the shards, pulls the parameters, trains, evaluates and leaves. Meanwhile
 // a UsageReporter reports what the worker uses. ExchangeSchedule says which parts of an iteration
@@ -133,6 +133,6 @@ class Trainer {
   TrainingTotals totals_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRAINING_TRAINER_H_

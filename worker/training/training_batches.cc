@@ -9,7 +9,7 @@
 #include "worker/data/order/batch_order.h"
 #include "worker/training/loader_threads.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<TrainingBatches>> TrainingBatches::Create(const Config& config,
                                                                          int rank,
@@ -114,4 +114,4 @@ std::vector<absl::Span<float>> TrainingBatches::buffers() {
   return loader_ == nullptr ? std::vector<absl::Span<float>>() : loader_->buffers();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -17,7 +17,7 @@
 #include "worker/data/order/dealing.h"
 #include "worker/reporting/progress.h"
 
-namespace ps {
+namespace evenshard {
 
 // The batches that one worker trains on, and how long the training is. Both follow from the crews
 // of the run, which may change meanwhile. If the backend needs no data, batches are empty, and all
@@ -83,6 +83,6 @@ class TrainingBatches {
   bool backend_holds_dropped_ = false;  // the backend was given a batch early that was dropped
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_TRAINING_TRAINING_BATCHES_H_

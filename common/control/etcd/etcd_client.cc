@@ -18,7 +18,7 @@
 #include "grpcpp/support/client_callback.h"
 #include "proto/etcd/rpc.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using etcdserverpb::WatchRequest;
@@ -321,4 +321,4 @@ std::unique_ptr<EtcdWatchStream> EtcdClient::Watch(const etcdserverpb::WatchCrea
   return std::make_unique<WatchStream>(this, preferred_, request, std::move(on_news));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "proto/etcd/rpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A watch over one connection to one endpoint. Made by EtcdClient::Watch, which it must not
 // outlive. Destroying it ends the watch. Next and the others are for one thread.
@@ -90,6 +90,6 @@ class EtcdClient {
   std::atomic<size_t> preferred_{0};  // the endpoint that answered last
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_CLIENT_H_

@@ -4,7 +4,7 @@
 #include "common/control/etcd/keeper_term.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How often a candidate tries again while etcd is away.
@@ -115,4 +115,4 @@ absl::StatusOr<std::optional<int64_t>> EtcdKeeper::Campaign(const EtcdLease& lea
   return std::nullopt;
 }
 
-}  // namespace ps
+}  // namespace evenshard

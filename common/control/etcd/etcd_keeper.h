@@ -24,7 +24,7 @@
 #include "common/control/view/view_keeper.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A candidate for making the views of a run in etcd. Every ps has one; etcd elects one of them, and
 // another one when that one's lease has ended. Views change later then, and nothing else happens:
@@ -82,6 +82,6 @@ class EtcdKeeper {
   std::jthread thread_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_KEEPER_H_

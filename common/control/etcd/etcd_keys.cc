@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using etcdserverpb::Compare;
@@ -69,4 +69,4 @@ const mvccpb::KeyValue* ReadKey(const etcdserverpb::TxnResponse& response, int i
   return range.kvs().empty() ? nullptr : &range.kvs(0);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "proto/etcd/rpc.pb.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The keys of a run in etcd, all of which begin with /evenshard/RUN/:
 //
@@ -54,6 +54,6 @@ void ReadOnFailure(const std::string& key, etcdserverpb::TxnRequest* request);
 // none. REQUIRES: the transaction has failed.
 const mvccpb::KeyValue* ReadKey(const etcdserverpb::TxnResponse& response, int i);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_KEYS_H_

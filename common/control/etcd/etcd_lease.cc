@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The time for which a confirmed lease counts as sure, as a part of its TTL. The rest is for clocks
@@ -119,4 +119,4 @@ absl::Time EtcdLease::Failed(const absl::Status& trouble) {
   return options_.clock->Now() + kPause;
 }
 
-}  // namespace ps
+}  // namespace evenshard

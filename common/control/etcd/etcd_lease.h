@@ -13,7 +13,7 @@
 #include "common/base/clock.h"
 #include "common/control/etcd/etcd_client.h"
 
-namespace ps {
+namespace evenshard {
 
 // A lease in etcd, which a thread of its own acquires and renews. While etcd is away it goes on
 // trying. The keys that are attached to the lease are deleted when it ends. Thread-safe.
@@ -72,6 +72,6 @@ class EtcdLease {
   std::jthread thread_;  // destroyed first, because it uses the other members
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LEASE_H_

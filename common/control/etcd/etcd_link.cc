@@ -8,7 +8,7 @@
 #include "common/base/text.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How often the link looks whether its place is free, etcd is back, or has been away for too long.
@@ -214,4 +214,4 @@ void EtcdLink::End(const absl::Status& reason) {
   if (!ended_.exchange(true)) listener_.on_end(reason);
 }
 
-}  // namespace ps
+}  // namespace evenshard

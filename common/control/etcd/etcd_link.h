@@ -25,7 +25,7 @@
 #include "proto/etcd/verdict.pb.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A process's tie to the views of its run through etcd, where an EtcdKeeper in some ps makes them.
 // The process's place is a key with the process's lease. The keeper gives the roles of a process to
@@ -115,6 +115,6 @@ class EtcdLink final : public ViewLink {
   std::jthread thread_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_LINK_H_

@@ -9,7 +9,7 @@
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
@@ -110,4 +110,4 @@ absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response, EtcdWa
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

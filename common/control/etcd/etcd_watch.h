@@ -15,7 +15,7 @@
 #include "common/control/etcd/wakeup.h"
 #include "proto/etcd/kv.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Follows the keys that begin with a prefix, by a thread of its own, until it is destroyed. It goes
 // on through lost connections, silent or leaderless members and restarts of etcd, each time from
@@ -67,6 +67,6 @@ class EtcdWatch {
 // with the byte 255.
 std::string EndOfPrefix(std::string prefix);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_ETCD_WATCH_H_

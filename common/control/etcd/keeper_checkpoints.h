@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/control/view/view_keeper.h"
 
-namespace ps {
+namespace evenshard {
 
 // A keeper's way to the checkpoints of its run. One thread at a time uses it.
 class KeeperCheckpoints {
@@ -22,6 +22,6 @@ class KeeperCheckpoints {
   virtual absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Newest() = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_KEEPER_CHECKPOINTS_H_

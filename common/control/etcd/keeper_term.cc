@@ -11,7 +11,7 @@
 #include "proto/etcd/verdict.pb.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using etcdserverpb::TxnRequest;
@@ -267,4 +267,4 @@ absl::StatusOr<TxnResponse> KeeperTerm::Change(TxnRequest request, const std::st
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

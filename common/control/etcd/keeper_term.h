@@ -23,7 +23,7 @@
 #include "proto/etcd/kv.pb.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // One term of an elected keeper: from the moment at which its key in etcd was created until it is
 // deposed. It makes a ViewKeeper of the last view that etcd has, tells it which processes have a
@@ -102,6 +102,6 @@ class KeeperTerm {
   std::vector<News> news_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_KEEPER_TERM_H_

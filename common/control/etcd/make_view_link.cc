@@ -3,7 +3,7 @@
 #include "common/control/etcd/etcd_link.h"
 #include "common/control/view/authority_link.h"
 
-namespace ps {
+namespace evenshard {
 
 std::unique_ptr<ViewLink> MakeViewLink(const std::string& authority, const ClusterConfig& config,
                                        const Clock* clock) {
@@ -12,4 +12,4 @@ std::unique_ptr<ViewLink> MakeViewLink(const std::string& authority, const Clust
   return std::make_unique<EtcdLink>(EtcdLink::OptionsOf(config, clock));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "common/control/view/view_link.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns a process's tie to whoever makes the views of its run: the authority at `authority`
 // (--authority) if that is not empty, else the config's etcd, else null, since nobody does.
@@ -16,6 +16,6 @@ namespace ps {
 std::unique_ptr<ViewLink> MakeViewLink(const std::string& authority, const ClusterConfig& config,
                                        const Clock* clock);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_MAKE_VIEW_LINK_H_

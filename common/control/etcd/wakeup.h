@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // A sleep that other threads can end. One thread sleeps at a time. A Wake while nobody sleeps ends
 // the next sleep at once, so that a sleeper who looks for work after each sleep misses none.
@@ -43,6 +43,6 @@ class Wakeup {
   std::stop_source woken_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_ETCD_WAKEUP_H_

@@ -9,7 +9,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kLongestHeartbeat = absl::Seconds(1);
@@ -147,4 +147,4 @@ bool AuthorityLink::WaitForWork(absl::Time heartbeat) {
   return stopping_ ? has_state_ && !is_delivered_ : true;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "proto/authority.grpc.pb.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Follows the views of an Authority (proto/authority.proto), which is at `--authority=ADDRESS`, and
 // reaches it again after every interruption. Thread-safe.
@@ -59,6 +59,6 @@ class AuthorityLink final : public ViewLink {
   std::thread thread_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_AUTHORITY_LINK_H_

@@ -6,7 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns the index of the entry that says the crew of `iteration`.
@@ -109,4 +109,4 @@ std::string FormatRanks(absl::Span<const uint32_t> ranks) {
   return text;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "google/protobuf/repeated_field.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Which ranks count from which iteration on: View.crew. It begins at iteration 0 and ascends. An
 // empty history is that of a run without views, in which every rank counts everywhere.
@@ -49,6 +49,6 @@ void CutCrews(uint64_t iteration, CrewHistory* history);
 // Formats ranks for people: "0-3, 7".
 std::string FormatRanks(absl::Span<const uint32_t> ranks);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_CREW_H_

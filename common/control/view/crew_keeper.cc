@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/control/view/crew.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // At the start of a run, workers come one shortly after another. Each view interrupts everyone, so
@@ -288,4 +288,4 @@ bool CrewKeeper::AllFinished(const View& view, absl::Time now) const {
   return true;
 }
 
-}  // namespace ps
+}  // namespace evenshard

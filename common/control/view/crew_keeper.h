@@ -14,7 +14,7 @@
 #include "proto/config.pb.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The part of ViewKeeper that decides which workers belong to the run, and from which iteration on
 // each counts. Each method changes `next`, which begins as the present view and becomes the next
@@ -81,6 +81,6 @@ class CrewKeeper {
   absl::Time admitted_ = absl::InfinitePast();
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_CREW_KEEPER_H_

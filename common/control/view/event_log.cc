@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr size_t kMostEvents = 1000;
@@ -44,4 +44,4 @@ void EventLog::End(std::string what, absl::Time since, absl::Time now) {
   over_.push_back(std::move(event));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Collects what an operator wants to know of, and for how long each event held the run up. Has a
 // bound: the oldest events are forgotten if nobody takes them. Not thread-safe.
@@ -40,6 +40,6 @@ class EventLog {
   std::deque<RecoveryEvent> over_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_EVENT_LOG_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 RelayedLink::RelayedLink(ViewLink* link, Listener early)
     : link_(link), listener_(std::move(early)) {
@@ -27,4 +27,4 @@ void RelayedLink::Start(Listener listener) {
   if (end_.has_value()) listener_.on_end(*end_);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "common/control/view/view_link.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A link that is followed before there is somebody who acts on its views: whoever starts it hears
 // the latest view, and those that follow. Thread-safe.
@@ -32,6 +32,6 @@ class RelayedLink final : public ViewLink {
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_RELAYED_LINK_H_

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How many roles a process has. With copies, one that has its share has two: a primary and a copy.
@@ -243,4 +243,4 @@ void SlotKeeper::SetProcess(uint32_t index, ProcessId* id) const {
   id->set_address(processes_[index].state.address());
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "common/control/view/start_table.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The part of ViewKeeper that decides which ps process is primary and copy of which slot. Each
 // method changes `next`, which begins as the present view and becomes the next one if it differs.
@@ -63,6 +63,6 @@ class SlotKeeper {
   absl::Time lost_since_ = absl::InfiniteFuture();
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_SLOT_KEEPER_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A start that is gone can be heard of once more, while its last messages are under way. So many
@@ -61,4 +61,4 @@ void StartTable::Gone(uint32_t index, uint64_t incarnation, absl::string_view re
   process.gone_since = since;
 }
 
-}  // namespace ps
+}  // namespace evenshard

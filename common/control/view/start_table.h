@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // What is known of the starts of the processes of one kind, the ps by index or the workers by rank:
 // which start of each is alive and what it says, and what happened to the one before. Has a bound.
@@ -49,6 +49,6 @@ class StartTable {
   std::vector<Process> processes_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_START_TABLE_H_

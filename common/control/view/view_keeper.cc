@@ -7,7 +7,7 @@
 #include "common/base/text.h"
 #include "common/placement/declaration.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How long a run whose slots could all be held waits for further ps processes before it begins.
@@ -252,4 +252,4 @@ void ViewKeeper::Fail(absl::string_view reason) {
 
 bool ViewKeeper::finished() const { return crew_.AllFinished(view_, now_); }
 
-}  // namespace ps
+}  // namespace evenshard

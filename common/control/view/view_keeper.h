@@ -20,7 +20,7 @@
 #include "proto/config.pb.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Decides which process has which role: the authority of a run. Whoever hosts it says what the
 // processes say of themselves, which of them are gone, and what time it is, and publishes each new
@@ -125,6 +125,6 @@ class ViewKeeper {
   absl::Time first_seen_ = absl::InfiniteFuture();  // when the first ps came
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_VIEW_KEEPER_H_

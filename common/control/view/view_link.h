@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A process's tie to whoever makes the views of its run: launch on one machine, etcd on several.
 // It says what the process is and where it stands, and hears each view. Thread-safe.
@@ -36,6 +36,6 @@ class ViewLink {
   virtual bool HoldsRoles() const = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_CONTROL_VIEW_VIEW_LINK_H_

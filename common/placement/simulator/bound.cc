@@ -7,7 +7,7 @@
 
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 class BoundTerms {
@@ -139,4 +139,4 @@ Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
   return BoundTerms(run, rates, layer_times).Get();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/planned_run.h"
 
-namespace ps {
+namespace evenshard {
 
 // One reason why an iteration cannot be shorter: computing that nothing of a transfer can overlap,
 // and then the transfer.
@@ -49,6 +49,6 @@ struct Bound {
 Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_BOUND_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ps {
+namespace evenshard {
 
 void BusyTimes::Add(double begin, double end) {
   if (!spans_.empty() && spans_.back().end == begin) {
@@ -29,4 +29,4 @@ std::vector<double> BusyTimes::Fractions(double begin, double end, int bins) con
   return fractions;
 }
 
-}  // namespace ps
+}  // namespace evenshard

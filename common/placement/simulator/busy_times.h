@@ -3,7 +3,7 @@
 
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // The times in which a link was busy.
 class BusyTimes {
@@ -23,6 +23,6 @@ class BusyTimes {
   std::vector<Span> spans_;  // ascending; those that touch are joined
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_BUSY_TIMES_H_

@@ -5,7 +5,7 @@
 
 #include "common/placement/device_profile.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr double kDefaultGbps = 10;
@@ -38,4 +38,4 @@ void ConvertLinks(const Framing& framing, ClusterRates* rates) {
   for (double& rate : rates->shard_link) rate = PayloadBytesPerSecond(rate, framing);
 }
 
-}  // namespace ps
+}  // namespace evenshard

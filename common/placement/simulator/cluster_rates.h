@@ -7,7 +7,7 @@
 #include "common/placement/simulator/framing.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The speeds of a cluster's machines. A link has its rate in both directions at the same time.
 struct ClusterRates {
@@ -29,6 +29,6 @@ ClusterRates ConfiguredRates(const ClusterConfig& config,
 // Converts the rates of links from 10^9 bits per second to payload in bytes per second.
 void ConvertLinks(const Framing& framing, ClusterRates* rates);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_CLUSTER_RATES_H_

@@ -5,7 +5,7 @@
 #include <queue>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // The queue of events in simulated time, in seconds. Events happen one after another. Those of one
 // instant happen in the order in which they were scheduled, so that equal runs give equal results.
@@ -66,6 +66,6 @@ class EventQueue {
   std::vector<Event> last_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_EVENT_QUEUE_H_

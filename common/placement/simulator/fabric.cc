@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kBits = 64;
@@ -168,4 +168,4 @@ void Fabric::Delivered(int destination, const Arrival& arrival) {
   options_.delivered(arrival.source, destination, arrival.chunk);
 }
 
-}  // namespace ps
+}  // namespace evenshard

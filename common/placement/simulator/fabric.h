@@ -9,7 +9,7 @@
 
 #include "common/placement/simulator/event_queue.h"
 
-namespace ps {
+namespace evenshard {
 
 // One direction of a full-duplex network. Every source has a link into the network and every
 // destination has one out of it. Each link has its own rate, and nothing else limits the traffic.
@@ -115,6 +115,6 @@ class Fabric final : private EventQueue::Target {
   std::vector<double> destination_bytes_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_FABRIC_H_

@@ -1,7 +1,7 @@
 #ifndef EVENSHARD_COMMON_PLACEMENT_SIMULATOR_FRAMING_H_
 #define EVENSHARD_COMMON_PLACEMENT_SIMULATOR_FRAMING_H_
 
-namespace ps {
+namespace evenshard {
 
 // The overhead of Ethernet, IP and TCP on a link. A full segment of a TCP connection carries mtu -
 // 52 bytes, since the IP header has 20 bytes and the TCP header with timestamps 32. A shaper (tc
@@ -28,6 +28,6 @@ inline double PayloadBytesPerSecond(double gbps, const Framing& framing) {
   return gbps * 1e9 / 8 * (framing.mtu - Framing::kIpAndTcpBytes) / counted;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_FRAMING_H_

@@ -5,7 +5,7 @@
 #include "common/placement/plan.h"
 #include "proto/config.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // What a simulation has to know of a run. A config is chosen by simulating alternatives, so that
 // this does not need a complete Config. REQUIRES: `config` is valid and has its defaults filled in,
@@ -16,6 +16,6 @@ struct PlannedRun {
   const Plan& plan;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_PLANNED_RUN_H_

@@ -5,7 +5,7 @@
 
 #include "common/placement/simulator/simulator.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The chunks that are pushed in a simulation, about. They take 0.06 s of a processor.
@@ -37,4 +37,4 @@ double PredictIterationSeconds(const PlannedRun& run, const ClusterRates& rates,
          static_cast<double>(simulation.iteration_seconds.size() - 1);
 }
 
-}  // namespace ps
+}  // namespace evenshard

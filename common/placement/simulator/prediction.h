@@ -6,7 +6,7 @@
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/planned_run.h"
 
-namespace ps {
+namespace evenshard {
 
 // Predicts the seconds of an iteration, the mean of all but the first. This is the figure by which
 // AUTO decides. It simulates only as many workers and iterations as that needs, and takes about
@@ -14,6 +14,6 @@ namespace ps {
 double PredictIterationSeconds(const PlannedRun& run, const ClusterRates& rates,
                                absl::Span<const LayerTime> layer_times);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_PREDICTION_H_

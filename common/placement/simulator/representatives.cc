@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 Representatives RepresentativesOf(const ClusterRates& rates, int most) {
   struct Class {
@@ -27,4 +27,4 @@ Representatives RepresentativesOf(const ClusterRates& rates, int most) {
   return result;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "common/placement/simulator/cluster_rates.h"
 
-namespace ps {
+namespace evenshard {
 
 // The workers that are simulated, each in place of the equal workers that it stands for.
 struct Representatives {
@@ -18,6 +18,6 @@ struct Representatives {
 // stand for equally many workers, or for one more than others do. REQUIRES: most >= 1.
 Representatives RepresentativesOf(const ClusterRates& rates, int most);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_REPRESENTATIVES_H_

@@ -21,7 +21,7 @@
 #include "common/placement/simulator/worker_model.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 class Cluster final : private EventQueue::Target, private WorkerModel::Network {
@@ -239,4 +239,4 @@ Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
   return Cluster(run, rates, layer_times, options).Run();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/planned_run.h"
 
-namespace ps {
+namespace evenshard {
 
 struct SimulationOptions {
   int iterations = 4;  // of every worker; at least 1
@@ -71,6 +71,6 @@ struct Simulation {
 Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
                     absl::Span<const LayerTime> layer_times, const SimulationOptions& options = {});
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_SIMULATOR_H_

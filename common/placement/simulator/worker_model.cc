@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 WorkerModel::Layers::Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times)
     : schedule(run.config.exchange().schedule()),
@@ -121,4 +121,4 @@ void WorkerModel::Answered(uint32_t chunk) {
   if (!computing_) Advance();
 }
 
-}  // namespace ps
+}  // namespace evenshard

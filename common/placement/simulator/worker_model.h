@@ -9,7 +9,7 @@
 #include "common/placement/simulator/event_queue.h"
 #include "common/placement/simulator/planned_run.h"
 
-namespace ps {
+namespace evenshard {
 
 // Models one worker: when it computes each layer, when its chunks leave, and what it waits for.
 //
@@ -91,6 +91,6 @@ class WorkerModel final : private EventQueue::Target {
   std::vector<uint32_t> held_replies_;  // held until everything is pushed; SEQUENTIAL only
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_COMMON_PLACEMENT_SIMULATOR_WORKER_MODEL_H_

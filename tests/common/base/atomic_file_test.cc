@@ -36,7 +36,7 @@ extern "C" int rename(const char* from, const char* to) noexcept {
   return static_cast<int>(syscall(SYS_rename, from, to));
 }
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("a file is on disk before it gets its name, and the name before Commit returns") {
@@ -181,4 +181,4 @@ TEST_CASE("more bytes than the disk has are refused at once, and leave nothing")
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

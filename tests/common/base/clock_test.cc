@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("sleeping ends at its deadline, and at once where that has passed") {
   const RealClock clock;
@@ -25,4 +25,4 @@ TEST_CASE("a stop ends an endless sleep") {
   CHECK_FALSE(clock.SleepUntil(clock.Now() + absl::Hours(1), stop.get_token()));
 }
 
-}  // namespace ps
+}  // namespace evenshard

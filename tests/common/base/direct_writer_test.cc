@@ -10,7 +10,7 @@
 
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr size_t kSize = size_t{3} << 20;
@@ -71,4 +71,4 @@ TEST_CASE("a piece after an error is refused") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("something that grows is mentioned at its first size and whenever it has doubled") {
   DoublingNotice<int> notice(3);
@@ -45,4 +45,4 @@ TEST_CASE("what follows is mentioned if it is twice as large, or from the start 
   CHECK(notice.Grew(4));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("a float buffer is zero, page-aligned and writable") {
   absl::StatusOr<FloatBuffer> buffer = FloatBuffer::Allocate(100'000);
@@ -106,4 +106,4 @@ TEST_CASE("more shared memory than there can be is refused with its size") {
   CHECK(absl::IsResourceExhausted(buffer.status()));
 }
 
-}  // namespace ps
+}  // namespace evenshard

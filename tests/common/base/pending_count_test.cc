@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-namespace ps {
+namespace evenshard {
 
 // Linked with a time of day that is behind the kernel's, as where somebody sets the clock.
 
@@ -27,4 +27,4 @@ TEST_CASE("a wait lasts until everything is removed, or until its timeout") {
   other.join();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "common/base/hash.h"
 #include "common/base/philox.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kSamples = 1 << 20;
@@ -152,4 +152,4 @@ TEST_CASE("a bounded number is below its bound and every value comes up equally 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 absl::Status Check(int value) {
@@ -44,4 +44,4 @@ TEST_CASE("an else belongs to the if that it stands with") {
   CHECK(absl::IsCancelled(CheckUnless(true, -1)));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("counts have their thousands separated") {
@@ -79,4 +79,4 @@ TEST_CASE("blocks stand side by side, the shorter one filled up") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

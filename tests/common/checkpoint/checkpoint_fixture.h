@@ -11,7 +11,7 @@
 #include "common/checkpoint/shard_file_writer.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 inline constexpr uint64_t kRun = 0xabcdef0123456789;
 inline const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
@@ -113,6 +113,6 @@ inline void WriteCheckpoint(Storage* storage, const std::string& folder, const C
   REQUIRE(*complete);
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_CHECKPOINT_CHECKPOINT_FIXTURE_H_

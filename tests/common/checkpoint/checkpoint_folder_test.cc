@@ -11,7 +11,7 @@
 #include "tests/common/checkpoint/checkpoint_fixture.h"
 #include "tests/testing/simulated_disk.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using State = CheckpointInfo::State;
@@ -400,4 +400,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/simulated_disk.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr CheckpointId kId = {.generation = 1, .iteration = 120};
@@ -188,4 +188,4 @@ TEST_CASE("only the files that are needed are opened") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

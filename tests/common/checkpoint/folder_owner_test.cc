@@ -8,7 +8,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/simulated_disk.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr CheckpointId kId = {.generation = 1, .iteration = 10};
@@ -80,4 +80,4 @@ TEST_CASE("whoever takes the authority over takes the folder again") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

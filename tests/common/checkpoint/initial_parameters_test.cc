@@ -11,7 +11,7 @@
 #include "common/placement/initializer.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A config whose model begins with `fields`.
@@ -228,4 +228,4 @@ TEST_CASE("a file that is missing is an error of the field") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string ReadAll(Storage* storage, const std::string& path) {
@@ -115,4 +115,4 @@ TEST_CASE("a lock excludes every other, names its owner, and ends with its objec
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 
 #include "google/protobuf/text_format.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("the layout equals that of a hand-made file byte for byte") {
@@ -46,4 +46,4 @@ TEST_CASE("names from a config cannot break the header") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

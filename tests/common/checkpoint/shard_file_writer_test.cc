@@ -11,7 +11,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/simulated_disk.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr CheckpointId kId = {.generation = 1, .iteration = 10};
@@ -157,4 +157,4 @@ TEST_CASE("a shard's file has a tensor for each slice and array, with their valu
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

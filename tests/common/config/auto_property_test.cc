@@ -14,7 +14,7 @@
 #include "tests/common/config/config_fixture.h"
 #include "tests/testing/dice.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr const char* kFixedSchemes[] = {
@@ -108,4 +108,4 @@ TEST_CASE("AUTO is at most 3 % slower than the best fixed scheme") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

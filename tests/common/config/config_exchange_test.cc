@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Overrides the backend with EMULATED, for 5 iterations, and then applies `more`.
@@ -112,4 +112,4 @@ TEST_CASE("only emulated tensors shrink, and each keeps an element") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

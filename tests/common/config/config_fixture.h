@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // A valid config. The errors that tests expect contain its line numbers.
 inline constexpr char kConfig[] = R"(model {
@@ -55,6 +55,6 @@ inline std::string ErrorOfOverride(const std::string& override) {
   return error.substr(prefix.size());
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_CONFIG_CONFIG_FIXTURE_H_

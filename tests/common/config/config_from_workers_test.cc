@@ -7,7 +7,7 @@
 #include "common/placement/declaration.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -144,4 +144,4 @@ TEST_CASE("fields of which the workers' program takes care are refused") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

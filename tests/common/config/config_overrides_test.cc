@@ -6,7 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("an override sets any field as the file would") {
@@ -130,4 +130,4 @@ TEST_CASE("an override that makes another field wrong is the place of the error"
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kCheckpoint[] = "recovery.checkpoint={folder: 'c' every_iterations: 10}";
@@ -216,4 +216,4 @@ TEST_CASE("the folder of checkpoints and the initial parameters are relative to 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 #include "absl/strings/str_replace.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string Directory() {
@@ -303,4 +303,4 @@ TEST_CASE("the contract names no machine") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns the error of kConfig with one part replaced.
@@ -414,4 +414,4 @@ TEST_CASE("a batch too small for the model's batch normalisation is refused") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The definition, without any care for time.
@@ -254,4 +254,4 @@ TEST_CASE("a rule is part of the contract, with what it sets to a default") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -119,4 +119,4 @@ TEST_CASE("the streams of a connection are bounded: further calls wait") {
   CHECK(server.most_calls == 16);
 }
 
-}  // namespace ps
+}  // namespace evenshard

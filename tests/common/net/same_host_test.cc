@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("unix sockets, loopback and the host's own addresses are of this host") {
   CHECK(IsOfThisHost("unix:/tmp/shard0.sock"));
@@ -32,4 +32,4 @@ TEST_CASE("only exchanges of float32 both ways go through shared memory") {
   CHECK(!MayShareMemory(exchange));
 }
 
-}  // namespace ps
+}  // namespace evenshard

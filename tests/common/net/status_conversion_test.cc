@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("every status code and its message survive the way through gRPC") {
   for (int code = 0; code <= 16; ++code) {
@@ -32,4 +32,4 @@ TEST_CASE("codes keep their meaning") {
   CHECK(absl::IsDeadlineExceeded(FromGrpc({grpc::StatusCode::DEADLINE_EXCEEDED, ""})));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -198,4 +198,4 @@ TEST_CASE("paths that cannot be listened on or connected to are named") {
              Contains("has 200 bytes, allowed are 107"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

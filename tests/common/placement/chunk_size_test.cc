@@ -6,7 +6,7 @@
 
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 Model Builtin(const std::string& name) {
@@ -60,4 +60,4 @@ TEST_CASE("the smallest model gets the smallest chunks") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

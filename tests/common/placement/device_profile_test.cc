@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 Model MakeModel(const std::string& text) {
@@ -145,4 +145,4 @@ TEST_CASE("an unknown device is an error that lists the known ones") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

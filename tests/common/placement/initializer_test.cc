@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 Tensor MakeTensor(const std::string& name, int64_t size, Initializer initializer) {
@@ -110,4 +110,4 @@ TEST_CASE("initialising in pieces, in any order, gives the values of the whole")
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

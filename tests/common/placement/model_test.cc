@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 ModelSpec Spec(const std::string& text) {
@@ -436,4 +436,4 @@ TEST_CASE("the limit on parameters counts all layers together") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

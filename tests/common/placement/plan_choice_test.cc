@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/common/config/config_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const Overrides kEvenRates = {"shard[0].link_gbps=10", "shard[1].link_gbps=10"};
@@ -160,4 +160,4 @@ TEST_CASE("AUTO decides alike in every process, whatever these may differ in") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 
 // Models, partitions and the checks that every plan must pass.
 
-namespace ps {
+namespace evenshard {
 
 inline constexpr int64_t kMebibyte = 1 << 20;
 
@@ -151,6 +151,6 @@ inline void CheckChunks(const Model& model, const Plan& plan, int64_t chunk_byte
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_FIXTURE_H_

@@ -8,7 +8,7 @@
 #include "common/placement/plan.h"
 #include "tests/common/placement/plan_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns the least elements of a slice that is not a whole tensor.
@@ -160,4 +160,4 @@ TEST_CASE("stripes fill as many shards as there are pieces of 16 elements, and n
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

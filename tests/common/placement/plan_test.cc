@@ -9,7 +9,7 @@
 
 #include "tests/common/placement/plan_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const std::vector<Partition>& AllPartitions() {
@@ -310,4 +310,4 @@ TEST_CASE("an impossible plan is refused with what is allowed") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

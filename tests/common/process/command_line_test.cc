@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The flags of a program, one of every kind.
@@ -113,4 +113,4 @@ TEST_CASE("main() goes on after a good command line and ends with 0 for help and
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

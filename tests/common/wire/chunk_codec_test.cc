@@ -9,7 +9,7 @@
 
 #include "proto/parameter_server.pb.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Cuts `bytes` into pieces of random length, some of which are empty.
@@ -297,4 +297,4 @@ TEST_CASE("floats are put together from pieces of any length, each once and in o
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

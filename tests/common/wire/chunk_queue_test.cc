@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string Drain(ChunkQueue<char>& queue) {
@@ -42,4 +42,4 @@ TEST_CASE("a cleared queue is empty") {
   CHECK(queue.empty());
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr Encoding kEncodings[] = {FLOAT32, FLOAT16, BFLOAT16};
@@ -144,4 +144,4 @@ TEST_CASE("an encoding is named, one that this program does not know by its numb
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

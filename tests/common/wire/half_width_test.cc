@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -220,4 +220,4 @@ TEST_CASE("any number of values at any address is converted one by one, and noth
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Holds elements that start `shift` bytes after an aligned address.
@@ -78,4 +78,4 @@ TEST_CASE("the first NaN or infinity is found wherever it is") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

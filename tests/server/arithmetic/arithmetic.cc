@@ -15,7 +15,7 @@
 #include "server/store/aggregate.h"
 #include "server/store/optimizer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int64_t kElements = 4099;  // no multiple of any vector's length
@@ -145,15 +145,15 @@ void RunSearch(std::mt19937& random) {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard
 
 int main(int argc, char** argv) {
   const uint32_t seed = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 0;
   std::mt19937 random(seed);
-  ps::RunOptimizers(random);
-  ps::RunSum(random);
-  ps::RunSearch(random);
-  ps::RunFormat("BFLOAT16", ps::Bfloat16(), seed);
-  ps::RunFormat("FLOAT16", ps::Float16(), seed);
-  ps::RunFormat("FLOAT16 without instructions", ps::PortableFloat16(), seed);
+  evenshard::RunOptimizers(random);
+  evenshard::RunSum(random);
+  evenshard::RunSearch(random);
+  evenshard::RunFormat("BFLOAT16", evenshard::Bfloat16(), seed);
+  evenshard::RunFormat("FLOAT16", evenshard::Float16(), seed);
+  evenshard::RunFormat("FLOAT16 without instructions", evenshard::PortableFloat16(), seed);
 }

@@ -8,7 +8,7 @@
 
 #include "tests/testing/program.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string Run(const std::string& name, uint32_t seed) {
@@ -45,4 +45,4 @@ TEST_CASE("every instruction set gives the same bits") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

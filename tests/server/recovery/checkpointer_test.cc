@@ -11,7 +11,7 @@
 #include "tests/testing/await.h"
 #include "tests/testing/simulated_disk.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const ProcessId kNobody;
@@ -310,4 +310,4 @@ TEST_CASE_METHOD(CheckpointerFixture, "a thread writes, and wakes the updates th
   hosts.clear();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/simulated_disk.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const std::string kFolder = "/run";
@@ -120,4 +120,4 @@ TEST_CASE("without a checkpoint the parameters are those of the file, or random 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

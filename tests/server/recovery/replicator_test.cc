@@ -6,7 +6,7 @@
 
 #include "tests/server/recovery/slot_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A transport that records what is sent, and lets the test play the copy.
@@ -271,4 +271,4 @@ TEST_CASE_METHOD(ReplicatorFixture, "after Stop nothing is sent") {
   CHECK(confirmed.empty());
 }
 
-}  // namespace ps
+}  // namespace evenshard

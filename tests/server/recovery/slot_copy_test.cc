@@ -6,7 +6,7 @@
 
 #include "tests/server/recovery/slot_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr uint64_t kPrimary = 10;
@@ -174,4 +174,4 @@ TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of
         ChunkClock{.version = 3, .iteration = 0, .next_iteration = {1, 6}});
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -19,7 +19,7 @@
 #include "tests/server/shard/shard_fixture.h"
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // Streams between hosts of one process. Nothing moves but by Step, in the test's thread.
 class Loopback final : public ReplicaTransport {
@@ -302,6 +302,6 @@ class SlotFixture {
   View view;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SERVER_RECOVERY_SLOT_FIXTURE_H_

@@ -7,7 +7,7 @@
 #include "common/wire/chunk_codec.h"
 #include "tests/server/recovery/slot_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const ProcessId kNobody;
@@ -311,4 +311,4 @@ TEST_CASE_METHOD(HostFixture,
   CHECK(CopyState(1, 0) == PrimaryState(0));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "proto/parameter_server.pb.h"
 #include "tests/server/shard/shard_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A message and what a worker reads in one of its chunks.
@@ -121,4 +121,4 @@ TEST_CASE_METHOD(Fixture, "replies are counted for shard and worker, Pulls for t
   CHECK(stats.worker(1).bytes_out() == 0);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -18,7 +18,7 @@
 #include "tests/testing/await.h"
 #include "tests/testing/chunk_messages.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Serves only Exchange, for the worker that the call's metadata names.
@@ -195,4 +195,4 @@ TEST_CASE_METHOD(Fixture, "a stream whose Join follows waits for it, and then ho
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 
 #include "absl/synchronization/notification.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 int Processors() { return std::max(1u, std::thread::hardware_concurrency()); }
@@ -73,4 +73,4 @@ TEST_CASE("the destructor waits for a push that is running") {
 
 TEST_CASE("without pushes there are no threads to end") { PushThreads(ChunkOrder::kArrival); }
 
-}  // namespace ps
+}  // namespace evenshard

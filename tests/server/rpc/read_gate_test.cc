@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Action = ReadGate::Action;
@@ -66,4 +66,4 @@ TEST_CASE_METHOD(Fixture, "nothing is read and no timer set after the end") {
   CHECK(gate.Next(absl::Milliseconds(3)) == Action::kWait);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 
 #include "common/wire/message_slices.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 std::string BytesOf(const grpc::ByteBuffer& buffer) {
@@ -122,4 +122,4 @@ TEST_CASE("whatever bytes come, decoding reads none but these") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

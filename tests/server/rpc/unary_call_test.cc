@@ -10,7 +10,7 @@
 #include "grpcpp/server_builder.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Answers a Join with the rank as the shard, but refuses rank 9.
@@ -44,7 +44,7 @@ class JoinService final
     const grpc::Slice slice(request);
     const grpc::ByteBuffer bytes(&slice, 1);
     std::promise<grpc::Status> done;
-    stub.UnaryCall(&context, "/ps.ParameterServer/Join", {}, &bytes, response,
+    stub.UnaryCall(&context, "/evenshard.v1.ParameterServer/Join", {}, &bytes, response,
                    [&](grpc::Status status) { done.set_value(std::move(status)); });
     return done.get_future().get();
   }
@@ -102,4 +102,4 @@ TEST_CASE("a malformed call is refused with a reason, and not as an unknown meth
   CHECK(refused.error_message() == "malformed JoinRequest");
 }
 
-}  // namespace ps
+}  // namespace evenshard

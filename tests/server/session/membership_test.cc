@@ -8,7 +8,7 @@
 
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr uint64_t kFirst = 101;  // incarnations
@@ -341,4 +341,4 @@ TEST_CASE_METHOD(Fixture, "a worker's buffers are held as long as a stream may u
   CHECK(Open(0, kFirst)->buffers() == nullptr);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "common/base/float_buffer.h"
 #include "tests/server/shard/shard_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 FloatBuffer MakeShared(int64_t floats) {
@@ -71,4 +71,4 @@ TEST_CASE_METHOD(Fixture, "a buffer that is not the model's size is refused by i
   CHECK_THAT(std::string(refused.message()), Catch::StartsWith("parameters: "));
 }
 
-}  // namespace ps
+}  // namespace evenshard

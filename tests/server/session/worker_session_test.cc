@@ -5,7 +5,7 @@
 #include "proto/admin.pb.h"
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 struct Fixture {
@@ -64,4 +64,4 @@ TEST_CASE_METHOD(Fixture, "the traffic of a rank adds up over its sessions") {
   CHECK(activity.bytes_out == 20);
 }
 
-}  // namespace ps
+}  // namespace evenshard

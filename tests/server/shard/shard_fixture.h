@@ -14,7 +14,7 @@
 #include "server/shard/shard.h"
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // Records the replies that it gets, from any threads.
 class RecordingSink final : public ReplySink {
@@ -153,6 +153,6 @@ class ShardFixture {
   std::shared_ptr<Shard> shard;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SERVER_SHARD_SHARD_FIXTURE_H_

@@ -10,7 +10,7 @@
 
 #include "tests/server/shard/shard_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -268,4 +268,4 @@ TEST_CASE_METHOD(ShardFixture,
   CHECK(Replies(0) == 1);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "tests/server/shard/shard_fixture.h"
 #include "tests/testing/captured_log.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -475,4 +475,4 @@ TEST_CASE_METHOD(ShardFixture, "a report of a worker's usage appears in the stat
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <optional>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
@@ -46,4 +46,4 @@ TEST_CASE("short waits are not logged") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Floats that start `shift` bytes past an aligned address.
@@ -53,4 +53,4 @@ TEST_CASE("a gradient of any alignment and length is added element by element") 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

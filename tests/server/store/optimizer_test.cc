@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr std::array<OptimizerConfig::Kind, 6> kKinds = {
@@ -302,4 +302,4 @@ TEST_CASE("the warm-up rises linearly and the schedule counts from its end") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 Config MakeConfig(const std::string& optimizer) {
@@ -80,4 +80,4 @@ TEST_CASE("tensors with a rule have the state of the optimizer's kind") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 
 #include "proto/admin.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("a push is counted by its outcome, and its bytes in any case") {
   PushCounts counts;
@@ -25,4 +25,4 @@ TEST_CASE("a push is counted by its outcome, and its bytes in any case") {
   check(WorkerStats());
 }
 
-}  // namespace ps
+}  // namespace evenshard

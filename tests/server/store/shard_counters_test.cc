@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("staleness falls into buckets 0, 1, 2, 3, 4-7, 8-15 and so on") {
   ShardCounters counters;
@@ -53,4 +53,4 @@ TEST_CASE("counters reach the statistics' fields of the same names") {
   CHECK(stats.staleness_size() == 0);
 }
 
-}  // namespace ps
+}  // namespace evenshard

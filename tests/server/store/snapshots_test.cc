@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "tests/server/update/policy_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Progress = Snapshots::Reader::Progress;
@@ -303,4 +303,4 @@ TEST_CASE_METHOD(SnapshotsFixture, "ASYNC: every chunk after enough updates, as 
   CHECK(Open(1, late).ok());  // nothing is too late
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "tests/server/update/policy_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const CrewList kAll = {{0, {0, 1}}};
@@ -87,4 +87,4 @@ TEST_CASE_METHOD(AsyncFixture, "ASYNC drops what waits when it is abandoned") {
   CHECK(sinks[0].use_count() == 1);
 }
 
-}  // namespace ps
+}  // namespace evenshard

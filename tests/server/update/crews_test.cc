@@ -5,7 +5,7 @@
 
 #include "tests/server/update/policy_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Ranks = std::vector<uint32_t>;
@@ -46,4 +46,4 @@ TEST_CASE("in its last iteration a worker counts and is not waited for") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

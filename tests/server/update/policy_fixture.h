@@ -14,7 +14,7 @@
 #include "tests/server/shard/shard_fixture.h"
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 
 // The crews of a view: the ranks from an iteration on.
 using CrewList = std::vector<std::pair<uint64_t, std::vector<uint32_t>>>;
@@ -142,6 +142,6 @@ class PolicyFixture {
   std::unique_ptr<UpdatePolicy> policy;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_SERVER_UPDATE_POLICY_FIXTURE_H_

@@ -6,7 +6,7 @@
 
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int64_t kLead = 100;
@@ -112,4 +112,4 @@ TEST_CASE("the slowest worker is known however pushes of several threads interle
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

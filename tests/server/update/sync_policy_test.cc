@@ -6,7 +6,7 @@
 
 #include "tests/server/update/policy_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const CrewList kAll = {{0, {0, 1, 2}}};
@@ -269,4 +269,4 @@ TEST_CASE_METHOD(PolicyFixture, "after Abandon nothing is counted and nobody is 
   CHECK(sinks[0].use_count() == 1);
 }
 
-}  // namespace ps
+}  // namespace evenshard

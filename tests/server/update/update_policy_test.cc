@@ -8,7 +8,7 @@
 
 #include "tests/server/shard/shard_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Floats = std::vector<float>;
@@ -214,4 +214,4 @@ TEST_CASE_METHOD(ShardFixture, "the learning-rate schedule follows the iteration
   RequireNear(Applied(), {1.5, 1.5, 1.5, 1.5});
 }
 
-}  // namespace ps
+}  // namespace evenshard

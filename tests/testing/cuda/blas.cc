@@ -17,7 +17,7 @@ struct cublasContext {
   cublasMath_t math_mode = CUBLAS_DEFAULT_MATH;
 };
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 cublasStatus_t Fail(cublasStatus_t status, std::string text) {
@@ -99,9 +99,9 @@ void Gemm(bool transpose_a, bool transpose_b, int64_t k, float alpha, const Oper
 }
 
 }  // namespace
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
-using namespace ps::cuda_stand_in;  // NOLINT: what follows is C
+using namespace evenshard::cuda_stand_in;  // NOLINT: what follows is C
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   if (Usable() != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;

@@ -11,7 +11,7 @@
 #include "common/wire/half_width.h"
 #include "tests/testing/cuda/fixture.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 class Blas {
@@ -149,4 +149,4 @@ TEST_CASE("A workspace must be device memory, and aligned") {
 }
 
 }  // namespace
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in

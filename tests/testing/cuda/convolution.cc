@@ -7,7 +7,7 @@
 #include "common/wire/half_width.h"
 #include "tests/testing/cuda/multiply.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 // The dimensions of a dense copy, from the slowest to the fastest.
@@ -156,4 +156,4 @@ void Convolution::Compute() const {
   }
 }
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 // A tensor of float32 or bfloat16. Element (i0, i1, i2, i3) is at i0 * strides[0] + ..., in
 // elements.
@@ -48,6 +48,6 @@ struct Convolution {
   void Compute() const;
 };
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
 #endif  // EVENSHARD_TESTS_TESTING_CUDA_CONVOLUTION_H_

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "tests/testing/cuda/state.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 constexpr int64_t kWorkspaceBytes = 1 << 20;  // of engine 1
@@ -448,4 +448,4 @@ cudnnStatus_t Finalize(Descriptor& descriptor) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in

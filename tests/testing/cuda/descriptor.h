@@ -25,7 +25,7 @@ struct cudnnContext {
   cudaStream_t stream = nullptr;
 };
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 // Records what is wrong with the call, and returns `status`.
 cudnnStatus_t Fail(cudnnStatus_t status, std::string text);
@@ -115,6 +115,6 @@ cudnnStatus_t CheckReferences(const Descriptor& descriptor);
 // if that is neither a convolution nor one with bias and ReLU.
 std::optional<Convolution> ToConvolution(const Descriptor& graph);
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
 #endif  // EVENSHARD_TESTS_TESTING_CUDA_DESCRIPTOR_H_

@@ -32,7 +32,7 @@
 //
 // The stand-in says nothing about a GPU's speed or rounding. All arithmetic is in float32.
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 struct Options {
   int devices = 1;                          // 0: cudaErrorNoDevice
@@ -88,6 +88,6 @@ Totals GetTotals();
 // returns the same text.
 std::string LastProblem();
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
 #endif  // EVENSHARD_TESTS_TESTING_CUDA_DEVICE_H_

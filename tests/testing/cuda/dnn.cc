@@ -10,7 +10,7 @@
 #include "tests/testing/cuda/descriptor.h"
 #include "tests/testing/cuda/state.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 // All descriptors that are alive, by the address that the caller holds.
@@ -51,9 +51,9 @@ cudnnStatus_t Bind(const Descriptor& pack, cudaStream_t stream, Tensor* tensor) 
 }
 
 }  // namespace
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
-using namespace ps::cuda_stand_in;  // NOLINT: what follows is C
+using namespace evenshard::cuda_stand_in;  // NOLINT: what follows is C
 
 size_t cudnnGetVersion() { return GlobalState().options.cudnn_version; }
 

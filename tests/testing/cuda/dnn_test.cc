@@ -14,7 +14,7 @@
 #include "common/wire/half_width.h"
 #include "tests/testing/cuda/fixture.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 class Dnn {
@@ -596,4 +596,4 @@ TEST_CASE("Sizes that do not fit one another are refused") {
 }
 
 }  // namespace
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in

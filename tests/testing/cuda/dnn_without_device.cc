@@ -18,7 +18,7 @@ struct cudnnContext {
   cudnnBackendDescriptor_t device_properties = nullptr;
 };
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 template <typename Function>
@@ -77,9 +77,9 @@ cudnnStatus_t SetDeviceProperties(cudnnBackendDescriptor_t descriptor,
 }
 
 }  // namespace
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
-using namespace ps::cuda_stand_in;  // NOLINT: what follows is C
+using namespace evenshard::cuda_stand_in;  // NOLINT: what follows is C
 
 size_t cudnnGetVersion() { return REAL(cudnnGetVersion)(); }
 

@@ -11,7 +11,7 @@
 // Objects that the stand-in's tests use. Each owns a resource, and frees it even if the device is
 // lost.
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 // Gives a test case a fresh device, and checks that nothing is left on it. Must be declared first.
 struct FreshDevice {
@@ -81,6 +81,6 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
 #endif  // EVENSHARD_TESTS_TESTING_CUDA_FIXTURE_H_

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/testing/cuda/stream.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 constexpr size_t kGuardBytes = 256;  // on each side; also the alignment of allocations
@@ -95,9 +95,9 @@ bool OnDevice(const void* begin, size_t bytes, cudaStream_t stream, const std::s
   return false;
 }
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
-using namespace ps::cuda_stand_in;  // NOLINT: what follows is C
+using namespace evenshard::cuda_stand_in;  // NOLINT: what follows is C
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   if (cudaError_t error = Usable()) return error;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 // Element (i, j) is data[i * row_stride + j * column_stride].
 struct MatrixView {
@@ -17,6 +17,6 @@ struct MatrixView {
 void MultiplyAdd(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float* c,
                  int64_t ldc);
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
 #endif  // EVENSHARD_TESTS_TESTING_CUDA_MULTIPLY_H_

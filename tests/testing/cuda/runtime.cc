@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/testing/cuda/stream.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 constexpr int kPciDomain = 0xffff;  // no real device has it
@@ -28,9 +28,9 @@ cudaError_t CheckDevice(int device) {
 }
 
 }  // namespace
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
-using namespace ps::cuda_stand_in;  // NOLINT: what follows is C
+using namespace evenshard::cuda_stand_in;  // NOLINT: what follows is C
 
 // The device.
 
@@ -294,7 +294,7 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
-#define PS_CUDA_ERRORS(ERROR)                                                             \
+#define EVENSHARD_CUDA_ERRORS(ERROR)                                                             \
   ERROR(cudaSuccess, "no error")                                                          \
   ERROR(cudaErrorInvalidValue, "invalid argument")                                        \
   ERROR(cudaErrorMemoryAllocation, "out of memory")                                       \
@@ -319,7 +319,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 #define NAME(error, text) \
   case error:             \
     return #error;
-    PS_CUDA_ERRORS(NAME)
+    EVENSHARD_CUDA_ERRORS(NAME)
     default:
       return "unrecognized error code";
   }
@@ -330,7 +330,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 #define TEXT(error, text) \
   case error:             \
     return text;
-    PS_CUDA_ERRORS(TEXT)
+    EVENSHARD_CUDA_ERRORS(TEXT)
     default:
       return "unrecognized error code";
   }

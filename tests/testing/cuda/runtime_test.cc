@@ -16,7 +16,7 @@
 
 #include "tests/testing/cuda/fixture.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 std::vector<char> Read(const Buffer& buffer) {
@@ -393,4 +393,4 @@ TEST_CASE("A device tells its properties") {
 }
 
 }  // namespace
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/cuda/stream.h"
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 namespace {
 
 thread_local int current_device = 0;
@@ -131,4 +131,4 @@ void LoseDevice(int64_t enqueues, cudaError_t error) {
   if (enqueues == 0) state.lost = error;
 }
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in

@@ -16,7 +16,7 @@
 
 // State that runtime.cc, blas.cc and dnn.cc share.
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 // A count that one side advances and the other waits for. The waiter is ordered after the one that
 // advanced it. Unlike with a mutex or a condition variable, nobody is ordered after a waiter, so
@@ -103,6 +103,6 @@ class WorkspaceUse {
   const unsigned char value_;
 };
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
 #endif  // EVENSHARD_TESTS_TESTING_CUDA_STATE_H_

@@ -31,7 +31,7 @@ void CUstream_st::Run(Item* done, std::chrono::microseconds longest_delay, uint6
   in_stream = true;
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<int64_t> delay(0, longest_delay.count());
-  const std::atomic<cudaError_t>& lost = ps::cuda_stand_in::GlobalState().lost;
+  const std::atomic<cudaError_t>& lost = evenshard::cuda_stand_in::GlobalState().lost;
   for (uint32_t popped = 0;; ++popped) {
     pushed_.AwaitOtherThan(popped);
     Item* item = done->next.load(std::memory_order_acquire);
@@ -47,7 +47,7 @@ void CUstream_st::Run(Item* done, std::chrono::microseconds longest_delay, uint6
   delete done;
 }
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 bool InStream() { return in_stream; }
 
@@ -91,4 +91,4 @@ cudaError_t Enqueue(cudaStream_t stream, std::function<void()> work, bool always
   return cudaSuccess;
 }
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in

@@ -28,17 +28,17 @@ struct CUstream_st {
   void Run(Item* done, std::chrono::microseconds longest_delay, uint64_t seed);
 
   Item* last_;
-  ps::cuda_stand_in::Signal pushed_;
+  evenshard::cuda_stand_in::Signal pushed_;
   std::thread thread_;
 };
 
 struct CUevent_st {
   const int device;
   const unsigned flags;
-  ps::cuda_stand_in::Moment* recorded = nullptr;  // guarded by State::mutex
+  evenshard::cuda_stand_in::Moment* recorded = nullptr;  // guarded by State::mutex
 };
 
-namespace ps::cuda_stand_in {
+namespace evenshard::cuda_stand_in {
 
 // Returns whether this thread runs a stream. Such a thread may make no calls.
 bool InStream();
@@ -53,6 +53,6 @@ Moment* PushMoment(State& state, cudaStream_t stream);
 // Waits for all work, including that of streams already destroyed.
 void Drain();
 
-}  // namespace ps::cuda_stand_in
+}  // namespace evenshard::cuda_stand_in
 
 #endif  // EVENSHARD_TESTS_TESTING_CUDA_STREAM_H_

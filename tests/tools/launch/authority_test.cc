@@ -10,7 +10,7 @@
 #include "tests/testing/await.h"
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 ClusterConfig OneShard() {
@@ -210,4 +210,4 @@ TEST_CASE("a worker that had finished is started again when the run goes back") 
   CHECK(authority.Poll().start_again.empty());
 }
 
-}  // namespace ps
+}  // namespace evenshard

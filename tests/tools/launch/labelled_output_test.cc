@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // What comes out of a LabelledOutput with two sources.
@@ -88,4 +88,4 @@ TEST_CASE("a live line that becomes final is printed once and not drawn again") 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A run with recovery of 2 shards, a spare and 2 workers by launch, with scripts in place of the
@@ -200,4 +200,4 @@ TEST_CASE("launch starts no run whose views are in etcd") {
   CHECK_FALSE(std::filesystem::exists(run.folder.Path("ps0.starts")));
 }
 
-}  // namespace ps
+}  // namespace evenshard

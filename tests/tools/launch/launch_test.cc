@@ -15,7 +15,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Somebody who listens on an address.
@@ -492,4 +492,4 @@ TEST_CASE("if launch runs on a terminal, worker 0 gets one too, and the others d
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ps {
+namespace evenshard {
 
 TEST_CASE("a process that dies is started again, later each time it fails early") {
   RestartPolicy policy;
@@ -28,4 +28,4 @@ TEST_CASE("a process that dies is started again, later each time it fails early"
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 
 // Linked with a time of day that leaps. Supervise can be called once in a process; launch_test has
 // the rest of it.
@@ -41,4 +41,4 @@ TEST_CASE("the time limit for processes to end does not follow the time of day")
   CHECK_FALSE(absl::StrContains(text, "which did not end"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

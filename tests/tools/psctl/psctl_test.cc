@@ -7,7 +7,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/tools/psctl/report/fake_shard.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kPsctl[] = "tools/psctl/psctl";
@@ -236,4 +236,4 @@ TEST_CASE("psctl save fails with the reason and leaves no file if a shard is dow
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "tests/common/placement/simulator/cluster_fixture.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const double kPayloadShare = 1448.0 / 1514;
@@ -153,4 +153,4 @@ TEST_CASE("the config gets as many workers and shards as asked for") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

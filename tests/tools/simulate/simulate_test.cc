@@ -8,7 +8,7 @@
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 struct Result {
@@ -114,4 +114,4 @@ TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

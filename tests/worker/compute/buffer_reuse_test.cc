@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Sizes = std::vector<size_t>;
@@ -30,4 +30,4 @@ TEST_CASE(
 TEST_CASE("nothing needs no memory") { CHECK(AssignBuffers({}).bytes.empty()); }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -113,4 +113,4 @@ TEST_CASE("the emulated backend takes the time of the config's device, batch, di
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

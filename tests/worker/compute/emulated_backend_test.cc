@@ -11,7 +11,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kNet[] = R"(input { channels: 3 height: 2 width: 2 }
@@ -186,4 +186,4 @@ TEST_CASE("without a device no time passes") {
   CHECK(hooks.Seconds() == 0);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Describes steps as "a(images)", "fork b(1)" or "c(2.1)": the layer, or the fork of a layer's
@@ -65,4 +65,4 @@ TEST_CASE("a block that begins with the images forks them") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

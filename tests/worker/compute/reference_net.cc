@@ -8,7 +8,7 @@
 #include "common/base/random.h"
 #include "worker/compute/dropout_stream.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Values = std::vector<double>;  // [images, channels, height, width]
@@ -209,4 +209,4 @@ std::vector<double> ReferenceGradient(const TestNet& net, const Tensor& tensor,
   return gradient;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "common/placement/model.h"
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 
 // The parts of a pass that dropout and batch normalisation depend on.
 struct ReferencePass {
@@ -28,6 +28,6 @@ double ReferenceLoss(const TestNet& net, const std::vector<double>& parameters,
 std::vector<double> ReferenceGradient(const TestNet& net, const Tensor& tensor,
                                       const ReferencePass& pass);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_COMPUTE_REFERENCE_NET_H_

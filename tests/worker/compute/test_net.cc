@@ -9,7 +9,7 @@
 
 #include "common/base/random.h"
 
-namespace ps {
+namespace evenshard {
 
 Model ParseModel(const std::string& text) {
   ModelSpec spec;
@@ -91,4 +91,4 @@ double RelativeError(absl::Span<const float> actual, absl::Span<const float> exp
   return difference / largest;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -13,7 +13,7 @@
 #include "worker/compute/backend.h"
 #include "worker/compute/cpu/backend.h"
 
-namespace ps {
+namespace evenshard {
 
 // A model with parameters and one batch. All of them are random numbers that follow from the spec
 // and the seed. Fails the test if the spec is invalid.
@@ -72,6 +72,6 @@ class RecordedHooks : public LayerHooks {
 // `expected`.
 double RelativeError(absl::Span<const float> actual, absl::Span<const float> expected);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_COMPUTE_TEST_NET_H_

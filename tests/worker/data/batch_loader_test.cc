@@ -12,7 +12,7 @@
 #include "tests/worker/data/order/crews.h"
 #include "tests/worker/data/formats/fake_dataset.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr Shape3 kShape = {1, 1, 2};
@@ -338,4 +338,4 @@ TEST_CASE("batches for which there is no memory are an error") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

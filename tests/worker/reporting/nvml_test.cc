@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kFake[] = "tests/worker/libfake_nvml.so";
@@ -57,4 +57,4 @@ TEST_CASE("a value that a GPU does not report is absent, the others are present"
   CHECK(usage.memory_used_bytes == 21'000'000'000u);
 }
 
-}  // namespace ps
+}  // namespace evenshard

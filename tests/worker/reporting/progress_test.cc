@@ -8,7 +8,7 @@
 
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -244,4 +244,4 @@ TEST_CASE("a file is no terminal") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

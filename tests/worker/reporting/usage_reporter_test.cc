@@ -12,7 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "tests/testing/fake_clock.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Computes nothing, on the given device.
@@ -147,4 +147,4 @@ TEST_CASE("reports that fail are followed by others") {
   CHECK(Reports(receiver, std::nullopt).size() == 3);
 }
 
-}  // namespace ps
+}  // namespace evenshard

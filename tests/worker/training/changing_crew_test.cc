@@ -14,7 +14,7 @@
 #include "worker/data/order/batch_order.h"
 #include "worker/training/trainer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -354,4 +354,4 @@ TEST_CASE("crews that cannot be end the worker") {
             "the crew from iteration 5 on has rank 3, the config has 3 workers"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -13,7 +13,7 @@
 #include "tests/worker/data/order/crews.h"
 #include "worker/exchange/core/training_exchange.h"
 
-namespace ps {
+namespace evenshard {
 
 // Plays the shards, the views and all other workers for one worker. When an iteration is settled, a
 // new view may come, or the run goes back. Checks that the worker pushes one iteration after the
@@ -138,6 +138,6 @@ class PlayedExchange final : public TrainingExchange {
   const Traffic traffic_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_TRAINING_PLAYED_EXCHANGE_H_

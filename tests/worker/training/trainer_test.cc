@@ -19,7 +19,7 @@
 #include "worker/compute/backend.h"
 #include "worker/training/gradient_norm.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -500,4 +500,4 @@ TEST_CASE("the global norm is finite if and only if every element is") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "common/checkpoint/folder_owner.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -88,4 +88,4 @@ std::string CheckpointsJson(const CheckpointsReport& report) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace ps
+}  // namespace evenshard

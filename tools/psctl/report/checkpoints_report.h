@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "common/checkpoint/checkpoint_folder.h"
 
-namespace ps {
+namespace evenshard {
 
 // What is in a folder of checkpoints.
 struct CheckpointsReport {
@@ -30,6 +30,6 @@ absl::StatusOr<CheckpointsReport> MakeCheckpointsReport(Storage* storage, const 
 std::string CheckpointsText(const CheckpointsReport& report);
 std::string CheckpointsJson(const CheckpointsReport& report);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_CHECKPOINTS_REPORT_H_

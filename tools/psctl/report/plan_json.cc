@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/psctl/report/plan_report.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -94,4 +94,4 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Confi
          "\n";
 }
 
-}  // namespace ps
+}  // namespace evenshard

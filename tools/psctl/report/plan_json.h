@@ -7,13 +7,13 @@
 #include "absl/types/span.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns {"plans": [...]} with all of each PlanReport and every slice. `names` are the files of
 // `configs`, and `link_gbps` is that of MakePlanReport.
 std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Config> configs,
                      std::optional<double> link_gbps = std::nullopt);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_PLAN_JSON_H_

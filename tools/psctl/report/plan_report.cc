@@ -13,7 +13,7 @@
 #include "common/placement/simulator/prediction.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr size_t kShortestRange = 3;
@@ -147,4 +147,4 @@ PlanReport MakePlanReport(const Config& config, std::optional<double> link_gbps)
   return report;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "common/config/config.h"
 #include "tools/psctl/report/worst_stretch.h"
 
-namespace ps {
+namespace evenshard {
 
 // The share of a plan that one shard has to carry.
 struct ShardLoad {
@@ -55,6 +55,6 @@ PlanReport MakePlanReport(const Config& config, std::optional<double> link_gbps 
 // Returns the bytes of parameters or running statistics in memory.
 int64_t FloatBytes(int64_t elements);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_PLAN_REPORT_H_

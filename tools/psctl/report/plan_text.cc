@@ -11,7 +11,7 @@
 #include "common/placement/device_profile.h"
 #include "tools/psctl/report/plan_report.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr size_t kHoldsWidth = 48;
@@ -184,4 +184,4 @@ std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const
   return text;
 }
 
-}  // namespace ps
+}  // namespace evenshard

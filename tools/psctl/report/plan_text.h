@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // Formats the plan of one config. `name` is the config's file, and `link_gbps` that of
 // MakePlanReport.
@@ -18,6 +18,6 @@ std::string PlanText(const std::string& name, const Config& config,
 std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const Config> configs,
                            std::optional<double> link_gbps = std::nullopt);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_PLAN_TEXT_H_

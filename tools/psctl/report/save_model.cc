@@ -19,7 +19,7 @@
 #include "common/reader/shard_calls.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // How long a ps process may take to say which view it follows.
@@ -104,4 +104,4 @@ absl::StatusOr<SavedModel> SaveModel(const Config& config, const std::string& pa
   return saved;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 struct SavedModel {
   // How many iterations of training the parameters have. Absent if there is no one such number.
@@ -29,6 +29,6 @@ struct SavedModel {
 // has a wrong size.
 absl::StatusOr<SavedModel> SaveModel(const Config& config, const std::string& path);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_SAVE_MODEL_H_

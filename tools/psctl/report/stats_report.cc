@@ -16,7 +16,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The longest text in a table that comes from a shard, or from a worker by way of a shard.
@@ -343,4 +343,4 @@ std::string StatsJson(const ClusterReport& report, bool one_line) {
          "\n";
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "proto/admin.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The answer of one shard, or the reason why there is none.
 struct ShardReport {
@@ -37,6 +37,6 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier 
 // "stats" is ShardStats in protobuf's JSON mapping, which has 64-bit integers as strings.
 std::string StatsJson(const ClusterReport& report, bool one_line = false);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_STATS_REPORT_H_

@@ -11,7 +11,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr size_t kCellBytes = 100;
@@ -125,4 +125,4 @@ std::string ViewJson(const ViewReport& report) {
   return json.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace ps
+}  // namespace evenshard

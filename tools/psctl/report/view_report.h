@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // The answers of all ps processes, by index, to the question which view they follow.
 using ViewReport = std::vector<absl::StatusOr<View>>;
@@ -23,6 +23,6 @@ std::string ViewText(const ViewReport& report);
 // "view" is the newest View in protobuf's JSON mapping, which has 64-bit integers as strings.
 std::string ViewJson(const ViewReport& report);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_VIEW_REPORT_H_

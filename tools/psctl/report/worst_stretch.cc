@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns the elements of each layer on each shard: [layer][shard].
@@ -55,4 +55,4 @@ Stretch WorstStretch(const Model& model, const Plan& plan, absl::Span<const doub
   return worst;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "common/placement/model.h"
 #include "common/placement/plan.h"
 
-namespace ps {
+namespace evenshard {
 
 // Several layers in a row, and the shard that has more of them than its share.
 struct Stretch {
@@ -30,6 +30,6 @@ struct Stretch {
 // each shard.
 Stretch WorstStretch(const Model& model, const Plan& plan, absl::Span<const double> shard_rates);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_REPORT_WORST_STRETCH_H_

@@ -1,7 +1,7 @@
 #ifndef EVENSHARD_TOOLS_PSCTL_VERBS_PSCTL_H_
 #define EVENSHARD_TOOLS_PSCTL_VERBS_PSCTL_H_
 
-namespace ps {
+namespace evenshard {
 
 // psctl's exit codes.
 inline constexpr int kPsctlOk = 0;
@@ -17,6 +17,6 @@ int SaveVerb(int argc, const char* const* argv);
 int CheckpointsVerb(int argc, const char* const* argv);
 int ShutdownVerb(int argc, const char* const* argv);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_VERBS_PSCTL_H_

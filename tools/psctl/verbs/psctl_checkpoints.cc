@@ -12,7 +12,7 @@
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/psctl_flags.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -80,4 +80,4 @@ int CheckpointsVerb(int argc, const char* const* argv) {
   return report->has_damaged() ? kPsctlFailure : kPsctlOk;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::Status CheckFormat(const std::string& format) {
   if (format == "table" || format == "json") return absl::OkStatus();
@@ -16,4 +16,4 @@ absl::Status CheckAboveZero(absl::string_view flag, double value) {
       absl::StrCat("--", flag, ": is ", value, ", allowed: a number above 0"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,13 +6,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace ps {
+namespace evenshard {
 
 // Checks of flags that several verbs have. Errors: INVALID_ARGUMENT, which names the flag, its
 // value and what is allowed.
 absl::Status CheckFormat(const std::string& format);
 absl::Status CheckAboveZero(absl::string_view flag, double value);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TOOLS_PSCTL_VERBS_PSCTL_FLAGS_H_

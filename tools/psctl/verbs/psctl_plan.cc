@@ -12,7 +12,7 @@
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/psctl_flags.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -70,4 +70,4 @@ int PlanVerb(int argc, const char* const* argv) {
   return kPsctlOk;
 }
 
-}  // namespace ps
+}  // namespace evenshard

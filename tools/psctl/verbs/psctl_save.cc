@@ -10,7 +10,7 @@
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/report/save_model.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -61,4 +61,4 @@ int SaveVerb(int argc, const char* const* argv) {
   return kPsctlOk;
 }
 
-}  // namespace ps
+}  // namespace evenshard

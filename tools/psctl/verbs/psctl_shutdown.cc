@@ -11,7 +11,7 @@
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/psctl_flags.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -59,4 +59,4 @@ int ShutdownVerb(int argc, const char* const* argv) {
   return code;
 }
 
-}  // namespace ps
+}  // namespace evenshard

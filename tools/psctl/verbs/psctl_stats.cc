@@ -19,7 +19,7 @@
 #include "tools/psctl/verbs/psctl_flags.h"
 #include "tools/psctl/report/stats_report.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -145,4 +145,4 @@ int StatsVerb(int argc, const char* const* argv) {
   return report.complete() ? kPsctlOk : kPsctlFailure;
 }
 
-}  // namespace ps
+}  // namespace evenshard

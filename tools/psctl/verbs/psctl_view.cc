@@ -13,7 +13,7 @@
 #include "tools/psctl/verbs/psctl_flags.h"
 #include "tools/psctl/report/view_report.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -57,4 +57,4 @@ int ViewVerb(int argc, const char* const* argv) {
   return NewestView(report) == nullptr ? kPsctlFailure : kPsctlOk;
 }
 
-}  // namespace ps
+}  // namespace evenshard

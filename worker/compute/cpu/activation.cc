@@ -3,7 +3,7 @@
 
 #include "worker/compute/cpu/layers.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -52,4 +52,4 @@ std::unique_ptr<CpuLayer> MakeCpuRelu(CpuDevice* device, Activation input) {
   return std::make_unique<CpuRelu>(device, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

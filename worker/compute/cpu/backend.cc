@@ -17,7 +17,7 @@
 #include "worker/compute/layer_graph.h"
 #include "worker/compute/pass_input.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -211,4 +211,4 @@ absl::StatusOr<BatchResult> CpuBackend::Evaluate(const Batch& batch,
   return RunLoss(batch, pass);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "worker/compute/cpu/device.h"
 #include "worker/compute/cpu/layer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Computes on the CPU with oneDNN. All primitives and all memory are made at creation, for one
 // batch size. A smaller batch is filled up with empty images, which have no effect on the result.
@@ -83,6 +83,6 @@ class CpuBackend : public ComputeBackend {
   std::optional<ConvertedDestination> score_gradients_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_BACKEND_H_

@@ -4,7 +4,7 @@
 #include "worker/compute/cpu/layers.h"
 #include "worker/compute/cpu/tensor.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -103,4 +103,4 @@ std::unique_ptr<CpuLayer> MakeCpuBatchNorm(CpuDevice* device, const Model& model
   return std::make_unique<CpuBatchNorm>(device, model, layer, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "worker/compute/buffer_reuse.h"
 
-namespace ps {
+namespace evenshard {
 
 using dnnl::memory;
 
@@ -33,4 +33,4 @@ std::vector<memory> AllocateWithReuse(const CpuDevice& device,
   return owned;
 }
 
-}  // namespace ps
+}  // namespace evenshard

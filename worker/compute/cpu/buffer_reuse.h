@@ -6,7 +6,7 @@
 #include "oneapi/dnnl/dnnl.hpp"
 #include "worker/compute/cpu/device.h"
 
-namespace ps {
+namespace evenshard {
 
 // Allocates memory for handles that are needed only for a part of a pass. `steps` lists the handles
 // that each step of the pass uses, in the order of the pass; each was made by
@@ -16,6 +16,6 @@ namespace ps {
 std::vector<dnnl::memory> AllocateWithReuse(const CpuDevice& device,
                                             const std::vector<std::vector<dnnl::memory>>& steps);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_BUFFER_REUSE_H_

@@ -4,7 +4,7 @@
 #include "worker/compute/cpu/layers.h"
 #include "worker/compute/cpu/tensor.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -174,4 +174,4 @@ std::unique_ptr<CpuLayer> MakeCpuConvolution(CpuDevice* device, const Model& mod
   return std::make_unique<CpuConvolution>(device, model, layer, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -90,4 +90,4 @@ void ConvertedDestination::Finish(const memory& to) const {
   if (reorder_) reorder_->Run({{DNNL_ARG_FROM, copy_}, {DNNL_ARG_TO, to}});
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 
 #include "oneapi/dnnl/dnnl.hpp"
 
-namespace ps {
+namespace evenshard {
 
 // All functions in this file throw dnnl::error, which CpuBackend converts to a status.
 
@@ -102,6 +102,6 @@ class ConvertedDestination {
   dnnl::memory copy_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_DEVICE_H_

@@ -5,7 +5,7 @@
 #include "worker/compute/cpu/layers.h"
 #include "worker/compute/dropout_stream.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -66,4 +66,4 @@ std::unique_ptr<CpuLayer> MakeCpuDropout(CpuDevice* device, const Layer& layer, 
   return std::make_unique<CpuDropout>(device, layer, seed, rank, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
-namespace ps {
+namespace evenshard {
 
 // The output of one layer and input of the next: the values of a batch {images, channels, height,
 // width} in the format that the layer chose, and the gradient of the loss with respect to them in
@@ -62,6 +62,6 @@ class CpuLayer {
   Activation output_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_LAYER_H_

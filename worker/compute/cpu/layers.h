@@ -8,7 +8,7 @@
 #include "worker/compute/cpu/device.h"
 #include "worker/compute/cpu/layer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Makes a Relu layer, which works in place. Its derivative at 0 is 0.
 std::unique_ptr<CpuLayer> MakeCpuRelu(CpuDevice* device, Activation input);
@@ -42,6 +42,6 @@ std::unique_ptr<CpuLayer> MakeCpuLinear(CpuDevice* device, const Model& model, c
 // the gradient is passed back.
 std::unique_ptr<CpuLayer> MakeCpuPooling(CpuDevice* device, const Layer& layer, Activation input);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_LAYERS_H_

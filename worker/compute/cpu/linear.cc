@@ -4,7 +4,7 @@
 #include "worker/compute/cpu/layers.h"
 #include "worker/compute/cpu/tensor.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -92,4 +92,4 @@ std::unique_ptr<CpuLayer> MakeCpuLinear(CpuDevice* device, const Model& model, c
   return std::make_unique<CpuLinear>(device, model, layer, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

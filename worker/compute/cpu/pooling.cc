@@ -8,7 +8,7 @@
 #include "common/wire/non_finite.h"
 #include "worker/compute/cpu/layers.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -119,4 +119,4 @@ std::unique_ptr<CpuLayer> MakeCpuPooling(CpuDevice* device, const Layer& layer, 
   return std::make_unique<CpuPooling>(device, layer, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

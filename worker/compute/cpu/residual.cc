@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -120,4 +120,4 @@ std::unique_ptr<CpuLayer> MakeCpuResidualEnd(CpuDevice* device, Activation body,
   return std::make_unique<CpuResidualEnd>(device, std::move(body), std::move(shortcut));
 }
 
-}  // namespace ps
+}  // namespace evenshard

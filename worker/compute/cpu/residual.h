@@ -8,7 +8,7 @@
 #include "worker/compute/cpu/device.h"
 #include "worker/compute/cpu/layer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Lets several layers read one activation, as at the beginning of a residual block. Each layer gets
 // a branch, which has the activation's value and a gradient of its own. Backward adds up the
@@ -35,6 +35,6 @@ class CpuFork : public CpuLayer {
 std::unique_ptr<CpuLayer> MakeCpuResidualEnd(CpuDevice* device, Activation body,
                                              Activation shortcut);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_RESIDUAL_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace ps {
+namespace evenshard {
 
 BatchResult SoftmaxCrossEntropy(absl::Span<const float> scores, absl::Span<const int32_t> labels,
                                 int64_t classes, absl::Span<float> gradient) {
@@ -31,4 +31,4 @@ BatchResult SoftmaxCrossEntropy(absl::Span<const float> scores, absl::Span<const
   return result;
 }
 
-}  // namespace ps
+}  // namespace evenshard

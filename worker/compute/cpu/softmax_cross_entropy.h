@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "worker/compute/backend.h"
 
-namespace ps {
+namespace evenshard {
 
 // Returns the mean of -log softmax(scores)[label] over the images, and the number of correct ones.
 // It is computed in double, and cannot overflow. `scores` has labels.size() rows of `classes`. If
@@ -15,6 +15,6 @@ namespace ps {
 BatchResult SoftmaxCrossEntropy(absl::Span<const float> scores, absl::Span<const int32_t> labels,
                                 int64_t classes, absl::Span<float> gradient);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_SOFTMAX_CROSS_ENTROPY_H_

@@ -8,7 +8,7 @@
 #include "oneapi/dnnl/dnnl.hpp"
 #include "worker/compute/cpu/device.h"
 
-namespace ps {
+namespace evenshard {
 
 // A parameter tensor as oneDNN sees it in a worker's buffers: in the plain format, at its offset.
 // Immutable.
@@ -34,6 +34,6 @@ class CpuTensor {
   int64_t offset_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_TENSOR_H_

@@ -9,7 +9,7 @@ void omp_set_num_threads(int threads);
 int omp_get_max_threads(void);
 }
 
-namespace ps {
+namespace evenshard {
 
 // Makes oneDNN use `threads` threads in calls from the current thread during the scope.
 //
@@ -29,6 +29,6 @@ class ThreadCountScope {
   const int before_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CPU_THREAD_COUNT_H_

@@ -5,7 +5,7 @@
 #include "worker/compute/cuda/layers.h"
 #include "worker/compute/dropout_stream.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 class CudaRelu : public CudaLayer {
@@ -70,4 +70,4 @@ std::unique_ptr<CudaLayer> MakeCudaDropout(const CudaContext& context, const Lay
   return std::make_unique<CudaDropout>(context, layer, seed, rank, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 #include "worker/compute/cuda/residual.h"
 #include "worker/compute/pass_input.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 absl::Status StatusOf(const std::string& where, const CudaError& error) {
@@ -390,4 +390,4 @@ absl::StatusOr<BatchResult> CudaBackend::Evaluate(const Batch& batch,
   return result;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -21,7 +21,7 @@
 #include "worker/compute/cuda/transfer.h"
 #include "worker/compute/layer_graph.h"
 
-namespace ps {
+namespace evenshard {
 
 // Computes on an NVIDIA device. cuDNN runs the convolutions, cuBLAS the matrix products, and the
 // kernels of worker/compute/cuda/kernels.h everything in between. All plans and all memory are made
@@ -127,6 +127,6 @@ class CudaBackend : public ComputeBackend {
   std::vector<PinnedMemory> image_locks_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_BACKEND_H_

@@ -3,7 +3,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/layers.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 class CudaBatchNorm : public CudaLayer {
@@ -82,4 +82,4 @@ std::unique_ptr<CudaLayer> MakeCudaBatchNorm(const CudaContext& context, const L
   return std::make_unique<CudaBatchNorm>(context, layer, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -1,6 +1,6 @@
 #include "worker/compute/cuda/bias.h"
 
-namespace ps {
+namespace evenshard {
 
 Bias::Bias(const CudaContext& context, const Tensor* tensor, const CudaActivation& output)
     : context_(context),
@@ -25,4 +25,4 @@ void Bias::Backward(const CudaPass& pass) const {
                            context_.scratch->floats());
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 
 #include "worker/compute/cuda/layer.h"
 
-namespace ps {
+namespace evenshard {
 
 // The last part of a convolution or linear layer: adds the bias, if the layer has one, and takes
 // max(x, 0), if FuseRelu was called. Both happen in one pass over the memory, and so does their
@@ -28,6 +28,6 @@ class Bias {
   bool relu_ = false;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_BIAS_H_

@@ -6,7 +6,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/layers.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 class CudaConvolution : public CudaLayer {
@@ -106,4 +106,4 @@ std::unique_ptr<CudaLayer> MakeCudaConvolution(const CudaContext& context, const
   return std::make_unique<CudaConvolution>(context, layer, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 
 #include "worker/compute/cuda/error.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kTimedRuns = 3;
@@ -354,4 +354,4 @@ Convolution::Plan ConvolutionPlanner::Fastest(const ConvolutionProblem& problem,
   return fastest;
 }
 
-}  // namespace ps
+}  // namespace evenshard

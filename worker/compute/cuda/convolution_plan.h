@@ -16,7 +16,7 @@
 #include "common/placement/model.h"
 #include "worker/compute/cuda/device.h"
 
-namespace ps {
+namespace evenshard {
 
 // A descriptor of cuDNN's graph API. It keeps the descriptors that it refers to alive, and is
 // released with its last owner.
@@ -123,6 +123,6 @@ class ConvolutionPlanner {
   std::map<ConvolutionProblem, Convolution::Plan> plans_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_CONVOLUTION_PLAN_H_

@@ -4,7 +4,7 @@
 
 #include "worker/compute/cuda/error.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // With a smaller workspace than this, cuBLAS uses its own.
@@ -133,4 +133,4 @@ void CudaDevice::Synchronize() const {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 
 #include "worker/compute/cuda/kernels.h"
 
-namespace ps {
+namespace evenshard {
 
 // A point in a stream's work. Methods throw CudaError.
 class CudaEvent {
@@ -109,6 +109,6 @@ class CudaDevice {
   void* workspace_ = nullptr;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_DEVICE_H_

@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Returns "CUDA 12.4" for 12040, the form in which the run-time library gives versions.
@@ -86,4 +86,4 @@ void Check(cudnnStatus_t result, const char* what) {
                                                cudnnGetErrorString(result) + ": " + detail.data());
 }
 
-}  // namespace ps
+}  // namespace evenshard

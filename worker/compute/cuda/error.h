@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace ps {
+namespace evenshard {
 
 // The exception that all parts of the CUDA backend throw. CudaBackend converts it to a status.
 class CudaError : public std::runtime_error {
@@ -33,6 +33,6 @@ void Check(cudaError_t result, const char* what);
 void Check(cublasStatus_t result, const char* what);
 void Check(cudnnStatus_t result, const char* what);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_ERROR_H_

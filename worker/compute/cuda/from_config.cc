@@ -6,7 +6,7 @@
 #include "worker/compute/cuda/backend.h"
 #include "worker/compute/cuda/error.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 Precision PrecisionOf(Compute::Cuda::Precision precision) {
@@ -49,4 +49,4 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
                        .trace = options.trace});
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace ps {
+namespace evenshard {
 
 enum class ElementType { kFloat32, kBfloat16 };
 
@@ -160,6 +160,6 @@ void SoftmaxCrossEntropy(cudaStream_t stream, ElementType type, int64_t images, 
                          ImageLoss* losses, void* gradient, float* scratch);
 
 }  // namespace kernels
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_H_

@@ -12,7 +12,7 @@
 #include "worker/compute/cuda/device.h"
 #include "worker/compute/cuda/memory.h"
 
-namespace ps {
+namespace evenshard {
 
 // The output of one layer and input of the next, on the device: the values of a batch,
 // channels-last, and the gradient of the loss with respect to them in the same layout. A cheap
@@ -104,6 +104,6 @@ class CudaLayer {
   CudaActivation output_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_LAYER_H_

@@ -6,7 +6,7 @@
 
 #include "worker/compute/cuda/layer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Makes a Relu layer, which works in place: the output shares the input's memory. It is needed only
 // if the preceding layer did not take the ReLU over (see CudaLayer::FuseRelu).
@@ -38,6 +38,6 @@ std::unique_ptr<CudaLayer> MakeCudaFlatten(const CudaContext& context, CudaActiv
 std::unique_ptr<CudaLayer> MakeCudaPooling(const CudaContext& context, const Layer& layer,
                                            CudaActivation input);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_LAYERS_H_

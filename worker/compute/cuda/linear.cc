@@ -6,7 +6,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/layers.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 cudaDataType_t DataType(ElementType type) {
@@ -121,4 +121,4 @@ std::unique_ptr<CudaLayer> MakeCudaFlatten(const CudaContext& context, CudaActiv
   return std::make_unique<CudaFlatten>(context, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

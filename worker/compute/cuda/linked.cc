@@ -1,11 +1,11 @@
 #include "worker/compute/create_cuda_backend.h"
 #include "worker/compute/cuda/from_config.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& config,
                                                                   const BackendOptions& options) {
   return CudaBackendFromConfig(config, options);
 }
 
-}  // namespace ps
+}  // namespace evenshard

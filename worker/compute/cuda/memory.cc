@@ -8,7 +8,7 @@
 #include "worker/compute/buffer_reuse.h"
 #include "worker/compute/cuda/error.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Satisfies all accesses of cuDNN, cuBLAS and the kernels.
@@ -107,4 +107,4 @@ PinnedMemory::~PinnedMemory() {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

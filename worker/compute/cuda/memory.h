@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // Device memory that a layer needs. CudaMemory::Allocate sets `data`.
 struct CudaArray {
@@ -68,6 +68,6 @@ class PinnedMemory {
   bool owned_ = false;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_MEMORY_H_

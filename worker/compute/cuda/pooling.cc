@@ -5,7 +5,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/layers.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int64_t kMaxKernel = 255;  // so that 16 bits hold a place in the window
@@ -75,4 +75,4 @@ std::unique_ptr<CudaLayer> MakeCudaPooling(const CudaContext& context, const Lay
   return std::make_unique<CudaMaxPool>(context, layer, std::move(input));
 }
 
-}  // namespace ps
+}  // namespace evenshard

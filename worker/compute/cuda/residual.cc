@@ -5,7 +5,7 @@
 #include "worker/compute/cuda/error.h"
 #include "worker/compute/cuda/kernels.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 class CudaResidualEnd : public CudaLayer {
@@ -81,4 +81,4 @@ std::unique_ptr<CudaLayer> MakeCudaResidualEnd(const CudaContext& context, CudaA
   return std::make_unique<CudaResidualEnd>(context, std::move(body), std::move(shortcut));
 }
 
-}  // namespace ps
+}  // namespace evenshard

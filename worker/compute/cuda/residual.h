@@ -6,7 +6,7 @@
 
 #include "worker/compute/cuda/layer.h"
 
-namespace ps {
+namespace evenshard {
 
 // Lets several layers read one activation. Each layer gets a branch, which has the activation's
 // value and a gradient of its own. Backward adds up the branches' gradients.
@@ -30,6 +30,6 @@ class CudaFork : public CudaLayer {
 std::unique_ptr<CudaLayer> MakeCudaResidualEnd(const CudaContext& context, CudaActivation body,
                                                CudaActivation shortcut);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_RESIDUAL_H_

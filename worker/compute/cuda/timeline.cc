@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ps {
+namespace evenshard {
 
 void CudaTimeline::StartPass(cudaStream_t stream) {
   if (trace_ == nullptr) return;
@@ -50,4 +50,4 @@ void CudaTimeline::FinishPass(int64_t iteration) {
   });
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -14,7 +14,7 @@
 #include "worker/compute/cuda/device.h"
 #include "worker/trace/trace.h"
 
-namespace ps {
+namespace evenshard {
 
 // Records for a trace when a device does what. It puts events into the device's streams and reads
 // their times when the pass is over. Without a trace it does nothing. Thread-safe. Throws
@@ -60,6 +60,6 @@ class CudaTimeline {
   std::deque<Anchor> anchors_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_TIMELINE_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace ps {
+namespace evenshard {
 
 CudaTransfer::CudaTransfer(CudaDevice* device, const Model* model, CudaMemory* memory,
                            CudaTimeline* timeline)
@@ -119,4 +119,4 @@ void CudaTransfer::AwaitOnHost(int layer) {
   on_host->Await();
 }
 
-}  // namespace ps
+}  // namespace evenshard

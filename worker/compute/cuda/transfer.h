@@ -14,7 +14,7 @@
 #include "worker/compute/cuda/memory.h"
 #include "worker/compute/cuda/timeline.h"
 
-namespace ps {
+namespace evenshard {
 
 // Moves parameters to the device and gradients from it, between the worker's two page-locked
 // buffers and the device's, while the device computes:
@@ -84,6 +84,6 @@ class CudaTransfer {
   std::optional<CudaError> failure_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_TRANSFER_H_

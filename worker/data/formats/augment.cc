@@ -5,7 +5,7 @@
 
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 
 Augmentation DrawAugmentation(const CounterRandom& random, bool flip, int64_t free_rows,
                               int64_t free_columns) {
@@ -41,4 +41,4 @@ absl::Status AugmentedDataset::Read(int64_t index, const CounterRandom* augment,
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 
 // The random choices for one read of an image, a pure function of the random stream.
 struct Augmentation {
@@ -37,6 +37,6 @@ class AugmentedDataset : public Dataset {
   const int64_t padding_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_AUGMENT_H_

@@ -10,7 +10,7 @@
 #include "common/base/status_macros.h"
 #include "worker/data/formats/read_file.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<ByteImages> ReadCifar10(const std::string& folder,
                                        absl::Span<const absl::string_view> files) {
@@ -41,4 +41,4 @@ absl::StatusOr<ByteImages> ReadCifar10(const std::string& folder,
   return images;
 }
 
-}  // namespace ps
+}  // namespace evenshard

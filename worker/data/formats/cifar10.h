@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "worker/data/formats/in_memory.h"
 
-namespace ps {
+namespace evenshard {
 
 // Reads `files` in `folder`, one after the other, in the binary format of CIFAR-10 (Krizhevsky,
 // "Learning Multiple Layers of Features from Tiny Images", 2009): records of a label byte and 32x32
@@ -24,6 +24,6 @@ inline constexpr absl::string_view kCifar10TrainFiles[] = {"data_batch_1.bin", "
 inline constexpr absl::string_view kCifar10TestFiles[] = {"test_batch.bin"};
 inline constexpr int kCifar10Classes = 10;
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_CIFAR10_H_

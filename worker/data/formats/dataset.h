@@ -11,7 +11,7 @@
 #include "common/config/config.h"
 #include "common/placement/model.h"
 
-namespace ps {
+namespace evenshard {
 
 // Labelled images of one shape. Immutable and thread-safe once open.
 class Dataset {
@@ -47,6 +47,6 @@ struct Datasets {
 // the model's classes, or if there are fewer images than one batch per worker.
 absl::StatusOr<Datasets> OpenDatasets(const Config& config);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_DATASET_H_

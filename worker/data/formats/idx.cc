@@ -12,7 +12,7 @@
 #include "common/base/status_macros.h"
 #include "worker/data/formats/read_file.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr uint32_t kUnsignedByte = 0x08;
@@ -94,4 +94,4 @@ absl::StatusOr<std::vector<uint8_t>> ReadIdxLabels(const std::string& path, int6
   return std::move(file.elements);
 }
 
-}  // namespace ps
+}  // namespace evenshard

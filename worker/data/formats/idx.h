@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/formats/in_memory.h"
 
-namespace ps {
+namespace evenshard {
 
 // The IDX format of MNIST (LeCun, Cortes, Burges, "The MNIST database of handwritten digits"): a
 // big-endian magic number that gives the element type and the number of dimensions, the dimensions,
@@ -25,6 +25,6 @@ absl::StatusOr<ByteImages> ReadIdxImages(const std::string& path);
 absl::StatusOr<std::vector<uint8_t>> ReadIdxLabels(const std::string& path, int64_t images,
                                                    int64_t classes);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_IDX_H_

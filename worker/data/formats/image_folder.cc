@@ -15,7 +15,7 @@
 #include "worker/data/formats/jpeg.h"
 #include "worker/data/formats/read_file.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The statistics of ImageNet's training set, with pixels in [0, 1], that torchvision and others
@@ -123,4 +123,4 @@ absl::Status ImageFolder::Read(int64_t index, const CounterRandom* augment, absl
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "worker/data/formats/dataset.h"
 #include "worker/data/formats/resize.h"
 
-namespace ps {
+namespace evenshard {
 
 // A folder that contains one folder of JPEG images per class, like ImageNet. Classes are numbered
 // in the byte order of their folders' names, images by class and then by file name. The files are
@@ -59,6 +59,6 @@ class ImageFolder : public Dataset {
   std::vector<File> files_;               // constant after Open
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_IMAGE_FOLDER_H_

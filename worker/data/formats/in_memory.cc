@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 Normalization NormalizationOf(const ByteImages& images, absl::Span<const uint32_t> indices) {
   const int64_t plane = images.shape.height * images.shape.width;
@@ -45,4 +45,4 @@ absl::Status InMemoryDataset::Read(int64_t index, const CounterRandom* augment,
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 
 // Images as their files hold them: one byte per pixel and channel, image after image. Each image is
 // stored channel by channel.
@@ -49,6 +49,6 @@ class InMemoryDataset : public Dataset {
   const int64_t classes_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_IN_MEMORY_H_

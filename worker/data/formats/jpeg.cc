@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int64_t kMaxPixels = int64_t{1} << 28;
@@ -123,4 +123,4 @@ absl::StatusOr<RgbImage> DecodeJpeg(absl::string_view data, const ImageSize& box
   return Decoder().Decode(data, box);
 }
 
-}  // namespace ps
+}  // namespace evenshard

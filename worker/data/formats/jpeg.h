@@ -5,7 +5,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/data/formats/resize.h"
 
-namespace ps {
+namespace evenshard {
 
 // Decodes a JPEG image to RGB. Grey images get three equal channels. CMYK images, of which ImageNet
 // has some, are taken to be inverted, as Adobe writes them. An image that is larger than needed to
@@ -17,6 +17,6 @@ namespace ps {
 // decoded.
 absl::StatusOr<RgbImage> DecodeJpeg(absl::string_view data, const ImageSize& box);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_JPEG_H_

@@ -17,7 +17,7 @@
 #include "worker/data/formats/subset.h"
 #include "worker/data/formats/synthetic.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Trains on the images of `all` that `split` does not hold out.
@@ -186,4 +186,4 @@ absl::StatusOr<Datasets> OpenDatasets(const Config& config) {
   return datasets;
 }
 
-}  // namespace ps
+}  // namespace evenshard

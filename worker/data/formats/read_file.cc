@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   constexpr unsigned kBlockBytes = 256 * 1024;
@@ -43,4 +43,4 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return content;
 }
 
-}  // namespace ps
+}  // namespace evenshard

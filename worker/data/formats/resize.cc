@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The two source pixels between which a target pixel lies, and the weight of the second one.
@@ -55,4 +55,4 @@ void ResizeAndCrop(const RgbImage& image, const Crop& crop, absl::Span<float> ou
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

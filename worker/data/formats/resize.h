@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 
-namespace ps {
+namespace evenshard {
 
 struct ImageSize {
   int64_t height = 0;
@@ -39,6 +39,6 @@ struct Crop {
 // It does not average when it shrinks an image; the decoder's scaling does that.
 void ResizeAndCrop(const RgbImage& image, const Crop& crop, absl::Span<float> out);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_RESIZE_H_

@@ -6,7 +6,7 @@
 
 #include "worker/data/order/permutation.h"
 
-namespace ps {
+namespace evenshard {
 
 Split HoldOut(int64_t size, double fraction, uint64_t seed) {
   const std::vector<uint32_t> order = Permutation(size, CounterRandom(seed, "holdout"));
@@ -28,4 +28,4 @@ absl::Status SubsetDataset::Read(int64_t index, const CounterRandom* augment,
   return base_->Read(indices_[index], augment, image, label);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 
 // The images of a data set to train on and to evaluate on, both in ascending order.
 struct Split {
@@ -35,6 +35,6 @@ class SubsetDataset : public Dataset {
   const std::vector<uint32_t> indices_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_SUBSET_H_

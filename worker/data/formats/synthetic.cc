@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The number of places where a window into the table may start.
@@ -41,4 +41,4 @@ absl::Status SyntheticDataset::Read(int64_t index, const CounterRandom* augment,
   return absl::OkStatus();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 
 // Images that can be learned: image i is the pattern of class i % classes plus noise,
 // (pattern + noise * n) / sqrt(1 + noise^2), with standard normal pattern and n. Every image is a
@@ -35,6 +35,6 @@ class SyntheticDataset : public Dataset {
   std::vector<float> table_;  // constant after construction
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_FORMATS_SYNTHETIC_H_

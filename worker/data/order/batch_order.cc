@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/order/permutation.h"
 
-namespace ps {
+namespace evenshard {
 
 std::vector<ImageToRead> ShuffledOrder::operator()(int64_t iteration) {
   const std::optional<Dealing::Share> share = options_.dealing.ShareOf(options_.rank, iteration);
@@ -36,4 +36,4 @@ BatchOrder SequentialOrder(int64_t images, int64_t batch_size) {
   };
 }
 
-}  // namespace ps
+}  // namespace evenshard

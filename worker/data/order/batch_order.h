@@ -9,7 +9,7 @@
 #include "common/base/random.h"
 #include "worker/data/order/dealing.h"
 
-namespace ps {
+namespace evenshard {
 
 // An image of a data set, and the random numbers of its augmentation, if it is augmented.
 struct ImageToRead {
@@ -48,6 +48,6 @@ class ShuffledOrder {
 // smaller.
 BatchOrder SequentialOrder(int64_t images, int64_t batch_size);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_ORDER_BATCH_ORDER_H_

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 absl::Status CheckCrew(const Dealing::Options& options, const Crew& crew) {
@@ -116,4 +116,4 @@ int64_t Dealing::FirstDifference(const Dealing& other) const {
   return first;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // Deals the images of a data set to the workers of a run. It follows from the number of images, the
 // batch size and the list of crews alone, so all workers that know the same crews agree on it.
@@ -88,6 +88,6 @@ class Dealing {
   std::vector<Segment> segments_;  // at least one; they begin at different iterations, in order
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_DATA_ORDER_DEALING_H_

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 std::vector<uint32_t> Permutation(int64_t size, const CounterRandom& random) {
   std::vector<uint32_t> order(size);
@@ -12,4 +12,4 @@ std::vector<uint32_t> Permutation(int64_t size, const CounterRandom& random) {
   return order;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "common/control/view/crew.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kShortestTick = absl::Milliseconds(10);
@@ -543,4 +543,4 @@ absl::Status ExchangeCore::AwaitConnected(int slot) {
   return round_.failure();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -24,7 +24,7 @@
 #include "worker/exchange/core/push_lanes.h"
 #include "worker/exchange/core/slot_link.h"
 
-namespace ps {
+namespace evenshard {
 
 // Decides for a worker which slot it is connected to where, what is pushed again, which view it
 // follows, and when the exchange fails. It knows no network: an ExchangeTransport connects, and
@@ -213,6 +213,6 @@ class ExchangeCore {
   CatchUp catch_up_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_CORE_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
@@ -321,4 +321,4 @@ std::string ExchangeRound::Missing(const Wait& wait) const {
                       others == 0 ? "" : absl::StrCat(", nor have ", others, " other shards"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

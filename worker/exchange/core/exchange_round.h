@@ -18,7 +18,7 @@
 #include "common/config/config.h"
 #include "worker/trace/trace.h"
 
-namespace ps {
+namespace evenshard {
 
 // A wait for the shards that has made no progress for some seconds, or the end of such a wait.
 struct Stall {
@@ -195,6 +195,6 @@ class ExchangeRound {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_ROUND_H_

@@ -4,7 +4,7 @@
 
 #include "common/base/status_macros.h"
 
-namespace ps {
+namespace evenshard {
 
 ExchangeSchedule::ExchangeSchedule(const Options& options)
     : options_(options), schedule_(options.config->proto().exchange().schedule()) {}
@@ -49,4 +49,4 @@ absl::Status ExchangeSchedule::Finish(bool contributes, bool everything) {
   return Timed([&] { return options_.exchange->AwaitAll(); });
 }
 
-}  // namespace ps
+}  // namespace evenshard

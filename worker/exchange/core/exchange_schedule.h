@@ -11,7 +11,7 @@
 #include "worker/compute/layer_hooks.h"
 #include "worker/exchange/core/training_exchange.h"
 
-namespace ps {
+namespace evenshard {
 
 // Implements the config's exchange.schedule: it pushes a worker's gradients and waits for its
 // parameters at the right times. The backend gets it as hooks in every iteration:
@@ -60,6 +60,6 @@ class ExchangeSchedule final : public LayerHooks {
   absl::Duration waited_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_SCHEDULE_H_

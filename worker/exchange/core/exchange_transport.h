@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "proto/parameter_server.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // How an ExchangeCore reaches the slots of its plan. A slot has at most one connection at a time,
 // which is the outcome of an attempt. No method blocks or calls the core.
@@ -40,6 +40,6 @@ class ExchangeTransport {
   virtual void Wake(int slot) = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_TRANSPORT_H_

@@ -8,7 +8,7 @@
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 
-namespace ps {
+namespace evenshard {
 
 PushLanes::PushLanes(const Config* config)
     : config_(*config),
@@ -51,4 +51,4 @@ std::vector<uint32_t> PushLanes::Pop(int slot, int stream, bool has_data) {
   return queues_[slot]->Pop(stream, kMostChunks, most_bytes);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "common/config/config.h"
 #include "worker/exchange/core/push_queue.h"
 
-namespace ps {
+namespace evenshard {
 
 // Where chunks wait for the streams to the slots, in the order of the schedule: a PushQueue for
 // each slot. Thread-safe.
@@ -43,6 +43,6 @@ class PushLanes {
   std::vector<int> last_stream_of_chunk_;  // by chunk: the stream that sends it last, or -1
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_PUSH_LANES_H_

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 
-namespace ps {
+namespace evenshard {
 
 // The chunks that wait to be pushed to one shard, first in, first out. The streams to the shard
 // share one queue, so that all workers push the same chunks at about the same time even if one
@@ -90,6 +90,6 @@ class PushQueue {
   std::vector<std::optional<uint32_t>> last_ ABSL_GUARDED_BY(mutex_);  // by stream
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_PUSH_QUEUE_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
@@ -139,4 +139,4 @@ bool SlotLink::IsStale(absl::Time now) const {
          now - attempt_begun_ >= kAttemptLimit;
 }
 
-}  // namespace ps
+}  // namespace evenshard

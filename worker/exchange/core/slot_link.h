@@ -11,7 +11,7 @@
 #include "proto/parameter_server.pb.h"
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // How long a worker misses a slot before its exchange fails.
 struct SlotPatience {
@@ -93,6 +93,6 @@ class SlotLink {
 // Whether a connection that has ended so is made again (see ExchangeCore).
 bool IsPassing(const absl::Status& status, bool has_joined);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_SLOT_LINK_H_

@@ -12,7 +12,7 @@
 #include "proto/view.pb.h"
 #include "proto/worker_usage.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // What the training loop needs of an Exchange, which says more of each method.
 //
@@ -70,6 +70,6 @@ class TrainingExchange {
   virtual const Traffic& traffic() const = 0;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_CORE_TRAINING_EXCHANGE_H_

@@ -34,7 +34,7 @@
 #include "common/wire/message_slices.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Runs `call(shard)` for every shard at the same time. Returns all errors in one message, with the
@@ -528,4 +528,4 @@ absl::Status Exchange::Leave(const absl::Status& outcome) {
   return told;
 }
 
-}  // namespace ps
+}  // namespace evenshard

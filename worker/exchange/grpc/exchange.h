@@ -27,7 +27,7 @@
 #include "worker/exchange/grpc/shard_connection.h"
 #include "worker/exchange/core/training_exchange.h"
 
-namespace ps {
+namespace evenshard {
 
 // Logs a stall that is news: which shards are waited for, or that the iteration goes on.
 void LogStall(const Stall& stall);
@@ -270,6 +270,6 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   std::jthread watcher_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_

@@ -1,6 +1,6 @@
 #include "worker/exchange/grpc/lent_memory.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 void GiveBack(void* lender) {
@@ -17,4 +17,4 @@ grpc::Slice LentMemory::Lend(absl::Span<const float> memory) {
                      new std::shared_ptr<PendingCount>(lent_));
 }
 
-}  // namespace ps
+}  // namespace evenshard

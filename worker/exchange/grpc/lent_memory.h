@@ -8,7 +8,7 @@
 #include "common/base/pending_count.h"
 #include "grpcpp/support/slice.h"
 
-namespace ps {
+namespace evenshard {
 
 // Lends memory to gRPC, which sends from it without a copy, and counts what has not been given
 // back. The slices share the count with the lender, since they may outlive it for a moment.
@@ -37,6 +37,6 @@ class LentMemory {
   const std::shared_ptr<PendingCount> lent_ = std::make_shared<PendingCount>();
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_LENT_MEMORY_H_

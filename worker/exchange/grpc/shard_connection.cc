@@ -8,7 +8,7 @@
 #include "common/net/same_host.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 
 ShardConnection::ShardConnection(const Options& options)
     : options_(options), thread_([this] { Run(); }) {}
@@ -156,4 +156,4 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
   options_.handler->Joined(options_.slot, attempt.number, *joined);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -20,7 +20,7 @@
 #include "worker/exchange/grpc/shard_control.h"
 #include "worker/exchange/grpc/shard_stream.h"
 
-namespace ps {
+namespace evenshard {
 
 // What a worker has of one slot over gRPC: the control calls, and the streams of the latest attempt
 // to connect. A thread of its own makes the attempts. Thread-safe.
@@ -92,6 +92,6 @@ class ShardConnection {
   std::thread thread_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_CONNECTION_H_

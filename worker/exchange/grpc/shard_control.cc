@@ -12,7 +12,7 @@
 #include "grpcpp/client_context.h"
 #include "spdlog/spdlog.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A wait for a shard that takes longer than this is worth a line in the log.
@@ -143,4 +143,4 @@ absl::Status ShardControl::Leave(const absl::Status& outcome, bool before_start,
   return Named(FromGrpc(status));
 }
 
-}  // namespace ps
+}  // namespace evenshard

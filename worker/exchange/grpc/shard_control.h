@@ -17,7 +17,7 @@
 #include "proto/parameter_server.grpc.pb.h"
 #include "proto/worker_usage.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // One worker's calls to one shard other than Exchange. They have a connection of their own, so that
 // they never queue behind data. Every call blocks, and every error begins with the shard's name.
@@ -80,6 +80,6 @@ class ShardControl {
   std::atomic<bool> has_left_{false};
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_CONTROL_H_

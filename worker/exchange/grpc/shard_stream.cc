@@ -8,7 +8,7 @@
 #include "common/wire/message_slices.h"
 #include "grpcpp/generic/generic_stub.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -29,7 +29,7 @@ ShardStream::ShardStream(const std::shared_ptr<grpc::Channel>& channel, const Op
   if (options.names_slot) context_.AddMetadata(kSlotMetadata, absl::StrCat(options.slot));
   // The stub is generic because chunk_codec.h encodes and decodes the messages.
   grpc::GenericStub stub(channel);
-  stub.PrepareBidiStreamingCall(&context_, "/ps.ParameterServer/Exchange", {}, this);
+  stub.PrepareBidiStreamingCall(&context_, "/evenshard.v1.ParameterServer/Exchange", {}, this);
   running_.Add();
   StartRead(&read_message_);
   AddHold();  // because Wake starts writes outside of gRPC's callbacks
@@ -126,4 +126,4 @@ void ShardStream::OnDone(const grpc::Status& status) {
   running_.Remove();
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -19,7 +19,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/client_callback.h"
 
-namespace ps {
+namespace evenshard {
 
 // One Exchange RPC to one shard, on a connection of its own. It sends messages of gradient chunks
 // one after another and hands the answers to a handler. It asks for the next message when the one
@@ -97,6 +97,6 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   PendingCount running_;                                   // 1 from the start of the RPC to OnDone
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_STREAM_H_

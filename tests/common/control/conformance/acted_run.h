@@ -16,7 +16,7 @@
 #include "tests/common/control/conformance/view_bench.h"
 #include "tests/testing/await.h"
 
-namespace ps {
+namespace evenshard {
 
 // A process that does at once what each view asks of it. Thread-safe.
 class ActedProcess {
@@ -187,6 +187,6 @@ class ActedRun {
   std::map<BenchRole, std::unique_ptr<ActedProcess>> processes_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_CONTROL_CONFORMANCE_ACTED_RUN_H_

@@ -9,7 +9,7 @@
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/common/control/conformance/view_bench.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A real etcd. Each process reaches it over a way of its own, and every ps can make the views.
@@ -86,4 +86,4 @@ std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings) {
   return std::make_unique<EtcdBench>(settings);
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "tests/common/control/conformance/view_bench.h"
 #include "tools/launch/authority.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 ProcessRole ToRole(BenchRole role) { return {role.is_worker, role.index}; }
@@ -103,4 +103,4 @@ std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings) {
   return std::make_unique<LaunchBench>(settings);
 }
 
-}  // namespace ps
+}  // namespace evenshard

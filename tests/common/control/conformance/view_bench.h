@@ -10,7 +10,7 @@
 #include "common/control/view/view_keeper.h"
 #include "common/control/view/view_link.h"
 
-namespace ps {
+namespace evenshard {
 
 // A place of a run.
 struct BenchRole {
@@ -55,6 +55,6 @@ class ViewBench {
 // Returns the bench that is linked with the test cases, or null after saying why there is none.
 std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_CONTROL_CONFORMANCE_VIEW_BENCH_H_

@@ -14,7 +14,7 @@
   if (bench_of_##run == nullptr) return;                               \
   ActedRun run(settings, std::move(bench_of_##run))
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -217,4 +217,4 @@ TEST_CASE("the death of the process that makes the views is a death like others"
   AwaitTrue([&] { return run.bench().Keeper() == other; });
 }
 
-}  // namespace ps
+}  // namespace evenshard

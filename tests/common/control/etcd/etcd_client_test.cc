@@ -10,7 +10,7 @@
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -147,4 +147,4 @@ TEST_CASE("a stop ends a call that waits") {
   CHECK(absl::IsCancelled(client.Range(One("/a"), stop.get_token()).status()));
 }
 
-}  // namespace ps
+}  // namespace evenshard

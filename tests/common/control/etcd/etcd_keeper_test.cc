@@ -16,7 +16,7 @@
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/testing/await.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -238,4 +238,4 @@ TEST_CASE("one of several candidates is elected") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

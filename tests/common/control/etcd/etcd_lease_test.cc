@@ -14,7 +14,7 @@
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -163,4 +163,4 @@ TEST_CASE("a lease outlives a restart of etcd, and waits for one that is not up 
   CHECK(etcd.Read("/a").has_value());
 }
 
-}  // namespace ps
+}  // namespace evenshard

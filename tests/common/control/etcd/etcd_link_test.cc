@@ -13,7 +13,7 @@
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -278,4 +278,4 @@ TEST_CASE("a refusal ends the start of the process that it names") {
   CHECK(follower.AwaitEnd() == refusal);
 }
 
-}  // namespace ps
+}  // namespace evenshard

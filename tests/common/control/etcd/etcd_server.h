@@ -22,13 +22,13 @@
 
 // Ends a test case that needs etcd if it is not installed.
 #define REQUIRE_ETCD()                                                               \
-  if (!::ps::EtcdServer::IsInstalled()) {                                            \
+  if (!::evenshard::EtcdServer::IsInstalled()) {                                            \
     WARN("etcd is not installed (tools/setup installs it), so this was not tested"); \
     return;                                                                          \
   } else                                                                             \
     static_assert(true)
 
-namespace ps {
+namespace evenshard {
 
 // Returns a port of this machine that is free at the moment.
 inline int FreePort() {
@@ -95,6 +95,6 @@ class EtcdServer {
   ChildProcess process_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_CONTROL_ETCD_ETCD_SERVER_H_

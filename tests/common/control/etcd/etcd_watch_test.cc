@@ -16,7 +16,7 @@
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
 
-namespace ps {
+namespace evenshard {
 
 namespace {
 
@@ -169,4 +169,4 @@ TEST_CASE("a watch that waits for an etcd that is away can be ended") {
   CHECK(diary.heard().empty());
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-namespace ps {
+namespace evenshard {
 
 // Forwards connections to a port of this machine, or to a unix socket, as a network does that can
 // stop to carry anything and can be slow. Thread-safe.
@@ -151,6 +151,6 @@ class TcpProxy {
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_CONTROL_ETCD_TCP_PROXY_H_

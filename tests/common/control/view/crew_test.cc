@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 CrewHistory Four() {
@@ -92,4 +92,4 @@ TEST_CASE("ranks are shown as ranges") {
   CHECK(FormatRanks({0, 1, 2, 5, 7, 8, 9}) == "0-2, 5, 7-9");
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/control/view/view_keeper.h"
 
-namespace ps {
+namespace evenshard {
 
 inline ViewKeeper::Settings Settings(int slots, int spares, int workers,
                                      Recovery::WorkerLoss worker_loss = Recovery::WAIT) {
@@ -178,6 +178,6 @@ class KeeperRun {
   uint64_t incarnations = 100;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_CONTROL_VIEW_KEEPER_RUN_H_

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // A link whose views the test makes.
@@ -78,4 +78,4 @@ TEST_CASE("states and roles are the link's") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 
 #include "tests/common/control/view/keeper_run.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Processes die and come back at random, and follow the views late. After each input the views are
@@ -306,4 +306,4 @@ TEST_CASE("equal inputs give equal views") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

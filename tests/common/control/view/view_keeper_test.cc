@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "tests/common/control/view/keeper_run.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -380,4 +380,4 @@ TEST_CASE("a successor goes on from the latest view") {
   }
 }
 
-}  // namespace ps
+}  // namespace evenshard

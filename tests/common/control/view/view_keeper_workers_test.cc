@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "tests/common/control/view/keeper_run.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -224,4 +224,4 @@ TEST_CASE("having finished before the run went back does not count") {
   CHECK(run.Workers() == "F");
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 
 #include "tests/common/placement/simulator/cluster_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr double kModelBytes = 430000 * 4;
@@ -115,4 +115,4 @@ TEST_CASE("AUTO has a smaller bound than MEMORY_BASED if one shard's link is slo
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

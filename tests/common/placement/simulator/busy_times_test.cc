@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("each bin has the fraction of it in which the link was busy") {
@@ -20,4 +20,4 @@ TEST_CASE("each bin has the fraction of it in which the link was busy") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -12,7 +12,7 @@
 #include "common/placement/device_profile.h"
 #include "common/placement/simulator/cluster_rates.h"
 
-namespace ps {
+namespace evenshard {
 
 inline constexpr char kMemoryBased[] = "scheme: MEMORY_BASED";
 inline constexpr char kGreedy[] = "scheme: LAYER_BASED placement: GREEDY";
@@ -55,6 +55,6 @@ inline std::vector<LayerTime> EqualTimes(const Config& config, double forward_se
                                 {forward_seconds, backward_seconds});
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_PLACEMENT_SIMULATOR_CLUSTER_FIXTURE_H_

@@ -6,7 +6,7 @@
 
 #include "tests/common/placement/simulator/cluster_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Rates = std::vector<double>;
@@ -63,4 +63,4 @@ TEST_CASE("links are converted to payload in bytes per second") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

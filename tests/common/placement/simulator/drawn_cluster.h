@@ -15,7 +15,7 @@
 #include "common/placement/simulator/cluster_rates.h"
 #include "tests/testing/dice.h"
 
-namespace ps {
+namespace evenshard {
 
 // A cluster drawn at random: a small model, every schedule, policy and
 // encoding, even or uneven links, slow workers and slow shards, with and without computing.
@@ -124,6 +124,6 @@ inline std::string DrawnCluster::DrawText(Dice* dice, const Options& options) {
   return text;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_COMMON_PLACEMENT_SIMULATOR_DRAWN_CLUSTER_H_

@@ -12,7 +12,7 @@
 #include "common/placement/simulator/simulator.h"
 #include "tests/common/placement/simulator/drawn_cluster.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr int kEveryWorker = 1024;
@@ -109,4 +109,4 @@ TEST_CASE("representatives take as long as all workers, and bytes are those of a
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

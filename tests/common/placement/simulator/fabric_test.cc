@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 struct Arrived {
@@ -202,4 +202,4 @@ TEST_CASE("more than 64 destinations are served, each once a round") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("the payload of a link is its rate less the framing") {
@@ -12,4 +12,4 @@ TEST_CASE("the payload of a link is its rate less the framing") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

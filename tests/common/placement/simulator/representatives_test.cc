@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("workers with the same link and slowdown share their representatives") {
@@ -32,4 +32,4 @@ TEST_CASE("each worker represents itself if enough are allowed") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "common/placement/simulator/bound.h"
 #include "tests/common/placement/simulator/cluster_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr double kRate = 1e6;
@@ -267,4 +267,4 @@ TEST_CASE("the steady time leaves the first iteration out") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

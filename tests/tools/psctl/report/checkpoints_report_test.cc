@@ -10,7 +10,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/simulated_disk.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr CheckpointId kFirst = {.generation = 1, .iteration = 100};
@@ -121,4 +121,4 @@ TEST_CASE("psctl checkpoints: exit code 1 if a complete one is damaged, 2 for wr
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

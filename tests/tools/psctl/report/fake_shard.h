@@ -12,7 +12,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 // A server that answers what the operator's tools ask of a shard as the test says.
 class FakeShard final : public Admin::Service, public ParameterServer::Service {
@@ -84,6 +84,6 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TOOLS_PSCTL_REPORT_FAKE_SHARD_H_

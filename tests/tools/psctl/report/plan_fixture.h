@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/config.h"
 
-namespace ps {
+namespace evenshard {
 
 // 4 layers of 68, 20, 20 and 10 parameters, for 3 workers and 2 shards.
 inline Config SmallConfig(const std::string& partition,
@@ -48,6 +48,6 @@ inline Config SmallConfig(const std::string& partition,
   return *std::move(config);
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_TOOLS_PSCTL_REPORT_PLAN_FIXTURE_H_

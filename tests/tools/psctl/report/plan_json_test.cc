@@ -6,7 +6,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/tools/psctl/report/plan_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("the slices in a plan's JSON add up to the model") {
@@ -66,4 +66,4 @@ TEST_CASE("under AUTO a plan's JSON has what was weighed") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

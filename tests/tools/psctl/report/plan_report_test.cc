@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "tests/tools/psctl/report/plan_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("a layer-based report has the load of each shard and the bottleneck") {
@@ -134,4 +134,4 @@ TEST_CASE("layers that are split between shards are listed tensor by tensor") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

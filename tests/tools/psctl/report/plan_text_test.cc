@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/tools/psctl/report/plan_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("the table of one plan shows its numbers and what they predict") {
@@ -89,4 +89,4 @@ TEST_CASE("under AUTO the text lists what was weighed, with times or why there i
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

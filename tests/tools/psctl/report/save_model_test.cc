@@ -10,7 +10,7 @@
 #include "tests/testing/scratch_folder.h"
 #include "tests/tools/psctl/report/fake_shard.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Two shards and a model whose tensors take several chunks; element i of the model, in
@@ -232,4 +232,4 @@ TEST_CASE("a path that cannot be written is refused before anything is pulled") 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "google/protobuf/text_format.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 ShardStats Stats(const std::string& text) {
@@ -320,4 +320,4 @@ TEST_CASE("a report's JSON has each shard's statistics or its error") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "nlohmann/json.hpp"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 View ViewOf(uint64_t number) {
@@ -70,4 +70,4 @@ TEST_CASE("psctl view as JSON") {
   CHECK(nlohmann::json::parse(ViewJson({absl::UnavailableError("x")}))["view"].is_null());
 }
 
-}  // namespace ps
+}  // namespace evenshard

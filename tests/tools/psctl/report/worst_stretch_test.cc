@@ -6,7 +6,7 @@
 
 #include "tests/common/placement/plan_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Layers of 64 elements each.
@@ -96,4 +96,4 @@ TEST_CASE("no stretch of a drawn model is worse, and none is longer than it has 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -268,4 +268,4 @@ TEST_CASE("plain gradient descent fits a small batch") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

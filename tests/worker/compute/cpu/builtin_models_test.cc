@@ -6,7 +6,7 @@
 
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("the built-in models give a finite loss and a gradient for every tensor") {
@@ -31,4 +31,4 @@ TEST_CASE("the built-in models give a finite loss and a gradient for every tenso
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

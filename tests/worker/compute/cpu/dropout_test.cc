@@ -9,7 +9,7 @@
 
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Makes a net whose scores are both 0, so that the gradient with respect to them is 0.5 and -0.5.
@@ -108,4 +108,4 @@ TEST_CASE("evaluation drops nothing") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 GoldenFile ReadGoldenFile(const std::string& name) {
   const std::string path = "tests/golden/" + name + ".golden";
@@ -52,4 +52,4 @@ GoldenFile ReadGoldenFile(const std::string& name) {
   return golden;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // The contents of a file that tests/golden/make_golden.py writes, which explains each part.
 struct GoldenFile {
@@ -22,6 +22,6 @@ struct GoldenFile {
 // Fails the test if tests/golden/`name`.golden cannot be read.
 GoldenFile ReadGoldenFile(const std::string& name);
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_COMPUTE_CPU_GOLDEN_FILE_H_

@@ -7,7 +7,7 @@
 #include "tests/worker/compute/cpu/golden_file.h"
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // PyTorch computes in float64. Sums of a few hundred float32 products have a smaller error than
@@ -48,4 +48,4 @@ TEST_CASE("loss and gradients equal PyTorch's") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

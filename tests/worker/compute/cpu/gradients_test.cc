@@ -11,7 +11,7 @@
 
 #include "tests/worker/compute/test_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr float kStep = 1.0f / 256;
@@ -186,4 +186,4 @@ TEST_CASE("the gradient of residual blocks equals finite differences") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

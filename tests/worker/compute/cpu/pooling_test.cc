@@ -9,7 +9,7 @@
 #include "tests/worker/compute/test_net.h"
 #include "worker/compute/cpu/layers.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using dnnl::memory;
@@ -47,7 +47,7 @@ class MaxPool {
   }
 
  private:
-  ps::Activation Activation(const Shape3& shape, memory::format_tag format) {
+  evenshard::Activation Activation(const Shape3& shape, memory::format_tag format) {
     const memory::desc desc({1, shape.channels, shape.height, shape.width}, memory::data_type::f32,
                             format);
     return {device_.Allocate(desc), device_.Allocate(desc)};
@@ -80,7 +80,7 @@ class MaxPool {
 
   CpuDevice device_;
   const Model model_;
-  const ps::Activation input_;
+  const evenshard::Activation input_;
   std::unique_ptr<CpuLayer> layer_;
   memory gradient_;  // with respect to the output
 };
@@ -142,4 +142,4 @@ TEST_CASE("a NaN in an image shows in the loss and the gradient behind max pooli
   CHECK(std::isnan(step.gradients[net.tensor("a/weight").offset]));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "tests/worker/compute/cpu/golden_file.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("the loss and its gradient with respect to the scores equal PyTorch's") {
@@ -76,4 +76,4 @@ TEST_CASE("a NaN score makes the loss NaN and no image correct") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

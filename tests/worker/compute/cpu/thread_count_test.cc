@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("the number of OpenMP threads holds for a scope and then is what it was") {
@@ -20,4 +20,4 @@ TEST_CASE("the number of OpenMP threads holds for a scope and then is what it wa
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 
 #include "tests/worker/compute/cuda/cuda_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 struct Case {
@@ -49,4 +49,4 @@ TEST_CASE("built-in models train on CUDA as on the CPU") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <utility>
 
-namespace ps {
+namespace evenshard {
 
 std::unique_ptr<CudaBackend> MakeCudaBackend(const Model& model,
                                              const CudaBackend::Options& options) {
@@ -54,4 +54,4 @@ BatchResult CudaNet::Evaluate(const Batch& batch) {
   return *result;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -7,7 +7,7 @@
 #include "tests/worker/compute/test_net.h"
 #include "worker/compute/cuda/backend.h"
 
-namespace ps {
+namespace evenshard {
 
 // The tests of the CUDA backend are built twice: with the real libraries, to run on machines with a
 // device, and with tests/testing/cuda, to run everywhere. Each test begins with this call. It
@@ -41,6 +41,6 @@ class CudaNet {
   std::unique_ptr<CudaBackend> backend_;  // destroyed first, since it may use the buffers
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_COMPUTE_CUDA_CUDA_NET_H_

@@ -3,7 +3,7 @@
 #include "tests/worker/compute/cuda/cuda_net.h"
 #include "worker/compute/cuda/error.h"
 
-namespace ps {
+namespace evenshard {
 
 const bool kOnStandIn = false;
 
@@ -17,4 +17,4 @@ bool HasDevice() {
   return false;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -3,7 +3,7 @@
 #include "tests/testing/cuda/device.h"
 #include "tests/worker/compute/cuda/cuda_net.h"
 
-namespace ps {
+namespace evenshard {
 
 const bool kOnStandIn = true;
 
@@ -12,4 +12,4 @@ bool HasDevice() {
   return true;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "worker/compute/cuda/device.h"
 #include "worker/compute/cuda/error.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The first version of cuDNN that can be asked without a device.
@@ -139,4 +139,4 @@ TEST_CASE("cuDNN has engines for convolutions of any size") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -11,7 +11,7 @@
 #include "worker/compute/cuda/from_config.h"
 #include "worker/training/trainer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -222,4 +222,4 @@ TEST_CASE("workers take the config's devices in turn") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

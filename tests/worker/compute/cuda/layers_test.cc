@@ -9,7 +9,7 @@
 #include "tests/worker/compute/cuda/cuda_net.h"
 #include "tests/worker/compute/reference_net.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 struct Case {
@@ -278,4 +278,4 @@ TEST_CASE("batches fetched ahead are those that are computed, with an evaluation
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

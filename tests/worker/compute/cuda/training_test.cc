@@ -17,7 +17,7 @@
 #include "worker/compute/cuda/from_config.h"
 #include "worker/training/trainer.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -150,4 +150,4 @@ TEST_CASE("a trace shows what the device and its copies do, layer by layer") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

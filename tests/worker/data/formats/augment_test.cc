@@ -6,7 +6,7 @@
 
 #include "tests/worker/data/formats/fake_dataset.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr Shape3 kShape = {2, 2, 3};
@@ -102,4 +102,4 @@ TEST_CASE("an image that cannot be read stays an error when augmented") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

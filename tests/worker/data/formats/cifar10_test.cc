@@ -5,7 +5,7 @@
 
 #include "tests/worker/data/formats/test_files.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -65,4 +65,4 @@ TEST_CASE("a missing CIFAR-10 file is not found, by name") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

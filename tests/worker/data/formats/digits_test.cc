@@ -9,7 +9,7 @@
 #include "worker/data/formats/dataset.h"
 #include "worker/data/formats/idx.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr char kImages[] = "data/digits/images.idx3-ubyte.gz";
@@ -73,4 +73,4 @@ TEST_CASE("the digits open with a fifth held out") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

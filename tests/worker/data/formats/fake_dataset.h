@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 
 // Image i has label i. Its pixels are 1000 * i + 1, + 2, ... in the order of memory. If a read is
 // augmented and `shows_random` is set, the first random number, which is below 0.5, is added to all
@@ -39,6 +39,6 @@ class FakeDataset : public Dataset {
   std::set<int64_t> unreadable_;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_DATA_FORMATS_FAKE_DATASET_H_

@@ -5,7 +5,7 @@
 
 #include "tests/worker/data/formats/test_files.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -86,4 +86,4 @@ TEST_CASE("a missing IDX file is not found") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -9,7 +9,7 @@
 #include "tests/worker/data/formats/test_files.h"
 #include "tests/worker/data/formats/test_jpeg.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -179,4 +179,4 @@ TEST_CASE("an image that cannot be read is named, and the others stay readable")
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

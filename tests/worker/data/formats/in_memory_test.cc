@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Makes 3 images of 2 channels and 2 pixels.
@@ -63,4 +63,4 @@ TEST_CASE("a normalised training set has mean 0 and deviation 1") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

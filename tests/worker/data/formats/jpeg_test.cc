@@ -7,7 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "tests/worker/data/formats/test_jpeg.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -123,4 +123,4 @@ TEST_CASE("a JPEG of too many pixels is refused before memory is taken for it") 
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

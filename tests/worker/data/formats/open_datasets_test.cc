@@ -7,7 +7,7 @@
 #include "tests/worker/data/formats/test_jpeg.h"
 #include "worker/data/formats/dataset.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -286,4 +286,4 @@ TEST_CASE("data without a source cannot be opened") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

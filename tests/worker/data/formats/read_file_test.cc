@@ -6,7 +6,7 @@
 
 #include "tests/worker/data/formats/test_files.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -62,4 +62,4 @@ TEST_CASE("a gzip file that ends early or is damaged is data loss") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

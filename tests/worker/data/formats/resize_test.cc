@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // Makes an image whose red is the column, green the row and blue their sum, each times 10.
@@ -84,4 +84,4 @@ TEST_CASE("a crop of a resized image is that part of the whole") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -8,7 +8,7 @@
 
 #include "tests/worker/data/formats/fake_dataset.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("a holdout is disjoint from the training images, and both together are all") {
@@ -66,4 +66,4 @@ TEST_CASE("a subset passes the random numbers of an augmentation on") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 constexpr Shape3 kShape = {3, 16, 16};
@@ -72,4 +72,4 @@ TEST_CASE("two synthetic images of a class differ by their noise") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

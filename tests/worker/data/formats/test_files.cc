@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace ps {
+namespace evenshard {
 
 TempFolder::TempFolder() {
   const char* parent = std::getenv("TEST_TMPDIR");
@@ -50,4 +50,4 @@ std::string IdxBytes(uint32_t magic, const std::vector<uint32_t>& dimensions,
   return bytes + elements;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 
 // Each object makes an empty folder of its own and removes it in the end.
 class TempFolder {
@@ -32,6 +32,6 @@ std::string IdxBytes(uint32_t magic, const std::vector<uint32_t>& dimensions,
 inline constexpr uint32_t kIdxImages = 0x00000803;
 inline constexpr uint32_t kIdxLabels = 0x00000801;
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_DATA_FORMATS_TEST_FILES_H_

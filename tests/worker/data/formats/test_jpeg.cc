@@ -7,7 +7,7 @@
 // Must follow <cstdio>, which it needs.
 #include <jpeglib.h>
 
-namespace ps {
+namespace evenshard {
 
 std::string JpegBytes(int height, int width, int components,
                       const std::function<uint8_t(int, int, int)>& pixel) {
@@ -42,4 +42,4 @@ std::string JpegBytes(int height, int width, int components,
   return bytes;
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "tests/worker/data/order/crews.h"
 #include "worker/data/order/permutation.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // The share of one of `workers` workers that all train from the beginning to the end.
@@ -187,4 +187,4 @@ TEST_CASE("a sequential order goes through all images once, the last batch has t
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

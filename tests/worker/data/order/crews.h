@@ -6,7 +6,7 @@
 
 #include "proto/view.pb.h"
 
-namespace ps {
+namespace evenshard {
 
 inline Crew CrewFrom(int64_t from_iteration, const std::vector<int>& ranks) {
   Crew crew;
@@ -22,6 +22,6 @@ inline Crew CrewOfAll(int workers) {
   return crew;
 }
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_DATA_ORDER_CREWS_H_

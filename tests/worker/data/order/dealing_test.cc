@@ -10,7 +10,7 @@
 
 #include "tests/worker/data/order/crews.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -208,4 +208,4 @@ TEST_CASE("crews that cannot be are named") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

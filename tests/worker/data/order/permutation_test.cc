@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 TEST_CASE("a permutation holds every number once") {
@@ -32,4 +32,4 @@ TEST_CASE("all permutations are equally likely") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

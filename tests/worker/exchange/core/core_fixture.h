@@ -13,7 +13,7 @@
 #include "tests/testing/fake_clock.h"
 #include "worker/exchange/core/exchange_core.h"
 
-namespace ps {
+namespace evenshard {
 
 inline constexpr uint64_t kIncarnation = 77;
 
@@ -127,6 +127,6 @@ struct CoreFixture {
   ExchangeCore core;
 };
 
-}  // namespace ps
+}  // namespace evenshard
 
 #endif  // EVENSHARD_TESTS_WORKER_EXCHANGE_CORE_CORE_FIXTURE_H_

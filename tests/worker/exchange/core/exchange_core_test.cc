@@ -6,7 +6,7 @@
 
 #include "tests/worker/exchange/core/core_fixture.h"
 
-namespace ps {
+namespace evenshard {
 
 using Catch::Contains;
 
@@ -232,4 +232,4 @@ TEST_CASE("a shard that has lost its state is noticed") {
       absl::FailedPreconditionError("shard 1 (b:2): the shard was started anew without its state"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

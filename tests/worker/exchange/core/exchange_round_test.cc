@@ -13,7 +13,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/scratch_folder.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 // fc1 has the chunks 0 to 4 (weight) and 5, on both shards; fc2, layer 2, has 6 and 7.
@@ -494,4 +494,4 @@ TEST_CASE("a stall names three shards at most") {
                  Catch::EndsWith(", nor have 2 other shards"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -6,7 +6,7 @@
 
 #include "tests/worker/exchange/core/core_fixture.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -326,4 +326,4 @@ TEST_CASE("the end of the views ends the exchange") {
   CHECK(fixture.core.failure() == absl::UnavailableError("launch is gone"));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Chunks = std::vector<uint32_t>;
@@ -88,4 +88,4 @@ TEST_CASE("small chunks wait for each other") {
 }
 
 }  // namespace
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 const std::vector<float> kMemory = {1, 2, 3};
@@ -42,4 +42,4 @@ TEST_CASE("a slice may outlive the lender") {
   CHECK(slice.size() == 3 * sizeof(float));
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "tests/testing/cluster.h"
 
-namespace ps {
+namespace evenshard {
 namespace {
 
 using Catch::Contains;
@@ -105,4 +105,4 @@ TEST_CASE_METHOD(Fixture, "a Leave to a shard that cannot be reached is tried ag
   CHECK_FALSE(control.has_left());
 }
 
-}  // namespace ps
+}  // namespace evenshard

@@ -4,7 +4,7 @@
 #include "worker/compute/cuda/kernels/launch.h"
 #include "worker/compute/cuda/kernels/row_sums.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 namespace {
 
 template <int N, typename T>
@@ -217,4 +217,4 @@ void PushRunningStatistics(cudaStream_t stream, const BatchNormShape& shape,
   ForEach(stream, shape.channels, RunningPushBody{unbiased, statistics, push});
 }
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels

@@ -4,7 +4,7 @@
 #include "worker/compute/cuda/kernels/launch.h"
 #include "worker/compute/cuda/kernels/row_sums.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 namespace {
 
 template <int N, typename T>
@@ -71,4 +71,4 @@ void AddBiasGradient(cudaStream_t stream, ElementType type, int64_t rows, int64_
   });
 }
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels

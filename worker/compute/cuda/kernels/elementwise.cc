@@ -2,7 +2,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/kernels/launch.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 namespace {
 
 template <int N, typename T>
@@ -84,4 +84,4 @@ void Dropout(cudaStream_t stream, ElementType type, const Planes& planes, float 
                               values);
 }
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels

@@ -12,7 +12,7 @@
 #include "worker/compute/cuda/error.h"
 #include "worker/compute/cuda/kernels.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 
 // The parts that kernels are made of. nvcc compiles kernels for devices. As ordinary C++, for tests
 // without a device, the same bodies run on the CPU, as host functions in the stream.
@@ -137,6 +137,6 @@ __host__ __device__ inline void Store(const float (&values)[N], void* data, size
 // Unlike fmaxf, returns NaN for NaN.
 __host__ __device__ inline float MaxWithZero(float value) { return value < 0 ? 0 : value; }
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_LAUNCH_H_

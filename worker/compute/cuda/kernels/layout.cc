@@ -1,7 +1,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/kernels/launch.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 namespace {
 
 // Transposes [images, rows, columns] to [images, columns, rows].
@@ -61,4 +61,4 @@ void Convert(cudaStream_t stream, int64_t size, const float* from, ElementType t
   ForEachPack<ConvertBody>(stream, type, size, size, from, to);
 }
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels

@@ -3,7 +3,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/kernels/launch.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 namespace {
 
 // The scores of an image are divided among this many threads: thread k takes the scores k, k +
@@ -111,4 +111,4 @@ void SoftmaxCrossEntropy(cudaStream_t stream, ElementType type, int64_t images, 
   });
 }
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels

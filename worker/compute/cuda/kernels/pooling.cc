@@ -1,7 +1,7 @@
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/kernels/launch.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 namespace {
 
 // PoolShape in the types that the kernels calculate with.
@@ -218,4 +218,4 @@ void AveragePoolGradient(cudaStream_t stream, ElementType type, const Planes& pl
       static_cast<uint32_t>(planes.pixels), output_gradient, input_gradient);
 }
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels

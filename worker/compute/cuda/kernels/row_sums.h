@@ -8,7 +8,7 @@
 
 #include "worker/compute/cuda/kernels/launch.h"
 
-namespace ps::kernels {
+namespace evenshard::kernels {
 
 // Sums over the rows of each channel. They are computed from partial sums in a fixed order, so that
 // equal values give bit-identical sums.
@@ -104,6 +104,6 @@ struct MaskedGradient {
   }
 };
 
-}  // namespace ps::kernels
+}  // namespace evenshard::kernels
 
 #endif  // EVENSHARD_WORKER_COMPUTE_CUDA_KERNELS_ROW_SUMS_H_
