@@ -13,10 +13,10 @@
 #include "bench/compute/compute_bench.h"
 #include "bench/quantile.h"
 #include "common/base/clock.h"
+#include "common/config/config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
-#include "common/config/config.h"
 #include "nlohmann/json.hpp"
 
 namespace {
@@ -52,7 +52,8 @@ int Run(const CommandLine& command) {
     std::cerr << "--" << flag << "=" << value << ", allowed: at least 1\n";
     return 2;
   }
-  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::Config> config =
+      evenshard::Config::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
   if (!usable.ok()) {
     std::cerr << usable.message() << "\n";

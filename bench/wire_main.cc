@@ -18,9 +18,9 @@
 #include "bench/wire/wire_measure.h"
 #include "bench/wire/wire_report.h"
 #include "bench/wire/wire_role.h"
+#include "common/base/status_macros.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
-#include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 
 namespace {
@@ -111,9 +111,9 @@ absl::StatusOr<evenshard::WireOptions> Options(const CommandLine& command) {
     }
   }
   if (!evenshard::Encoding_Parse(absl::AsciiStrToUpper(command.encoding), &options.encoding)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--encoding: \"", command.encoding, "\" is not one of ",
-                     absl::AsciiStrToLower(evenshard::EncodingNames([](evenshard::Encoding) { return true; }))));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--encoding: \"", command.encoding, "\" is not one of ",
+        absl::AsciiStrToLower(evenshard::EncodingNames([](evenshard::Encoding) { return true; }))));
   }
   if (command.format != "table" && command.format != "json") {
     return absl::InvalidArgumentError(

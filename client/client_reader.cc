@@ -10,8 +10,8 @@
 #include "client/client_config.h"
 #include "client/interrupt_check.h"
 #include "common/base/clock.h"
-#include "common/process/exchange_setup.h"
 #include "common/base/status_macros.h"
+#include "common/process/exchange_setup.h"
 #include "common/reader/shard_calls.h"
 
 namespace evenshard {

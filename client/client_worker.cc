@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/client_config.h"
 #include "client/interrupt_check.h"
-#include "common/process/exchange_setup.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"
+#include "common/process/exchange_setup.h"
 
 namespace evenshard {
 namespace {
@@ -79,15 +79,15 @@ absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(
   SetUpExchange();
   ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
   return std::unique_ptr<ClientWorker>(new ClientWorker(
-      std::move(config), options.rank, OrEmpty(options.authority), std::move(buffers)));
+      std::move(config), options.rank, OrEmpty(options.coordinator), std::move(buffers)));
 }
 
-ClientWorker::ClientWorker(Config config, int rank, const std::string& authority,
+ClientWorker::ClientWorker(Config config, int rank, const std::string& coordinator,
                            Exchange::Buffers buffers)
     : config_(std::move(config)),
       rank_(rank),
       buffers_(std::move(buffers)),
-      views_(MakeViewLink(authority, config_.proto(), &clock_)),
+      views_(MakeViewLink(coordinator, config_.proto(), &clock_)),
       pushed_(config_.model().tensors().size()),
       skipped_(pushed_.size()) {}
 

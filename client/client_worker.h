@@ -49,7 +49,7 @@ class ClientWorker {
   evenshard_counts Counts() const;
 
  private:
-  ClientWorker(Config config, int rank, const std::string& authority, Exchange::Buffers buffers);
+  ClientWorker(Config config, int rank, const std::string& coordinator, Exchange::Buffers buffers);
 
   int64_t OffsetOf(int tensor) const { return config_.model().tensors()[tensor].offset; }
   bool is_sequential() const {

@@ -79,7 +79,8 @@ evenshard_status evenshard_create(const evenshard_options* options, evenshard_wo
   *worker = nullptr;
   return Guarded([&] {
     SetUpLogOnce();
-    absl::StatusOr<std::unique_ptr<evenshard::ClientWorker>> created = evenshard::ClientWorker::Create(*options);
+    absl::StatusOr<std::unique_ptr<evenshard::ClientWorker>> created =
+        evenshard::ClientWorker::Create(*options);
     if (created.ok()) *worker = new evenshard_worker{*std::move(created), getpid()};
     return created.status();
   });
@@ -145,7 +146,8 @@ int64_t evenshard_iteration(const evenshard_worker* worker) { return worker->wor
 
 evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                  const float* learning_rates) {
-  return On(worker, [&](evenshard::ClientWorker& w) { return w.Begin(contributes != 0, learning_rates); });
+  return On(worker,
+            [&](evenshard::ClientWorker& w) { return w.Begin(contributes != 0, learning_rates); });
 }
 
 evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int contributes) {
@@ -201,7 +203,8 @@ evenshard_status evenshard_reader_create(const evenshard_reader_options* options
   *reader = nullptr;
   return Guarded([&] {
     SetUpLogOnce();
-    absl::StatusOr<std::unique_ptr<evenshard::ClientReader>> created = evenshard::ClientReader::Create(*options);
+    absl::StatusOr<std::unique_ptr<evenshard::ClientReader>> created =
+        evenshard::ClientReader::Create(*options);
     if (created.ok()) *reader = new evenshard_reader{*std::move(created), getpid()};
     return created.status();
   });

@@ -94,8 +94,8 @@ typedef struct evenshard_options {
   /* "FIELD=VALUE", as the programs' flag --set. */
   const char* const* overrides;
   int override_count;
-  int rank;              /* from 0 */
-  const char* authority; /* who makes the run's views, as launch says it; NULL or "": nobody */
+  int rank;                /* from 0 */
+  const char* coordinator; /* who makes the run's views, as launch says it; NULL or "": nobody */
   /* The model, in the order in which a forward pass needs its tensors, if the config has
    * model.from_workers; otherwise none. */
   const evenshard_tensor* tensors;

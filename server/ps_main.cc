@@ -11,17 +11,17 @@
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/process/command_line.h"
 #include "common/base/incarnation.h"
-#include "common/process/log.h"
-#include "common/process/process_setup.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/control/run_checkpoints.h"
 #include "common/config/config.h"
 #include "common/control/etcd/make_view_link.h"
+#include "common/control/run_checkpoints.h"
 #include "common/control/view/relayed_link.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/process/process_setup.h"
 #include "server/rpc/declaration_wait.h"
 #include "server/server.h"
 #include "server/summary.h"
@@ -34,7 +34,7 @@ struct CommandLine {
   std::string config;
   std::vector<std::string> overrides;
   int shard = -1;
-  std::string authority;
+  std::string coordinator;
   bool resume = false;
   std::string log_level;
 };
@@ -49,12 +49,12 @@ absl::StatusOr<evenshard::View> FindStart(const evenshard::Config& config, bool 
     return config.FieldError("recovery.checkpoint", "is missing, and --resume needs it");
   }
   evenshard::RealStorage storage;
-  ASSIGN_OR_RETURN(const std::optional<evenshard::ViewKeeper::Checkpoint> found,
+  ASSIGN_OR_RETURN(const std::optional<evenshard::ViewCoordinator::Checkpoint> found,
                    evenshard::RunCheckpoints::FindStart(config, resume, &storage));
   if (!found.has_value()) return start;
   start.set_generation(found->generation + 1);
   start.set_checkpoint(found->name);
-  *start.mutable_crew() = found->crew;
+  *start.mutable_worker_set() = found->worker_set;
   return start;
 }
 
@@ -68,8 +68,9 @@ int ExitCode(const absl::Status& views_ended, const absl::Status& candidate) {
 // Returns an error if the config asks for what needs views.
 absl::Status CheckWithoutViews(const evenshard::Config& config) {
   const evenshard::Recovery& recovery = config.proto().recovery();
-  const char* const field = recovery.replicas() > 0                        ? "recovery.replicas"
-                            : recovery.worker_loss() != evenshard::Recovery::FAIL ? "recovery.worker_loss"
+  const char* const field = recovery.replicas() > 0 ? "recovery.replicas"
+                            : recovery.worker_loss() != evenshard::Recovery::FAIL
+                                ? "recovery.worker_loss"
                             : recovery.checkpoint().has_every_seconds() &&
                                     config.proto().update().policy() == evenshard::Update::SYNC
                                 ? "recovery.checkpoint.every_seconds"
@@ -90,15 +91,16 @@ struct EarlyLink {
 
 // Waits until workers have declared the model. Returns nothing if one of `signals` came first.
 // Errors: those of DeclarationWait; why the views have ended.
-absl::StatusOr<std::optional<evenshard::Config>> AwaitDeclaration(const evenshard::Config& config, int process,
-                                                           evenshard::ViewLink* views,
-                                                           const sigset_t& signals,
-                                                           EarlyLink* early) {
+absl::StatusOr<std::optional<evenshard::Config>> AwaitDeclaration(const evenshard::Config& config,
+                                                                  int process,
+                                                                  evenshard::ViewLink* views,
+                                                                  const sigset_t& signals,
+                                                                  EarlyLink* early) {
   ASSIGN_OR_RETURN(const std::unique_ptr<evenshard::DeclarationWait> wait,
                    evenshard::DeclarationWait::Start({.config = &config,
-                                               .process = process,
-                                               .has_views = views != nullptr,
-                                               .request_shutdown = RequestShutdown}));
+                                                      .process = process,
+                                                      .has_views = views != nullptr,
+                                                      .request_shutdown = RequestShutdown}));
   if (views != nullptr) {
     early->link = std::make_unique<evenshard::RelayedLink>(
         views, evenshard::ViewLink::Listener{
@@ -123,7 +125,8 @@ absl::StatusOr<std::optional<evenshard::Config>> AwaitDeclaration(const evenshar
   }
   // The Server will hear the latest view.
   if (early->link != nullptr) {
-    early->link->Start({.on_view = [](const evenshard::View&) {}, .on_end = [](const absl::Status&) {}});
+    early->link->Start(
+        {.on_view = [](const evenshard::View&) {}, .on_end = [](const absl::Status&) {}});
   }
   if (is_signalled) return std::nullopt;
   if (!declared->ok()) return declared->status();
@@ -140,7 +143,8 @@ int Run(const CommandLine& command) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   evenshard::SetUpProcess();
 
-  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::Config> config =
+      evenshard::Config::Load(command.config, command.overrides);
   if (!config.ok()) {
     spdlog::error("{}", std::string(config.status().message()));
     return 2;
@@ -154,16 +158,17 @@ int Run(const CommandLine& command) {
   const absl::StatusOr<evenshard::Config> undeclared = config;
   evenshard::RealClock clock;
   EarlyLink early;
-  std::unique_ptr<evenshard::ViewLink> link = evenshard::MakeViewLink(command.authority, config->proto(), &clock);
+  std::unique_ptr<evenshard::ViewLink> link =
+      evenshard::MakeViewLink(command.coordinator, config->proto(), &clock);
   std::unique_ptr<evenshard::ViewCandidate> candidate;  // null unless etcd has the views
   const auto become_candidate = [&](const evenshard::Config& config) {
-    if (!command.authority.empty() || !config.proto().recovery().has_etcd()) return;
+    if (!command.coordinator.empty() || !config.proto().recovery().has_etcd()) return;
     candidate = std::make_unique<evenshard::ViewCandidate>(
         evenshard::ViewCandidate::Options{.config = &config,
-                                   .process = command.shard,
-                                   .resume = command.resume,
-                                   .clock = &clock,
-                                   .request_shutdown = RequestShutdown});
+                                          .process = command.shard,
+                                          .resume = command.resume,
+                                          .clock = &clock,
+                                          .request_shutdown = RequestShutdown});
   };
   if (!config->has_model()) {
     become_candidate(*undeclared);
@@ -205,9 +210,9 @@ int Run(const CommandLine& command) {
     spdlog::error("{}", std::string(server.status().message()));
     return 1;
   }
-  spdlog::info(
-      "Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
-      command.shard < config->shards() ? evenshard::Ownership(*config, command.shard) : "a spare process");
+  spdlog::info("Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
+               command.shard < config->shards() ? evenshard::Ownership(*config, command.shard)
+                                                : "a spare process");
   if (config->proto().partition().scheme() == evenshard::Partition::AUTO) {
     spdlog::info("{}", evenshard::AutoChoice(*config));
   }
@@ -262,10 +267,10 @@ int main(int argc, char** argv) {
        .value = "FIELD=VALUE",
        .help = "overrides a field of the config; repeatable",
        .target = &command.overrides},
-      {.name = "authority",
+      {.name = "coordinator",
        .value = "ADDRESS",
        .help = "who makes the run's views: set by launch",
-       .target = &command.authority},
+       .target = &command.coordinator},
       {.name = "resume",
        .value = "",
        .help = "starts from the newest complete checkpoint in recovery.checkpoint.folder. With "

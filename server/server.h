@@ -18,13 +18,13 @@
 #include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
 #include "common/control/view/view_link.h"
+#include "server/recovery/slot_host.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/replica_client.h"
 #include "server/rpc/replication_service.h"
 #include "server/shard/shard.h"
-#include "server/recovery/slot_host.h"
 
 namespace evenshard {
 

@@ -11,13 +11,13 @@ namespace evenshard {
 ViewCandidate::ViewCandidate(const Options& options) : options_(options) {
   const Config& config = *options_.config;
   const EtcdLink::Options link = EtcdLink::OptionsOf(config.proto(), options_.clock);
-  keeper_ = std::make_unique<EtcdKeeper>(EtcdKeeper::Options{
+  coordinator_ = std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
       .client = link.client,
       .run = link.run,
       .ttl = link.ttl,
       .clock = options_.clock,
       .name = absl::StrCat("ps ", options_.process),
-      .settings = ViewKeeper::SettingsOf(config.proto(), config.run_fingerprint()),
+      .settings = ViewCoordinator::SettingsOf(config.proto(), config.run_fingerprint()),
       .checkpoints = config.proto().recovery().has_checkpoint() ? this : nullptr,
       .on_event = [](const RecoveryEvent& event) { spdlog::info("{}", event.what()); },
   });
@@ -30,8 +30,8 @@ absl::Status ViewCandidate::failure() const {
   return failure_;
 }
 
-absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> ViewCandidate::Begin(uint64_t run,
-                                                                           bool is_new) {
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Begin(uint64_t run,
+                                                                                bool is_new) {
   checkpoints_.reset();  // a lock of this process's own would be in the way
   const RunCheckpoints::Start start = !is_new           ? RunCheckpoints::Start::kGoesOn
                                       : options_.resume ? RunCheckpoints::Start::kResumed
@@ -52,7 +52,7 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> ViewCandidate::Begin(uint6
   return opened.status();
 }
 
-absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> ViewCandidate::Newest() {
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Newest() {
   return checkpoints_->Newest();
 }
 

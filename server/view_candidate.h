@@ -12,18 +12,18 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/control/run_checkpoints.h"
 #include "common/config/config.h"
-#include "common/control/etcd/etcd_keeper.h"
-#include "common/control/etcd/keeper_checkpoints.h"
-#include "common/control/view/view_keeper.h"
+#include "common/control/etcd/coordinator_checkpoints.h"
+#include "common/control/etcd/etcd_coordinator.h"
+#include "common/control/run_checkpoints.h"
+#include "common/control/view/view_coordinator.h"
 
 namespace evenshard {
 
-// A ps's part in making the views of a run with recovery.etcd: its EtcdKeeper, and the run's
+// A ps's part in making the views of a run with recovery.etcd: its EtcdCoordinator, and the run's
 // checkpoints, whose folder the process takes when it is elected. It keeps the folder's lock then
 // until it is elected once more or ends. Thread-safe.
-class ViewCandidate final : private KeeperCheckpoints {
+class ViewCandidate final : private CoordinatorCheckpoints {
  public:
   struct Options {
     const Config* config = nullptr;  // must outlive the candidate
@@ -44,8 +44,9 @@ class ViewCandidate final : private KeeperCheckpoints {
   absl::Status failure() const;
 
  private:
-  absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Begin(uint64_t run, bool is_new) override;
-  absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Newest() override;
+  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Begin(uint64_t run,
+                                                                   bool is_new) override;
+  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest() override;
 
   const Options options_;
   RealStorage storage_;
@@ -53,9 +54,10 @@ class ViewCandidate final : private KeeperCheckpoints {
   mutable absl::Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 
-  std::unique_ptr<RunCheckpoints> checkpoints_;  // the keeper's thread's
+  std::unique_ptr<RunCheckpoints> checkpoints_;  // the coordinator's thread's
 
-  std::unique_ptr<EtcdKeeper> keeper_;  // destroyed first, because it uses the other members
+  std::unique_ptr<EtcdCoordinator>
+      coordinator_;  // destroyed first, because it uses the other members
 };
 
 }  // namespace evenshard

@@ -21,12 +21,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/process/command_line.h"
-#include "common/process/log.h"
-#include "common/process/process_setup.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
 #include "common/control/etcd/make_view_link.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "common/process/process_setup.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace/trace.h"
 #include "worker/training/trainer.h"
@@ -43,7 +43,7 @@ struct CommandLine {
   std::string config;
   std::vector<std::string> overrides;
   int rank = -1;
-  std::string authority;
+  std::string coordinator;
   std::string summary;
   std::string trace;
   std::string log_level;
@@ -134,7 +134,8 @@ int Run(const CommandLine& command) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
     return 2;
   }
-  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::Config> config =
+      evenshard::Config::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
   if (!usable.ok()) {
     spdlog::error("{}", std::string(usable.message()));
@@ -154,7 +155,7 @@ int Run(const CommandLine& command) {
     trace = *std::move(created);
   }
   const std::unique_ptr<evenshard::ViewLink> views =
-      evenshard::MakeViewLink(command.authority, config->proto(), &clock);
+      evenshard::MakeViewLink(command.coordinator, config->proto(), &clock);
   absl::StatusOr<std::unique_ptr<evenshard::Trainer>> trainer = evenshard::Trainer::Create({
       .config = &*config,
       .rank = command.rank,
@@ -191,7 +192,8 @@ int Run(const CommandLine& command) {
       evenshard::FormatSeconds(summary->median_iteration_seconds), summary->images_per_second,
       evenshard::FormatSeconds(summary->compute_seconds),
       evenshard::FormatSeconds(summary->exchange_wait_seconds),
-      evenshard::FormatBytes(summary->traffic.bytes_out), evenshard::FormatBytes(summary->traffic.bytes_in));
+      evenshard::FormatBytes(summary->traffic.bytes_out),
+      evenshard::FormatBytes(summary->traffic.bytes_in));
   if (summary->skipped_iterations > 0) {
     spdlog::warn("{} of {} gradients were not finite and were left out (update.non_finite: SKIP)",
                  summary->skipped_iterations, evenshard::FormatCount(summary->iterations));
@@ -225,10 +227,10 @@ int main(int argc, char** argv) {
        .help = "the worker's rank, from 0",
        .target = &command.rank,
        .required = true},
-      {.name = "authority",
+      {.name = "coordinator",
        .value = "ADDRESS",
        .help = "who decides which process has which role, as launch says it",
-       .target = &command.authority},
+       .target = &command.coordinator},
       {.name = "set",
        .value = "FIELD=VALUE",
        .help = "overrides a field of the config; repeatable",

@@ -21,9 +21,9 @@
 #define ASSIGN_OR_RETURN(target, expression) \
   EVENSHARD_ASSIGN_OR_RETURN(EVENSHARD_CONCATENATED(status_or_, __LINE__), target, expression)
 
-#define EVENSHARD_ASSIGN_OR_RETURN(status_or, target, expression)   \
-  auto status_or = (expression);                             \
-  if (!status_or.ok()) return std::move(status_or).status(); \
+#define EVENSHARD_ASSIGN_OR_RETURN(status_or, target, expression) \
+  auto status_or = (expression);                                  \
+  if (!status_or.ok()) return std::move(status_or).status();      \
   target = *std::move(status_or)
 #define EVENSHARD_CONCATENATED(left, right) EVENSHARD_CONCATENATED_EXPANDED(left, right)
 #define EVENSHARD_CONCATENATED_EXPANDED(left, right) left##right

@@ -32,7 +32,7 @@ class CheckpointReader {
                                                                 const Config& config,
                                                                 const CheckpointId& id);
 
-  // The iteration, the generation, the run, the crew, ...
+  // The iteration, the generation, the run, the worker set, ...
   const CheckpointFacts& facts() const { return manifest_.facts(); }
 
   // Reads elements [begin, begin + out.size()) of a tensor of the model: its parameters, or array

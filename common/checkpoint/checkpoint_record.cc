@@ -54,10 +54,11 @@ absl::StatusOr<Json> Unseal(absl::string_view text, const std::string& path) {
 }
 
 Json ToJson(const CheckpointFacts& facts) {
-  Json crew = Json::array();
-  for (const Crew& entry : facts.crew) {
-    crew.push_back({{"from_iteration", entry.from_iteration()},
-                    {"rank", std::vector<uint32_t>(entry.rank().begin(), entry.rank().end())}});
+  Json worker_set = Json::array();
+  for (const WorkerSet& entry : facts.worker_set) {
+    worker_set.push_back(
+        {{"from_iteration", entry.from_iteration()},
+         {"rank", std::vector<uint32_t>(entry.rank().begin(), entry.rank().end())}});
   }
   return {{"generation", facts.id.generation},
           {"iteration", facts.id.iteration},
@@ -70,7 +71,7 @@ Json ToJson(const CheckpointFacts& facts) {
           {"config_fingerprint", Hex(facts.config_fingerprint)},
           {"plan_fingerprint", Hex(facts.plan_fingerprint)},
           {"view", facts.view},
-          {"crew", std::move(crew)}};
+          {"worker_set", std::move(worker_set)}};
 }
 
 Json ToJson(const RecordedSlice& slice) {
@@ -181,14 +182,14 @@ void Read(const Json& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->ReadHex(json, "config_fingerprint", &facts->config_fingerprint);
   reader->ReadHex(json, "plan_fingerprint", &facts->plan_fingerprint);
   reader->Read(json, "view", &facts->view);
-  for (const Json& entry : reader->List(json, "crew")) {
+  for (const Json& entry : reader->List(json, "worker_set")) {
     uint64_t from_iteration = 0;
     std::vector<uint32_t> ranks;
     reader->Read(entry, "from_iteration", &from_iteration);
     reader->Read(entry, "rank", &ranks);
-    Crew& crew = facts->crew.emplace_back();
-    crew.set_from_iteration(from_iteration);
-    crew.mutable_rank()->Add(ranks.begin(), ranks.end());
+    WorkerSet& worker_set = facts->worker_set.emplace_back();
+    worker_set.set_from_iteration(from_iteration);
+    worker_set.mutable_rank()->Add(ranks.begin(), ranks.end());
   }
 }
 
@@ -256,10 +257,10 @@ absl::Status CheckFormat(const Json& json, const std::string& path) {
   if (!reader.ok() || format == 0) {
     return absl::DataLossError(absl::StrCat(path, " is damaged: it does not say its format"));
   }
-  if (format > kCheckpointFormat) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " was written by a newer version of Evenshard: it has format ", format,
-                     ", allowed: up to ", kCheckpointFormat));
+  if (format != kCheckpointFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " was written by ", format > kCheckpointFormat ? "a newer" : "an older",
+        " version of Evenshard: it has format ", format, ", allowed: ", kCheckpointFormat));
   }
   return absl::OkStatus();
 }
@@ -325,7 +326,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
 bool SameFacts(const CheckpointFacts& a, const CheckpointFacts& b) {
   const auto without_view = [](CheckpointFacts facts) {
     facts.view = 0;
-    facts.crew.clear();
+    facts.worker_set.clear();
     return ToJson(facts);
   };
   return without_view(a) == without_view(b);

@@ -14,8 +14,8 @@
 
 namespace evenshard {
 
-// The version of the files of checkpoints. A program reads its own version and older ones.
-inline constexpr uint64_t kCheckpointFormat = 1;
+// The version of the files of checkpoints. A program reads its own version only.
+inline constexpr uint64_t kCheckpointFormat = 2;
 // The largest record or manifest that is read.
 inline constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
@@ -30,10 +30,10 @@ struct CheckpointFacts {
   std::string policy;     // the name of Update.Policy
   uint64_t config_fingerprint = 0;
   uint64_t plan_fingerprint = 0;
-  // View::crew as far as the cut, and the number of the view that said so. A slot may have finished
-  // its file before it heard of the view that all of them then needed to get there.
+  // View::worker_set as far as the cut, and the number of the view that said so. A slot may have
+  // finished its file before it heard of the view that all of them then needed to get there.
   uint64_t view = 0;
-  std::vector<Crew> crew = {};
+  std::vector<WorkerSet> worker_set = {};
 };
 
 // A slice of a tensor in a shard's file, as chunks. Its arrays are the parameters, and then those

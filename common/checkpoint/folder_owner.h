@@ -21,7 +21,7 @@ class FolderOwner {
  public:
   // Makes the folder if necessary, locks it and makes it this run's, which goes on with the
   // checkpoints that are there. `who` is for other runs' errors: "launch, process 71 on host a".
-  // Called again for the same run, by whoever takes the authority over. `storage` must outlive
+  // Called again for the same run, by whoever takes the coordinator over. `storage` must outlive
   // this.
   // Errors: FAILED_PRECONDITION if another process holds it, which the message names; those of
   // Storage.

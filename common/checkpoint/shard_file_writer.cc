@@ -165,9 +165,9 @@ absl::Status ShardFileWriter::WriteArray(const Place& place, int array, const fl
   return file_->WriteAt(slice.offsets[array] + place.offset, bytes);
 }
 
-absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<Crew>& crew) {
+absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<WorkerSet>& worker_set) {
   record_.facts.view = view;
-  record_.facts.crew = crew;
+  record_.facts.worker_set = worker_set;
   // Clocks are numbered in the order of chunks, not of Add, so that equal cuts have equal records.
   std::map<std::tuple<uint64_t, uint64_t, std::vector<uint64_t>>, uint32_t> indices;
   for (RecordedSlice& slice : record_.slices) slice.clocks.resize(slice.chunk_sizes.size());

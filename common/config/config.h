@@ -12,9 +12,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/config/config_places.h"
-#include "common/placement/plan_choice.h"
 #include "common/placement/model.h"
 #include "common/placement/plan.h"
+#include "common/placement/plan_choice.h"
 #include "common/placement/simulator/planned_run.h"
 #include "proto/config.pb.h"
 

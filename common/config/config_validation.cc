@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/config_address.h"
 #include "common/config/config_text.h"
-#include "common/placement/shard_rates.h"
 #include "common/placement/device_profile.h"
+#include "common/placement/shard_rates.h"
 
 namespace evenshard {
 namespace {

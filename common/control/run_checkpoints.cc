@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
   return checkpoints;
 }
 
-absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::FindStart(
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindStart(
     const Config& config, bool resumes, Storage* storage) {
   const RunCheckpoints checkpoints(storage, config.proto().recovery().checkpoint().folder());
   const std::string& path = checkpoints.folder_.path();
@@ -44,7 +44,7 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::FindStart(
   if (!found.empty() && all_incomplete) {
     // A run that ended before its first checkpoint was complete has left nothing to go on from.
     spdlog::warn("no checkpoint in {} is complete: the run begins anew", path);
-    return ViewKeeper::Checkpoint{.name = "", .generation = found[0].id.generation};
+    return ViewCoordinator::Checkpoint{.name = "", .generation = found[0].id.generation};
   }
   if (!resumes && !found.empty()) {
     return config.FieldError(
@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::FindStart(
                                    "folder"));
   }
   if (!resumes) return std::nullopt;
-  ASSIGN_OR_RETURN(std::optional<ViewKeeper::Checkpoint> newest, checkpoints.Newest());
+  ASSIGN_OR_RETURN(std::optional<ViewCoordinator::Checkpoint> newest, checkpoints.Newest());
   if (newest.has_value()) return newest;
   return config.FieldError(kFolderField,
                            absl::StrCat("is \"", path,
@@ -62,7 +62,7 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::FindStart(
                                         "allowed: a folder with one, or no --resume"));
 }
 
-absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::Newest() const {
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::Newest() const {
   std::vector<CheckpointInfo> passed_over;
   ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
                    folder_.Newest(Verification::kFull, &passed_over));
@@ -74,11 +74,12 @@ absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> RunCheckpoints::Newest() c
   }
   if (!newest.has_value()) return std::nullopt;
   ASSIGN_OR_RETURN(const uint64_t next_generation, folder_.NextGeneration());
-  ViewKeeper::Checkpoint checkpoint = {.name = newest->id.ToString(),
-                                       .generation = next_generation - 1,
-                                       .iteration = newest->id.iteration};
+  ViewCoordinator::Checkpoint checkpoint = {.name = newest->id.ToString(),
+                                            .generation = next_generation - 1,
+                                            .iteration = newest->id.iteration};
   if (newest->facts.has_value()) {
-    checkpoint.crew.Assign(newest->facts->crew.begin(), newest->facts->crew.end());
+    checkpoint.worker_set.Assign(newest->facts->worker_set.begin(),
+                                 newest->facts->worker_set.end());
   }
   return checkpoint;
 }

@@ -13,23 +13,23 @@
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/storage.h"
 #include "common/config/config.h"
-#include "common/control/view/view_keeper.h"
+#include "common/control/view/view_coordinator.h"
 
 namespace evenshard {
 
-// The checkpoints of a run, as its authority needs them, and the run's hold on their folder.
+// The checkpoints of a run, as its coordinator needs them, and the run's hold on their folder.
 // Thread-safe.
 class RunCheckpoints {
  public:
   enum class Start {
     kNew,      // a run that begins from the initial parameters
     kResumed,  // a run that begins from the newest checkpoint of an earlier one
-    kGoesOn,   // a run that has begun, whose authority is another process now
+    kGoesOn,   // a run that has begun, whose coordinator is another process now
   };
 
   // Takes recovery.checkpoint.folder for the run until the object is destroyed. `who` is for other
   // runs' errors, as in FolderOwner. Under kGoesOn the folder may be locked by the process that was
-  // the authority before and does not know yet that it is not. `storage` must outlive the object.
+  // the coordinator before and does not know yet that it is not. `storage` must outlive the object.
   // A folder of which no checkpoint was ever complete begins anew under both kNew and kResumed.
   // Errors: INVALID_ARGUMENT under kNew if the folder has checkpoints, and under kResumed if it has
   // no complete one; FAILED_PRECONDITION if another run holds it; those of Storage.
@@ -40,22 +40,22 @@ class RunCheckpoints {
   // Returns what a run begins from, if not from the beginning with its first generation. Its name
   // is empty where there is nothing to go on from, but generations that have had checkpoints.
   // Errors: INVALID_ARGUMENT as for Open; those of Storage.
-  static absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> FindStart(const Config& config,
-                                                                         bool resumes,
-                                                                         Storage* storage);
+  static absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindStart(const Config& config,
+                                                                              bool resumes,
+                                                                              Storage* storage);
 
   // What FindStart returned.
-  const std::optional<ViewKeeper::Checkpoint>& resume() const { return resume_; }
+  const std::optional<ViewCoordinator::Checkpoint>& resume() const { return resume_; }
 
   // Returns the newest checkpoint that is complete and whole. Warns of newer ones that are damaged.
-  absl::StatusOr<std::optional<ViewKeeper::Checkpoint>> Newest() const;
+  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest() const;
 
  private:
   RunCheckpoints(Storage* storage, std::string path) : folder_(storage, std::move(path)) {}
 
   const CheckpointFolder folder_;
-  std::unique_ptr<FolderOwner> owner_;            // constant after Open; null without the lock
-  std::optional<ViewKeeper::Checkpoint> resume_;  // likewise
+  std::unique_ptr<FolderOwner> owner_;                 // constant after Open; null without the lock
+  std::optional<ViewCoordinator::Checkpoint> resume_;  // likewise
 };
 
 }  // namespace evenshard

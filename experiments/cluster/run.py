@@ -200,7 +200,7 @@ def _psctl(host, psctl, verb, *arguments):
 
 def _check_copies(view):
     """Raises RunError unless all slots have had whole copies in all of the run."""
-    lacking = [i for i, slot in enumerate(view["slot"]) if not slot["copy_is_complete"]]
+    lacking = [i for i, slot in enumerate(view["slot"]) if not slot["replica_is_complete"]]
     if lacking:
         raise RunError(f"the run's updates were not copied: slots {lacking} have no whole copy")
     if int(view["generation"]) != 1 or view["event"]:

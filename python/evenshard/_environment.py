@@ -34,7 +34,7 @@ def rank(given: int | None) -> int:
     return _number("RANK", value)
 
 
-def authority(given: str | None) -> str | None:
+def coordinator(given: str | None) -> str | None:
     """Returns the address of who makes the run's views, if anybody does."""
     return os.environ.get("EVENSHARD_AUTHORITY") if given is None else given
 

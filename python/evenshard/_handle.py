@@ -47,7 +47,7 @@ class Handle:
         rank: int | None = None,
         optimizer: str | None = None,
         overrides: Iterable[str] | None = None,
-        authority: str | None = None,
+        coordinator: str | None = None,
     ):
         """Checks everything and allocates the memory; connects to nobody. What is None comes from
         the environment (_environment.py). `config` is a path, or the text itself if it has a
@@ -60,7 +60,7 @@ class Handle:
         text = _environment.config(config)
         options = _library.COptions(
             rank=_environment.rank(rank),
-            authority=_bytes(_environment.authority(authority)),
+            coordinator=_bytes(_environment.coordinator(coordinator)),
             optimizer=_bytes(optimizer),
         )
         if "{" in text:

@@ -43,7 +43,7 @@ class COptions(ctypes.Structure):
         ("overrides", ctypes.POINTER(ctypes.c_char_p)),
         ("override_count", ctypes.c_int),
         ("rank", ctypes.c_int),
-        ("authority", ctypes.c_char_p),
+        ("coordinator", ctypes.c_char_p),
         ("tensors", ctypes.POINTER(CTensor)),
         ("tensor_count", ctypes.c_int),
         ("optimizer", ctypes.c_char_p),

@@ -86,7 +86,7 @@ class Optimizer(torch.optim.Optimizer):
         optimizer: torch.optim.Optimizer | None = None,
         rank: int | None = None,
         overrides: Iterable[str] | None = None,
-        authority: str | None = None,
+        coordinator: str | None = None,
     ):
         """Joins the run, and waits until its shards are up. Then the model has its parameters.
 
@@ -96,7 +96,7 @@ class Optimizer(torch.optim.Optimizer):
             config's `workers`.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
-        authority: who makes the run's views, as launch says it. None: EVENSHARD_AUTHORITY.
+        coordinator: who makes the run's views, as launch says it. None: EVENSHARD_AUTHORITY.
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
@@ -107,7 +107,7 @@ class Optimizer(torch.optim.Optimizer):
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(
             [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors],
-            config=config, rank=rank, optimizer=rule, overrides=overrides, authority=authority,
+            config=config, rank=rank, optimizer=rule, overrides=overrides, coordinator=coordinator,
         )
         if optimizer is None:
             groups = self._config_groups()

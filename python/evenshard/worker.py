@@ -40,7 +40,7 @@ class Worker:
         rank: int | None = None,
         optimizer: str | None = None,
         overrides: Iterable[str] | None = None,
-        authority: str | None = None,
+        coordinator: str | None = None,
         running_statistics: Iterable[str] = (),
     ):
         """Joins the run, and waits until its shards are up.
@@ -55,7 +55,7 @@ class Worker:
         optimizer: an OptimizerConfig in text format, if the config has none.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
-        authority: who makes the run's views, as launch says it. None: EVENSHARD_AUTHORITY.
+        coordinator: who makes the run's views, as launch says it. None: EVENSHARD_AUTHORITY.
         running_statistics: names of tensors for which the old value minus the new one is pushed,
             and which go past the optimizer.
 
@@ -76,7 +76,7 @@ class Worker:
                 for name, floats in initial.items()
             ],
             config=config, rank=rank, optimizer=optimizer, overrides=overrides,
-            authority=authority,
+            coordinator=coordinator,
         )
         self._open(initial)
 

@@ -274,20 +274,21 @@ absl::Status Checkpointer::Write(const Copy& copy) {
 
 absl::Status Checkpointer::Finish(const Cut& cut) {
   uint64_t view;
-  std::vector<Crew> crews;
+  std::vector<WorkerSet> worker_sets;
   {
     absl::MutexLock lock(&mutex_);
     view = view_.number();
-    for (const Crew& crew : view_.crew()) {
+    for (const WorkerSet& worker_set : view_.worker_set()) {
       // What comes later is none of the cut's.
-      if (crew.from_iteration() <= cut.id.iteration || !IsSync()) crews.push_back(crew);
+      if (worker_set.from_iteration() <= cut.id.iteration || !IsSync())
+        worker_sets.push_back(worker_set);
     }
   }
   if (!IsSync() && !options_.holds_role()) {
     return absl::UnavailableError("the slot may be another process's by now");
   }
   const absl::Time began = options_.clock->Now();
-  RETURN_IF_ERROR(writer_->Commit(view, crews));
+  RETURN_IF_ERROR(writer_->Commit(view, worker_sets));
   spdlog::info("slot {}: wrote {:.3f} GB of the checkpoint of iteration {} in {:.3f} s",
                options_.slot, static_cast<double>(writer_->file_bytes()) / 1e9, cut.id.iteration,
                absl::ToDoubleSeconds(writing_ + options_.clock->Now() - began));

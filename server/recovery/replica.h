@@ -13,16 +13,16 @@
 
 namespace evenshard {
 
-// A change of a chunk, or its whole state, on its way from the primary of a slot to its copy.
+// A change of a chunk, or its whole state, on its way from the primary of a slot to its replica.
 struct ReplicaMessage {
   ReplicaChunk header = {};  // without `data`
-  // Lives as long as `owner`; without one, until the copy has confirmed the message or the stream
-  // has ended.
+  // Lives as long as `owner`; without one, until the replica has confirmed the message or the
+  // stream has ended.
   Segments data = {};
   std::shared_ptr<const void> owner = nullptr;
 };
 
-// A stream of messages from the primary of a slot to the slot's copy, in order. The destructor
+// A stream of messages from the primary of a slot to the slot's replica, in order. The destructor
 // ends it, and returns when the receiver is called no more.
 class ReplicaStream {
  public:
@@ -30,9 +30,9 @@ class ReplicaStream {
   class Receiver {
    public:
     virtual ~Receiver() = default;
-    // The copy has taken the oldest message that was not confirmed.
+    // The replica has taken the oldest message that was not confirmed.
     virtual void Confirmed(const ReplicaReceipt& receipt) = 0;
-    // Called once at most: the copy has refused the stream or cannot be reached.
+    // Called once at most: the replica has refused the stream or cannot be reached.
     virtual void Ended(const absl::Status& status) = 0;
   };
 
@@ -42,12 +42,12 @@ class ReplicaStream {
   virtual void Send(ReplicaMessage message) = 0;
 };
 
-// Opens streams to the copies of slots. Thread-safe.
+// Opens streams to the replicas of slots. Thread-safe.
 class ReplicaTransport {
  public:
   virtual ~ReplicaTransport() = default;
 
-  // Opens a stream from `primary` to `copy`, which carries messages of the view numbered `view`.
+  // Opens a stream from `primary` to `replica`, which carries messages of the view numbered `view`.
   // Does not block. `receiver` must outlive the stream.
   virtual std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
                                               const ProcessId& copy,

@@ -1,11 +1,12 @@
-// A change, from the primary to its copy and back:
+// A change, from the primary to its replica and back:
 //   1. The update policy has changed a chunk, under the chunk's lock. Changed numbers the change
 //   and
 //      sends it. It lies in the memory where the primary has it until it is confirmed.
-//   2. The copy takes it (slot_copy.cc) and sends a receipt. Confirmed has the policy release the
+//   2. The replica takes it (slot_replica.cc) and sends a receipt. Confirmed has the policy release
+//   the
 //      replies that waited for it.
-// A chunk that the copy does not have is sent as a whole first (FillMore). Its later changes follow
-// on the same stream; earlier ones wait for nobody.
+// A chunk that the replica does not have is sent as a whole first (FillMore). Its later changes
+// follow on the same stream; earlier ones wait for nobody.
 
 #include "server/recovery/replicator.h"
 
@@ -82,16 +83,16 @@ void Replicator::Adopt(const View& view) {
   std::unique_ptr<Link> old;
   {
     absl::MutexLock lock(&mutex_);
-    // A copy that is not complete may have begun anew in a view that this process has not seen. It
-    // is filled again, and drops what it has.
-    const bool same = copy_.has_value() && slot.has_copy() &&
-                      copy_->incarnation() == slot.copy().incarnation() &&
-                      (slot.copy_is_complete() || view.number() == view_ + 1);
+    // A replica that is not complete may have begun anew in a view that this process has not seen.
+    // It is filled again, and drops what it has.
+    const bool same = copy_.has_value() && slot.has_replica() &&
+                      copy_->incarnation() == slot.replica().incarnation() &&
+                      (slot.replica_is_complete() || view.number() == view_ + 1);
     view_ = view.number();
     primary_ = slot.primary();
-    copy_ = slot.has_copy() ? std::optional(slot.copy()) : std::nullopt;
+    copy_ = slot.has_replica() ? std::optional(slot.replica()) : std::nullopt;
     if (!same) {
-      const bool complete = copy_.has_value() && slot.copy_is_complete();
+      const bool complete = copy_.has_value() && slot.replica_is_complete();
       for (size_t index = 0; index < chunks_.size(); ++index) {
         Forget(static_cast<int>(index), due);
         chunks_[index].fill = complete ? Fill::kConfirmed : Fill::kNone;
@@ -207,7 +208,7 @@ void Replicator::Ended(const Link* link, const absl::Status& status) {
     link_->broken_since_ = options_.clock->Now();
     if (logged_ != status.message()) {
       logged_ = std::string(status.message());
-      spdlog::info("slot {}: the stream to its copy ended: {}", options_.slot, logged_);
+      spdlog::info("slot {}: the stream to its replica ended: {}", options_.slot, logged_);
     }
   }
   // Sending again would not help.

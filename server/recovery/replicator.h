@@ -15,20 +15,20 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "proto/view.pb.h"
-#include "server/store/parameter_store.h"
 #include "server/recovery/replica.h"
+#include "server/store/parameter_store.h"
 #include "server/update/update_observer.h"
 
 namespace evenshard {
 
-// Keeps the copy of a slot equal to its primary: forwards each change of a chunk, once and not once
-// for each worker (Li et al. 2014, "replication after aggregation"), and fills a copy that is new,
-// chunk by chunk, while updates go on. A chunk's changes wait for the copy's receipt from the
-// moment on at which the chunk's state was sent.
+// Keeps the replica of a slot equal to its primary: forwards each change of a chunk, once and not
+// once for each worker (Li et al. 2014, "replication after aggregation"), and fills a replica that
+// is new, chunk by chunk, while updates go on. A chunk's changes wait for the replica's receipt
+// from the moment on at which the chunk's state was sent.
 //
 // Several streams share the work, each chunk always by the same one: connections that send at once
 // get equal parts of a link, and those to workers are many. When a stream breaks, Tick opens all
-// again, and what was not confirmed is sent again; the copy knows what it has. Thread-safe. Lock
+// again, and what was not confirmed is sent again; the replica knows what it has. Thread-safe. Lock
 // order: a chunk's lock, then this one's.
 class Replicator {
  public:
@@ -37,12 +37,13 @@ class Replicator {
     std::shared_ptr<ParameterStore> store;
     ReplicaTransport* transport = nullptr;  // must outlive the replicator
     const Clock* clock = nullptr;           // must outlive the replicator
-    int streams = 1;                        // to the copy
-    // Called, without a lock, when the copy has confirmed a change (UpdatePolicy::Confirm).
+    int streams = 1;                        // to the replica
+    // Called, without a lock, when the replica has confirmed a change (UpdatePolicy::Confirm).
     std::function<void(int index, uint64_t change)> confirm;
     // Called, without a lock, when is_filled() or is_idle() may have become true.
     std::function<void()> on_progress;
-    // Called when the copy says that it lacks changes that it had confirmed, or has another state.
+    // Called when the replica says that it lacks changes that it had confirmed, or has another
+    // state.
     std::function<void(const absl::Status& failure)> on_failure;
   };
 
@@ -50,12 +51,12 @@ class Replicator {
   // Calls Stop.
   ~Replicator();
 
-  // Ends the streams. When it returns, no callback is called any more, and what waits for the copy
-  // waits forever. Must not be called from a callback.
+  // Ends the streams. When it returns, no callback is called any more, and what waits for the
+  // replica waits forever. Must not be called from a callback.
   void Stop();
 
   // Goes over to a view in which this process is the slot's primary. Changes that waited for
-  // another copy than the view's are confirmed.
+  // another replica than the view's are confirmed.
   void Adopt(const View& view);
 
   // See UpdateObserver::Changed.
@@ -65,18 +66,18 @@ class Replicator {
   // Opens broken streams again. Called every 100 ms or so.
   void Tick();
 
-  // Whether the view's copy has every chunk.
+  // Whether the view's replica has every chunk.
   bool is_filled() const;
-  // Whether the copy has confirmed everything.
+  // Whether the replica has confirmed everything.
   bool is_idle() const;
-  // Whether the copy has confirmed all changes of a chunk.
+  // Whether the replica has confirmed all changes of a chunk.
   bool IsConfirmed(int index) const;
-  // The changes that the copy has not confirmed, and the chunks that it has not been sent.
+  // The changes that the replica has not confirmed, and the chunks that it has not been sent.
   uint64_t unconfirmed() const;
   uint64_t unfilled() const;
 
  private:
-  // How many chunks' states may be on the way to a copy that is filled.
+  // How many chunks' states may be on the way to a replica that is filled.
   static constexpr int kFillAhead = 4;
   // The pause before a broken stream is opened again.
   static constexpr absl::Duration kPause = absl::Milliseconds(50);
@@ -90,7 +91,7 @@ class Replicator {
     std::deque<ReplicaMessage> unconfirmed;
   };
 
-  // The streams to the copy. A lane is one of them, with what it was sent.
+  // The streams to the replica. A lane is one of them, with what it was sent.
   class Link;
   class Lane;
   // A change that is confirmed, or need not be any more.
@@ -122,10 +123,10 @@ class Replicator {
   std::optional<ProcessId> copy_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkState> chunks_ ABSL_GUARDED_BY(mutex_);  // parallel to the store's chunks
   uint64_t unconfirmed_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t filled_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks that the copy has
+  uint64_t filled_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks that the replica has
   int filling_ ABSL_GUARDED_BY(mutex_) = 0;       // states on the way
   size_t next_fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the first chunk that may not have been sent
-  std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);  // null without a copy
+  std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);  // null without a replica
   std::string logged_ ABSL_GUARDED_BY(mutex_);  // why a stream ended, as logged the last time
 };
 

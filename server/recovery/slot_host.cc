@@ -101,7 +101,7 @@ void SlotHost::Adopt(const View& view) {
 absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
   const SlotView& roles = view.slot(slot);
   std::shared_ptr<SlotPrimary> primary;
-  std::shared_ptr<SlotCopy> copy;
+  std::shared_ptr<SlotReplica> copy;
   bool is_new_generation;
   {
     absl::MutexLock lock(&mutex_);
@@ -110,7 +110,7 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
     is_new_generation = view.generation() != view_.generation();
   }
   const bool becomes_primary = IsSame(roles.primary(), options_.self);
-  const bool becomes_copy = !becomes_primary && IsSame(roles.copy(), options_.self);
+  const bool becomes_copy = !becomes_primary && IsSame(roles.replica(), options_.self);
   const absl::Status reason = absl::UnavailableError(absl::StrCat("ps ", options_.self.process(),
                                                                   " is not primary of slot ", slot,
                                                                   " in view ", view.number()));
@@ -130,15 +130,15 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
     std::shared_ptr<ParameterStore> store;
     if (primary != nullptr) {
       store = primary->Retire(reason);
-    } else if (roles.copy_is_complete()) {
-      if (!is_new_generation) return DoesNotHave(view, "complete copy of", slot);
+    } else if (roles.replica_is_complete()) {
+      if (!is_new_generation) return DoesNotHave(view, "complete replica of", slot);
       ASSIGN_OR_RETURN(store, LoadStore(slot, view));
     } else {
       ASSIGN_OR_RETURN(store, ParameterStore::Create(*options_.config, slot));
     }
     // What a primary has that was taken its role is not complete: its last changes may be nobody's.
-    copy = std::make_shared<SlotCopy>(options_.config, slot, std::move(store),
-                                      roles.copy_is_complete());
+    copy = std::make_shared<SlotReplica>(options_.config, slot, std::move(store),
+                                         roles.replica_is_complete());
     primary = nullptr;
   } else {
     if (!becomes_primary && primary != nullptr) {
@@ -205,7 +205,7 @@ std::shared_ptr<Shard> SlotHost::Primary(int slot) const {
   return found == primaries_.end() ? nullptr : found->second->shard();
 }
 
-std::shared_ptr<SlotCopy> SlotHost::Copy(int slot) const {
+std::shared_ptr<SlotReplica> SlotHost::Copy(int slot) const {
   absl::MutexLock lock(&mutex_);
   const auto found = copies_.find(slot);
   return found == copies_.end() ? nullptr : found->second;

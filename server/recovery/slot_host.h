@@ -18,21 +18,22 @@
 #include "common/config/config.h"
 #include "proto/view.pb.h"
 #include "server/recovery/replica.h"
-#include "server/shard/shard.h"
-#include "server/recovery/slot_copy.h"
 #include "server/recovery/slot_primary.h"
+#include "server/recovery/slot_replica.h"
+#include "server/shard/shard.h"
 
 namespace evenshard {
 
-// The slots of which a ps process is primary or holds the copy, as its view says. Without views the
-// process is primary of the slot with its own index, for good. Thread-safe.
+// The slots of which a ps process is primary or holds the replica, as its view says. Without views
+// the process is primary of the slot with its own index, for good. Thread-safe.
 //
 // How a slot's state moves with the views:
-//   - At the start of a generation, primary and copy make it from the same checkpoint, or from the
+//   - At the start of a generation, primary and replica make it from the same checkpoint, or from
+//   the
 //     initial parameters.
-//   - A copy that becomes primary goes on with what it has.
-//   - A copy that is not complete is filled by its primary (Replicator).
-//   - A primary that hands its slot over keeps what it has as the copy.
+//   - A replica that becomes primary goes on with what it has.
+//   - A replica that is not complete is filled by its primary (Replicator).
+//   - A primary that hands its slot over keeps what it has as the replica.
 class SlotHost {
  public:
   struct Options {
@@ -44,7 +45,7 @@ class SlotHost {
     ReplicaTransport* transport = nullptr;
     // Where checkpoints are; null if the config has none. Must outlive the host.
     Storage* storage = nullptr;
-    // Without views: what the run begins from (View.generation, checkpoint, run and crew).
+    // Without views: what the run begins from (View.generation, checkpoint, run and worker set).
     View start = {};
     // Writes checkpoints in a thread of its own. Otherwise only Work does, as a simulation wants.
     bool has_threads = true;
@@ -71,7 +72,7 @@ class SlotHost {
 
   // Return null if this process has not that role of the slot.
   std::shared_ptr<Shard> Primary(int slot) const;
-  std::shared_ptr<SlotCopy> Copy(int slot) const;
+  std::shared_ptr<SlotReplica> Copy(int slot) const;
 
   // What the process says of itself to whoever makes the views.
   ProcessState State() const;
@@ -106,7 +107,7 @@ class SlotHost {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<SlotPrimary>> primaries_ ABSL_GUARDED_BY(mutex_);  // by slot
-  std::map<int, std::shared_ptr<SlotCopy>> copies_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::shared_ptr<SlotReplica>> copies_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -5,9 +5,9 @@
 namespace evenshard {
 namespace {
 
-// How many streams a copy has for each connection of a worker. With one, the copy would get as
-// large a part of a full link as a worker, which has as many bytes, if the round trip were as
-// short. But all workers wait for the copy, and the way to it has two full links.
+// How many streams a replica has for each connection of a worker. With one, the replica would get
+// as large a part of a full link as a worker, which has as many bytes, if the round trip were as
+// short. But all workers wait for the replica, and the way to it has two full links.
 constexpr int kStreamsPerConnection = 4;
 
 }  // namespace
@@ -73,13 +73,13 @@ std::optional<uint64_t> SlotPrimary::Changed(int index, const StoredChunk& chunk
 
 void SlotPrimary::Adopt(const View& view) {
   if (checkpointer_ != nullptr) checkpointer_->Adopt(view);
-  // The replicator goes first: changes that complete in the new view go to the new copy.
+  // The replicator goes first: changes that complete in the new view go to the new replica.
   if (replicator_ != nullptr) replicator_->Adopt(view);
   const absl::StatusOr<SlotPosition> position = shard_->Adopt(view);
   absl::MutexLock lock(&mutex_);
   view_ = view.number();
   handing_over_ = view.slot(options_.slot).handing_over();
-  position_ = position.ok() && view.crew_changes() ? std::optional(*position) : std::nullopt;
+  position_ = position.ok() && view.worker_set_changes() ? std::optional(*position) : std::nullopt;
 }
 
 void SlotPrimary::AdoptWithoutViews(const View& view) {

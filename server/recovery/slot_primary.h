@@ -21,7 +21,7 @@
 
 namespace evenshard {
 
-// A slot at its primary: the shard, what keeps its copy equal, and what writes its checkpoints.
+// A slot at its primary: the shard, what keeps its replica equal, and what writes its checkpoints.
 // Thread-safe.
 class SlotPrimary final : private UpdateObserver {
  public:
@@ -50,7 +50,8 @@ class SlotPrimary final : private UpdateObserver {
 
   // See Shard::Adopt.
   void Adopt(const View& view);
-  // Instead: of `view` only the run, the generation and the crew count, which checkpoints need.
+  // Instead: of `view` only the run, the generation and the worker set count, which checkpoints
+  // need.
   void AdoptWithoutViews(const View& view);
   // Fills in what ProcessState says of the slot.
   void Describe(ProcessState* state) const;

@@ -7,8 +7,8 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/encoding.pb.h"
-#include "server/shard/shard.h"
 #include "server/session/worker_session.h"
+#include "server/shard/shard.h"
 
 namespace evenshard {
 

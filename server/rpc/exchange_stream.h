@@ -16,11 +16,11 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/rpc/chunk_message.h"
-#include "server/update/gradient.h"
 #include "server/rpc/push_threads.h"
 #include "server/rpc/read_gate.h"
-#include "server/shard/shard.h"
 #include "server/session/worker_session.h"
+#include "server/shard/shard.h"
+#include "server/update/gradient.h"
 
 namespace evenshard {
 

@@ -11,11 +11,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "server/recovery/slot_host.h"
 #include "server/rpc/exchange_stream.h"
 #include "server/rpc/pull_stream.h"
 #include "server/rpc/push_threads.h"
 #include "server/shard/shard.h"
-#include "server/recovery/slot_host.h"
 
 namespace evenshard {
 

@@ -84,7 +84,8 @@ class ReplicaSender final : public ReplicaStream,
   }
 
   void OnDone(const grpc::Status& status) override {
-    receiver_->Ended(status.ok() ? absl::UnavailableError("the copy ended it") : FromGrpc(status));
+    receiver_->Ended(status.ok() ? absl::UnavailableError("the replica ended it")
+                                 : FromGrpc(status));
     running_.Remove();
   }
 

@@ -8,7 +8,8 @@
 
 namespace evenshard {
 
-// Opens streams to copies by the Replication service, each on a connection of its own. Thread-safe.
+// Opens streams to replicas by the Replication service, each on a connection of its own.
+// Thread-safe.
 class ReplicaClient final : public ReplicaTransport {
  public:
   // `limits` must outlive the client.

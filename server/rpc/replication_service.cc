@@ -12,9 +12,9 @@
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/message_slices.h"
 #include "common/wire/metadata_number.h"
+#include "server/recovery/slot_replica.h"
 #include "server/rpc/refused_stream.h"
 #include "server/rpc/replica_message.h"
-#include "server/recovery/slot_copy.h"
 
 namespace evenshard {
 
@@ -23,7 +23,7 @@ namespace evenshard {
 class ReplicationService::Receiver final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Receiver(ReplicationService* service, std::shared_ptr<SlotCopy> copy, uint64_t view,
+  Receiver(ReplicationService* service, std::shared_ptr<SlotReplica> copy, uint64_t view,
            uint64_t primary)
       : service_(service), copy_(std::move(copy)), view_(view), primary_(primary) {
     StartRead(&read_);
@@ -107,7 +107,7 @@ class ReplicationService::Receiver final
   }
 
   ReplicationService* const service_;
-  const std::shared_ptr<SlotCopy> copy_;
+  const std::shared_ptr<SlotReplica> copy_;
   const uint64_t view_;
   const uint64_t primary_;
   grpc::ByteBuffer read_;
@@ -123,10 +123,10 @@ class ReplicationService::Receiver final
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReplicationService::Replicate(
     grpc::CallbackServerContext* context) {
   const int slot = static_cast<int>(MetadataNumber(*context, kSlotMetadata));
-  std::shared_ptr<SlotCopy> copy = host_->Copy(slot);
+  std::shared_ptr<SlotReplica> copy = host_->Copy(slot);
   if (copy == nullptr) {
     return new RefusedStream(
-        absl::UnavailableError(absl::StrCat("this process does not hold the copy of slot ", slot,
+        absl::UnavailableError(absl::StrCat("this process does not hold the replica of slot ", slot,
                                             " in view ", host_->view().number())));
   }
   auto* const receiver =

@@ -11,7 +11,7 @@
 
 namespace evenshard {
 
-// Translates the Replication RPC into calls of the SlotCopy of the slot that its metadata names.
+// Translates the Replication RPC into calls of the SlotReplica of the slot that its metadata names.
 // Thread-safe.
 class ReplicationService final
     : public Replication::WithRawCallbackMethod_Replicate<Replication::Service> {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "common/base/clock.h"
-#include "server/store/push_counts.h"
 #include "server/session/worker_buffers.h"
+#include "server/store/push_counts.h"
 
 namespace evenshard {
 

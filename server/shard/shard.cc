@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/incarnation.h"
-#include "common/process/resident_memory.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/process/resident_memory.h"
 #include "common/wire/encoding.h"
 #include "server/session/join_check.h"
 #include "spdlog/spdlog.h"
@@ -80,8 +80,8 @@ Shard::Shard(Options& options)
 absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
   RETURN_IF_ERROR(failure());
   PolicyView adopted{.number = view.number(),
-                     .crews = std::make_shared<const Crews>(view, config_.workers()),
-                     .crew_changes = view.crew_changes(),
+                     .worker_sets = std::make_shared<const WorkerSets>(view, config_.workers()),
+                     .worker_set_changes = view.worker_set_changes(),
                      .handing_over = view.slot(index_).handing_over()};
   {
     absl::MutexLock lock(&view_mutex_);

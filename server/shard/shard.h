@@ -17,14 +17,14 @@
 #include "common/config/config.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
-#include "server/update/gradient.h"
 #include "server/session/membership.h"
+#include "server/session/worker_session.h"
+#include "server/shard/stall_log.h"
 #include "server/store/parameter_store.h"
 #include "server/store/shard_counters.h"
 #include "server/store/snapshots.h"
-#include "server/shard/stall_log.h"
+#include "server/update/gradient.h"
 #include "server/update/update_policy.h"
-#include "server/session/worker_session.h"
 
 namespace evenshard {
 

@@ -97,9 +97,9 @@ struct Preparation {
 
 template <typename Rule, bool kHasSum>
 EVENSHARD_VECTORIZED void Update(const Rule rule, const Preparation preparation,
-                          float* __restrict parameters, float* __restrict slot0,
-                          float* __restrict slot1, const float* __restrict sum,
-                          const UnalignedFloat* __restrict gradient, int64_t n) {
+                                 float* __restrict parameters, float* __restrict slot0,
+                                 float* __restrict slot1, const float* __restrict sum,
+                                 const UnalignedFloat* __restrict gradient, int64_t n) {
   const float limit = preparation.clip_value;
   for (int64_t i = 0; i < n; ++i) {
     float g = preparation.scale * (kHasSum ? sum[i] + gradient[i] : gradient[i]);

@@ -5,10 +5,10 @@
 
 #include "absl/status/status.h"
 #include "common/wire/chunk_codec.h"
-#include "server/update/gradient.h"
-#include "server/store/parameter_store.h"
-#include "server/update/update_policy.h"
 #include "server/session/worker_session.h"
+#include "server/store/parameter_store.h"
+#include "server/update/gradient.h"
+#include "server/update/update_policy.h"
 
 namespace evenshard {
 

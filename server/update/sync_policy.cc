@@ -47,7 +47,7 @@ SyncPolicy::SyncPolicy(const Config& config, ParameterStore* store, UpdateObserv
       clock_(clock),
       pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
   const auto view = std::make_shared<const PolicyView>(
-      PolicyView{.crews = std::make_shared<const Crews>(workers_)});
+      PolicyView{.worker_sets = std::make_shared<const WorkerSets>(workers_)});
   for (StoredChunk& chunk : store->chunks()) {
     Gather& gather = gathers_.emplace_back(&chunk, workers_);
     absl::MutexLock lock(&chunk.mutex);
@@ -110,9 +110,9 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
   const GradientHeader& header = gradient.header;
   const uint64_t iteration = chunk.clock().iteration;
-  const Crews& crews = *gather.view->crews;
+  const WorkerSets& worker_sets = *gather.view->worker_sets;
   if (header.skip && header.iteration - iteration <= kMaxAhead &&
-      !crews.Contains(header.worker, header.iteration)) {
+      !worker_sets.Contains(header.worker, header.iteration)) {
     auto onlooker =
         std::find_if(gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
           return each.rank == header.worker && each.iteration == header.iteration;
@@ -129,7 +129,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   if (header.iteration != iteration) {
     return WrongIteration(chunk, header, absl::StrCat("iteration ", iteration));
   }
-  if (!crews.Contains(header.worker, iteration)) {
+  if (!worker_sets.Contains(header.worker, iteration)) {
     return WrongIteration(chunk, header, "no gradient of this worker at that iteration");
   }
   RETURN_IF_ERROR(CheckVersion(chunk, header));
@@ -137,7 +137,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
   pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
   if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
-  if (crews.WaitsFor(header.worker, iteration)) ++gather.awaited;
+  if (worker_sets.WaitsFor(header.worker, iteration)) ++gather.awaited;
   gather.newest = static_cast<int>(header.worker);
   gather.pushed[gather.newest] = {
       .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
@@ -169,14 +169,15 @@ bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
 }
 
 bool SyncPolicy::IsComplete(const Gather& gather) const {
-  // If the whole crew of the iteration is leaving, nobody is waited for, and maybe nothing comes.
+  // If the whole worker set of the iteration is leaving, nobody is waited for, and maybe nothing
+  // comes.
   const uint64_t iteration = gather.chunk->clock().iteration;
-  const Crews& crews = *gather.view->crews;
-  return gather.awaited == crews.Waited(iteration) && !crews.At(iteration).empty();
+  const WorkerSets& worker_sets = *gather.view->worker_sets;
+  return gather.awaited == worker_sets.Waited(iteration) && !worker_sets.At(iteration).empty();
 }
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
-  if (gather.view->handing_over || gather.view->crew_changes) return false;
+  if (gather.view->handing_over || gather.view->worker_set_changes) return false;
   return observer_ == nullptr || observer_->MayChange(index, *gather.chunk);
 }
 
@@ -222,10 +223,12 @@ SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
     take(gather.pushed[gather.newest]);
     return gradients;
   }
-  // A member of the crew that has not pushed stops those behind it, unless it is not waited for.
-  const std::vector<uint32_t>& crew = gather.view->crews->At(gather.chunk->clock().iteration);
-  for (; gather.added < static_cast<int>(crew.size()); ++gather.added) {
-    Pushed& pushed = gather.pushed[crew[gather.added]];
+  // A member of the worker set that has not pushed stops those behind it, unless it is not waited
+  // for.
+  const std::vector<uint32_t>& worker_set =
+      gather.view->worker_sets->At(gather.chunk->clock().iteration);
+  for (; gather.added < static_cast<int>(worker_set.size()); ++gather.added) {
+    Pushed& pushed = gather.pushed[worker_set[gather.added]];
     if (!pushed.here && !complete) break;
     take(pushed);
   }
@@ -278,7 +281,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
       absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
   const uint64_t iteration = gather.chunk->mutable_clock().iteration++;
   if (observer_ != nullptr) {
-    for (const uint32_t rank : gather.view->crews->At(iteration)) {
+    for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
       if (gather.pushed[rank].here) change.workers.push_back(rank);
     }
     const auto number = observer_->Changed(index, *gather.chunk, std::move(change));
@@ -314,7 +317,8 @@ void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
   gather.awaited = 0;
   for (int rank = 0; rank < workers_; ++rank) {
     if (!gather.pushed[rank].here) continue;
-    gather.awaited += gather.view->crews->WaitsFor(rank, gather.chunk->clock().iteration) ? 1 : 0;
+    gather.awaited +=
+        gather.view->worker_sets->WaitsFor(rank, gather.chunk->clock().iteration) ? 1 : 0;
   }
 }
 
@@ -329,7 +333,7 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     position.iteration = std::max(position.iteration, iteration);
     position.least_iteration = std::min(position.least_iteration, iteration);
   }
-  pacing_.Restart(view.crews->At(std::numeric_limits<uint64_t>::max() - 1));
+  pacing_.Restart(view.worker_sets->At(std::numeric_limits<uint64_t>::max() - 1));
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));
   }
@@ -380,8 +384,8 @@ std::vector<UpdatePolicy::Pending> SyncPolicy::PendingUpdates() const {
     update.chunk = gather.chunk->info().id;
     update.iteration = gather.chunk->clock().iteration;
     update.since = gather.first_arrival;
-    for (const uint32_t rank : gather.view->crews->At(update.iteration)) {
-      const bool waits = gather.view->crews->WaitsFor(rank, update.iteration);
+    for (const uint32_t rank : gather.view->worker_sets->At(update.iteration)) {
+      const bool waits = gather.view->worker_sets->WaitsFor(rank, update.iteration);
       if (waits && !gather.pushed[rank].here) update.missing.push_back(rank);
     }
   }

@@ -69,10 +69,10 @@ class SyncPolicy final : public UpdatePolicy {
     std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
     int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
     int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that are waited for
-    int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the crew
-                                                    // that are done with
-    int newest ABSL_GUARDED_BY(chunk->mutex) = 0;   // the rank of the latest push
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;   // gradients in the sum
+    int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the worker
+                                                  // set that are done with
+    int newest ABSL_GUARDED_BY(chunk->mutex) = 0;  // the rank of the latest push
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;  // gradients in the sum
     // The learning rate of the first gradient that came, and whose it was.
     std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
     std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);

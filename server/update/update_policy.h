@@ -11,21 +11,21 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/config/config.h"
-#include "server/update/crews.h"
-#include "server/update/gradient.h"
+#include "server/session/worker_session.h"
 #include "server/store/parameter_store.h"
 #include "server/store/snapshots.h"
+#include "server/update/gradient.h"
 #include "server/update/update_observer.h"
-#include "server/session/worker_session.h"
+#include "server/update/worker_sets.h"
 
 namespace evenshard {
 
 // What a view says to the update policy of a slot's primary.
 struct PolicyView {
   uint64_t number = 0;  // 0: the run has no views
-  std::shared_ptr<const Crews> crews = nullptr;
-  bool crew_changes = false;  // see View.crew_changes
-  bool handing_over = false;  // no push is taken
+  std::shared_ptr<const WorkerSets> worker_sets = nullptr;
+  bool worker_set_changes = false;  // see View.worker_set_changes
+  bool handing_over = false;        // no push is taken
 };
 
 // Where a slot stands: see ProcessState.Position.
@@ -37,10 +37,10 @@ struct SlotPosition {
 // Decides, chunk by chunk, when pushed gradients become an update and when the updated parameters
 // are sent back. Thread-safe.
 //
-// SYNC is bulk synchronous (Valiant 1990). The gradients of the crew's workers for an iteration are
-// added up as they arrive. The last one applies their mean and releases all replies. A worker that
-// sets `skip` counts as arrived but not in the mean. With update.deterministic, gradients are added
-// up in the order of ranks, and early ones are held where they were received.
+// SYNC is bulk synchronous (Valiant 1990). The gradients of the worker set's workers for an
+// iteration are added up as they arrive. The last one applies their mean and releases all replies.
+// A worker that sets `skip` counts as arrived but not in the mean. With update.deterministic,
+// gradients are added up in the order of ranks, and early ones are held where they were received.
 //
 // ASYNC (Dean et al. 2012, Downpour SGD) applies and answers each gradient at once.
 //

@@ -38,7 +38,7 @@ def judge(manifest, iterations, workers, reference=None, models=None):
         return verdict
 
     everyone = [{"from_iteration": 0, "rank": list(range(workers))}]
-    if content["checkpoint"]["crew"] != everyone:
+    if content["checkpoint"]["worker_set"] != everyone:
         problems.append("a worker was left out of updates")
     # Data written by the same program: checksums of every array, by tensor and chunk.
     verdict["state_is_equal"] = _arrays(content) == _arrays(reference["content"])

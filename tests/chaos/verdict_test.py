@@ -10,7 +10,7 @@ _ITERATIONS = 100
 
 _MANIFEST = {
     "content": {
-        "checkpoint": {"iteration": 100, "crew": [{"from_iteration": 0, "rank": [0, 1]}]},
+        "checkpoint": {"iteration": 100, "worker_set": [{"from_iteration": 0, "rank": [0, 1]}]},
         "records": [
             {
                 "shard": shard,
@@ -65,12 +65,12 @@ class VerdictTest(unittest.TestCase):
         self.assertEqual(len(judged["problems"]), 1)
         self.assertIn("the saved model has other bits", judged["problems"][0])
 
-    def test_a_chunk_behind_and_a_crew_that_changed_are_told(self):
+    def test_a_chunk_behind_and_a_worker_set_that_changed_are_told(self):
         def behind(content):
             content["records"][0]["clocks"][0]["iteration"] = 99
 
         def smaller(content):
-            content["checkpoint"]["crew"].append({"from_iteration": 50, "rank": [0]})
+            content["checkpoint"]["worker_set"].append({"from_iteration": 50, "rank": [0]})
 
         self.check(behind, "at iteration 99 instead of 100")
         self.check(smaller, "a worker was left out")

@@ -92,7 +92,7 @@ struct Shards {
 struct ViewedShards : Shards {
   explicit ViewedShards(const std::vector<std::string>& overrides) : Shards(overrides) {
     view.set_generation(1);
-    view.add_crew()->add_rank(0);
+    view.add_worker_set()->add_rank(0);
     view.add_worker()->set_state(WorkerView::MEMBER);
     for (size_t slot = 0; slot < shards.size(); ++slot) view.add_slot();
   }
@@ -250,7 +250,7 @@ TEST_CASE("a worker follows a slot to another process, and pushes again what a n
   CHECK((*exchange)->view_number() == 1);
 
   std::atomic<int> done{0};
-  std::thread authority([&] {
+  std::thread coordinator([&] {
     const auto wait_until = [&](int iteration) {
       while (done < iteration) absl::SleepFor(absl::Milliseconds(1));
     };
@@ -277,7 +277,7 @@ TEST_CASE("a worker follows a slot to another process, and pushes again what a n
     same = same && AreSame(model, parameters, expected);
     ++done;
   }
-  authority.join();
+  coordinator.join();
   INFO(status.ToString());
   REQUIRE(status.ok());
   CHECK(same);
@@ -296,14 +296,14 @@ TEST_CASE("a worker whose run goes back to a checkpoint goes on from there") {
   std::vector<float> expected(model.buffer_size());
   std::vector<float> gradient, saved;
   REQUIRE((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
-  std::thread authority;
+  std::thread coordinator;
   int64_t i = 0;
   bool went_back = false;
   while (i < 20) {
     if (i == 7) saved = expected;
     gradient = TestGradient(model, 0, static_cast<int>(i));
     if (i == 15 && !went_back) {
-      authority = std::thread([&] {
+      coordinator = std::thread([&] {
         for (const auto& shard : run.shards) shard->Follow(run.view.number() + 1);
         for (const auto& slot : run.slots) slot->GoBack(7, saved);
         run.view.set_generation(2);
@@ -313,7 +313,7 @@ TEST_CASE("a worker whose run goes back to a checkpoint goes on from there") {
     absl::Status status = (*exchange)->PushPull(i, gradient, absl::MakeSpan(parameters));
     if (i == 15 && !went_back) {
       // It may have been pushed before the shards went back.
-      authority.join();
+      coordinator.join();
       if (status.ok()) status = (*exchange)->PushPull(16, gradient, absl::MakeSpan(parameters));
     }
     if (!status.ok()) {

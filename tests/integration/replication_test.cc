@@ -60,7 +60,7 @@ class TestLink final : public ViewLink {
   ProcessState state_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The processes of a run, with the test as their authority.
+// The processes of a run, with the test as their coordinator.
 class ReplicatedRun {
  public:
   explicit ReplicatedRun(const std::vector<std::string>& overrides)
@@ -90,8 +90,8 @@ class ReplicatedRun {
     SlotView* roles = view.mutable_slot(slot);
     roles->Clear();
     *roles->mutable_primary() = Id(primary);
-    if (copy >= 0) *roles->mutable_copy() = Id(copy);
-    roles->set_copy_is_complete(complete);
+    if (copy >= 0) *roles->mutable_replica() = Id(copy);
+    roles->set_replica_is_complete(complete);
   }
   void Publish() {
     view.set_number(view.number() + 1);
@@ -103,10 +103,10 @@ class ReplicatedRun {
   // The first view, once all workers have come.
   void Begin() {
     view.set_generation(1);
-    Crew* crew = view.add_crew();
+    WorkerSet* worker_set = view.add_worker_set();
     for (int rank = 0; rank < kWorkers; ++rank) {
       AwaitTrue([&] { return worker_links[rank]->state().incarnation() != 0; });
-      crew->add_rank(rank);
+      worker_set->add_rank(rank);
       WorkerView* worker = view.add_worker();
       worker->set_state(WorkerView::MEMBER);
       worker->set_incarnation(worker_links[rank]->state().incarnation());

@@ -75,7 +75,8 @@ TEST_CASE("a shard lists its services by reflection") {
   const std::string reply =
       Call(cluster.addresses()[0], "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
            "\x3a\x01*");
-  for (const std::string service : {"evenshard.v1.ParameterServer", "evenshard.v1.Admin", "grpc.health.v1.Health"}) {
+  for (const std::string service :
+       {"evenshard.v1.ParameterServer", "evenshard.v1.Admin", "grpc.health.v1.Health"}) {
     CHECK_THAT(reply, Catch::Contains(service));
   }
 }

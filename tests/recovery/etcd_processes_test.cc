@@ -24,7 +24,7 @@ TEST_CASE("a run with etcd trains to the end") {
   CHECK(view.worker(0).state() == WorkerView::FINISHED);
   run.End();
   // Each process has given its place up.
-  CHECK(run.Keeper().empty());
+  CHECK(run.Coordinator().empty());
 }
 
 TEST_CASE("a ps that is killed and started again takes its slot again") {

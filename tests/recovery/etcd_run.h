@@ -115,10 +115,10 @@ class EtcdRun {
     return view;
   }
   // Which process keeps the views: "ps 1".
-  std::string Keeper() {
+  std::string Coordinator() {
     EtcdClient client({.endpoints = {etcd.endpoint()}});
     etcdserverpb::RangeRequest request;
-    request.set_key(EtcdKeys("evenshard").keeper());
+    request.set_key(EtcdKeys("evenshard").coordinator());
     const auto response = client.Range(request, {});
     REQUIRE(response.ok());
     return response->kvs().empty() ? "" : response->kvs(0).value();

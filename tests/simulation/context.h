@@ -13,7 +13,7 @@
 namespace evenshard {
 
 class PsProcess;
-class Authority;
+class Coordinator;
 
 // What the parts of one simulation share.
 struct Context {
@@ -35,11 +35,11 @@ struct Context {
   // The nodes. The ps processes come first, by index, then the workers, by rank.
   int NodeOfPs(int index) const { return index; }
   int NodeOfWorker(int rank) const { return scenario.processes() + rank; }
-  int NodeOfAuthority() const { return scenario.processes() + scenario.workers; }
+  int NodeOfCoordinator() const { return scenario.processes() + scenario.workers; }
 
   // The process at an address, or null if it does not run.
   std::function<PsProcess*(int index)> ps;
-  std::function<Authority*()> authority;
+  std::function<Coordinator*()> coordinator;
   // A process ends by itself.
   std::function<void(int node, const std::string& why)> exit;
 };

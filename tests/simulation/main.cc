@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kShown = 60;
 
-bool RunOne(uint64_t seed, evenshard::Plant plant, bool verbose, bool brief, evenshard::Coverage* coverage) {
+bool RunOne(uint64_t seed, evenshard::Plant plant, bool verbose, bool brief,
+            evenshard::Coverage* coverage) {
   const evenshard::Outcome outcome = evenshard::RunSeed(seed, plant, verbose);
   coverage->Add(outcome.coverage);
   if (outcome.violation.empty()) {
@@ -43,7 +44,8 @@ int main(int argc, char** argv) {
   bool verbose = false;
   bool keep_going = false;
   std::vector<std::string> plants = {plant_name};
-  for (const evenshard::Plant each : evenshard::AllPlants()) plants.push_back(evenshard::PlantName(each));
+  for (const evenshard::Plant each : evenshard::AllPlants())
+    plants.push_back(evenshard::PlantName(each));
   const std::optional<int> code = evenshard::ParseCommandLine(
       "Usage: main --seed=N | --seeds=FIRST-LAST",
       {{{.name = "seed", .value = "N", .help = "the seed to run", .target = &seed},

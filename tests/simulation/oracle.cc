@@ -314,13 +314,13 @@ void Oracle::CheckpointCompleted(const CheckpointId& id) {
 void Oracle::ViewBegan(const View& view, bool reads_newest) {
   const std::string newest = complete_.empty() ? "" : complete_.rbegin()->first.ToString();
   for (const SlotView& slot : view.slot()) coverage_.handovers += slot.handing_over() ? 1 : 0;
-  if (view.crew_changes()) {
+  if (view.worker_set_changes()) {
     for (const WorkerView& worker : view.worker()) {
       coverage_.losses += worker.state() == WorkerView::LEAVING ? 1 : 0;
       coverage_.joins += worker.state() == WorkerView::JOINING ? 1 : 0;
     }
   }
-  crews_[Generation(view.generation())] = view.crew();
+  worker_sets_[Generation(view.generation())] = view.worker_set();
   if (!origins_.emplace(Generation(view.generation()), std::nullopt).second) return;
   if (!reads_newest || view.checkpoint() == newest) return;
   Violated(absl::StrCat(Generation(view.generation()).ToString(), " begins from \"",

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/config/config.h"
-#include "common/control/view/crew.h"
+#include "common/control/view/worker_set.h"
 #include "proto/view.pb.h"
 #include "server/store/parameter_store.h"
 #include "server/update/update_observer.h"
@@ -82,7 +82,7 @@ class Oracle {
   void Mixed() { ++coverage_.mixed; }
   // A manifest is on the disk.
   void CheckpointCompleted(const CheckpointId& id);
-  // The authority goes over to a view. `reads_newest`: a generation must begin from the newest
+  // The coordinator goes over to a view. `reads_newest`: a generation must begin from the newest
   // complete checkpoint.
   void ViewBegan(const View& view, bool reads_newest);
 
@@ -132,8 +132,8 @@ class Oracle {
   std::map<std::tuple<GenerationId, int, uint64_t, uint32_t>, uint64_t> told_;
   // The run's start that completed a checkpoint.
   std::map<CheckpointId, uint64_t> complete_;
-  // The crews of each generation, as its latest view says them.
-  std::map<GenerationId, CrewHistory> crews_;
+  // The worker sets of each generation, as its latest view says them.
+  std::map<GenerationId, WorkerSetHistory> worker_sets_;
   // What a generation began from.
   std::map<GenerationId, std::optional<std::pair<GenerationId, CheckpointId>>> origins_;
   Coverage coverage_;

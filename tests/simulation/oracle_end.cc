@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/control/view/crew.h"
+#include "common/control/view/worker_set.h"
 #include "tests/simulation/oracle.h"
 
 namespace evenshard {
@@ -31,10 +31,10 @@ std::vector<Oracle::Step> Oracle::WholeLine(GenerationId generation, uint32_t ch
 
 std::vector<std::vector<ChangeRecord>> Oracle::FinalHistory() const {
   std::vector<std::vector<ChangeRecord>> history;
-  if (crews_.empty()) return history;
+  if (worker_sets_.empty()) return history;
   for (const Chunk& chunk : config_.plan().chunks()) {
     auto& changes = history.emplace_back();
-    for (const Step& step : WholeLine(crews_.rbegin()->first, chunk.id)) {
+    for (const Step& step : WholeLine(worker_sets_.rbegin()->first, chunk.id)) {
       changes.push_back(*step.change);
     }
   }
@@ -73,16 +73,16 @@ void Oracle::CheckCounts(GenerationId last, uint64_t iterations, uint32_t chunk)
                                    " in the place of ", i));
     }
     // Going back may take a worker in again at the iteration at which it was lost, so that later
-    // crews do not tell any more for whom this iteration did not wait.
-    const CrewHistory& crew = crews_.at(generation);
+    // worker sets do not tell any more for whom this iteration did not wait.
+    const WorkerSetHistory& worker_set = worker_sets_.at(generation);
     const std::set<uint32_t> counted(change->workers.begin(), change->workers.end());
     for (int r = 0; r < config_.workers(); ++r) {
       const uint32_t rank = static_cast<uint32_t>(r);
       const bool counts = counted.contains(rank);
-      if (counts ? IsInCrew(crew, rank, i) : !IsWaitedFor(crew, rank, i)) continue;
-      return Violated(absl::StrCat("chunk ", chunk, ", iteration ", i,
-                                   counts ? " counts" : " lacks", " worker ", rank,
-                                   ", against the crew; it has ", absl::StrJoin(counted, " ")));
+      if (counts ? IsInWorkerSet(worker_set, rank, i) : !IsWaitedFor(worker_set, rank, i)) continue;
+      return Violated(absl::StrCat(
+          "chunk ", chunk, ", iteration ", i, counts ? " counts" : " lacks", " worker ", rank,
+          ", against the worker set; it has ", absl::StrJoin(counted, " ")));
     }
   }
 }
@@ -91,13 +91,13 @@ void Oracle::CheckEpochs(const View& last) {
   const Training& training = config_.proto().training();
   const int64_t batch = training.batch_size();
   const int64_t images = config_.proto().data().synthetic().images();
-  // Where an epoch stands: the crews consume it in order, and leave out only what is too little for
-  // one more iteration, and the batch in flight of a worker that was lost.
+  // Where an epoch stands: the worker sets consume it in order, and leave out only what is too
+  // little for one more iteration, and the batch in flight of a worker that was lost.
   int64_t epoch = 0;
   int64_t position = 0;
   const auto line = WholeLine(Generation(last.generation()), 0);
   for (size_t i = 0; i < line.size(); ++i) {
-    const int64_t all = batch * static_cast<int64_t>(CrewAt(last.crew(), i).size());
+    const int64_t all = batch * static_cast<int64_t>(WorkerSetAt(last.worker_set(), i).size());
     if (position + all > images) {
       ++epoch;
       position = 0;

@@ -18,7 +18,7 @@ ProcessId IdOf(int index, uint64_t incarnation) {
   return id;
 }
 
-// A stream of changes from this process to a copy. The other end calls SlotCopy::Take.
+// A stream of changes from this process to a copy. The other end calls SlotReplica::Take.
 class SimReplicaStream final : public ReplicaStream {
  public:
   struct Options {
@@ -164,7 +164,7 @@ void PsProcess::Announce() {
   if (context_.plant == Plant::kReportsFilledEarly || context_.plant == Plant::kHandsOverEarly) {
     for (int slot = 0; slot < adopting_.slot_size(); ++slot) {
       const SlotView& roles = adopting_.slot(slot);
-      if (roles.primary().incarnation() != incarnation_ || !roles.has_copy()) continue;
+      if (roles.primary().incarnation() != incarnation_ || !roles.has_replica()) continue;
       if (context_.plant == Plant::kReportsFilledEarly) state.add_filled(slot);
       if (context_.plant == Plant::kHandsOverEarly && roles.handing_over()) {
         state.add_handed_over(slot);
@@ -269,7 +269,7 @@ std::unique_ptr<ReplicaStream> PsProcess::Open(int slot, uint64_t view, const Pr
 
 absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, uint64_t sender,
                                                       int number, const ReplicaMessage& message) {
-  const std::shared_ptr<SlotCopy> copy = host_->Copy(slot);
+  const std::shared_ptr<SlotReplica> copy = host_->Copy(slot);
   if (copy == nullptr) return absl::UnavailableError("it has no copy of the slot");
   if (context_.plant == Plant::kIgnoresViews) {
     view = adopting_.number();

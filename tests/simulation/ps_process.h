@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/recovery/slot_host.h"
-#include "tests/simulation/authority_link.h"
 #include "tests/simulation/context.h"
+#include "tests/simulation/coordinator_link.h"
 #include "tests/simulation/push_stream.h"
 
 namespace evenshard {
@@ -71,7 +71,7 @@ class PsProcess final : public ReplicaTransport {
   std::map<const Shard*, std::vector<std::weak_ptr<PushStream>>> streams_;  // oldest first
   bool announce_ = true;
   bool working_ = false;
-  AuthorityLink link_;
+  CoordinatorLink link_;
   std::unique_ptr<SlotHost> host_;
 };
 

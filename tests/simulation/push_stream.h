@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/chunk_queue.h"
-#include "server/update/gradient.h"
 #include "server/shard/shard.h"
+#include "server/update/gradient.h"
 #include "tests/simulation/context.h"
 
 namespace evenshard {

@@ -69,7 +69,7 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
 const std::vector<Plant>& AllPlants() {
   static const auto& plants = *new std::vector<Plant>{
       Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy, Plant::kLeavesOutSync,
-      Plant::kIgnoresViews,       Plant::kInconsistentCut,   Plant::kDealsByFirstCrew,
+      Plant::kIgnoresViews,       Plant::kInconsistentCut,   Plant::kDealsByFirstWorkerSet,
       Plant::kReportsFilledEarly, Plant::kHandsOverEarly};
   return plants;
 }
@@ -88,8 +88,8 @@ std::string PlantName(Plant plant) {
       return "ignores_views";
     case Plant::kInconsistentCut:
       return "inconsistent_cut";
-    case Plant::kDealsByFirstCrew:
-      return "deals_by_first_crew";
+    case Plant::kDealsByFirstWorkerSet:
+      return "deals_by_first_worker_set";
     case Plant::kReportsFilledEarly:
       return "reports_filled_early";
     case Plant::kHandsOverEarly:
@@ -158,15 +158,15 @@ std::vector<Fault> Scenario::DrawFaults(absl::Duration duration) const {
   const int nodes = processes() + workers;
   for (Fault& fault : faults) {
     using Kind = Fault::Kind;
-    static constexpr Kind kKinds[] = {Kind::kCrash,      Kind::kCrash,     Kind::kCrash,
-                                      Kind::kCrash,      Kind::kCrash,     Kind::kPause,
-                                      Kind::kPause,      Kind::kCut,       Kind::kSlow,
-                                      Kind::kCrashAll,   Kind::kLosePower, Kind::kFullDisk,
-                                      Kind::kDiskErrors, Kind::kAuthority, Kind::kBreakStreams};
+    static constexpr Kind kKinds[] = {Kind::kCrash,      Kind::kCrash,       Kind::kCrash,
+                                      Kind::kCrash,      Kind::kCrash,       Kind::kPause,
+                                      Kind::kPause,      Kind::kCut,         Kind::kSlow,
+                                      Kind::kCrashAll,   Kind::kLosePower,   Kind::kFullDisk,
+                                      Kind::kDiskErrors, Kind::kCoordinator, Kind::kBreakStreams};
     fault.kind = kKinds[dice.Int(0, std::size(kKinds) - 1)];
     fault.at = duration * dice.Between(0, 1.3);
     fault.node = dice.Int(0, nodes - 1);
-    // With the authority as well.
+    // With the coordinator as well.
     fault.other = dice.Int(0, nodes);
     fault.lasts = absl::Seconds(dice.Scale(0.02, 8));
     if (dice.Once(2)) fault.effects = dice.Int(0, 30);
@@ -184,7 +184,7 @@ std::vector<std::string> Scenario::NodeNames() const {
   std::vector<std::string> names;
   for (int i = 0; i < processes(); ++i) names.push_back(absl::StrCat("ps ", i));
   for (int i = 0; i < workers; ++i) names.push_back(absl::StrCat("worker ", i));
-  names.push_back(etcd ? "etcd's keeper" : "launch");
+  names.push_back(etcd ? "etcd's coordinator" : "launch");
   return names;
 }
 
@@ -223,7 +223,7 @@ std::string Fault::ToString(const std::vector<std::string>& names) const {
       return absl::StrCat("the disk is full", for_a_while);
     case Kind::kDiskErrors:
       return absl::StrCat("the disk has errors", for_a_while);
-    case Kind::kAuthority:
+    case Kind::kCoordinator:
       return absl::StrCat(names.back(), " does nothing", for_a_while);
     case Kind::kBreakStreams:
       return absl::StrCat("all connections of ", names[node], " break");

@@ -15,14 +15,14 @@ namespace evenshard {
 // Checkpointer.
 enum class Plant {
   kNone,
-  kCountsRepeats,       // a shard counts a push again that it has counted
-  kAnswersBeforeCopy,   // a primary answers before the copy has the change
-  kLeavesOutSync,       // the disk has the data of a checkpoint only after a while
-  kIgnoresViews,        // shards and copies take what is of another view
-  kInconsistentCut,     // a slot writes the newest state of its chunks to a checkpoint
-  kDealsByFirstCrew,    // workers deal images by the crew of the beginning
-  kReportsFilledEarly,  // a primary says that its copy is complete before it is
-  kHandsOverEarly,      // a primary hands a slot over before the copy has everything
+  kCountsRepeats,          // a shard counts a push again that it has counted
+  kAnswersBeforeCopy,      // a primary answers before the copy has the change
+  kLeavesOutSync,          // the disk has the data of a checkpoint only after a while
+  kIgnoresViews,           // shards and copies take what is of another view
+  kInconsistentCut,        // a slot writes the newest state of its chunks to a checkpoint
+  kDealsByFirstWorkerSet,  // workers deal images by the worker set of the beginning
+  kReportsFilledEarly,     // a primary says that its copy is complete before it is
+  kHandsOverEarly,         // a primary hands a slot over before the copy has everything
 };
 // Those above, without kNone.
 const std::vector<Plant>& AllPlants();
@@ -35,11 +35,11 @@ struct Fault {
     kPause,         // a process stops for a while
     kCut,           // nothing passes between two processes for a while
     kSlow,          // a process's messages take long for a while
-    kCrashAll,      // every process and the authority end; the run is started again
+    kCrashAll,      // every process and the coordinator end; the run is started again
     kLosePower,     // the same, and the disk loses what it has not synced
     kFullDisk,      // the disk is full for a while
     kDiskErrors,    // some operations of the disk fail for a while
-    kAuthority,     // the authority does nothing for a while; with etcd, another one takes over
+    kCoordinator,   // the coordinator does nothing for a while; with etcd, another one takes over
     kBreakStreams,  // all connections of a process break
   };
 

@@ -11,12 +11,12 @@ namespace evenshard {
 namespace {
 
 // How long a run may take after the last fault: processes are started again within seconds, and
-// the authority waits for some of them.
+// the coordinator waits for some of them.
 constexpr absl::Duration kLimit = absl::Seconds(120);
 constexpr uint64_t kMostSteps = 3'000'000;
 constexpr int kMostRuns = 8;
 
-// Where two runs of the same crew came apart. Empty if nowhere.
+// Where two runs of the same worker set came apart. Empty if nowhere.
 std::string Difference(const std::vector<std::vector<ChangeRecord>>& without_faults,
                        const std::vector<std::vector<ChangeRecord>>& with_faults) {
   for (size_t i = 0; i < without_faults.front().size(); ++i) {
@@ -46,7 +46,7 @@ Simulation::Simulation(const Scenario& scenario, const Config* config, std::vect
     const auto found = ps_.find(context_.NodeOfPs(index));
     return found == ps_.end() ? nullptr : found->second.get();
   };
-  context_.authority = [this] { return authority_.get(); };
+  context_.coordinator = [this] { return coordinator_.get(); };
   context_.exit = [this](int node, const std::string& why) {
     // Not in the middle of what the process does.
     world_.loop().After(absl::ZeroDuration(), [this, ref = world_.Ref(node), why] {
@@ -68,10 +68,10 @@ Simulation::~Simulation() { KillAll("the simulation ends"); }
 
 void Simulation::StartAll() {
   if (++runs_ > 1) context_.oracle.RunStarted();
-  const int node = context_.NodeOfAuthority();
+  const int node = context_.NodeOfCoordinator();
   const NodeRef ref = world_.Boot(
-      node, [this] { authority_->AfterEvent(); }, nullptr);
-  authority_ = std::make_unique<Authority>(Authority::Options{
+      node, [this] { coordinator_->AfterEvent(); }, nullptr);
+  coordinator_ = std::make_unique<Coordinator>(Coordinator::Options{
       .context = &context_,
       .node = ref,
       .run = 1000 + runs_,
@@ -93,10 +93,10 @@ void Simulation::StartAll() {
 
 void Simulation::KillAll(const std::string& why) {
   world_.Log(why);
-  for (int node = 0; node <= context_.NodeOfAuthority(); ++node) world_.Halt(node);
+  for (int node = 0; node <= context_.NodeOfCoordinator(); ++node) world_.Halt(node);
   workers_.clear();
   ps_.clear();
-  authority_.reset();
+  coordinator_.reset();
 }
 
 void Simulation::StartProcess(int node) {
@@ -125,10 +125,10 @@ void Simulation::EndProcess(int node, const std::string& why) {
   workers_.erase(node);
   done_[node] = is_done;
   if (!is_done) ++(is_worker ? worker_deaths_ : ps_deaths_);
-  world_.Run(world_.Ref(context_.NodeOfAuthority()),
+  world_.Run(world_.Ref(context_.NodeOfCoordinator()),
              absl::Milliseconds(1) * world_.dice().Scale(0.1, 50),
              [this, ref, incarnation = incarnation_of_[node], why] {
-               authority_->Died(ref, incarnation, why.empty() ? "has finished" : why);
+               coordinator_->Died(ref, incarnation, why.empty() ? "has finished" : why);
              });
   RestartLater(node);
 }
@@ -137,11 +137,11 @@ void Simulation::RestartLater(int node) {
   const absl::Duration delay = scenario_.restart * world_.dice().Scale(0.5, 2);
   world_.loop().After(delay, [this, node, run = runs_] {
     if (run != runs_ || world_.IsRunning(node)) return;
-    bool may_start = authority_->MayStart(node);
+    bool may_start = coordinator_->MayStart(node);
     if (done_[node]) {
       // Only if the run has gone back.
       const int rank = node - scenario_.processes();
-      const View& view = authority_->view();
+      const View& view = coordinator_->view();
       may_start &= rank < view.worker_size() && view.worker(rank).state() == WorkerView::ABSENT;
     }
     if (may_start) {
@@ -191,11 +191,11 @@ void Simulation::Strike(const Fault& fault) {
       disk_failed_ = true;
       context_.disk.FailUntil(until, absl::UnknownError("Input/output error"), 3);
       return;
-    case Kind::kAuthority:
+    case Kind::kCoordinator:
       if (scenario_.etcd) {
-        authority_->ReplaceKeeper(until);
+        coordinator_->ReplaceCoordinator(until);
       } else {
-        world_.Pause(context_.NodeOfAuthority(), until);
+        world_.Pause(context_.NodeOfCoordinator(), until);
       }
       return;
     case Kind::kBreakStreams:
@@ -211,7 +211,7 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
                        absl::StrContains(message, "Input/output error"))) {
     return "";
   }
-  const int worker_losses = worker_deaths_ + authority_->lost_leases();
+  const int worker_losses = worker_deaths_ + coordinator_->lost_leases();
   if (recovery.worker_loss() == Recovery::FAIL && worker_losses > 0 &&
       absl::StartsWith(message, "worker ")) {
     return "";
@@ -220,7 +220,7 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
     return "";
   }
   if (absl::StrContains(message, "nobody has a copy") &&
-      ps_deaths_ + authority_->lost_leases() >= (authority_->has_had_copies() ? 2 : 1) &&
+      ps_deaths_ + coordinator_->lost_leases() >= (coordinator_->has_had_copies() ? 2 : 1) &&
       (!recovery.has_checkpoint() || absl::StrContains(message, "after the training had ended"))) {
     return "";
   }
@@ -232,7 +232,7 @@ Outcome Simulation::Run() {
   absl::Time limit = world_.loop().Now() + kLimit;
   for (const Fault& fault : faults_) {
     world_.loop().After(fault.at, [this, fault] {
-      if (authority_ != nullptr) Strike(fault);
+      if (coordinator_ != nullptr) Strike(fault);
     });
     limit = std::max(limit, world_.loop().Now() + fault.at + fault.lasts + kLimit);
   }
@@ -240,19 +240,19 @@ Outcome Simulation::Run() {
   Oracle& oracle = context_.oracle;
   while (oracle.violation().empty()) {
     if (!world_.loop().Step()) break;
-    if (!authority_->failure().ok()) {
-      const std::string judged = JudgeFailure(authority_->failure());
+    if (!coordinator_->failure().ok()) {
+      const std::string judged = JudgeFailure(coordinator_->failure());
       if (!judged.empty()) oracle.Violated(judged);
       // Whoever operates it starts it again, if there is something to go on from.
       if (scenario_.has_checkpoints && runs_ < kMostRuns && judged.empty()) {
-        KillAll(absl::StrCat("the run has failed: ", authority_->failure().message()));
+        KillAll(absl::StrCat("the run has failed: ", coordinator_->failure().message()));
         StartAll();
         continue;
       }
-      outcome.end = absl::StrCat("failed: ", authority_->failure().message());
+      outcome.end = absl::StrCat("failed: ", coordinator_->failure().message());
       break;
     }
-    if (authority_->finished()) {
+    if (coordinator_->finished()) {
       outcome.end = "finished";
       break;
     }
@@ -263,14 +263,14 @@ Outcome Simulation::Run() {
     }
   }
   if (outcome.end == "finished" && oracle.violation().empty()) {
-    const View& last = authority_->view();
+    const View& last = coordinator_->view();
     const Training& training = context_.config.proto().training();
     int64_t iterations = scenario_.from_workers ? scenario_.exchanges() : training.iterations();
     if (training.has_epochs()) {
       const auto dealing =
           Dealing::Create({.images = context_.config.proto().data().synthetic().images(),
                            .batch_size = training.batch_size(),
-                           .crews = {last.crew().begin(), last.crew().end()}});
+                           .worker_sets = {last.worker_set().begin(), last.worker_set().end()}});
       if (!dealing.ok()) oracle.Violated(std::string(dealing.status().message()));
       iterations = dealing.ok() ? dealing->IterationsOf(training.epochs()) : 0;
     }
@@ -278,7 +278,8 @@ Outcome Simulation::Run() {
     outcome.history = oracle.FinalHistory();
     for (const auto& changes : outcome.history) {
       for (const ChangeRecord& change : changes) {
-        outcome.whole_crew &= static_cast<int>(change.workers.size()) == context_.config.workers();
+        outcome.whole_worker_set &=
+            static_cast<int>(change.workers.size()) == context_.config.workers();
       }
     }
   }
@@ -304,7 +305,7 @@ Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
   Outcome outcome =
       Simulation(scenario, &*config, scenario.DrawFaults(reference.lasted), plant, verbose).Run();
   if (outcome.violation.empty() && outcome.end == "finished" && scenario.sync &&
-      outcome.whole_crew && outcome.coverage.mixed == 0) {
+      outcome.whole_worker_set && outcome.coverage.mixed == 0) {
     outcome.violation = Difference(reference.history, outcome.history);
   }
   return outcome;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/simulation/authority.h"
 #include "tests/simulation/context.h"
+#include "tests/simulation/coordinator.h"
 #include "tests/simulation/ps_process.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/worker_process.h"
@@ -22,7 +22,7 @@ struct Outcome {
   // How the run ended: "finished", or why it had to fail.
   std::string end = {};
   std::vector<std::vector<ChangeRecord>> history = {};  // by chunk: what led to the end
-  bool whole_crew = true;                               // all workers counted in all iterations
+  bool whole_worker_set = true;                         // all workers counted in all iterations
   absl::Duration lasted = {};                           // virtual
   uint64_t steps = 0;
   std::deque<std::string> lines = {};  // the last ones of the account
@@ -60,7 +60,7 @@ class Simulation {
   std::map<int, std::unique_ptr<WorkerProcess>> workers_;  // by node
   std::map<int, uint64_t> incarnation_of_;                 // by node
   std::map<int, bool> done_;                               // workers that have ended well, by node
-  std::unique_ptr<Authority> authority_;
+  std::unique_ptr<Coordinator> coordinator_;
   uint64_t incarnations_ = 0;
   uint64_t runs_ = 0;
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random.h"
-#include "common/control/view/crew.h"
+#include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
@@ -47,7 +47,7 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
 
 void WorkerProcess::OnView(const View& view) {
   generation_ = view.generation();
-  if (!first_crew_.has_value()) first_crew_ = view.crew(0);
+  if (!first_worker_set_.has_value()) first_worker_set_ = view.worker_set(0);
   core_.OnView(view);
   link_.Announce(core_.State());
 }
@@ -219,12 +219,12 @@ void WorkerProcess::PullSlot(int slot) {
 }
 
 absl::StatusOr<Dealing> WorkerProcess::Deal() const {
-  std::vector<Crew> crews = core_.crews();
-  if (context_.plant == Plant::kDealsByFirstCrew) crews = {*first_crew_};
+  std::vector<WorkerSet> worker_sets = core_.worker_sets();
+  if (context_.plant == Plant::kDealsByFirstWorkerSet) worker_sets = {*first_worker_set_};
   const ClusterConfig& proto = context_.config.proto();
   return Dealing::Create({.images = proto.data().synthetic().images(),
                           .batch_size = proto.training().batch_size(),
-                          .crews = std::move(crews)});
+                          .worker_sets = std::move(worker_sets)});
 }
 
 absl::StatusOr<uint64_t> WorkerProcess::DealImages() {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/simulation/authority_link.h"
 #include "tests/simulation/context.h"
+#include "tests/simulation/coordinator_link.h"
 #include "tests/simulation/worker_transport.h"
 #include "worker/data/order/dealing.h"
 #include "worker/exchange/core/exchange_core.h"
@@ -72,13 +72,13 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   const int rank_;
   const NodeRef node_;
   const uint64_t incarnation_;
-  AuthorityLink link_;
+  CoordinatorLink link_;
   WorkerTransport transport_;
   ExchangeCore core_;
 
   Step step_ = Step::kConnecting;
   uint64_t generation_ = 0;
-  std::optional<Crew> first_crew_;
+  std::optional<WorkerSet> first_worker_set_;
   uint64_t attempt_ = 0;  // counts what makes outstanding events of the loop void
   std::vector<bool> pulled_;
   uint64_t iteration_ = 0;

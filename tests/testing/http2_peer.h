@@ -46,9 +46,9 @@ class Http2Peer {
     }
     const std::string headers =
         Header(":method", "POST") + Header(":scheme", "http") +
-        Header(":path", "/evenshard.v1.ParameterServer/Exchange") + Header(":authority", "localhost") +
-        Header("content-type", "application/grpc") + Header("te", "trailers") +
-        Header("ps-worker", absl::StrCat(worker)) +
+        Header(":path", "/evenshard.v1.ParameterServer/Exchange") +
+        Header(":authority", "localhost") + Header("content-type", "application/grpc") +
+        Header("te", "trailers") + Header("ps-worker", absl::StrCat(worker)) +
         Header("ps-incarnation", absl::StrCat(incarnation));
     Send(Frame(kHeaders, kEndHeaders, kStream, headers));
   }

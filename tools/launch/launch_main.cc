@@ -1,8 +1,8 @@
 // launch runs a whole cluster on this machine:
 //   1. It checks the config and its data, and that each result can be written to a file of its own.
 //   2. It gives shards with port 0 a free port.
-//   3. With `recovery`, it takes the folder of checkpoints and becomes the authority of the run
-//      (authority.h). A run whose authority is in etcd is not for this program.
+//   3. With `recovery`, it takes the folder of checkpoints and becomes the coordinator of the run
+//      (coordinator.h). A run whose coordinator is in etcd is not for this program.
 //   4. It starts the shards and the workers and supervises them (supervisor.h).
 //   5. When the workers have succeeded, one has failed, or a signal has ended them, it runs psctl
 //      stats and psctl save if they are asked for.
@@ -29,14 +29,14 @@
 #include "absl/time/time.h"
 #include "common/base/atomic_file.h"
 #include "common/base/clock.h"
-#include "common/process/command_line.h"
 #include "common/base/incarnation.h"
-#include "common/process/log.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/control/run_checkpoints.h"
 #include "common/config/config.h"
-#include "common/control/view/view_keeper.h"
-#include "tools/launch/authority.h"
+#include "common/control/run_checkpoints.h"
+#include "common/control/view/view_coordinator.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
+#include "tools/launch/coordinator.h"
 #include "tools/launch/free_port.h"
 #include "tools/launch/labelled_output.h"
 #include "tools/launch/supervisor.h"
@@ -127,7 +127,8 @@ absl::Status CheckDistinct(const Options& options) {
 }
 
 absl::Status CheckData(const evenshard::Config& config) {
-  if (config.is_from_workers() || config.proto().compute().backend() == evenshard::Compute::EMULATED) {
+  if (config.is_from_workers() ||
+      config.proto().compute().backend() == evenshard::Compute::EMULATED) {
     return absl::OkStatus();
   }
   return evenshard::OpenDatasets(config).status();
@@ -145,7 +146,8 @@ std::vector<std::string> MemorySettings() {
 // What a program that brings the model finds in its environment: torchrun's variables, those of
 // python/evenshard, and how memory is managed.
 std::vector<std::string> WorkerEnvironment(const Options& options, const evenshard::Config& config,
-                                           uint32_t rank, const evenshard::AuthorityServer* authority) {
+                                           uint32_t rank,
+                                           const evenshard::CoordinatorServer* coordinator) {
   std::vector<std::string> environment = MemorySettings();
   environment.insert(
       environment.end(),
@@ -154,13 +156,13 @@ std::vector<std::string> WorkerEnvironment(const Options& options, const evensha
        absl::StrCat("LOCAL_WORLD_SIZE=", config.workers()),
        absl::StrCat("EVENSHARD_CONFIG=", std::filesystem::absolute(options.config).string()),
        absl::StrCat("EVENSHARD_OVERRIDES=", absl::StrJoin(options.overrides, "\n")),
-       absl::StrCat("EVENSHARD_AUTHORITY=", authority == nullptr ? "" : authority->address())});
+       absl::StrCat("EVENSHARD_AUTHORITY=", coordinator == nullptr ? "" : coordinator->address())});
   return environment;
 }
 
-// `authority` is null without `recovery`.
-evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config& config, int columns,
-                          evenshard::AuthorityServer* authority) {
+// `coordinator` is null without `recovery`.
+evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config& config,
+                                 int columns, evenshard::CoordinatorServer* coordinator) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
     std::vector<std::string> command = {program};
     command.insert(command.end(), arguments.begin(), arguments.end());
@@ -178,8 +180,8 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config
                           std::vector<std::string> arguments, evenshard::ProcessRole role) {
     evenshard::ProcessSpec spec;
     spec.label = label;
-    if (authority != nullptr) {
-      arguments.push_back(absl::StrCat("--authority=", authority->address()));
+    if (coordinator != nullptr) {
+      arguments.push_back(absl::StrCat("--coordinator=", coordinator->address()));
       spec.role = role;
     }
     spec.command = command(program, arguments);
@@ -187,7 +189,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config
   };
 
   evenshard::SupervisedRun run;
-  run.recovery = authority;
+  run.recovery = coordinator;
   run.grace = absl::Seconds(config.proto().limits().shutdown_seconds()) + kGraceMargin;
   const uint32_t processes = config.shards() + config.proto().recovery().spare_size();
   for (uint32_t index = 0; index < processes; ++index) {
@@ -207,7 +209,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config
         member(absl::StrCat("worker ", rank), options.worker, arguments, {true, rank}));
     if (options.program.empty()) continue;
     worker.command = options.program;
-    worker.environment = WorkerEnvironment(options, config, rank, authority);
+    worker.environment = WorkerEnvironment(options, config, rank, coordinator);
   }
   // Only rank 0 draws a live line: it gets a terminal if launch has one, narrower by the label.
   workers.processes[0].terminal_columns =
@@ -263,7 +265,8 @@ absl::Status CheckRecovery(const Options& options, const evenshard::Config& conf
 }
 
 int Launch(Options options) {
-  absl::StatusOr<evenshard::Config> config = evenshard::Config::Load(options.config, options.overrides);
+  absl::StatusOr<evenshard::Config> config =
+      evenshard::Config::Load(options.config, options.overrides);
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckProgram(options, *config);
@@ -288,15 +291,16 @@ int Launch(Options options) {
   const evenshard::RealClock clock;
   evenshard::RealStorage storage;
   std::unique_ptr<evenshard::RunCheckpoints> checkpoints;
-  std::unique_ptr<evenshard::AuthorityServer> authority;
+  std::unique_ptr<evenshard::CoordinatorServer> coordinator;
   if (config->proto().has_recovery()) {
-    evenshard::ViewKeeper::Settings settings =
-        evenshard::ViewKeeper::SettingsOf(config->proto(), config->run_fingerprint());
+    evenshard::ViewCoordinator::Settings settings =
+        evenshard::ViewCoordinator::SettingsOf(config->proto(), config->run_fingerprint());
     settings.run = evenshard::NewIncarnation();
     if (config->proto().recovery().has_checkpoint()) {
       auto opened = evenshard::RunCheckpoints::Open(
           *config, settings.run,
-          options.resume ? evenshard::RunCheckpoints::Start::kResumed : evenshard::RunCheckpoints::Start::kNew,
+          options.resume ? evenshard::RunCheckpoints::Start::kResumed
+                         : evenshard::RunCheckpoints::Start::kNew,
           absl::StrCat("launch, process ", getpid()), &storage);
       if (!opened.ok()) {
         std::cerr << opened.status().message() << "\n";
@@ -305,13 +309,13 @@ int Launch(Options options) {
       checkpoints = *std::move(opened);
       settings.resume = checkpoints->resume();
     }
-    auto started = evenshard::AuthorityServer::Start(
+    auto started = evenshard::CoordinatorServer::Start(
         settings, [&checkpoints] { return checkpoints->Newest(); }, &clock);
     if (!started.ok()) {
       std::cerr << started.status().message() << "\n";
       return kFailure;
     }
-    authority = *std::move(started);
+    coordinator = *std::move(started);
   }
 
   const int columns = TerminalColumns();
@@ -319,7 +323,7 @@ int Launch(Options options) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   });
-  return evenshard::Supervise(MakeRun(options, *config, columns, authority.get()), &output);
+  return evenshard::Supervise(MakeRun(options, *config, columns, coordinator.get()), &output);
 }
 
 }  // namespace
@@ -358,7 +362,8 @@ int main(int argc, char** argv) {
   char** const end = std::find_if(
       argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--") == 0; });
   if (end != argv + argc) options.program.assign(end + 1, argv + argc);
-  if (const auto code = evenshard::ParseCommandLine(kUsage, flags, static_cast<int>(end - argv), argv)) {
+  if (const auto code =
+          evenshard::ParseCommandLine(kUsage, flags, static_cast<int>(end - argv), argv)) {
     return *code;
   }
   evenshard::SetUpLog("launch", options.log_level);

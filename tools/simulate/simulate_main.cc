@@ -2,11 +2,11 @@
 #include <string>
 #include <utility>
 
-#include "common/process/command_line.h"
-#include "common/process/log.h"
 #include "common/placement/device_profile.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/simulator.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "tools/simulate/simulate_options.h"
 #include "tools/simulate/simulate_report.h"
 
@@ -89,6 +89,8 @@ int main(int argc, char** argv) {
   result.config = &*config;
   result.rates = *std::move(rates);
   result.bound = evenshard::BoundOf(config->planned_run(), result.rates, *layer_times);
-  result.simulation = evenshard::Simulate(config->planned_run(), result.rates, *layer_times, simulation);
-  std::cout << (format == "json" ? evenshard::SimulateJson(result) : evenshard::SimulateText(result));
+  result.simulation =
+      evenshard::Simulate(config->planned_run(), result.rates, *layer_times, simulation);
+  std::cout << (format == "json" ? evenshard::SimulateJson(result)
+                                 : evenshard::SimulateText(result));
 }

@@ -17,8 +17,8 @@
 #include "absl/types/span.h"
 #include "common/base/float_buffer.h"
 #include "worker/data/batch.h"
-#include "worker/data/order/batch_order.h"
 #include "worker/data/formats/dataset.h"
+#include "worker/data/order/batch_order.h"
 
 namespace evenshard {
 

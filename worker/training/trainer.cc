@@ -230,7 +230,7 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
   ProgressReporter progress(progress_options, options_.clock);
   SetProgress(&progress);
   const absl::Cleanup forget_progress = [this] { SetProgress(nullptr); };
-  RETURN_IF_ERROR(FollowCrews(exchange, progress));
+  RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
   if (start > 0) {
     spdlog::info("goes on after iteration {} of {}", start, batches_->length().iterations);
   }
@@ -241,10 +241,10 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
                              .gradients = buffers_.gradients.span(),
                              .parameters = buffers_.parameters.span()});
   for (int64_t iteration = start;;) {
-    RETURN_IF_ERROR(FollowCrews(exchange, progress));
+    RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
     if (PausesAt(iteration)) {
       RETURN_IF_ERROR(exchange.AwaitAll());
-      RETURN_IF_ERROR(FollowCrews(exchange, progress));
+      RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
     }
     if (PausesAt(iteration)) {
       progress.Flush();
@@ -258,11 +258,11 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
   }
 }
 
-absl::Status Trainer::FollowCrews(TrainingExchange& exchange, ProgressReporter& progress) {
-  // If the view changes after this, its crews may be taken over twice, but not missed.
+absl::Status Trainer::FollowWorkerSets(TrainingExchange& exchange, ProgressReporter& progress) {
+  // If the view changes after this, its worker sets may be taken over twice, but not missed.
   const uint64_t view = exchange.view_number();
   if (view_ == view) return absl::OkStatus();
-  RETURN_IF_ERROR(batches_->SetCrews(exchange.crews()));
+  RETURN_IF_ERROR(batches_->SetWorkerSets(exchange.worker_sets()));
   view_ = view;
   progress.SetLength(batches_->length());
   return absl::OkStatus();
@@ -289,7 +289,7 @@ absl::StatusOr<Trainer::Outcome> Trainer::Iterate(TrainingExchange& exchange,
                         .last_layer = last_layer_,
                         .pass_queued = [&] { batches_->Prefetch(iteration + 1, *backend_); },
                         .settled = [&]() -> absl::StatusOr<bool> {
-                          RETURN_IF_ERROR(FollowCrews(exchange, progress));
+                          RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
                           return !batches_->IsDealtAnew();
                         }});
   const absl::StatusOr<BatchResult> result = Compute(hooks, batch, iteration);

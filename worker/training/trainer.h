@@ -17,24 +17,24 @@
 #include "worker/compute/backend.h"
 #include "worker/compute/create_backend.h"
 #include "worker/data/formats/dataset.h"
-#include "worker/training/evaluation.h"
-#include "worker/exchange/grpc/exchange.h"
 #include "worker/exchange/core/exchange_schedule.h"
 #include "worker/exchange/core/training_exchange.h"
-#include "worker/training/gradient_check.h"
+#include "worker/exchange/grpc/exchange.h"
 #include "worker/reporting/progress.h"
-#include "worker/trace/trace.h"
-#include "worker/training/training_batches.h"
 #include "worker/reporting/training_summary.h"
 #include "worker/reporting/usage_reporter.h"
+#include "worker/trace/trace.h"
+#include "worker/training/evaluation.h"
+#include "worker/training/gradient_check.h"
+#include "worker/training/training_batches.h"
 
 namespace evenshard {
 
 // Runs one worker: joins the shards, pulls the parameters, trains, evaluates and leaves. Meanwhile
 // a UsageReporter reports what the worker uses. ExchangeSchedule says which parts of an iteration
-// are exchanged while the backend computes. When the crew of the run changes, TrainingBatches deals
-// the images anew; when the run goes back to a checkpoint, the worker pulls again and goes on from
-// there.
+// are exchanged while the backend computes. When the worker set of the run changes, TrainingBatches
+// deals the images anew; when the run goes back to a checkpoint, the worker pulls again and goes on
+// from there.
 class Trainer {
  public:
   struct Options {
@@ -89,8 +89,8 @@ class Trainer {
   // Reports and trains from `start` to the end.
   absl::Status ReportAndTrain(TrainingExchange& exchange, int64_t start);
   absl::Status Train(TrainingExchange& exchange, int64_t start);
-  // Deals by the crews of the view that the exchange follows.
-  absl::Status FollowCrews(TrainingExchange& exchange, ProgressReporter& progress);
+  // Deals by the worker sets of the view that the exchange follows.
+  absl::Status FollowWorkerSets(TrainingExchange& exchange, ProgressReporter& progress);
   absl::Status StopReason();
   void SetExchange(TrainingExchange* exchange);
   void SetProgress(ProgressReporter* progress);
@@ -117,7 +117,7 @@ class Trainer {
   Datasets data_;
   std::unique_ptr<TrainingBatches> batches_;
   std::unique_ptr<Evaluation> evaluation_;  // null if there is no test set
-  std::optional<uint64_t> view_;            // the number of the view whose crews batches_ has
+  std::optional<uint64_t> view_;            // the number of the view whose worker sets batches_ has
   Exchange::Buffers buffers_;
   std::unique_ptr<ComputeBackend> backend_;  // destroyed before buffers_, which it may use
 

@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<TrainingBatches>> TrainingBatches::Create(const C
     batches->length_.iterations = config.proto().training().iterations();
     return batches;
   }
-  Crew all;
+  WorkerSet all;
   for (int i = 0; i < config.workers(); ++i) all.add_rank(i);
   ASSIGN_OR_RETURN(const Dealing dealing, batches->Deal({all}));
   ASSIGN_OR_RETURN(batches->loader_,
@@ -31,23 +31,23 @@ absl::StatusOr<std::unique_ptr<TrainingBatches>> TrainingBatches::Create(const C
   return batches;
 }
 
-absl::StatusOr<Dealing> TrainingBatches::Deal(const std::vector<Crew>& crews) const {
-  for (const Crew& crew : crews) {
-    for (const uint32_t rank : crew.rank()) {
+absl::StatusOr<Dealing> TrainingBatches::Deal(const std::vector<WorkerSet>& worker_sets) const {
+  for (const WorkerSet& worker_set : worker_sets) {
+    for (const uint32_t rank : worker_set.rank()) {
       if (rank < static_cast<uint32_t>(config_.workers())) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("the crew from iteration ", crew.from_iteration(), " on has rank ", rank,
-                       ", the config has ", config_.workers(), " workers"));
+          absl::StrCat("the worker set from iteration ", worker_set.from_iteration(),
+                       " on has rank ", rank, ", the config has ", config_.workers(), " workers"));
     }
   }
   return Dealing::Create({.images = dataset_->size(),
                           .batch_size = config_.proto().training().batch_size(),
-                          .crews = crews});
+                          .worker_sets = worker_sets});
 }
 
-absl::Status TrainingBatches::SetCrews(const std::vector<Crew>& crews) {
+absl::Status TrainingBatches::SetWorkerSets(const std::vector<WorkerSet>& worker_sets) {
   if (!dealing_.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Dealing dealing, Deal(crews));
+  ASSIGN_OR_RETURN(const Dealing dealing, Deal(worker_sets));
   const int64_t from = dealing.FirstDifference(*dealing_);
   if (from <= next_iteration_) DropPrefetched();
   SetDealing(dealing, from);

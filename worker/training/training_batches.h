@@ -19,35 +19,37 @@
 
 namespace evenshard {
 
-// The batches that one worker trains on, and how long the training is. Both follow from the crews
-// of the run, which may change meanwhile. If the backend needs no data, batches are empty, and all
-// iterations count as one epoch.
+// The batches that one worker trains on, and how long the training is. Both follow from the worker
+// sets of the run, which may change meanwhile. If the backend needs no data, batches are empty, and
+// all iterations count as one epoch.
 //
-// A batch is loaded by the crews that are known then. Under the schedule FULL they may be replaced
-// while the forward pass of that batch runs; IsDealtAnew then says that the pass was in vain.
+// A batch is loaded by the worker sets that are known then. Under the schedule FULL they may be
+// replaced while the forward pass of that batch runs; IsDealtAnew then says that the pass was in
+// vain.
 //
 // Not thread-safe.
 class TrainingBatches {
  public:
-  // Begins with a crew of all ranks. `config`, `dataset` and `backend` must outlive this object;
-  // `dataset` is null if the backend needs no data. Errors: those of BatchLoader::Create and
-  // Dealing::Create.
+  // Begins with a worker set of all ranks. `config`, `dataset` and `backend` must outlive this
+  // object; `dataset` is null if the backend needs no data. Errors: those of BatchLoader::Create
+  // and Dealing::Create.
   static absl::StatusOr<std::unique_ptr<TrainingBatches>> Create(const Config& config, int rank,
                                                                  const Dataset* dataset);
 
-  // Deals by these crews from now on. Batches that were loaded early are dropped if others take
-  // their place. Errors: those of Dealing::Create, and INVALID_ARGUMENT for a rank that the config
-  // does not have.
-  absl::Status SetCrews(const std::vector<Crew>& crews);
+  // Deals by these worker sets from now on. Batches that were loaded early are dropped if others
+  // take their place. Errors: those of Dealing::Create, and INVALID_ARGUMENT for a rank that the
+  // config does not have.
+  absl::Status SetWorkerSets(const std::vector<WorkerSet>& worker_sets);
 
-  // The number of iterations and the epochs that they are in, by the crews known so far.
+  // The number of iterations and the epochs that they are in, by the worker sets known so far.
   const TrainingLength& length() const { return length_; }
   // Whether the worker evaluates when all iterations before `iteration` are done: the one with the
-  // lowest rank of the crew that goes on.
+  // lowest rank of the worker set that goes on.
   bool Evaluates(int64_t iteration) const;
 
   // Returns the batch of an iteration, which stays valid until the next Load or Prefetch. Errors:
-  // those of reading it; FAILED_PRECONDITION if the iteration's crew does not have this worker.
+  // those of reading it; FAILED_PRECONDITION if the iteration's worker set does not have this
+  // worker.
   absl::StatusOr<Batch> Load(int64_t iteration, ComputeBackend& backend);
   // Loads the batch of an iteration early, and lets the backend fetch it. Load then returns it.
   void Prefetch(int64_t iteration, ComputeBackend& backend);
@@ -63,7 +65,7 @@ class TrainingBatches {
   TrainingBatches(const Config& config, int rank, const Dataset* dataset)
       : config_(config), rank_(rank), dataset_(dataset) {}
 
-  absl::StatusOr<Dealing> Deal(const std::vector<Crew>& crews) const;
+  absl::StatusOr<Dealing> Deal(const std::vector<WorkerSet>& worker_sets) const;
   // `from` is an iteration before which the dealing is the same as the present one.
   void SetDealing(const Dealing& dealing, int64_t from);
 

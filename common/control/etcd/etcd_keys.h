@@ -14,12 +14,12 @@ namespace evenshard {
 // The keys of a run in etcd, all of which begin with /evenshard/RUN/:
 //
 //   process/ps/I, process/worker/R  the process's ProcessState, with the process's lease
-//   keeper                          which process makes the views, with that process's lease
+//   coordinator                          which process makes the views, with that process's lease
 //   view                            the present View
 //   view/end                        a Verdict: how the run has ended
-//   view/refused/ps/I, .../worker/R a Verdict on a process, with the keeper's lease
+//   view/refused/ps/I, .../worker/R a Verdict on a process, with the coordinator's lease
 //
-// A process follows what begins with `view`; the keeper follows what begins with `process/`.
+// A process follows what begins with `view`; the coordinator follows what begins with `process/`.
 class EtcdKeys {
  public:
   // `run` must not be empty or contain a slash.
@@ -28,7 +28,7 @@ class EtcdKeys {
   const std::string& run() const { return run_; }  // "/evenshard/RUN/"
   std::string processes() const { return run_ + "process/"; }
   std::string Process(const ProcessState& state) const;
-  std::string keeper() const { return run_ + "keeper"; }
+  std::string coordinator() const { return run_ + "coordinator"; }
   std::string view() const { return run_ + "view"; }
   std::string end() const { return run_ + "view/end"; }
   std::string Refused(const ProcessState& state) const;

@@ -27,18 +27,18 @@
 
 namespace evenshard {
 
-// A process's tie to the views of its run through etcd, where an EtcdKeeper in some ps makes them.
-// The process's place is a key with the process's lease. The keeper gives the roles of a process to
-// others when that key is gone, so the process must answer nobody by then: HoldsRoles() becomes
-// false before the lease can end, under the assumptions that EtcdLease states, and nobody but the
-// link deletes the key.
+// A process's tie to the views of its run through etcd, where an EtcdCoordinator in some ps makes
+// them. The process's place is a key with the process's lease. The coordinator gives the roles of a
+// process to others when that key is gone, so the process must answer nobody by then: HoldsRoles()
+// becomes false before the lease can end, under the assumptions that EtcdLease states, and nobody
+// but the link deletes the key.
 //
 // The link ends (Listener::on_end) with
 // - UNAVAILABLE if the lease has ended, since the roles may be another's: the process has to be
 //   started again, by whatever supervises it;
 // - ALREADY_EXISTS if another process holds the place, and goes on doing so for longer than the
 //   lease of one that has died;
-// - FAILED_PRECONDITION if the run was over before the process came, or the keeper refuses it;
+// - FAILED_PRECONDITION if the run was over before the process came, or the coordinator refuses it;
 // - DEADLINE_EXCEEDED if etcd was away for too long;
 // - the reason for which the run has failed. A run that succeeds ends nobody.
 class EtcdLink final : public ViewLink {

@@ -10,10 +10,10 @@
 
 namespace evenshard {
 
-// Returns a process's tie to whoever makes the views of its run: the authority at `authority`
-// (--authority) if that is not empty, else the config's etcd, else null, since nobody does.
+// Returns a process's tie to whoever makes the views of its run: the coordinator at `coordinator`
+// (--coordinator) if that is not empty, else the config's etcd, else null, since nobody does.
 // `clock` must outlive the link.
-std::unique_ptr<ViewLink> MakeViewLink(const std::string& authority, const ClusterConfig& config,
+std::unique_ptr<ViewLink> MakeViewLink(const std::string& coordinator, const ClusterConfig& config,
                                        const Clock* clock);
 
 }  // namespace evenshard

@@ -70,11 +70,11 @@ inline absl::Status AddChunk(ShardFileWriter* writer, const Config& config, cons
   return writer->Add(chunk, arrays[0], {arrays[1].data(), arrays[2].data()}, clock);
 }
 
-inline std::vector<Crew> MakeCrews() {
-  Crew crew;
-  crew.add_rank(0);
-  crew.add_rank(1);
-  return {crew};
+inline std::vector<WorkerSet> MakeWorkerSets() {
+  WorkerSet worker_set;
+  worker_set.add_rank(0);
+  worker_set.add_rank(1);
+  return {worker_set};
 }
 
 // Writes the file and the record of one slot.
@@ -90,7 +90,7 @@ inline absl::Status WriteSlot(Storage* storage, const std::string& folder, const
         AddChunk(writer->get(), config, config.plan().chunks()[id], SyncClock(cut.id));
     if (!added.ok()) return added;
   }
-  return (*writer)->Commit(/*view=*/1, MakeCrews());
+  return (*writer)->Commit(/*view=*/1, MakeWorkerSets());
 }
 
 inline Cut MakeCut(const CheckpointId& id, uint64_t run = kRun) { return {.id = id, .run = run}; }

@@ -171,19 +171,21 @@ TEST_CASE("every flipped bit is found, and every shorter file") {
   }
 }
 
-TEST_CASE("a checkpoint of a newer version is refused by name") {
+TEST_CASE("a checkpoint of another version is refused by name") {
+  const auto [format, whose] = GENERATE(table<int, std::string>({{1, "an older"}, {3, "a newer"}}));
   SimulatedDisk disk;
   const Config config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   const std::string path = folder.FilePath(kFirst, kManifestName);
-  const std::string newer =
-      Reseal(absl::StrReplaceAll(disk.Files()[path], {{"\"format\":1", "\"format\":2"}}));
-  REQUIRE(WriteWholeFile(&disk, path, newer).ok());
+  const std::string other = Reseal(absl::StrReplaceAll(
+      disk.Files()[path], {{"\"format\":2", absl::StrCat("\"format\":", format)}}));
+  REQUIRE(WriteWholeFile(&disk, path, other).ok());
   const absl::Status status = CheckpointReader::Open(&disk, kFolder, config, kFirst).status();
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(status.message() ==
-        path + " was written by a newer version of Evenshard: it has format 2, allowed: up to 1");
+        absl::StrCat(path, " was written by ", whose, " version of Evenshard: it has format ", format,
+                     ", allowed: 2"));
   CHECK((*folder.List())[0].state == State::kDamaged);
 }
 

@@ -83,8 +83,8 @@ TEST_CASE("a checkpoint says what it is of") {
   CHECK(facts.id == kId);
   CHECK(facts.run == kRun);
   CHECK(facts.config_fingerprint == config.fingerprint());
-  REQUIRE(facts.crew.size() == 1);
-  CHECK(facts.crew[0].SerializeAsString() == MakeCrews()[0].SerializeAsString());
+  REQUIRE(facts.worker_set.size() == 1);
+  CHECK(facts.worker_set[0].SerializeAsString() == MakeWorkerSets()[0].SerializeAsString());
 }
 
 TEST_CASE("the clock of elements from several chunks has the largest of each number") {
@@ -100,7 +100,7 @@ TEST_CASE("the clock of elements from several chunks has the largest of each num
                      {.version = i, .iteration = 0, .next_iteration = {100 - i, i}})
                 .ok());
   }
-  REQUIRE((*writer)->Commit(/*view=*/1, MakeCrews()).ok());
+  REQUIRE((*writer)->Commit(/*view=*/1, MakeWorkerSets()).ok());
   REQUIRE(*CheckpointFolder(&storage, folder.Path("c")).TryComplete(kId, kRun, 1, kNow));
   const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
   REQUIRE(reader.ok());

@@ -70,7 +70,7 @@ TEST_CASE("a folder is some run's before anything is written to it") {
   CHECK(absl::IsDataLoss(CheckOwner(&disk, "/c", kRun)));
 }
 
-TEST_CASE("whoever takes the authority over takes the folder again") {
+TEST_CASE("whoever takes the coordinator over takes the folder again") {
   SimulatedDisk disk;
   auto first = FolderOwner::Take(&disk, "/c", kRun, "a");
   REQUIRE(first.ok());

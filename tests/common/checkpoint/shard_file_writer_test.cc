@@ -40,11 +40,11 @@ TEST_CASE("the order of the chunks and who writes make no difference to a byte")
   CHECK(files[0].size() == 6);  // two for each slot, LOCK and RUN
 }
 
-TEST_CASE("a checkpoint's crews are those of the newest view that a slot had heard of") {
+TEST_CASE("a checkpoint's worker sets are those of the newest view that a slot had heard of") {
   SimulatedDisk disk;
   const auto owner = Own(&disk, "/c");
   const Config config = CheckpointConfig(2);
-  std::vector<Crew> later = MakeCrews();
+  std::vector<WorkerSet> later = MakeWorkerSets();
   later.emplace_back().set_from_iteration(3);
   later.back().add_rank(1);
   for (const int slot : {0, 1}) {
@@ -54,14 +54,14 @@ TEST_CASE("a checkpoint's crews are those of the newest view that a slot had hea
       const Chunk& chunk = config.plan().chunks()[id];
       REQUIRE(AddChunk(writer->get(), config, chunk, SyncClock(kId)).ok());
     }
-    REQUIRE((*writer)->Commit(slot == 0 ? 4 : 5, slot == 0 ? MakeCrews() : later).ok());
+    REQUIRE((*writer)->Commit(slot == 0 ? 4 : 5, slot == 0 ? MakeWorkerSets() : later).ok());
   }
   const CheckpointFolder folder(&disk, "/c");
   REQUIRE(*folder.TryComplete(kId, kRun, 2, kNow));
   const auto manifest = folder.ReadManifest(kId);
   REQUIRE(manifest.ok());
-  REQUIRE(manifest->facts().crew.size() == 2);
-  CHECK(manifest->facts().crew[1].from_iteration() == 3);
+  REQUIRE(manifest->facts().worker_set.size() == 2);
+  CHECK(manifest->facts().worker_set[1].from_iteration() == 3);
 }
 
 TEST_CASE("a chunk that was not added is an error, and no record is written") {
@@ -73,7 +73,7 @@ TEST_CASE("a chunk that was not added is an error, and no record is written") {
   for (const Chunk& chunk : config.plan().chunks()) {
     if (chunk.id != 3) REQUIRE(AddChunk(writer->get(), config, chunk, SyncClock(kId)).ok());
   }
-  const absl::Status status = (*writer)->Commit(/*view=*/1, MakeCrews());
+  const absl::Status status = (*writer)->Commit(/*view=*/1, MakeWorkerSets());
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(absl::EndsWith(status.message(), " lacks chunk 3"));
   CHECK(disk.Files().size() == 2);

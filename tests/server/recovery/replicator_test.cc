@@ -71,8 +71,8 @@ class ReplicatorFixture {
     view.set_number(number);
     SlotView* slot = view.add_slot();
     *slot->mutable_primary() = SlotFixture::Process(0, 10);
-    if (copy != 0) *slot->mutable_copy() = SlotFixture::Process(1, copy);
-    slot->set_copy_is_complete(complete);
+    if (copy != 0) *slot->mutable_replica() = SlotFixture::Process(1, copy);
+    slot->set_replica_is_complete(complete);
     replicator->Adopt(view);
   }
   // Changes a chunk. Returns the change's number if its replies wait.
@@ -239,7 +239,7 @@ TEST_CASE_METHOD(ReplicatorFixture,
   CHECK(Sent() == std::vector<int>{-3, -4, -5, -6});
   net.ConfirmAll();
   CHECK(replicator->is_filled());
-  Adopt(3, 20, false);  // for another reason, before the keeper has heard of it
+  Adopt(3, 20, false);  // for another reason, before the coordinator has heard of it
   CHECK(replicator->is_filled());
   CHECK(Sent().empty());
   Adopt(5, 20, false);  // in view 4 it may have been no copy

@@ -150,7 +150,7 @@ inline Config SlotConfig(const std::vector<std::string>& overrides = {}) {
   return *std::move(config);
 }
 
-// The processes of a run, in one thread, with a test as their workers and their authority.
+// The processes of a run, in one thread, with a test as their workers and their coordinator.
 class SlotFixture {
  public:
   void Start(const std::vector<std::string>& overrides = {}, int processes = 2,
@@ -160,9 +160,9 @@ class SlotFixture {
     for (int process = 0; process < processes; ++process) StartHost(process, 10 + process);
     view.set_generation(1);
     view.set_run(77);
-    Crew* crew = view.add_crew();
+    WorkerSet* worker_set = view.add_worker_set();
     for (int rank = 0; rank < config->workers(); ++rank) {
-      crew->add_rank(rank);
+      worker_set->add_rank(rank);
       WorkerView* worker = view.add_worker();
       worker->set_state(WorkerView::MEMBER);
       worker->set_incarnation(100 + rank);
@@ -204,8 +204,8 @@ class SlotFixture {
     SlotView* roles = view.mutable_slot(slot);
     roles->Clear();
     *roles->mutable_primary() = primary;
-    if (copy.incarnation() != 0) *roles->mutable_copy() = copy;
-    roles->set_copy_is_complete(complete);
+    if (copy.incarnation() != 0) *roles->mutable_replica() = copy;
+    roles->set_replica_is_complete(complete);
   }
   // Makes `view` the next one, at all hosts or those listed.
   void Publish(std::vector<int> processes = {}) {

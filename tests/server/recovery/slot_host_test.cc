@@ -235,7 +235,7 @@ TEST_CASE_METHOD(HostFixture, "the failure of a shard is the process's, and an o
   CHECK(hosts[1]->State().failure().empty());
 }
 
-TEST_CASE_METHOD(HostFixture, "a change of the crew tells where the slot stands") {
+TEST_CASE_METHOD(HostFixture, "a change of the worker set tells where the slot stands") {
   Start();
   Begin();
   const std::shared_ptr<Shard> shard = Primary(0);
@@ -244,7 +244,7 @@ TEST_CASE_METHOD(HostFixture, "a change of the crew tells where the slot stands"
   StoredChunk& first = shard->store().chunks()[0];
   REQUIRE(Push(*shard, 1, 1, first.info()).ok());
   view.mutable_worker(1)->set_state(WorkerView::LEAVING);
-  view.set_crew_changes(true);
+  view.set_worker_set_changes(true);
   Publish();
   const ProcessState state = hosts[0]->State();
   REQUIRE(state.position_size() == 1);

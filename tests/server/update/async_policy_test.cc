@@ -8,7 +8,7 @@
 namespace evenshard {
 namespace {
 
-const CrewList kAll = {{0, {0, 1}}};
+const WorkerSetList kAll = {{0, {0, 1}}};
 
 }  // namespace
 

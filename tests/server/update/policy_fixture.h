@@ -16,15 +16,15 @@
 
 namespace evenshard {
 
-// The crews of a view: the ranks from an iteration on.
-using CrewList = std::vector<std::pair<uint64_t, std::vector<uint32_t>>>;
+// The worker sets of a view: the ranks from an iteration on.
+using WorkerSetList = std::vector<std::pair<uint64_t, std::vector<uint32_t>>>;
 
-inline View ViewOf(const CrewList& list) {
+inline View ViewOf(const WorkerSetList& list) {
   View view;
   for (const auto& [from, ranks] : list) {
-    Crew* crew = view.add_crew();
-    crew->set_from_iteration(from);
-    for (const uint32_t rank : ranks) crew->add_rank(rank);
+    WorkerSet* worker_set = view.add_worker_set();
+    worker_set->set_from_iteration(from);
+    for (const uint32_t rank : ranks) worker_set->add_rank(rank);
   }
   return view;
 }
@@ -105,9 +105,9 @@ class PolicyFixture {
   }
 
   // Goes over to the next view, in which the fixture's later pushes are.
-  SlotPosition Adopt(const CrewList& crews, PolicyView next = {}) {
+  SlotPosition Adopt(const WorkerSetList& worker_sets, PolicyView next = {}) {
     next.number = ++view;
-    next.crews = std::make_shared<const Crews>(ViewOf(crews), config->workers());
+    next.worker_sets = std::make_shared<const WorkerSets>(ViewOf(worker_sets), config->workers());
     const auto position = policy->Adopt(next);
     INFO(position.status().ToString());
     REQUIRE(position.ok());

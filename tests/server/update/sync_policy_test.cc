@@ -9,7 +9,7 @@
 namespace evenshard {
 namespace {
 
-const CrewList kAll = {{0, {0, 1, 2}}};
+const WorkerSetList kAll = {{0, {0, 1, 2}}};
 
 }  // namespace
 
@@ -46,7 +46,7 @@ TEST_CASE_METHOD(PolicyFixture, "an update that only a lost worker held up is ma
   Start(3, {deterministic ? "update.deterministic=true" : "update.deterministic=false"});
   CHECK(Push(1, 0, 2).ok());
   CHECK(Push(2, 0, 4).ok());
-  const SlotPosition position = Adopt(kAll, {.crew_changes = true});
+  const SlotPosition position = Adopt(kAll, {.worker_set_changes = true});
   CHECK(position.iteration == 0);
   CHECK(position.least_iteration == 0);
   CHECK(Iteration() == 0);
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(PolicyFixture, "what a lost worker has pushed before the fence 
   CHECK(Push(1, 0, 3).ok());
   sessions[0]->End();
   CHECK(absl::IsFailedPrecondition(Push(0, 0, 9, /*index=*/1)));
-  const SlotPosition position = Adopt(kAll, {.crew_changes = true});
+  const SlotPosition position = Adopt(kAll, {.worker_set_changes = true});
   CHECK(position.least_iteration == 0);
   Adopt({{0, {0, 1, 2}}, {1, {1, 2}}});
   for (const int index : {0, 1}) {
@@ -77,7 +77,7 @@ TEST_CASE_METHOD(PolicyFixture, "what a lost worker has pushed before the fence 
   CHECK(start - Parameter(0) == 5);
   CHECK(observer.changes.at(0).workers == std::vector<uint32_t>{0, 1, 2});
   CHECK(observer.changes.at(1).workers == std::vector<uint32_t>{1, 2});
-  // From the crew's change on, the update needs the others only.
+  // From the worker set's change on, the update needs the others only.
   CHECK(Push(1, 1, 1).ok());
   CHECK(Push(2, 1, 1).ok());
   CHECK(Iteration() == 2);
@@ -102,11 +102,11 @@ TEST_CASE_METHOD(PolicyFixture, "the order is that of ranks, whatever came first
   CHECK(Applied() == Approx(1.0f / 3));
 }
 
-TEST_CASE_METHOD(PolicyFixture, "a change of the crew holds all updates up") {
+TEST_CASE_METHOD(PolicyFixture, "a change of the worker set holds all updates up") {
   Start(2);
   CHECK(Push(0, 0, 2).ok());
   CHECK(Push(1, 0, 2).ok());  // chunk 0 is at iteration 1, chunk 1 at 0
-  const SlotPosition position = Adopt({{0, {0, 1}}}, {.crew_changes = true});
+  const SlotPosition position = Adopt({{0, {0, 1}}}, {.worker_set_changes = true});
   CHECK(position.iteration == 1);
   CHECK(position.least_iteration == 0);
   for (const int rank : {0, 1}) CHECK(Push(rank, 0, 2, /*index=*/1).ok());
@@ -146,7 +146,7 @@ TEST_CASE_METHOD(PolicyFixture, "who joins is answered when the chunk is past it
   CHECK(Replies(2) == 3);
 }
 
-TEST_CASE_METHOD(PolicyFixture, "a gradient of a worker outside of the crew is refused") {
+TEST_CASE_METHOD(PolicyFixture, "a gradient of a worker outside of the worker set is refused") {
   Start(3);
   Adopt({{0, {0, 1}}, {2, {0, 1, 2}}});
   CHECK(absl::IsFailedPrecondition(Push(2, 0, 1)));

@@ -10,7 +10,7 @@ namespace evenshard::cuda_stand_in {
 // Multiplies a packed panel of kRows rows of `a` with kColumns columns of `b` at a time, so that
 // the sums stay in registers.
 EVENSHARD_VECTORIZED void MultiplyAdd(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a,
-                               MatrixView b, float* c, int64_t ldc) {
+                                      MatrixView b, float* c, int64_t ldc) {
   constexpr int kRows = 16;
   constexpr int kColumns = 4;
   std::vector<float> panel(k * kRows);

@@ -294,7 +294,7 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
-#define EVENSHARD_CUDA_ERRORS(ERROR)                                                             \
+#define EVENSHARD_CUDA_ERRORS(ERROR)                                                      \
   ERROR(cudaSuccess, "no error")                                                          \
   ERROR(cudaErrorInvalidValue, "invalid argument")                                        \
   ERROR(cudaErrorMemoryAllocation, "out of memory")                                       \

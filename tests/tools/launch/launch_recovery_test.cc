@@ -57,7 +57,7 @@ class RecoveryRun {
 for argument; do
   case $argument in
     --shard=*|--rank=*) index=${argument#*=};;
-    --authority=*) authority=${argument#*=};;
+    --coordinator=*) coordinator=${argument#*=};;
     --set=*) echo "$argument";;
   esac
 done
@@ -95,10 +95,10 @@ await_start ps1 2; await_ready; echo done)sh";
                              "worker 1 (2x)\n"));
 }
 
-TEST_CASE("ps and workers know the authority, and spares are started with ports of their own") {
+TEST_CASE("ps and workers know the coordinator, and spares are started with ports of their own") {
   RecoveryRun run;
-  run.ps = "echo \"$index at $authority\"; await_term";
-  run.worker = "await_ready; echo \"at $authority\"";
+  run.ps = "echo \"$index at $coordinator\"; await_term";
+  run.worker = "await_ready; echo \"at $coordinator\"";
   CHECK(run.Run() == 0);
   INFO(run.output());
   CHECK(run.Says("[ps 2] 2 at unix:/"));

@@ -9,8 +9,8 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "tests/worker/data/order/crews.h"
 #include "tests/worker/data/formats/fake_dataset.h"
+#include "tests/worker/data/order/worker_sets.h"
 
 namespace evenshard {
 namespace {
@@ -78,8 +78,9 @@ Content MustLoad(BatchLoader& loader, int64_t batch) {
   return ContentOf(*loaded);
 }
 
-ShuffledOrder OrderOf(const Dataset& dataset, const std::vector<Crew>& crews) {
-  const auto dealing = Dealing::Create({.images = dataset.size(), .batch_size = 7, .crews = crews});
+ShuffledOrder OrderOf(const Dataset& dataset, const std::vector<WorkerSet>& worker_sets) {
+  const auto dealing =
+      Dealing::Create({.images = dataset.size(), .batch_size = 7, .worker_sets = worker_sets});
   REQUIRE(dealing.ok());
   return ShuffledOrder({.dealing = *dealing, .rank = 1, .seed = 3, .augment = true});
 }
@@ -87,7 +88,7 @@ ShuffledOrder OrderOf(const Dataset& dataset, const std::vector<Crew>& crews) {
 // Returns options for an augmented data set with four batches of 7 per epoch.
 BatchLoader::Options Shuffled(const Dataset& dataset, int threads) {
   return {.dataset = &dataset,
-          .order = OrderOf(dataset, {CrewOfAll(2)}),
+          .order = OrderOf(dataset, {WorkerSetOfAll(2)}),
           .batch_size = 7,
           .threads = threads};
 }
@@ -148,9 +149,9 @@ TEST_CASE("threads read two batches ahead of the one in use, which stays as it i
 
 TEST_CASE("from some batch on the order becomes another one") {
   const WatchedDataset dataset(60, Dawdle);
-  const std::vector<Crew> before = {CrewOfAll(2)};
+  const std::vector<WorkerSet> before = {WorkerSetOfAll(2)};
   const int64_t from = GENERATE(0, 3, 4, 5, 6, 7, 9);
-  const std::vector<Crew> after = {CrewOfAll(2), CrewFrom(from, {1})};
+  const std::vector<WorkerSet> after = {WorkerSetOfAll(2), WorkerSetFrom(from, {1})};
   const int threads = GENERATE(0, 1, 2, 5);
   const auto loader = MustCreate(Shuffled(dataset, threads));
   BatchLoader::Options changed = Shuffled(dataset, 0);
@@ -178,7 +179,7 @@ TEST_CASE("what was read ahead is read again only where the order has changed") 
   auto loader = MustCreate(Shuffled(dataset, threads));
   MustLoad(*loader, 0);
   REQUIRE(dataset.AwaitReads(7 * 3));
-  loader->Redeal(2, OrderOf(dataset, {CrewOfAll(2), CrewFrom(2, {1})}), /*end=*/3);
+  loader->Redeal(2, OrderOf(dataset, {WorkerSetOfAll(2), WorkerSetFrom(2, {1})}), /*end=*/3);
   MustLoad(*loader, 1);
   MustLoad(*loader, 2);
   loader.reset();
@@ -188,7 +189,8 @@ TEST_CASE("what was read ahead is read again only where the order has changed") 
 TEST_CASE("a change of the order ends what threads are reading for the old one") {
   absl::Notification reads, go_on;
   WatchedDataset dataset(
-      60, [&, first = OrderOf(FakeDataset(60, kShape), {CrewOfAll(2)})(2)[0].index](int64_t index) {
+      60, [&, first = OrderOf(FakeDataset(60, kShape), {WorkerSetOfAll(2)})(2)[0].index](
+              int64_t index) {
         if (index != first || reads.HasBeenNotified()) return;
         reads.Notify();
         go_on.WaitForNotificationWithTimeout(absl::Minutes(1));
@@ -200,7 +202,7 @@ TEST_CASE("a change of the order ends what threads are reading for the old one")
     absl::SleepFor(absl::Milliseconds(20));
     go_on.Notify();
   });
-  const std::vector<Crew> after = {CrewOfAll(2), CrewFrom(2, {1})};
+  const std::vector<WorkerSet> after = {WorkerSetOfAll(2), WorkerSetFrom(2, {1})};
   loader->Redeal(2, OrderOf(dataset, after), /*end=*/12);
   CHECK(go_on.HasBeenNotified());
   later.join();
@@ -214,7 +216,8 @@ TEST_CASE("a batch of no images is loaded like any other") {
   const FakeDataset dataset(60, kShape);
   const int threads = GENERATE(0, 1, 5);
   BatchLoader::Options options = Shuffled(dataset, threads);
-  options.order = OrderOf(dataset, {CrewOfAll(2), CrewFrom(1, {0}), CrewFrom(3, {1})});
+  options.order =
+      OrderOf(dataset, {WorkerSetOfAll(2), WorkerSetFrom(1, {0}), WorkerSetFrom(3, {1})});
   const auto loader = MustCreate(std::move(options));
   for (int64_t i = 0; i < 5; ++i) {
     CHECK(MustLoad(*loader, i).labels.size() == (i == 1 || i == 2 ? 0 : 7));

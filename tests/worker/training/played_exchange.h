@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "tests/worker/data/order/crews.h"
+#include "tests/worker/data/order/worker_sets.h"
 #include "worker/exchange/core/training_exchange.h"
 
 namespace evenshard {
@@ -22,13 +22,13 @@ class PlayedExchange final : public TrainingExchange {
  public:
   struct Return {
     int64_t to = 0;
-    std::vector<Crew> crews;
+    std::vector<WorkerSet> worker_sets;
   };
   struct Script {
-    std::vector<Crew> crews;
+    std::vector<WorkerSet> worker_sets;
     int64_t start = 0;
-    // By iteration: the crews of a view that comes when it is settled. Happens once each.
-    std::map<int64_t, std::vector<Crew>> settled = {};
+    // By iteration: the worker sets of a view that comes when it is settled. Happens once each.
+    std::map<int64_t, std::vector<WorkerSet>> settled = {};
     // By iteration: where the run goes back to instead of settling it. Happens once each.
     std::map<int64_t, Return> returns = {};
     // Where the run goes back to when the worker leaves for the first time.
@@ -43,17 +43,20 @@ class PlayedExchange final : public TrainingExchange {
   };
 
   PlayedExchange(Script script, Log* log)
-      : script_(std::move(script)), log_(*log), next_(script_.start), crews_(script_.crews) {}
+      : script_(std::move(script)),
+        log_(*log),
+        next_(script_.start),
+        worker_sets_(script_.worker_sets) {}
 
   int64_t start_iteration() const override { return script_.start; }
   uint64_t view_number() const override { return view_; }
-  std::vector<Crew> crews() const override { return crews_; }
+  std::vector<WorkerSet> worker_sets() const override { return worker_sets_; }
   bool went_back() const override { return return_.has_value(); }
 
   absl::StatusOr<int64_t> Resume() override {
     REQUIRE(return_.has_value());
     next_ = return_->to;
-    SetCrews(return_->crews);
+    SetWorkerSets(return_->worker_sets);
     return_.reset();
     pending_.clear();
     return next_;
@@ -116,12 +119,12 @@ class PlayedExchange final : public TrainingExchange {
       return_ = found->second;
       script_.returns.erase(found);
     } else if (const auto view = script_.settled.find(iteration); view != script_.settled.end()) {
-      SetCrews(view->second);
+      SetWorkerSets(view->second);
       script_.settled.erase(view);
     }
   }
-  void SetCrews(const std::vector<Crew>& crews) {
-    crews_ = crews;
+  void SetWorkerSets(const std::vector<WorkerSet>& worker_sets) {
+    worker_sets_ = worker_sets;
     ++view_;
   }
   absl::Status Failure() const {
@@ -132,7 +135,7 @@ class PlayedExchange final : public TrainingExchange {
   Log& log_;
   int64_t next_;
   uint64_t view_ = 1;
-  std::vector<Crew> crews_;
+  std::vector<WorkerSet> worker_sets_;
   std::set<int> pending_;  // layers of the last iteration that was pushed
   std::optional<Return> return_;
   const Traffic traffic_;

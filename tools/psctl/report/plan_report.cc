@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
-#include "common/placement/shard_rates.h"
 #include "common/placement/device_profile.h"
+#include "common/placement/shard_rates.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/prediction.h"

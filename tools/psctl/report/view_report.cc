@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/text.h"
+#include "common/control/view/worker_set.h"
 #include "common/reader/shard_calls.h"
-#include "common/control/view/crew.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
@@ -22,17 +22,17 @@ std::string Process(const ProcessId& id) {
 
 std::string Doing(const SlotView& slot) {
   if (!slot.has_primary()) return "lost";
-  if (slot.handing_over()) return "hands over to its copy";
-  if (slot.has_copy() && !slot.copy_is_complete()) return "fills its copy";
+  if (slot.handing_over()) return "hands over to its replica";
+  if (slot.has_replica() && !slot.replica_is_complete()) return "fills its replica";
   return "";
 }
 
 std::string SlotTable(const View& view) {
-  Table table({">slot", "primary", "copy", ""});
+  Table table({">slot", "primary", "replica", ""});
   for (int s = 0; s < view.slot_size(); ++s) {
     const SlotView& slot = view.slot(s);
     table.AddRow({absl::StrCat(s), slot.has_primary() ? Process(slot.primary()) : "-",
-                  slot.has_copy() ? Process(slot.copy()) : "-", Doing(slot)});
+                  slot.has_replica() ? Process(slot.replica()) : "-", Doing(slot)});
   }
   return table.ToString();
 }
@@ -46,15 +46,16 @@ std::string WorkerTable(const View& view) {
   return table.ToString();
 }
 
-std::string CrewText(const View& view) {
+std::string WorkerSetText(const View& view) {
   std::string text;
-  for (const Crew& crew : view.crew()) {
+  for (const WorkerSet& worker_set : view.worker_set()) {
     const std::string ranks =
-        FormatRanks(absl::MakeConstSpan(crew.rank().data(), crew.rank_size()));
-    absl::StrAppend(&text, "from iteration ", crew.from_iteration(), " on, workers ", ranks,
+        FormatRanks(absl::MakeConstSpan(worker_set.rank().data(), worker_set.rank_size()));
+    absl::StrAppend(&text, "from iteration ", worker_set.from_iteration(), " on, workers ", ranks,
                     " count\n");
   }
-  if (view.crew_changes()) absl::StrAppend(&text, "the next view changes which workers count\n");
+  if (view.worker_set_changes())
+    absl::StrAppend(&text, "the next view changes which workers count\n");
   return text;
 }
 
@@ -86,8 +87,8 @@ std::string ViewText(const ViewReport& report) {
     text = absl::StrCat("view ", view->number(), ", generation ", view->generation(), " from ",
                         view->checkpoint().empty() ? "the initial parameters"
                                                    : Printable(view->checkpoint(), kCellBytes),
-                        "\n\n", SlotTable(*view), "\n", WorkerTable(*view), "\n", CrewText(*view),
-                        EventText(*view));
+                        "\n\n", SlotTable(*view), "\n", WorkerTable(*view), "\n",
+                        WorkerSetText(*view), EventText(*view));
   }
   for (size_t i = 0; i < report.size(); ++i) {
     if (!report[i].ok()) {

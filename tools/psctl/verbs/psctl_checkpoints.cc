@@ -3,11 +3,11 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/process/command_line.h"
-#include "common/process/log.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/config/config.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "tools/psctl/report/checkpoints_report.h"
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/psctl_flags.h"

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "common/config/config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
-#include "common/config/config.h"
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/report/plan_json.h"
 #include "tools/psctl/report/plan_text.h"

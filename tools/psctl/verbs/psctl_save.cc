@@ -2,13 +2,13 @@
 #include <string>
 #include <vector>
 
-#include "common/process/command_line.h"
-#include "common/process/log.h"
 #include "common/base/text.h"
 #include "common/config/config.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/reader/shard_calls.h"
-#include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/report/save_model.h"
+#include "tools/psctl/verbs/psctl.h"
 
 namespace evenshard {
 namespace {

@@ -10,14 +10,14 @@
 #include "absl/time/time.h"
 #include "common/base/atomic_file.h"
 #include "common/base/clock.h"
-#include "common/process/command_line.h"
-#include "common/process/log.h"
 #include "common/base/status_macros.h"
 #include "common/config/config.h"
+#include "common/process/command_line.h"
+#include "common/process/log.h"
 #include "common/reader/shard_calls.h"
+#include "tools/psctl/report/stats_report.h"
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/psctl_flags.h"
-#include "tools/psctl/report/stats_report.h"
 
 namespace evenshard {
 namespace {

@@ -5,13 +5,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/config/config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
-#include "common/config/config.h"
 #include "common/reader/shard_calls.h"
+#include "tools/psctl/report/view_report.h"
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/psctl_flags.h"
-#include "tools/psctl/report/view_report.h"
 
 namespace evenshard {
 namespace {

@@ -35,7 +35,8 @@ class ShuffledOrder {
 
   explicit ShuffledOrder(const Options& options) : options_(options) {}
 
-  // Returns the batch of an iteration. It is empty if the iteration's crew does not have the rank.
+  // Returns the batch of an iteration. It is empty if the iteration's worker set does not have the
+  // rank.
   std::vector<ImageToRead> operator()(int64_t iteration);
 
  private:

@@ -11,18 +11,18 @@
 namespace evenshard {
 namespace {
 
-absl::Status CheckCrew(const Dealing::Options& options, const Crew& crew) {
+absl::Status CheckWorkerSet(const Dealing::Options& options, const WorkerSet& worker_set) {
   const auto invalid = [&](const auto&... text) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the crew from iteration ", crew.from_iteration(), " on ", text...));
+    return absl::InvalidArgumentError(absl::StrCat("the worker set from iteration ",
+                                                   worker_set.from_iteration(), " on ", text...));
   };
-  if (crew.rank().empty()) return invalid("has no ranks");
-  const auto unordered =
-      std::adjacent_find(crew.rank().begin(), crew.rank().end(), std::greater_equal<>());
-  if (unordered != crew.rank().end()) {
+  if (worker_set.rank().empty()) return invalid("has no ranks");
+  const auto unordered = std::adjacent_find(worker_set.rank().begin(), worker_set.rank().end(),
+                                            std::greater_equal<>());
+  if (unordered != worker_set.rank().end()) {
     return invalid("has rank ", *std::next(unordered), " after rank ", *unordered);
   }
-  const int64_t needed = crew.rank_size() * options.batch_size;
+  const int64_t needed = worker_set.rank_size() * options.batch_size;
   if (needed <= options.images) return absl::OkStatus();
   return invalid("needs ", needed, " images for an iteration, the data has ", options.images);
 }
@@ -30,28 +30,29 @@ absl::Status CheckCrew(const Dealing::Options& options, const Crew& crew) {
 }  // namespace
 
 absl::StatusOr<Dealing> Dealing::Create(const Options& options) {
-  if (options.crews.empty() || options.crews[0].from_iteration() != 0) {
-    return absl::InvalidArgumentError("there is no crew from iteration 0 on");
+  if (options.worker_sets.empty() || options.worker_sets[0].from_iteration() != 0) {
+    return absl::InvalidArgumentError("there is no worker set from iteration 0 on");
   }
   Dealing dealing(options.images, options.batch_size);
-  for (size_t i = 0; i < options.crews.size(); ++i) {
-    const Crew& crew = options.crews[i];
-    RETURN_IF_ERROR(CheckCrew(options, crew));
-    if (i > 0 && crew.from_iteration() < options.crews[i - 1].from_iteration()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the crew from iteration ", crew.from_iteration(),
-          " on comes after the one from iteration ", options.crews[i - 1].from_iteration(), " on"));
+  for (size_t i = 0; i < options.worker_sets.size(); ++i) {
+    const WorkerSet& worker_set = options.worker_sets[i];
+    RETURN_IF_ERROR(CheckWorkerSet(options, worker_set));
+    if (i > 0 && worker_set.from_iteration() < options.worker_sets[i - 1].from_iteration()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the worker set from iteration ", worker_set.from_iteration(),
+                       " on comes after the one from iteration ",
+                       options.worker_sets[i - 1].from_iteration(), " on"));
     }
-    dealing.Append(crew);
+    dealing.Append(worker_set);
   }
   return dealing;
 }
 
-void Dealing::Append(const Crew& crew) {
-  Segment next = {.from = static_cast<int64_t>(crew.from_iteration()),
-                  .ranks = {crew.rank().begin(), crew.rank().end()},
-                  .global_batch = crew.rank_size() * batch_size_};
-  // A crew that was replaced before its first iteration has left no trace.
+void Dealing::Append(const WorkerSet& worker_set) {
+  Segment next = {.from = static_cast<int64_t>(worker_set.from_iteration()),
+                  .ranks = {worker_set.rank().begin(), worker_set.rank().end()},
+                  .global_batch = worker_set.rank_size() * batch_size_};
+  // A worker set that was replaced before its first iteration has left no trace.
   if (!segments_.empty() && segments_.back().from == next.from) segments_.pop_back();
   if (!segments_.empty()) {
     const Segment& before = segments_.back();
@@ -102,7 +103,8 @@ int64_t Dealing::IterationsOf(int64_t epochs) const {
     const int64_t rest = (images_ - segment.position) / segment.global_batch;
     const int64_t whole = images_ / segment.global_batch;
     const int64_t end = segment.from + rest + (epochs - segment.epoch - 1) * whole;
-    // If it is where the next segment begins, a smaller crew may find images left in the epoch.
+    // If it is where the next segment begins, a smaller worker set may find images left in the
+    // epoch.
     if (i + 1 == segments_.size() || end < segments_[i + 1].from) return end;
   }
 }

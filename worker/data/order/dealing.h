@@ -11,23 +11,24 @@
 namespace evenshard {
 
 // Deals the images of a data set to the workers of a run. It follows from the number of images, the
-// batch size and the list of crews alone, so all workers that know the same crews agree on it.
+// batch size and the list of worker sets alone, so all workers that know the same worker sets agree
+// on it.
 //
 // In each epoch the images have an order of their own, in which the iterations consume them: one of
-// a crew of n workers takes the n * batch_size images that come next. Member j of the crew reads
-// those at the positions first + j, first + j + n, first + j + 2n, ..., so that the batches of an
-// iteration together are the batch of a single worker with an n times larger batch size. When fewer
-// images are left than an iteration needs, they are dropped and the next epoch begins. So whatever
-// crews come and go, an epoch deals no image twice.
+// a worker set of n workers takes the n * batch_size images that come next. Member j of the worker
+// set reads those at the positions first + j, first + j + n, first + j + 2n, ..., so that the
+// batches of an iteration together are the batch of a single worker with an n times larger batch
+// size. When fewer images are left than an iteration needs, they are dropped and the next epoch
+// begins. So whatever worker sets come and go, an epoch deals no image twice.
 //
-// Takes time in proportion to the number of crews, not to that of iterations. Immutable after
+// Takes time in proportion to the number of worker sets, not to that of iterations. Immutable after
 // creation.
 class Dealing {
  public:
   struct Options {
     int64_t images = 1;
     int64_t batch_size = 1;
-    std::vector<Crew> crews;  // as in View::crew
+    std::vector<WorkerSet> worker_sets;  // as in View::worker_set
   };
 
   // The positions first + i * stride, for i from 0 to batch_size - 1, in an epoch's order.
@@ -39,19 +40,19 @@ class Dealing {
     friend bool operator==(const Share&, const Share&) = default;
   };
 
-  // Errors: INVALID_ARGUMENT if there is no crew, if the first does not begin at iteration 0, if
-  // their iterations or a crew's ranks do not ascend, if a crew is empty, or if there are fewer
-  // images than one batch for each of its ranks.
+  // Errors: INVALID_ARGUMENT if there is no worker set, if the first does not begin at iteration 0,
+  // if their iterations or a worker set's ranks do not ascend, if a worker set is empty, or if
+  // there are fewer images than one batch for each of its ranks.
   static absl::StatusOr<Dealing> Create(const Options& options);
 
   int64_t batch_size() const { return batch_size_; }
   int64_t images() const { return images_; }
 
-  // Returns what a rank reads in an iteration, or nothing if its crew does not have the rank.
+  // Returns what a rank reads in an iteration, or nothing if its worker set does not have the rank.
   std::optional<Share> ShareOf(int rank, int64_t iteration) const;
   // Returns the epoch that an iteration is in. The first one is 0.
   int64_t EpochAt(int64_t iteration) const;
-  // Returns the lowest rank of an iteration's crew.
+  // Returns the lowest rank of an iteration's worker set.
   int LowestRank(int64_t iteration) const;
   // Returns the number of iterations of the first `epochs` epochs. REQUIRES: epochs >= 1.
   int64_t IterationsOf(int64_t epochs) const;
@@ -61,7 +62,7 @@ class Dealing {
   int64_t FirstDifference(const Dealing& other) const;
 
  private:
-  // The iterations of one crew.
+  // The iterations of one worker set.
   struct Segment {
     int64_t from = 0;
     std::vector<uint32_t> ranks;
@@ -79,7 +80,7 @@ class Dealing {
 
   Dealing(int64_t images, int64_t batch_size) : images_(images), batch_size_(batch_size) {}
 
-  void Append(const Crew& crew);
+  void Append(const WorkerSet& worker_set);
   const Segment& SegmentAt(int64_t iteration) const;
   Place PlaceAt(const Segment& segment, int64_t iteration) const;
 

@@ -7,8 +7,8 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/control/view/worker_set.h"
 #include "common/placement/plan.h"
-#include "common/control/view/crew.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -134,8 +134,8 @@ std::vector<int> ExchangeCore::Adopt() {
   const auto is_absent = [this](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return view_.worker(static_cast<int>(rank)).state() == WorkerView::ABSENT;
   };
-  round_.Follow(view_.number(),
-                !view_.crew().empty() && absl::c_any_of(LastCrew(view_.crew()), is_absent));
+  round_.Follow(view_.number(), !view_.worker_set().empty() &&
+                                    absl::c_any_of(LastWorkerSet(view_.worker_set()), is_absent));
   std::vector<int> wake = MoveSlots();
   CheckCatchUp();
   return wake;
@@ -260,11 +260,12 @@ absl::Status ExchangeCore::BeginRunning() {
   start_iteration_ = begins_at_least ? least->start_iteration() : most->start_iteration();
   catch_up_ = {};
   if (options_.has_views && is_sync) {
-    if (view_.crew().empty() || !IsInLastCrew(view_.crew(), options_.rank)) {
+    if (view_.worker_set().empty() || !IsInLastWorkerSet(view_.worker_set(), options_.rank)) {
       return absl::InternalError(absl::StrCat("view ", view_.number(), " has worker ",
-                                              options_.rank, " as a member and not in its crew"));
+                                              options_.rank,
+                                              " as a member and not in its worker set"));
     }
-    const uint64_t from = InCrewSince(view_.crew(), options_.rank);
+    const uint64_t from = InWorkerSetSince(view_.worker_set(), options_.rank);
     if (start_iteration_ < from) {
       start_iteration_ = from;
       catch_up_.iteration = from - 1;
@@ -280,8 +281,8 @@ void ExchangeCore::CheckCatchUp() {
   // Those who join with this worker wait for the same iteration. If nobody else counts in it and
   // stays, the shards answer by themselves.
   bool all_finished = false;
-  for (const uint32_t rank : CrewAt(view_.crew(), *catch_up_.iteration)) {
-    if (!IsInLastCrew(view_.crew(), rank)) continue;
+  for (const uint32_t rank : WorkerSetAt(view_.worker_set(), *catch_up_.iteration)) {
+    if (!IsInLastWorkerSet(view_.worker_set(), rank)) continue;
     if (view_.worker(static_cast<int>(rank)).state() != WorkerView::FINISHED) return;
     all_finished = true;
   }
@@ -488,14 +489,14 @@ uint64_t ExchangeCore::view_number() const {
   return view_.number();
 }
 
-std::vector<Crew> ExchangeCore::crews() const {
+std::vector<WorkerSet> ExchangeCore::worker_sets() const {
   if (options_.has_views && config_.proto().update().policy() == Update::SYNC) {
     absl::MutexLock lock(&mutex_);
-    return {view_.crew().begin(), view_.crew().end()};
+    return {view_.worker_set().begin(), view_.worker_set().end()};
   }
-  std::vector<Crew> crews(1);
-  for (int rank = 0; rank < config_.workers(); ++rank) crews[0].add_rank(rank);
-  return crews;
+  std::vector<WorkerSet> worker_sets(1);
+  for (int rank = 0; rank < config_.workers(); ++rank) worker_sets[0].add_rank(rank);
+  return worker_sets;
 }
 
 ProcessState ExchangeCore::State() const {

@@ -111,7 +111,7 @@ class ExchangeCore {
   void EndCatchUp();
 
   uint64_t view_number() const;
-  std::vector<Crew> crews() const;
+  std::vector<WorkerSet> worker_sets() const;
   // What this worker says of itself to whoever makes the views.
   ProcessState State() const;
   // "shard 1 (10.0.0.2:50051)", with the address at which the slot is now.

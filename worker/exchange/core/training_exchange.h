@@ -18,8 +18,8 @@ namespace evenshard {
 //
 // An iteration is settled when all its parameters have been received: PushPull or AwaitAll has
 // returned, or AwaitLayer for every layer. By then the worker follows a view at least as new as
-// each of the answers. So once iteration i - 1 is settled, crews() says for good who trains in
-// iteration i, and all workers see the same.
+// each of the answers. So once iteration i - 1 is settled, worker sets() says for good who trains
+// in iteration i, and all workers see the same.
 //
 // Not thread-safe, except for the methods that say otherwise.
 class TrainingExchange {
@@ -36,15 +36,15 @@ class TrainingExchange {
   // The first iteration to push. It is 0 unless the run had begun before this worker came.
   virtual int64_t start_iteration() const = 0;
 
-  // The number of the view that this worker follows, 0 without views, and its list of crews
-  // (View::crew), without views and under ASYNC all ranks from iteration 0 on. Both may change at
-  // any time.
+  // The number of the view that this worker follows, 0 without views, and its list of worker sets
+  // (View::worker_set), without views and under ASYNC all ranks from iteration 0 on. Both may
+  // change at any time.
   virtual uint64_t view_number() const = 0;
-  virtual std::vector<Crew> crews() const = 0;
+  virtual std::vector<WorkerSet> worker_sets() const = 0;
 
   // Whether the run has gone back to a checkpoint (a new generation) since Connect or the last
-  // Resume. It is true before crews() shows that. While it is true, calls that push or wait fail,
-  // and so does Leave for a worker that has finished.
+  // Resume. It is true before worker sets() shows that. While it is true, calls that push or wait
+  // fail, and so does Leave for a worker that has finished.
   virtual bool went_back() const = 0;
   // After went_back: joins again and returns the iteration to go on with. Nothing that was pushed
   // is pending then, no parameters are written any more, and the caller has to Pull. Errors: those

@@ -8,7 +8,8 @@
 //   2. A ShardStream takes the next chunk, or several small ones, when those before have passed
 //      flow control. NextGradients lends the gradients' own memory to gRPC (LentMemory), or encodes
 //      it.
-//   3. The shard answers (server/rpc/exchange_stream.cc). TakeParameters copies or decodes the received
+//   3. The shard answers (server/rpc/exchange_stream.cc). TakeParameters copies or decodes the
+//   received
 //      pieces to their final place and marks the chunk as answered. If the shard shares the
 //      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
 //   4. AwaitLayer returns when the layer's chunks are answered. When all chunks are answered,

@@ -23,9 +23,9 @@
 #include "common/control/view/view_link.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/core/exchange_core.h"
+#include "worker/exchange/core/training_exchange.h"
 #include "worker/exchange/grpc/lent_memory.h"
 #include "worker/exchange/grpc/shard_connection.h"
-#include "worker/exchange/core/training_exchange.h"
 
 namespace evenshard {
 
@@ -110,7 +110,7 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   }
 
   uint64_t view_number() const override { return core_.view_number(); }
-  std::vector<Crew> crews() const override { return core_.crews(); }
+  std::vector<WorkerSet> worker_sets() const override { return core_.worker_sets(); }
   bool went_back() const override { return core_.went_back(); }
   // Errors: those of Connect; FAILED_PRECONDITION if the run has not gone back.
   absl::StatusOr<int64_t> Resume() override;

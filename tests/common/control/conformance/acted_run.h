@@ -63,9 +63,9 @@ class ActedProcess {
     for (int s = 0; s < view.slot_size(); ++s) {
       const SlotView& slot = view.slot(s);
       if (role_.is_worker || slot.primary().incarnation() != state_.incarnation()) continue;
-      if (slot.has_copy() && !slot.copy_is_complete()) state_.add_filled(s);
+      if (slot.has_replica() && !slot.replica_is_complete()) state_.add_filled(s);
       if (slot.handing_over()) state_.add_handed_over(s);
-      if (!view.crew_changes()) continue;
+      if (!view.worker_set_changes()) continue;
       ProcessState::Position* position = state_.add_position();
       position->set_slot(s);
       position->set_iteration(100 + s);
@@ -84,10 +84,10 @@ class ActedProcess {
   const std::unique_ptr<ViewLink> link_;  // destroyed first, because it calls this object
 };
 
-// A run under an authority, whose processes are ActedProcesses.
+// A run under an coordinator, whose processes are ActedProcesses.
 class ActedRun {
  public:
-  ActedRun(const ViewKeeper::Settings& settings, std::unique_ptr<ViewBench> bench)
+  ActedRun(const ViewCoordinator::Settings& settings, std::unique_ptr<ViewBench> bench)
       : settings_(settings), bench_(std::move(bench)) {}
   ~ActedRun() { processes_.clear(); }
 
@@ -158,8 +158,8 @@ class ActedRun {
       absl::StrAppend(&text, text.empty() ? "" : " ");
       absl::StrAppend(&text, slot.has_primary() ? absl::StrCat(slot.primary().process()) : "-");
       absl::StrAppend(&text, slot.handing_over() ? ">" : ":");
-      absl::StrAppend(&text, slot.has_copy() ? absl::StrCat(slot.copy().process()) : "-",
-                      slot.copy_is_complete() ? "*" : "");
+      absl::StrAppend(&text, slot.has_replica() ? absl::StrCat(slot.replica().process()) : "-",
+                      slot.replica_is_complete() ? "*" : "");
     }
     return text;
   }
@@ -170,17 +170,17 @@ class ActedRun {
     return text;
   }
   // Who counts from the last change on: "0 2".
-  static std::string Crew(const View& view) {
+  static std::string WorkerSet(const View& view) {
     std::string text;
-    if (view.crew().empty()) return text;
-    for (const uint32_t rank : view.crew(view.crew_size() - 1).rank()) {
+    if (view.worker_set().empty()) return text;
+    for (const uint32_t rank : view.worker_set(view.worker_set_size() - 1).rank()) {
       absl::StrAppend(&text, text.empty() ? "" : " ", rank);
     }
     return text;
   }
 
  private:
-  const ViewKeeper::Settings settings_;
+  const ViewCoordinator::Settings settings_;
   const std::unique_ptr<ViewBench> bench_;
   uint64_t incarnations_ = 0;
   std::set<BenchRole> cut_;

@@ -3,11 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
-#include "common/control/etcd/etcd_keeper.h"
+#include "common/control/etcd/etcd_coordinator.h"
 #include "common/control/etcd/etcd_link.h"
+#include "tests/common/control/conformance/view_bench.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
-#include "tests/common/control/conformance/view_bench.h"
 
 namespace evenshard {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // A real etcd. Each process reaches it over a way of its own, and every ps can make the views.
 class EtcdBench final : public ViewBench {
  public:
-  explicit EtcdBench(const ViewKeeper::Settings& settings) : settings_(settings) {}
+  explicit EtcdBench(const ViewCoordinator::Settings& settings) : settings_(settings) {}
 
   std::unique_ptr<ViewLink> Connect(BenchRole role) override {
     Process& process = processes_[role];
@@ -25,7 +25,7 @@ class EtcdBench final : public ViewBench {
                                         .timeout = absl::Milliseconds(500)};
     const absl::Duration ttl = absl::Seconds(settings_.recovery.silence_seconds());
     if (!role.is_worker) {
-      process.keeper = std::make_unique<EtcdKeeper>(EtcdKeeper::Options{
+      process.coordinator = std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
           .client = client,
           .run = kRun,
           .ttl = ttl,
@@ -54,9 +54,9 @@ class EtcdBench final : public ViewBench {
   void TakeAway() override { server_.Kill(); }
   void BringBack() override { server_.Start(); }
 
-  std::optional<BenchRole> Keeper() const override {
+  std::optional<BenchRole> Coordinator() const override {
     for (const auto& [role, process] : processes_) {
-      if (process.keeper != nullptr && process.keeper->IsElected()) return role;
+      if (process.coordinator != nullptr && process.coordinator->IsElected()) return role;
     }
     return std::nullopt;
   }
@@ -66,10 +66,10 @@ class EtcdBench final : public ViewBench {
 
   struct Process {
     std::unique_ptr<TcpProxy> way;
-    std::unique_ptr<EtcdKeeper> keeper;
+    std::unique_ptr<EtcdCoordinator> coordinator;
   };
 
-  const ViewKeeper::Settings settings_;
+  const ViewCoordinator::Settings settings_;
   const RealClock clock_;
   EtcdServer server_;
   absl::Duration delay_;
@@ -78,7 +78,7 @@ class EtcdBench final : public ViewBench {
 
 }  // namespace
 
-std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings) {
+std::unique_ptr<ViewBench> MakeViewBench(const ViewCoordinator::Settings& settings) {
   if (!EtcdServer::IsInstalled()) {
     WARN("etcd is not installed (tools/setup installs it), so this was not tested");
     return nullptr;

@@ -10,10 +10,10 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/control/view/authority_link.h"
-#include "tests/common/control/etcd/tcp_proxy.h"
+#include "common/control/view/coordinator_link.h"
 #include "tests/common/control/conformance/view_bench.h"
-#include "tools/launch/authority.h"
+#include "tests/common/control/etcd/tcp_proxy.h"
+#include "tools/launch/coordinator.h"
 
 namespace evenshard {
 namespace {
@@ -21,14 +21,14 @@ namespace {
 ProcessRole ToRole(BenchRole role) { return {role.is_worker, role.index}; }
 BenchRole ToBench(const ProcessRole& role) { return {role.is_worker, role.index}; }
 
-// Launch's authority, and what its supervisor does: it ends what is silent.
+// Launch's coordinator, and what its supervisor does: it ends what is silent.
 class LaunchBench final : public ViewBench {
  public:
-  explicit LaunchBench(const ViewKeeper::Settings& settings) {
-    auto authority = AuthorityServer::Start(
+  explicit LaunchBench(const ViewCoordinator::Settings& settings) {
+    auto coordinator = CoordinatorServer::Start(
         settings, [] { return std::nullopt; }, &clock_);
-    REQUIRE(authority.ok());
-    authority_ = *std::move(authority);
+    REQUIRE(coordinator.ok());
+    coordinator_ = *std::move(coordinator);
     *config_.mutable_recovery() = settings.recovery;
     config_.mutable_limits()->set_startup_seconds(60);
     supervisor_ = std::jthread([this](const std::stop_token& stop) { Supervise(stop); });
@@ -39,12 +39,12 @@ class LaunchBench final : public ViewBench {
       absl::MutexLock lock(&mutex_);
       dead_.erase(role);
     }
-    authority_->Started(ToRole(role));
+    coordinator_->Started(ToRole(role));
     std::unique_ptr<TcpProxy>& way = ways_[role];
     way = std::make_unique<TcpProxy>(
-        0, std::string(absl::StripPrefix(authority_->address(), "unix:")));
+        0, std::string(absl::StripPrefix(coordinator_->address(), "unix:")));
     way->Delay(delay_);
-    return std::make_unique<AuthorityLink>(way->endpoint(), config_);
+    return std::make_unique<CoordinatorLink>(way->endpoint(), config_);
   }
 
   void Cut(BenchRole role) override { ways_.at(role)->Hold(); }
@@ -53,14 +53,14 @@ class LaunchBench final : public ViewBench {
     absl::MutexLock lock(&mutex_);
     return !dead_.contains(role);
   }
-  absl::Status Failure() const override { return authority_->failure(); }
+  absl::Status Failure() const override { return coordinator_->failure(); }
   void Died(BenchRole role) override {
     ways_.erase(role);
     {
       absl::MutexLock lock(&mutex_);
       if (!dead_.insert(role).second) return;
     }
-    authority_->Ended(ToRole(role), "was killed by SIGKILL", true, false);
+    coordinator_->Ended(ToRole(role), "was killed by SIGKILL", true, false);
   }
 
   void SlowDown(absl::Duration delay) override { delay_ = delay; }
@@ -70,24 +70,24 @@ class LaunchBench final : public ViewBench {
   void TakeAway() override {}
   void BringBack() override {}
 
-  std::optional<BenchRole> Keeper() const override { return std::nullopt; }
+  std::optional<BenchRole> Coordinator() const override { return std::nullopt; }
 
  private:
   void Supervise(const std::stop_token& stop) {
     while (clock_.SleepUntil(clock_.Now() + RecoveryHost::kPollPeriod, stop)) {
-      for (const ProcessRole& role : authority_->Poll().kill) {
+      for (const ProcessRole& role : coordinator_->Poll().kill) {
         {
           absl::MutexLock lock(&mutex_);
           dead_.insert(ToBench(role));
         }
-        authority_->Ended(role, "was killed by SIGKILL", true, false);
+        coordinator_->Ended(role, "was killed by SIGKILL", true, false);
       }
     }
   }
 
   const RealClock clock_;
   ClusterConfig config_;
-  std::unique_ptr<AuthorityServer> authority_;
+  std::unique_ptr<CoordinatorServer> coordinator_;
   absl::Duration delay_;
   std::map<BenchRole, std::unique_ptr<TcpProxy>> ways_;
 
@@ -99,7 +99,7 @@ class LaunchBench final : public ViewBench {
 
 }  // namespace
 
-std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings) {
+std::unique_ptr<ViewBench> MakeViewBench(const ViewCoordinator::Settings& settings) {
   return std::make_unique<LaunchBench>(settings);
 }
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/control/view/view_keeper.h"
+#include "common/control/view/view_coordinator.h"
 #include "common/control/view/view_link.h"
 
 namespace evenshard {
@@ -20,7 +20,7 @@ struct BenchRole {
   friend auto operator<=>(const BenchRole&, const BenchRole&) = default;
 };
 
-// An authority under test, the ways to it from the processes of its run, and the means to disturb
+// An coordinator under test, the ways to it from the processes of its run, and the means to disturb
 // both. Each implementation is linked with the same test cases. Used by the test's main thread.
 class ViewBench {
  public:
@@ -43,17 +43,17 @@ class ViewBench {
   // Makes all messages late.
   virtual void SlowDown(absl::Duration delay) = 0;
 
-  // Stops the authority at once and begins it again, if that can be.
+  // Stops the coordinator at once and begins it again, if that can be.
   virtual bool CanGoAway() const = 0;
   virtual void TakeAway() = 0;
   virtual void BringBack() = 0;
 
   // The process that makes the views, if a process of the run does so.
-  virtual std::optional<BenchRole> Keeper() const = 0;
+  virtual std::optional<BenchRole> Coordinator() const = 0;
 };
 
 // Returns the bench that is linked with the test cases, or null after saying why there is none.
-std::unique_ptr<ViewBench> MakeViewBench(const ViewKeeper::Settings& settings);
+std::unique_ptr<ViewBench> MakeViewBench(const ViewCoordinator::Settings& settings);
 
 }  // namespace evenshard
 

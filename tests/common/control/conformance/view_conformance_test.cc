@@ -1,4 +1,4 @@
-// What every authority does, seen by the processes of a run through their ViewLinks. Linked with
+// What every coordinator does, seen by the processes of a run through their ViewLinks. Linked with
 // each implementation of ViewBench.
 
 #include <catch2/catch.hpp>
@@ -23,8 +23,8 @@ using Catch::Contains;
 constexpr auto Ps = ActedRun::Ps;
 constexpr auto Worker = ActedRun::Worker;
 
-ViewKeeper::Settings Settings(int slots, int workers, int replicas) {
-  ViewKeeper::Settings settings{
+ViewCoordinator::Settings Settings(int slots, int workers, int replicas) {
+  ViewCoordinator::Settings settings{
       .slots = slots, .workers = workers, .config_fingerprint = 42, .run = 7};
   settings.recovery.set_replicas(replicas);
   settings.recovery.set_silence_seconds(2);
@@ -35,7 +35,7 @@ ViewKeeper::Settings Settings(int slots, int workers, int replicas) {
 }  // namespace
 
 TEST_CASE("the first view comes when all shards are there, and everyone sees it") {
-  const ViewKeeper::Settings settings = Settings(2, 1, 1);
+  const ViewCoordinator::Settings settings = Settings(2, 1, 1);
   ACTED_RUN(run, settings);
   run.Start(Ps(0));
   run.Start(Worker(0));
@@ -52,7 +52,7 @@ TEST_CASE("the first view comes when all shards are there, and everyone sees it"
 }
 
 TEST_CASE("a shard that dies is replaced by its copy, and has its slot again when it is back") {
-  const ViewKeeper::Settings settings = Settings(2, 1, 1);
+  const ViewCoordinator::Settings settings = Settings(2, 1, 1);
   ACTED_RUN(run, settings);
   run.StartAll();
   const uint64_t before = run[Ps(0)].view().number();
@@ -68,7 +68,7 @@ TEST_CASE("a shard that dies is replaced by its copy, and has its slot again whe
 }
 
 TEST_CASE("a shard that is paused answers nobody any more when another has its slot") {
-  const ViewKeeper::Settings settings = Settings(2, 1, 1);
+  const ViewCoordinator::Settings settings = Settings(2, 1, 1);
   ACTED_RUN(run, settings);
   run.StartAll();
   CHECK(run[Ps(1)].HoldsRoles());
@@ -84,7 +84,7 @@ TEST_CASE("a shard that is paused answers nobody any more when another has its s
 }
 
 TEST_CASE("a slot without a copy and without checkpoints fails the run, for everyone") {
-  const ViewKeeper::Settings settings = Settings(2, 1, 0);
+  const ViewCoordinator::Settings settings = Settings(2, 1, 0);
   ACTED_RUN(run, settings);
   run.StartAll();
   run.Kill(Ps(1));
@@ -94,7 +94,7 @@ TEST_CASE("a slot without a copy and without checkpoints fails the run, for ever
 }
 
 TEST_CASE("FAIL: a lost worker fails the run, for everyone") {
-  ViewKeeper::Settings settings = Settings(1, 2, 0);
+  ViewCoordinator::Settings settings = Settings(1, 2, 0);
   settings.recovery.set_worker_loss(Recovery::FAIL);
   ACTED_RUN(run, settings);
   run.StartAll();
@@ -105,32 +105,32 @@ TEST_CASE("FAIL: a lost worker fails the run, for everyone") {
 }
 
 TEST_CASE("WAIT: a lost worker is absent until its replacement has come") {
-  const ViewKeeper::Settings settings = Settings(1, 2, 0);
+  const ViewCoordinator::Settings settings = Settings(1, 2, 0);
   ACTED_RUN(run, settings);
   run.StartAll();
   run.Kill(Worker(1));
   run.Await("MA", &ActedRun::Workers);
-  run.Await("0 1", &ActedRun::Crew);
+  run.Await("0 1", &ActedRun::WorkerSet);
   run.Start(Worker(1));
   run.Await("MM", &ActedRun::Workers);
   CHECK(run[Worker(0)].view().worker(1).incarnation() == run[Worker(1)].incarnation());
 }
 
-TEST_CASE("CONTINUE: a lost worker leaves the crew, and joins it again") {
-  ViewKeeper::Settings settings = Settings(2, 2, 0);
+TEST_CASE("CONTINUE: a lost worker leaves the worker set, and joins it again") {
+  ViewCoordinator::Settings settings = Settings(2, 2, 0);
   settings.recovery.set_worker_loss(Recovery::CONTINUE);
   ACTED_RUN(run, settings);
   run.StartAll();
   run.Kill(Worker(0));
-  run.Await("1", &ActedRun::Crew);
+  run.Await("1", &ActedRun::WorkerSet);
   run.Await("AM", &ActedRun::Workers);
   run.Start(Worker(0));
-  run.Await("0 1", &ActedRun::Crew);
+  run.Await("0 1", &ActedRun::WorkerSet);
   run.Await("MM", &ActedRun::Workers);
 }
 
 TEST_CASE("a run whose workers have finished goes on without them") {
-  const ViewKeeper::Settings settings = Settings(2, 2, 1);
+  const ViewCoordinator::Settings settings = Settings(2, 2, 1);
   ACTED_RUN(run, settings);
   run.StartAll();
   run[Worker(0)].Finish();
@@ -145,7 +145,7 @@ TEST_CASE("a run whose workers have finished goes on without them") {
 }
 
 TEST_CASE("a process with another config is refused, and the others go on") {
-  const ViewKeeper::Settings settings = Settings(1, 2, 0);
+  const ViewCoordinator::Settings settings = Settings(1, 2, 0);
   ACTED_RUN(run, settings);
   run.Start(Ps(0));
   run.Start(Worker(0));
@@ -159,7 +159,7 @@ TEST_CASE("a process with another config is refused, and the others go on") {
 }
 
 TEST_CASE("late answers change nothing") {
-  const ViewKeeper::Settings settings = Settings(2, 1, 1);
+  const ViewCoordinator::Settings settings = Settings(2, 1, 1);
   ACTED_RUN(run, settings);
   run.bench().SlowDown(absl::Milliseconds(60));
   run.StartAll();
@@ -170,8 +170,8 @@ TEST_CASE("late answers change nothing") {
   CHECK(run[Ps(1)].view().generation() == 1);
 }
 
-TEST_CASE("the authority goes away and comes back, and everyone keeps what it has") {
-  const ViewKeeper::Settings settings = Settings(2, 1, 1);
+TEST_CASE("the coordinator goes away and comes back, and everyone keeps what it has") {
+  const ViewCoordinator::Settings settings = Settings(2, 1, 1);
   ACTED_RUN(run, settings);
   if (!run.bench().CanGoAway()) return;
   run.StartAll();
@@ -186,8 +186,8 @@ TEST_CASE("the authority goes away and comes back, and everyone keeps what it ha
   CHECK(run[Worker(0)].view().run() == before.run());
 }
 
-TEST_CASE("an authority that is not up yet is waited for") {
-  const ViewKeeper::Settings settings = Settings(1, 1, 0);
+TEST_CASE("an coordinator that is not up yet is waited for") {
+  const ViewCoordinator::Settings settings = Settings(1, 1, 0);
   ACTED_RUN(run, settings);
   if (!run.bench().CanGoAway()) return;
   run.bench().TakeAway();
@@ -200,21 +200,21 @@ TEST_CASE("an authority that is not up yet is waited for") {
 }
 
 TEST_CASE("the death of the process that makes the views is a death like others") {
-  const ViewKeeper::Settings settings = Settings(2, 1, 1);
+  const ViewCoordinator::Settings settings = Settings(2, 1, 1);
   ACTED_RUN(run, settings);
   if (!run.bench().CanGoAway()) return;
   run.StartAll();
   const View before = run[Worker(0)].view();
-  AwaitTrue([&] { return run.bench().Keeper().has_value(); });
-  const BenchRole first = *run.bench().Keeper();
+  AwaitTrue([&] { return run.bench().Coordinator().has_value(); });
+  const BenchRole first = *run.bench().Coordinator();
   const BenchRole other = Ps(1 - first.index);
   SECTION("it dies") { run.Kill(first); }
   SECTION("it is paused") { run.Cut(first); }
   run.Await(absl::StrCat(other.index, ":- ", other.index, ":-"), &ActedRun::Slots);
   CHECK(run[other].view().run() == before.run());
   CHECK(run[other].view().number() > before.number());
-  if (run.bench().Keeper() == first) run.bench().Mend(first);
-  AwaitTrue([&] { return run.bench().Keeper() == other; });
+  if (run.bench().Coordinator() == first) run.bench().Mend(first);
+  AwaitTrue([&] { return run.bench().Coordinator() == other; });
 }
 
 }  // namespace evenshard

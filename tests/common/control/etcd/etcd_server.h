@@ -22,7 +22,7 @@
 
 // Ends a test case that needs etcd if it is not installed.
 #define REQUIRE_ETCD()                                                               \
-  if (!::evenshard::EtcdServer::IsInstalled()) {                                            \
+  if (!::evenshard::EtcdServer::IsInstalled()) {                                     \
     WARN("etcd is not installed (tools/setup installs it), so this was not tested"); \
     return;                                                                          \
   } else                                                                             \

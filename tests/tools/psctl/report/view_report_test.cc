@@ -16,18 +16,18 @@ View ViewOf(uint64_t number) {
   SlotView* slot = view.add_slot();
   slot->mutable_primary()->set_process(0);
   slot->mutable_primary()->set_address("a:1");
-  slot->mutable_copy()->set_process(1);
-  slot->mutable_copy()->set_address("a:2");
+  slot->mutable_replica()->set_process(1);
+  slot->mutable_replica()->set_address("a:2");
   *view.add_slot() = *slot;
-  view.mutable_slot(1)->set_copy_is_complete(true);
+  view.mutable_slot(1)->set_replica_is_complete(true);
   view.mutable_slot(1)->set_handing_over(true);
   view.add_slot();
   view.add_worker()->set_state(WorkerView::MEMBER);
   view.add_worker()->set_state(WorkerView::LEAVING);
-  Crew* crew = view.add_crew();
-  crew->add_rank(0);
-  crew->add_rank(1);
-  view.set_crew_changes(true);
+  WorkerSet* worker_set = view.add_worker_set();
+  worker_set->add_rank(0);
+  worker_set->add_rank(1);
+  view.set_worker_set_changes(true);
   return view;
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("psctl view as JSON") {
   const ViewReport report = {absl::UnavailableError("no connection"), ViewOf(7)};
   const auto json = nlohmann::json::parse(ViewJson(report));
   CHECK(json["view"]["number"] == "7");
-  CHECK(json["view"]["slot"][0]["copy"]["process"] == 1);
+  CHECK(json["view"]["slot"][0]["replica"]["process"] == 1);
   CHECK(json["view"]["worker"][1]["state"] == "LEAVING");
   CHECK(json["processes"][0]["error"] == "no connection");
   CHECK(json["processes"][1]["view"] == "7");

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/worker/data/order/crews.h"
+#include "tests/worker/data/order/worker_sets.h"
 #include "worker/data/order/permutation.h"
 
 namespace evenshard {
@@ -26,7 +26,7 @@ struct Options {
 ShuffledOrder OrderOf(const Options& options) {
   const auto dealing = Dealing::Create({.images = options.images,
                                         .batch_size = options.batch_size,
-                                        .crews = {CrewOfAll(options.workers)}});
+                                        .worker_sets = {WorkerSetOfAll(options.workers)}});
   REQUIRE(dealing.ok());
   return ShuffledOrder({.dealing = *dealing,
                         .rank = options.rank,
@@ -77,7 +77,7 @@ TEST_CASE("over all workers an epoch holds each image at most once, equally many
   }
 }
 
-TEST_CASE("a crew that never changes reads rank + W * position of each epoch's permutation") {
+TEST_CASE("a worker set that never changes reads rank + W * position of each epoch's permutation") {
   const uint32_t seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -106,9 +106,11 @@ TEST_CASE("a crew that never changes reads rank + W * position of each epoch's p
   }
 }
 
-TEST_CASE("a rank that an iteration's crew does not have reads nothing in it") {
-  const auto dealing = Dealing::Create(
-      {.images = 60, .batch_size = 5, .crews = {CrewOfAll(3), CrewFrom(4, {0, 2})}});
+TEST_CASE("a rank that an iteration's worker set does not have reads nothing in it") {
+  const auto dealing =
+      Dealing::Create({.images = 60,
+                       .batch_size = 5,
+                       .worker_sets = {WorkerSetOfAll(3), WorkerSetFrom(4, {0, 2})}});
   REQUIRE(dealing.ok());
   ShuffledOrder order({.dealing = *dealing, .rank = 1});
   CHECK(order(3).size() == 5);

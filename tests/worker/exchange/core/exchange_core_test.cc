@@ -28,7 +28,7 @@ TEST_CASE("the first shard accepts a worker before the others are asked") {
   fixture.Connect(1);
   CHECK(fixture.core.ready());
   CHECK(fixture.core.AwaitReady().ok());
-  CHECK(fixture.core.crews()[0].rank_size() == 3);
+  CHECK(fixture.core.worker_sets()[0].rank_size() == 3);
 }
 
 TEST_CASE("a worker starts at the smallest iteration under SYNC, and at the largest under ASYNC") {

@@ -23,9 +23,9 @@ struct ViewFixture : CoreFixture {
       primary->set_incarnation(100 + view.slot_size());
       primary->set_address(address);
     }
-    Crew* crew = view.add_crew();
+    WorkerSet* worker_set = view.add_worker_set();
     for (const uint32_t rank : {0, 1, 2}) {
-      crew->add_rank(rank);
+      worker_set->add_rank(rank);
       view.add_worker()->set_state(WorkerView::MEMBER);
       view.mutable_worker(rank)->set_incarnation(rank == 1 ? kIncarnation : rank + 1);
     }
@@ -181,19 +181,19 @@ TEST_CASE("a failure after the run went back is that of Resume") {
 
 TEST_CASE("a worker that joins a run under way catches up") {
   ViewFixture fixture;
-  fixture.view.clear_crew();
-  const auto add_crew = [&](uint64_t from, const std::vector<uint32_t>& ranks) {
-    Crew* crew = fixture.view.add_crew();
-    crew->set_from_iteration(from);
-    for (const uint32_t rank : ranks) crew->add_rank(rank);
+  fixture.view.clear_worker_set();
+  const auto add_worker_set = [&](uint64_t from, const std::vector<uint32_t>& ranks) {
+    WorkerSet* worker_set = fixture.view.add_worker_set();
+    worker_set->set_from_iteration(from);
+    for (const uint32_t rank : ranks) worker_set->add_rank(rank);
   };
-  add_crew(0, {0, 1, 2});
-  add_crew(40, {0, 2});
-  add_crew(42, {0, 1, 2});
-  add_crew(50, {0, 1});
+  add_worker_set(0, {0, 1, 2});
+  add_worker_set(40, {0, 2});
+  add_worker_set(42, {0, 1, 2});
+  add_worker_set(50, {0, 1});
   fixture.core.Start();
   fixture.Follow();
-  fixture.Connect(0, 39);  // an iteration of whose crew it was before
+  fixture.Connect(0, 39);  // an iteration of whose worker set it was before
   const uint64_t other = GENERATE(39, 42, 60);
   fixture.Connect(1, other);
   REQUIRE(fixture.core.ready());
@@ -217,12 +217,12 @@ TEST_CASE("a worker that joins a run under way catches up") {
 
 TEST_CASE("workers that join together do not wait for one another") {
   ViewFixture fixture;
-  fixture.view.clear_crew();
+  fixture.view.clear_worker_set();
   for (const auto& [from, ranks] :
        std::vector<std::pair<uint64_t, std::vector<uint32_t>>>{{0, {2}}, {42, {0, 1, 2}}}) {
-    Crew* crew = fixture.view.add_crew();
-    crew->set_from_iteration(from);
-    crew->mutable_rank()->Add(ranks.begin(), ranks.end());
+    WorkerSet* worker_set = fixture.view.add_worker_set();
+    worker_set->set_from_iteration(from);
+    worker_set->mutable_rank()->Add(ranks.begin(), ranks.end());
   }
   fixture.core.Start();
   fixture.Follow();
@@ -236,7 +236,7 @@ TEST_CASE("workers that join together do not wait for one another") {
   CHECK(fixture.core.catch_up().abandoned);
 }
 
-TEST_CASE("a replacement that is in the crew starts where the slots are") {
+TEST_CASE("a replacement that is in the worker set starts where the slots are") {
   ViewFixture fixture;
   fixture.core.Start();
   fixture.Follow();

@@ -1,0 +1,27 @@
+#ifndef EVENSHARD_COMMON_CONTROL_ETCD_COORDINATOR_CHECKPOINTS_H_
+#define EVENSHARD_COMMON_CONTROL_ETCD_COORDINATOR_CHECKPOINTS_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "common/control/view/view_coordinator.h"
+
+namespace evenshard {
+
+// A coordinator's way to the checkpoints of its run. One thread at a time uses it.
+class CoordinatorCheckpoints {
+ public:
+  virtual ~CoordinatorCheckpoints() = default;
+
+  // A term begins. `is_new` says whether the run begins with it: then this returns what from,
+  // absent for the initial parameters. An error ends the term.
+  virtual absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Begin(uint64_t run,
+                                                                           bool is_new) = 0;
+  // See ViewCoordinator::NewestCheckpoint. REQUIRES: Begin has returned OK.
+  virtual absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest() = 0;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_COMMON_CONTROL_ETCD_COORDINATOR_CHECKPOINTS_H_

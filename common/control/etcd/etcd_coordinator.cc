@@ -1,0 +1,118 @@
+#include "common/control/etcd/etcd_coordinator.h"
+
+#include "common/base/status_macros.h"
+#include "common/control/etcd/coordinator_term.h"
+#include "spdlog/spdlog.h"
+
+namespace evenshard {
+namespace {
+
+// How often a candidate tries again while etcd is away.
+constexpr absl::Duration kPeriod = absl::Milliseconds(500);
+
+}  // namespace
+
+EtcdCoordinator::EtcdCoordinator(const Options& options)
+    : options_(options),
+      keys_(options.run),
+      client_(options.client),
+      watch_(
+          {.client = &client_, .clock = options.clock, .prefix = keys_.coordinator()},
+          {.on_keys = [this](const std::vector<mvccpb::KeyValue>& keys) { SetFree(keys.empty()); },
+           .on_event =
+               [this](const mvccpb::Event& event) {
+                 SetFree(event.type() == mvccpb::Event::DELETE);
+               }}),
+      thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+
+EtcdCoordinator::~EtcdCoordinator() = default;
+
+bool EtcdCoordinator::IsElected() const {
+  absl::MutexLock lock(&mutex_);
+  return is_elected_;
+}
+
+void EtcdCoordinator::SetFree(bool is_free) {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_free_ = is_free;
+  }
+  wakeup_.Wake();
+}
+
+bool EtcdCoordinator::IsFree() const {
+  absl::MutexLock lock(&mutex_);
+  return is_free_;
+}
+
+void EtcdCoordinator::SetElected(bool is_elected) {
+  absl::MutexLock lock(&mutex_);
+  is_elected_ = is_elected;
+}
+
+void EtcdCoordinator::Run(const std::stop_token& stop) {
+  const Clock& clock = *options_.clock;
+  while (!stop.stop_requested()) {
+    if (!IsFree()) {
+      wakeup_.SleepUntil(clock, absl::InfiniteFuture(), stop);
+      continue;
+    }
+    // A candidate needs a lease only while there is something to win.
+    const EtcdLease lease(
+        {.client = &client_, .clock = &clock, .ttl = options_.ttl, .on_change = [this] {
+           wakeup_.Wake();
+         }});
+    while (!stop.stop_requested() && !lease.HasEnded()) {
+      const absl::StatusOr<std::optional<int64_t>> created = Campaign(lease, stop);
+      if (created.ok() && !created->has_value()) break;
+      if (created.ok()) {
+        spdlog::info("{} makes the views of the run from now on", options_.name);
+        const absl::Status over = RunTerm(lease, **created, stop);
+        if (stop.stop_requested()) break;
+        if (absl::IsFailedPrecondition(over)) {
+          spdlog::error("{}", std::string(over.message()));
+          SetElected(false);
+          return;  // the lease ends with it, so that another candidate takes over
+        }
+        spdlog::info("{} makes no more views for now: {}", options_.name,
+                     std::string(over.message()));
+      }
+      wakeup_.SleepUntil(clock, clock.Now() + kPeriod, stop);
+    }
+    // The watch may hear of the winner later than this candidate.
+    wakeup_.SleepUntil(clock, clock.Now() + kPeriod, stop);
+  }
+}
+
+absl::Status EtcdCoordinator::RunTerm(const EtcdLease& lease, int64_t created,
+                                      const std::stop_token& stop) {
+  SetElected(true);
+  const absl::Status over = CoordinatorTerm({.client = &client_,
+                                             .clock = options_.clock,
+                                             .lease = &lease,
+                                             .keys = keys_,
+                                             .created = created,
+                                             .settings = options_.settings,
+                                             .checkpoints = options_.checkpoints,
+                                             .on_event = options_.on_event})
+                                .Run(stop);
+  SetElected(false);
+  return over;
+}
+
+absl::StatusOr<std::optional<int64_t>> EtcdCoordinator::Campaign(const EtcdLease& lease,
+                                                                 const std::stop_token& stop) {
+  if (lease.id() == 0) return absl::UnavailableError("no lease yet");
+  etcdserverpb::TxnRequest request;
+  CompareCreateRevision(keys_.coordinator(), 0, &request);
+  PutOnSuccess(keys_.coordinator(), options_.name, lease.id(), &request);
+  ReadOnFailure(keys_.coordinator(), &request);
+  ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse response, client_.Txn(request, stop));
+  if (response.succeeded()) return response.header().revision();
+  // The answer to an attempt that has succeeded may have been lost.
+  const mvccpb::KeyValue* held = ReadKey(response, 0);
+  if (held != nullptr && held->lease() == lease.id()) return held->create_revision();
+  return std::nullopt;
+}
+
+}  // namespace evenshard

@@ -1,0 +1,64 @@
+#ifndef EVENSHARD_COMMON_CONTROL_VIEW_COORDINATOR_LINK_H_
+#define EVENSHARD_COMMON_CONTROL_VIEW_COORDINATOR_LINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/control/view/view_link.h"
+#include "proto/config.pb.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace evenshard {
+
+// Follows the views of an Coordinator (proto/coordinator.proto), which is at
+// `--coordinator=ADDRESS`, and reaches it again after every interruption. Thread-safe.
+//
+// Nobody else takes the roles of a process that runs: the coordinator ends a process before it
+// gives its roles away. So the process always holds them.
+class CoordinatorLink final : public ViewLink {
+ public:
+  // `address` is "unix:PATH" or "HOST:PORT". If the coordinator cannot be reached for
+  // limits.startup_seconds, the link ends.
+  CoordinatorLink(const std::string& address, const ClusterConfig& config);
+  // Delivers the latest state if that is possible within a second. No listener is called any more.
+  // Not to be called by a listener.
+  ~CoordinatorLink() override;
+
+  void Start(Listener listener) override;
+  void Announce(const ProcessState& state) override;
+  bool HoldsRoles() const override { return true; }
+
+ private:
+  void Run(const Listener& listener);
+  absl::Status Follow(const Listener& listener);
+  bool Stops(absl::Duration wait);
+  bool WaitForWork(absl::Time heartbeat);
+
+  const absl::Duration heartbeat_;
+  const absl::Duration patience_;
+  const std::unique_ptr<Coordinator::Stub> stub_;
+
+  absl::Mutex mutex_;
+  ProcessState state_ ABSL_GUARDED_BY(mutex_);
+  bool has_state_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_delivered_ ABSL_GUARDED_BY(mutex_) = false;  // state_, on the present stream
+  bool is_broken_ ABSL_GUARDED_BY(mutex_) = false;     // the present stream
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;                      // Run has returned
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the present stream
+
+  uint64_t number_ = 0;     // of the latest view; one thread at a time uses it
+  bool was_heard_ = false;  // whether the present stream has brought a view; likewise
+  std::thread thread_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_COMMON_CONTROL_VIEW_COORDINATOR_LINK_H_

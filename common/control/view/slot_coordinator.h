@@ -1,0 +1,68 @@
+#ifndef EVENSHARD_COMMON_CONTROL_VIEW_SLOT_COORDINATOR_H_
+#define EVENSHARD_COMMON_CONTROL_VIEW_SLOT_COORDINATOR_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/control/view/event_log.h"
+#include "common/control/view/start_table.h"
+#include "proto/view.pb.h"
+
+namespace evenshard {
+
+// The part of ViewCoordinator that decides which ps process is primary and replica of which slot.
+// Each method changes `next`, which begins as the present view and becomes the next one if it
+// differs. Not thread-safe.
+class SlotCoordinator {
+ public:
+  // `processes` and `events` must outlive the object. `patience` is how long a slot goes without a
+  // replica rather than load a process with more than its share: a process that has died may be
+  // back by then.
+  SlotCoordinator(int slots, bool has_copies, absl::Duration patience, const StartTable* processes,
+                  EventLog* events);
+
+  // Whether enough processes are alive for a generation: each slot has its own process or a spare.
+  bool HasEnoughProcesses() const;
+
+  // Gives every slot a primary and a replica, as a generation begins, and forgets what was lost.
+  // REQUIRES: HasEnoughProcesses().
+  void AssignAll(View* next);
+
+  // Takes what the primaries say of the replicas that they fill and the slots that they hand over,
+  // and replaces processes that are gone. A slot of which nobody has the state is left without a
+  // primary.
+  void ReplaceGone(const View& view, absl::Time now, View* next);
+
+  // Why a slot is lost: "ps 1 was killed by SIGKILL, and nobody has a replica of slot 1". Empty if
+  // none is.
+  const std::string& loss() const { return loss_; }
+  absl::Time lost_since() const { return lost_since_; }
+
+  // Finds processes for replicas that are missing, and relieves processes that have more than their
+  // share. REQUIRES: no slot is lost.
+  void Improve(absl::Time now, View* next);
+
+ private:
+  void TakeReports(const View& view, absl::Time now, View* next);
+  void GiveCopies(absl::Time now, View* next);
+  void MoveReplica(View* next) const;
+  bool IsBeingFilled(const View& view, const ProcessId& process) const;
+  void BeginHandingOver(absl::Time now, View* next);
+  void SetProcess(uint32_t index, ProcessId* id) const;
+
+  const int slots_;
+  const bool has_copies_;
+  const absl::Duration patience_;
+  const StartTable& processes_;
+  EventLog& events_;
+  std::vector<absl::Time> lacks_copy_since_;  // by slot; InfiniteFuture: it has one
+  absl::Time hands_over_since_ = absl::InfiniteFuture();
+  std::string loss_;
+  absl::Time lost_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_COMMON_CONTROL_VIEW_SLOT_COORDINATOR_H_

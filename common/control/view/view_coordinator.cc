@@ -1,0 +1,256 @@
+#include "common/control/view/view_coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/text.h"
+#include "common/placement/declaration.h"
+
+namespace evenshard {
+namespace {
+
+// How long a run whose slots could all be held waits for further ps processes before it begins.
+constexpr absl::Duration kStartWait = absl::Seconds(3);
+
+// How long until checkpoints that could not be read are tried again.
+constexpr absl::Duration kReadPause = absl::Milliseconds(100);
+
+// How many events a view tells.
+constexpr size_t kToldEvents = 20;
+
+// How many times recovery.silence_seconds a slot goes without a replica rather than load a process
+// with more than its share.
+constexpr int kCopyPatience = 2;
+
+bool IsSame(const View& a, const View& b) { return a.SerializeAsString() == b.SerializeAsString(); }
+
+}  // namespace
+
+ViewCoordinator::Settings ViewCoordinator::SettingsOf(const ClusterConfig& config,
+                                                      uint64_t config_fingerprint) {
+  return {.slots = config.shard_size(),
+          .spares = config.recovery().spare_size(),
+          .workers = config.workers(),
+          .synchronous = config.update().policy() == Update::SYNC,
+          .recovery = config.recovery(),
+          .startup = absl::Seconds(config.limits().startup_seconds()),
+          .config_fingerprint = config_fingerprint};
+}
+
+ViewCoordinator::ViewCoordinator(Settings settings, NewestCheckpoint newest_checkpoint, View last)
+    : settings_(std::move(settings)),
+      newest_checkpoint_(std::move(newest_checkpoint)),
+      view_(std::move(last)),
+      declaration_(view_.declaration()),
+      processes_("ps", settings_.slots + settings_.spares),
+      workers_("worker", settings_.workers),
+      slots_(settings_.slots, settings_.recovery.replicas() > 0,
+             kCopyPatience * absl::Seconds(settings_.recovery.silence_seconds()), &processes_,
+             &events_),
+      worker_set_({.synchronous = settings_.synchronous,
+                   .worker_loss = settings_.recovery.worker_loss(),
+                   .min_workers = static_cast<uint32_t>(settings_.recovery.min_workers()),
+                   .startup = settings_.startup,
+                   .silence = absl::Seconds(settings_.recovery.silence_seconds()),
+                   .cut_every = settings_.recovery.checkpoint().has_every_seconds()
+                                    ? absl::Seconds(settings_.recovery.checkpoint().every_seconds())
+                                    : absl::InfiniteDuration()},
+                  view_.number(), &workers_, &events_) {
+  told_ = {view_.event().begin(), view_.event().end()};
+  told_before_ = view_.events() - told_.size();
+  const auto assume_alive = [](uint32_t index, uint64_t incarnation, const std::string& address,
+                               StartTable* table) {
+    ProcessState state;
+    state.set_incarnation(incarnation);
+    state.set_address(address);
+    // What has no incarnation, or does not exist, is nobody.
+    table->Seen(index, state, absl::InfinitePast()).IgnoreError();
+  };
+  for (const SlotView& slot : view_.slot()) {
+    for (const ProcessId& id : {slot.primary(), slot.replica()}) {
+      assume_alive(id.process(), id.incarnation(), id.address(), &processes_);
+    }
+  }
+  for (int r = 0; r < view_.worker_size(); ++r) {
+    if (view_.worker(r).state() == WorkerView::LEAVING) continue;
+    assume_alive(r, view_.worker(r).incarnation(), "", &workers_);
+  }
+}
+
+absl::Status ViewCoordinator::Seen(const ProcessState& state, absl::Time now) {
+  const bool is_ps = state.role_case() == ProcessState::kPs;
+  if (!is_ps && state.role_case() != ProcessState::kWorker) {
+    return absl::InvalidArgumentError("the process does not say what it is");
+  }
+  const std::string name =
+      is_ps ? absl::StrCat("ps ", state.ps()) : absl::StrCat("worker ", state.worker());
+  if (state.config_fingerprint() != settings_.config_fingerprint) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, " has another config than the run that it wants to belong to"));
+  }
+  if (state.has_declaration()) {
+    if (!declaration_.has_model()) declaration_ = state.declaration();
+    const std::string difference = DeclarationDifference(declaration_, state.declaration());
+    if (!difference.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, " has another model than the worker that came first: in the run ",
+                       Printable(difference), "; give all workers the same model"));
+    }
+  }
+  absl::Status status =
+      is_ps ? processes_.Seen(state.ps(), state, now) : workers_.Seen(state.worker(), state, now);
+  if (!status.ok()) return status;
+  if (is_ps) first_seen_ = std::min(first_seen_, now);
+  if (!state.failure().empty()) Fail(absl::StrCat(name, ": ", Printable(state.failure())));
+  Advance(now);
+  return absl::OkStatus();
+}
+
+void ViewCoordinator::Gone(PsProcess process, absl::string_view reason, absl::Time since,
+                           absl::Time now) {
+  processes_.Gone(process.index, process.incarnation, reason, since);
+  Advance(now);
+}
+
+void ViewCoordinator::Gone(Worker worker, absl::string_view reason, absl::Time since,
+                           absl::Time now) {
+  workers_.Gone(worker.rank, worker.incarnation, reason, since);
+  Advance(now);
+}
+
+void ViewCoordinator::Tick(absl::Time now) { Advance(now); }
+
+// Decides all that can be decided, and publishes the next view if it differs from the present one.
+void ViewCoordinator::Advance(absl::Time now) {
+  now_ = std::max(now_, now);
+  if (!failure_.ok()) return;
+  View next = view_;
+  if (view_.number() == 0) {
+    if (!MayBegin()) return;
+    next.set_run(settings_.run);
+    BeginGeneration(settings_.resume, &next);
+  } else {
+    slots_.ReplaceGone(view_, now_, &next);
+    if (slots_.loss().empty()) {
+      slots_.Improve(now_, &next);
+    } else if (absl::Status status = GoBack(&next); !status.ok()) {
+      Fail(status.message());
+      return;
+    }
+  }
+  const auto position_of = [&](int slot) { return PositionOf(slot, next); };
+  if (absl::Status status = worker_set_.Update(view_, position_of, now_, &next); !status.ok()) {
+    Fail(status.message());
+    return;
+  }
+  if (declaration_.has_model()) *next.mutable_declaration() = declaration_;
+  if (!IsSame(view_, next)) {
+    next.set_number(view_.number() + 1);
+    *next.mutable_event() = {told_.begin(), told_.end()};
+    next.set_events(told_before_ + told_.size());
+    view_ = std::move(next);
+  }
+  events_.Followed(SmallestFollowed(), now_);
+}
+
+std::vector<RecoveryEvent> ViewCoordinator::TakeEvents() {
+  std::vector<RecoveryEvent> events = events_.Take();
+  for (const RecoveryEvent& event : events) {
+    told_.push_back(event);
+    if (told_.size() <= kToldEvents) continue;
+    told_.pop_front();
+    ++told_before_;
+  }
+  return events;
+}
+
+bool ViewCoordinator::MayBegin() const {
+  bool all = true;
+  for (int p = 0; p < processes_.size(); ++p) all = all && processes_.IsAlive(p);
+  return all || (slots_.HasEnoughProcesses() && now_ >= first_seen_ + kStartWait);
+}
+
+// Makes `next` begin a new generation, unless the processes for it are not there yet.
+absl::Status ViewCoordinator::GoBack(View* next) {
+  if (!settings_.recovery.has_checkpoint()) {
+    return absl::AbortedError(absl::StrCat(
+        slots_.loss(), ", and there are no checkpoints to go back to (recovery.checkpoint)"));
+  }
+  if (finished()) {
+    return absl::AbortedError(absl::StrCat(slots_.loss(), ", after the training had ended"));
+  }
+  if (!slots_.HasEnoughProcesses() || now_ < read_again_) return absl::OkStatus();
+  const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_();
+  if (!newest.ok()) {
+    // It may pass. An older checkpoint would lose what need not be lost.
+    unreadable_since_ = std::min(unreadable_since_, now_);
+    read_again_ = now_ + kReadPause;
+    if (now_ < unreadable_since_ + settings_.startup) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat(
+        slots_.loss(), ", and no checkpoint can be read: ", newest.status().message()));
+  }
+  unreadable_since_ = absl::InfiniteFuture();
+  events_.AddUntil(
+      view_.number() + 1,
+      absl::StrCat("went back to ",
+                   newest->has_value()
+                       ? absl::StrCat("the checkpoint of iteration ", (*newest)->iteration)
+                       : "the initial parameters, since there is no complete checkpoint yet",
+                   ", because ", slots_.loss()),
+      slots_.lost_since());
+  BeginGeneration(*newest, next);
+  return absl::OkStatus();
+}
+
+void ViewCoordinator::BeginGeneration(const std::optional<Checkpoint>& checkpoint, View* next) {
+  const uint64_t former = checkpoint.has_value() ? checkpoint->generation : 0;
+  next->set_generation(std::max(next->generation(), former) + 1);
+  next->set_checkpoint(checkpoint.has_value() ? checkpoint->name : "");
+  slots_.AssignAll(next);
+  // Whoever has finished has to be started again. The start that has finished is done.
+  for (int r = 0; r < next->worker_size(); ++r) {
+    if (next->worker(r).state() != WorkerView::FINISHED) continue;
+    workers_.Gone(r, next->worker(r).incarnation(), "had finished", now_);
+  }
+  worker_set_.BeginGeneration(checkpoint.has_value() ? checkpoint->worker_set : WorkerSetHistory(),
+                              checkpoint.has_value() ? checkpoint->iteration : 0, now_, next);
+}
+
+const ProcessState::Position* ViewCoordinator::PositionOf(int slot, const View& next) const {
+  const SlotView& present = view_.slot(slot);
+  // What the former primary says does not hold for one that takes over: gradients that have not led
+  // to an update yet are lost with it.
+  if (next.slot(slot).primary().process() != present.primary().process() ||
+      !processes_.IsAlive(present.primary())) {
+    return nullptr;
+  }
+  const ProcessState& state = processes_[present.primary().process()].state;
+  if (state.view() != view_.number()) return nullptr;
+  for (const ProcessState::Position& position : state.position()) {
+    if (position.slot() == static_cast<uint32_t>(slot)) return &position;
+  }
+  return nullptr;
+}
+
+// The number of the view that everyone who has a role follows.
+uint64_t ViewCoordinator::SmallestFollowed() const {
+  uint64_t smallest = view_.number();
+  for (const SlotView& slot : view_.slot()) {
+    if (!slot.has_primary()) return 0;
+    smallest = std::min(smallest, processes_[slot.primary().process()].state.view());
+  }
+  for (int r = 0; r < view_.worker_size(); ++r) {
+    if (view_.worker(r).state() != WorkerView::MEMBER) continue;
+    smallest = std::min(smallest, workers_[r].state.view());
+  }
+  return smallest;
+}
+
+void ViewCoordinator::Fail(absl::string_view reason) {
+  if (failure_.ok()) failure_ = absl::AbortedError(reason);
+}
+
+bool ViewCoordinator::finished() const { return worker_set_.AllFinished(view_, now_); }
+
+}  // namespace evenshard

@@ -1,0 +1,160 @@
+#include "server/recovery/slot_replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/wire/encoding.h"
+
+namespace evenshard {
+namespace {
+
+// Whether the chunk has the change, or the state, already.
+bool Has(const ChunkClock& clock, const ReplicaChunk& header) {
+  if (header.is_state() && !clock.next_iteration.empty()) {
+    return header.version() <= clock.version &&
+           std::equal(header.next_iteration().begin(), header.next_iteration().end(),
+                      clock.next_iteration.begin(), clock.next_iteration.end(),
+                      [](uint64_t theirs, uint64_t own) { return theirs <= own; });
+  }
+  if (header.has_worker()) return header.iteration() <= clock.next_iteration[header.worker()];
+  return header.iteration() <= clock.iteration;
+}
+
+}  // namespace
+
+SlotReplica::SlotReplica(const Config* config, int slot, std::shared_ptr<ParameterStore> store,
+                         bool is_complete)
+    : config_(*config), slot_(slot), store_(std::move(store)), places_(store_->chunks().size()) {
+  for (Place& place : places_) place.is_filled = is_complete;
+  if (config_.proto().update().policy() != Update::ASYNC) return;
+  for (StoredChunk& chunk : store_->chunks()) {
+    absl::MutexLock lock(&chunk.mutex);
+    chunk.mutable_clock().next_iteration.resize(config_.workers());
+  }
+}
+
+void SlotReplica::SetView(uint64_t view) {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    absl::MutexLock lock(&store_->chunks()[i].mutex);
+    places_[i].view = view;
+  }
+}
+
+void SlotReplica::Adopt(const View& view) {
+  {
+    absl::MutexLock lock(&mutex_);
+    primary_ = view.slot(slot_).primary().incarnation();
+  }
+  SetView(view.number());
+}
+
+std::shared_ptr<ParameterStore> SlotReplica::Retire() {
+  SetView(0);
+  return store_;
+}
+
+absl::Status SlotReplica::CheckSender(uint64_t view, uint64_t primary_incarnation,
+                                      uint64_t own_view) const {
+  if (view > own_view && own_view > 0) {
+    return absl::UnavailableError(absl::StrCat("the primary of slot ", slot_, " follows view ",
+                                               view, ", its replica view ", own_view));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (view == own_view && primary_incarnation == primary_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the sender of view ", view, " is not the primary of slot ", slot_, " in view ", own_view));
+}
+
+absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& message) const {
+  const ReplicaChunk& header = message.header;
+  const bool is_async = config_.proto().update().policy() == Update::ASYNC;
+  if (header.has_worker() != is_async ||
+      header.worker() >= static_cast<uint32_t>(config_.workers())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a change of chunk ", chunk.id,
+                     is_async ? " must name" : " is no single worker's, but names",
+                     " a worker of the config: ", header.worker()));
+  }
+  if (!Encoding_IsValid(header.encoding())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a change of chunk ", chunk.id, " is ", EncodingName(header.encoding())));
+  }
+  const size_t bytes = SegmentsSize(message.data);
+  const size_t expected = EncodedBytes(header.encoding(), chunk.size);
+  if (bytes != 0 && bytes != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("a change of chunk ", chunk.id, " has ", bytes,
+                                                   " bytes instead of ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary_incarnation,
+                                                 const ReplicaMessage& message) {
+  const ReplicaChunk& header = message.header;
+  const int index = store_->IndexOf(header.chunk());
+  if (index < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot ", slot_, " has no chunk ", header.chunk()));
+  }
+  StoredChunk& chunk = store_->chunks()[index];
+  if (!header.is_state()) {
+    RETURN_IF_ERROR(CheckChange(chunk.info(), message));
+  }
+  {
+    absl::MutexLock lock(&chunk.mutex);
+    Place& place = places_[index];
+    RETURN_IF_ERROR(CheckSender(view, primary_incarnation, place.view));
+    RETURN_IF_ERROR(header.is_state() ? TakeState(chunk, place, message)
+                                      : TakeChange(chunk, place, message));
+  }
+  ReplicaReceipt receipt;
+  receipt.set_chunk(header.chunk());
+  receipt.set_version(header.version());
+  receipt.set_iteration(header.iteration());
+  return receipt;
+}
+
+absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place,
+                                    const ReplicaMessage& message) {
+  const ReplicaChunk& header = message.header;
+  if (place.is_filled && Has(chunk.clock(), header)) return absl::OkStatus();
+  ChunkClock clock{.version = header.version(), .iteration = header.iteration()};
+  clock.next_iteration.assign(header.next_iteration().begin(), header.next_iteration().end());
+  if (clock.next_iteration.size() != chunk.clock().next_iteration.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", chunk.info().id,
+                                                   " is of ", clock.next_iteration.size(),
+                                                   " workers"));
+  }
+  RETURN_IF_ERROR(chunk.SetState(clock, message.data));
+  place.is_filled = true;
+  return absl::OkStatus();
+}
+
+absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
+                                     const ReplicaMessage& message) {
+  const ReplicaChunk& header = message.header;
+  ChunkClock& clock = chunk.mutable_clock();
+  const uint64_t updates = message.data.empty() ? 0 : 1;
+  if (place.is_filled && Has(clock, header)) return absl::OkStatus();
+  const bool is_next = clock.version + updates == header.version() &&
+                       (header.has_worker() || clock.iteration + 1 == header.iteration());
+  if (!place.is_filled || !is_next) {
+    return absl::DataLossError(absl::StrCat(
+        "the replica of slot ", slot_, place.is_filled ? " has" : " was not filled with", " chunk ",
+        chunk.info().id, " of version ", clock.version, " and iteration ", clock.iteration,
+        ", and the change leads to version ", header.version(), " and iteration ",
+        header.iteration()));
+  }
+  if (updates > 0) {
+    UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration())};
+    if (header.has_learning_rate()) rate.pushed = header.learning_rate();
+    RETURN_IF_ERROR(chunk.ApplyReplica(message.data, header.encoding(), header.scale(), rate));
+  }
+  (header.has_worker() ? clock.next_iteration[header.worker()] : clock.iteration) =
+      header.iteration();
+  return absl::OkStatus();
+}
+
+}  // namespace evenshard

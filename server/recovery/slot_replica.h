@@ -1,0 +1,76 @@
+#ifndef EVENSHARD_SERVER_RECOVERY_SLOT_REPLICA_H_
+#define EVENSHARD_SERVER_RECOVERY_SLOT_REPLICA_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/config/config.h"
+#include "proto/replication.pb.h"
+#include "proto/view.pb.h"
+#include "server/recovery/replica.h"
+#include "server/store/parameter_store.h"
+
+namespace evenshard {
+
+// The replica of a slot: it applies the changes that the slot's primary sends, and so has the same
+// bits, until it takes the slot over. Thread-safe.
+class SlotReplica {
+ public:
+  // With `is_complete`, `store` has the state of the primary already. Otherwise the primary fills
+  // it. `config` must outlive the replica.
+  SlotReplica(const Config* config, int slot, std::shared_ptr<ParameterStore> store,
+              bool is_complete);
+
+  // Goes over to a view in which this process holds the replica. When it returns, nothing that
+  // another primary, or the same one in an older view, has sent will be taken.
+  void Adopt(const View& view);
+
+  // Takes one message of a stream that the primary with this incarnation opened in this view. A
+  // message that the replica has taken before is only confirmed. Errors:
+  //   FAILED_PRECONDITION: the sender is not the primary in the present view.
+  //   UNAVAILABLE: the view is newer than the replica's; try again.
+  //   INVALID_ARGUMENT: the slot has no such chunk, the data has a wrong length or an unknown
+  //     encoding, or the worker does not go with the update policy.
+  //   DATA_LOSS: changes are missing before this one.
+  //   OUT_OF_RANGE: the update leaves the range of float32, as it must have at the primary.
+  absl::StatusOr<ReplicaReceipt> Take(uint64_t view, uint64_t primary_incarnation,
+                                      const ReplicaMessage& message);
+
+  // Ends the replica and returns its parameters. Nothing is taken any more.
+  std::shared_ptr<ParameterStore> Retire();
+
+  ParameterStore& store() { return *store_; }  // for tests
+
+ private:
+  // What the lock of each chunk guards besides the chunk.
+  struct Place {
+    uint64_t view = 0;  // 0 refuses everything
+    bool is_filled = false;
+  };
+
+  absl::Status CheckSender(uint64_t view, uint64_t primary_incarnation, uint64_t own_view) const;
+  absl::Status CheckChange(const Chunk& chunk, const ReplicaMessage& message) const;
+  absl::Status TakeState(StoredChunk& chunk, Place& place, const ReplicaMessage& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
+  absl::Status TakeChange(StoredChunk& chunk, const Place& place, const ReplicaMessage& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
+  void SetView(uint64_t view);
+
+  const Config& config_;
+  const int slot_;
+  const std::shared_ptr<ParameterStore> store_;
+  std::vector<Place> places_;  // parallel to the store's chunks
+
+  mutable absl::Mutex mutex_;
+  uint64_t primary_ ABSL_GUARDED_BY(mutex_) = 0;  // the incarnation of the present view's primary
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_SERVER_RECOVERY_SLOT_REPLICA_H_

@@ -1,0 +1,49 @@
+#ifndef EVENSHARD_SERVER_UPDATE_WORKER_SETS_H_
+#define EVENSHARD_SERVER_UPDATE_WORKER_SETS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/view.pb.h"
+
+namespace evenshard {
+
+// Which workers count at which iteration, as the worker set list of a view says. Immutable.
+class WorkerSets {
+ public:
+  // The worker set of a run without views: all workers, always.
+  explicit WorkerSets(int workers);
+  // REQUIRES: `view` has a worker set that begins at iteration 0, or none, which stands for all
+  // workers.
+  WorkerSets(const View& view, int workers);
+
+  // The ranks that count at an iteration, in ascending order.
+  const std::vector<uint32_t>& At(uint64_t iteration) const { return EntryAt(iteration).ranks; }
+  bool Contains(uint32_t rank, uint64_t iteration) const {
+    return EntryAt(iteration).contains[rank];
+  }
+  // Whether the update of an iteration waits for the rank's push. In the last iteration of a rank
+  // that leaves the worker set, its push counts where it has come, and is not waited for.
+  bool WaitsFor(uint32_t rank, uint64_t iteration) const {
+    return Contains(rank, iteration) && Contains(rank, iteration + 1);
+  }
+  // The number of ranks for which WaitsFor is true.
+  int Waited(uint64_t iteration) const;
+
+ private:
+  struct Entry {
+    uint64_t from_iteration = 0;
+    std::vector<uint32_t> ranks;
+    std::vector<bool> contains;  // by rank
+  };
+
+  const Entry& EntryAt(uint64_t iteration) const;
+  void Add(uint64_t from_iteration, std::vector<uint32_t> ranks);
+
+  int workers_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_SERVER_UPDATE_WORKER_SETS_H_

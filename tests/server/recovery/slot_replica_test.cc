@@ -1,0 +1,177 @@
+#include "server/recovery/slot_replica.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/server/recovery/slot_fixture.h"
+
+namespace evenshard {
+namespace {
+
+constexpr uint64_t kPrimary = 10;
+constexpr uint64_t kView = 4;
+
+// The copy of slot 0, and the messages that its primary would send.
+class CopyFixture {
+ public:
+  void Start(const std::vector<std::string>& overrides = {}, bool is_complete = true) {
+    config = std::make_unique<Config>(SlotConfig(overrides));
+    store = MakeStore();
+    copy = std::make_unique<SlotReplica>(config.get(), 0, store, is_complete);
+    Adopt(kView);
+  }
+  std::shared_ptr<ParameterStore> MakeStore() {
+    auto made = ParameterStore::Create(*config, 0);
+    REQUIRE(made.ok());
+    return *std::move(made);
+  }
+  void Adopt(uint64_t number, uint64_t primary = kPrimary) {
+    View view;
+    view.set_number(number);
+    *view.add_slot()->mutable_primary() = SlotFixture::Process(0, primary);
+    copy->Adopt(view);
+  }
+  const Chunk& chunk() { return store->chunks()[0].info(); }
+
+  // A change of the first chunk that leads to this version and iteration.
+  ReplicaMessage Change(uint64_t version, uint64_t iteration) {
+    ReplicaMessage message;
+    message.header.set_view(kView);
+    message.header.set_chunk(chunk().id);
+    message.header.set_version(version);
+    message.header.set_iteration(iteration);
+    message.header.set_encoding(FLOAT32);
+    message.header.set_scale(0.5f);
+    values.assign(chunk().size, static_cast<float>(version));
+    message.data = {{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}};
+    return message;
+  }
+  ReplicaMessage State(uint64_t version, uint64_t iteration, float value) {
+    ReplicaMessage message = Change(version, iteration);
+    message.header.set_is_state(true);
+    values.assign(chunk().size * store->chunks()[0].arrays(), value);
+    message.data = {{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}};
+    return message;
+  }
+  absl::Status Take(const ReplicaMessage& message, uint64_t view = kView,
+                    uint64_t primary = kPrimary) {
+    return copy->Take(view, primary, message).status();
+  }
+
+  std::unique_ptr<Config> config;
+  std::shared_ptr<ParameterStore> store;
+  std::unique_ptr<SlotReplica> copy;
+  std::vector<float> values;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(CopyFixture, "a copy takes the next change, and confirms one that it has") {
+  Start();
+  const SlotState initial = StateOf(*store);
+  const auto receipt = copy->Take(kView, kPrimary, Change(1, 1));
+  REQUIRE(receipt.ok());
+  CHECK(receipt->chunk() == chunk().id);
+  CHECK(receipt->version() == 1);
+  CHECK(receipt->iteration() == 1);
+  const SlotState after = StateOf(*store);
+  CHECK(after.clocks[0] == ChunkClock{.version = 1, .iteration = 1});
+  CHECK(after.arrays[0][0] == initial.arrays[0][0] - 0.125f * 0.5f);
+  CHECK(Take(Change(1, 1)).ok());
+  CHECK(StateOf(*store) == after);
+  // An iteration to which nobody contributed.
+  ReplicaMessage empty = Change(1, 2);
+  empty.data.clear();
+  CHECK(Take(empty).ok());
+  CHECK(StateOf(*store).clocks[0] == ChunkClock{.version = 1, .iteration = 2});
+  CHECK(StateOf(*store).arrays == after.arrays);
+}
+
+TEST_CASE_METHOD(CopyFixture, "a copy notices that changes are missing") {
+  Start();
+  CHECK(absl::IsDataLoss(Take(Change(2, 2))));
+  CHECK(absl::IsDataLoss(Take(Change(1, 2))));
+  CHECK(absl::IsDataLoss(Take(Change(2, 1))));
+  CHECK(StateOf(*store).clocks[0] == ChunkClock());
+  CHECK(Take(Change(1, 1)).ok());
+}
+
+TEST_CASE_METHOD(CopyFixture, "a copy takes messages of its view's primary only") {
+  Start();
+  const SlotState initial = StateOf(*store);
+  CHECK(absl::IsFailedPrecondition(Take(Change(1, 1), kView - 1)));
+  CHECK(absl::IsFailedPrecondition(Take(Change(1, 1), kView, kPrimary + 1)));
+  CHECK(absl::IsUnavailable(Take(Change(1, 1), kView + 1)));
+  Adopt(kView + 1, 11);
+  CHECK(absl::IsFailedPrecondition(Take(Change(1, 1), kView)));
+  CHECK(absl::IsFailedPrecondition(Take(Change(1, 1), kView + 1)));
+  CHECK(StateOf(*store) == initial);
+  CHECK(Take(Change(1, 1), kView + 1, 11).ok());
+  CHECK(copy->Retire() == store);
+  CHECK(absl::IsFailedPrecondition(Take(Change(2, 2), kView + 1, 11)));
+}
+
+TEST_CASE_METHOD(CopyFixture, "a copy that is not complete takes no change before the state") {
+  Start({"optimizer.kind=ADAM"}, /*is_complete=*/false);
+  CHECK(absl::IsDataLoss(Take(Change(1, 1))));
+  CHECK(Take(State(7, 9, 3)).ok());
+  const SlotState filled = StateOf(*store);
+  CHECK(filled.clocks[0] == ChunkClock{.version = 7, .iteration = 9});
+  for (int i = 0; i < 3; ++i) CHECK(filled.arrays[i] == std::vector<float>(chunk().size, 3));
+  CHECK(Take(State(7, 9, 5)).ok());  // it has it
+  CHECK(StateOf(*store) == filled);
+  CHECK(Take(Change(8, 10)).ok());
+  CHECK(Take(State(9, 12, 6)).ok());  // filled again, by a primary that has come further
+  CHECK(StateOf(*store).arrays[0][0] == 6);
+}
+
+TEST_CASE_METHOD(CopyFixture, "a copy refuses what does not fit, and has not changed then") {
+  const bool is_async = GENERATE(false, true);
+  Start({is_async ? "update.policy=ASYNC" : "update.policy=SYNC"});
+  const SlotState initial = StateOf(*store);
+  ReplicaMessage good = Change(1, 1);
+  if (is_async) good.header.set_worker(1);
+  std::vector<ReplicaMessage> bad(5, good);
+  bad[0].header.set_chunk(100000);
+  bad[1].data[0].remove_suffix(4);
+  bad[2].data.push_back(bad[2].data[0]);
+  bad[3].header.set_encoding(static_cast<Encoding>(77));
+  if (is_async) {
+    bad[4].header.clear_worker();
+    bad.push_back(good);
+    bad[5].header.set_worker(2);
+  } else {
+    bad[4].header.set_worker(0);
+  }
+  for (size_t i = 0; i < bad.size(); ++i) {
+    CAPTURE(i);
+    CHECK(absl::IsInvalidArgument(Take(bad[i])));
+  }
+  ReplicaMessage state = State(1, 1, 1);
+  state.data[0].remove_suffix(4);
+  CHECK(absl::IsInvalidArgument(Take(state)));
+  state = State(1, 1, 1);
+  for (int i = 0; i < 3; ++i) state.header.add_next_iteration(1);
+  CHECK(absl::IsInvalidArgument(Take(state)));
+  CHECK(StateOf(*store) == initial);
+  CHECK(Take(good).ok());
+}
+
+TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of their own") {
+  Start({"update.policy=ASYNC"});
+  const auto change = [this](uint32_t worker, uint64_t version, uint64_t next) {
+    ReplicaMessage message = Change(version, next);
+    message.header.set_worker(worker);
+    return message;
+  };
+  CHECK(Take(change(1, 1, 5)).ok());
+  CHECK(Take(change(0, 2, 1)).ok());
+  CHECK(Take(change(1, 1, 5)).ok());  // it has it
+  CHECK(absl::IsDataLoss(Take(change(1, 4, 7))));
+  CHECK(Take(change(1, 3, 6)).ok());
+  CHECK(StateOf(*store).clocks[0] ==
+        ChunkClock{.version = 3, .iteration = 0, .next_iteration = {1, 6}});
+}
+
+}  // namespace evenshard

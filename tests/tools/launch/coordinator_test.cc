@@ -1,0 +1,213 @@
+#include "tools/launch/coordinator.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "common/control/view/coordinator_link.h"
+#include "tests/testing/await.h"
+#include "tests/testing/fake_clock.h"
+
+namespace evenshard {
+namespace {
+
+ClusterConfig OneShard() {
+  ClusterConfig config;
+  config.add_shard();
+  config.set_workers(1);
+  config.mutable_recovery()->set_replicas(0);
+  config.mutable_recovery()->set_worker_loss(Recovery::WAIT);
+  config.mutable_recovery()->mutable_checkpoint()->set_folder("checkpoints");
+  config.mutable_limits()->set_startup_seconds(1);
+  return config;
+}
+
+constexpr ProcessRole kPs = {false, 0};
+constexpr ProcessRole kWorker = {true, 0};
+
+// A process that follows the views.
+class Process {
+ public:
+  Process(const std::string& address, ProcessRole role, uint64_t incarnation)
+      : link_(std::make_unique<CoordinatorLink>(address, OneShard())) {
+    if (role.is_worker) {
+      state_.set_worker(role.index);
+    } else {
+      state_.set_ps(role.index);
+    }
+    state_.set_incarnation(incarnation);
+    link_->Start({.on_view =
+                      [this](const View& view) {
+                        absl::MutexLock lock(&mutex_);
+                        views_.push_back(view);
+                      },
+                  .on_end =
+                      [this](const absl::Status& reason) {
+                        absl::MutexLock lock(&mutex_);
+                        end_ = reason;
+                      }});
+    link_->Announce(state_);
+  }
+  void Finish() {
+    state_.set_finished(true);
+    End();
+  }
+  // Follows the latest view, and is gone.
+  void End() {
+    state_.set_view(latest().number());
+    link_->Announce(state_);
+    link_.reset();
+  }
+  View latest() const {
+    absl::MutexLock lock(&mutex_);
+    return views_.empty() ? View() : views_.back();
+  }
+  absl::Status end() const {
+    absl::MutexLock lock(&mutex_);
+    return end_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<View> views_;
+  absl::Status end_;
+  ProcessState state_;
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+std::unique_ptr<CoordinatorServer> StartCoordinator(const Clock* clock) {
+  ViewCoordinator::Settings settings = ViewCoordinator::SettingsOf(OneShard(), 0);
+  settings.run = 3;
+  auto coordinator = CoordinatorServer::Start(
+      settings,
+      []() -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> { return std::nullopt; },
+      clock);
+  REQUIRE(coordinator.ok());
+  (*coordinator)->Started(kPs);
+  (*coordinator)->Started(kWorker);
+  return *std::move(coordinator);
+}
+
+}  // namespace
+
+TEST_CASE("processes hear the views, and what they say changes them") {
+  const RealClock clock;
+  const auto coordinator = StartCoordinator(&clock);
+  Process worker(coordinator->address(), kWorker, 21);
+  Process shard(coordinator->address(), kPs, 11);
+  AwaitTrue([&] {
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+  });
+  CHECK(worker.latest().run() == 3);
+  CHECK(worker.latest().slot(0).primary().incarnation() == 11);
+  AwaitTrue([&] { return shard.latest().number() == worker.latest().number(); });
+  // The last words are delivered before the link is gone.
+  worker.Finish();
+  AwaitTrue([&] { return coordinator->Poll().finished; });
+  CHECK(coordinator->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+}
+
+TEST_CASE("a worker that ends well has finished, also when its last words are lost") {
+  const RealClock clock;
+  const auto coordinator = StartCoordinator(&clock);
+  Process worker(coordinator->address(), kWorker, 21);
+  Process shard(coordinator->address(), kPs, 11);
+  AwaitTrue([&] {
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+  });
+  worker.End();
+  CHECK(coordinator->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+  CHECK(coordinator->Poll().finished);
+}
+
+TEST_CASE("a process that does not belong to the run is told so") {
+  const RealClock clock;
+  const auto coordinator = StartCoordinator(&clock);
+  Process other(coordinator->address(), {false, 7}, 11);
+  AwaitTrue([&] { return !other.end().ok(); });
+  CHECK(other.end().message() == "there is no ps 7, allowed: 0 to 0");
+}
+
+TEST_CASE("a link ends when nobody makes views any more") {
+  const RealClock clock;
+  auto coordinator = StartCoordinator(&clock);
+  Process shard(coordinator->address(), kPs, 11);
+  AwaitTrue([&] { return shard.latest().number() == 1; });
+  const std::filesystem::path socket = coordinator->address().substr(5);
+  CHECK(std::filesystem::exists(socket));
+  coordinator.reset();
+  CHECK_FALSE(std::filesystem::exists(socket.parent_path()));
+  AwaitTrue([&] { return !shard.end().ok(); });
+  CHECK(absl::StrContains(shard.end().message(), "nobody makes views of the run any more"));
+}
+
+TEST_CASE("a silent process is to be killed, and then counts as dead") {
+  FakeClock clock;
+  const auto coordinator = StartCoordinator(&clock);
+  {
+    Process worker(coordinator->address(), kWorker, 21);
+    Process shard(coordinator->address(), kPs, 11);
+    AwaitTrue([&] {
+      // The shard does not say that it follows the view, so the worker hears of it a while later.
+      clock.Advance(absl::Milliseconds(1));
+      coordinator->Poll();
+      return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+    });
+  }
+  CHECK(coordinator->Poll().kill.empty());
+  SECTION("but not after this process could not run") {
+    clock.Advance(absl::Seconds(100));
+    CHECK(coordinator->Poll().kill.empty());
+  }
+  SECTION("after a while") {
+    std::vector<ProcessRole> killed;
+    for (int i = 0; i < 6; ++i) {
+      clock.Advance(absl::Seconds(1));
+      for (const ProcessRole role : coordinator->Poll().kill) killed.push_back(role);
+    }
+    CHECK(killed == std::vector<ProcessRole>{kPs, kWorker});
+    CHECK(coordinator->view().worker(0).state() == WorkerView::MEMBER);
+    CHECK(coordinator->Ended(kWorker, "was killed by SIGKILL", true, false) ==
+          RecoveryHost::Verdict::kRestart);
+    CHECK(coordinator->view().worker(0).state() == WorkerView::ABSENT);
+    CHECK(coordinator->Ended(kPs, "was killed by SIGKILL", true, false) ==
+          RecoveryHost::Verdict::kRestart);
+    CHECK_FALSE(coordinator->view().slot(0).has_primary());
+    coordinator->Started(kPs);
+    Process shard(coordinator->address(), kPs, 12);
+    AwaitTrue([&] { return shard.latest().generation() == 2; });
+  }
+}
+
+TEST_CASE("a worker that had finished is started again when the run goes back") {
+  const RealClock clock;
+  ViewCoordinator::Settings settings = ViewCoordinator::SettingsOf(OneShard(), 0);
+  settings.workers = 2;
+  auto started = CoordinatorServer::Start(
+      settings,
+      []() -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> { return std::nullopt; },
+      &clock);
+  REQUIRE(started.ok());
+  CoordinatorServer& coordinator = **started;
+  for (const ProcessRole role : {kPs, kWorker, ProcessRole{true, 1}}) coordinator.Started(role);
+  Process worker(coordinator.address(), kWorker, 21);
+  Process other(coordinator.address(), {true, 1}, 22);
+  Process shard(coordinator.address(), kPs, 11);
+  AwaitTrue([&] {
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+  });
+  worker.Finish();
+  CHECK(coordinator.Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+  CHECK(coordinator.Poll().start_again.empty());
+  CHECK(coordinator.Ended(kPs, "was killed by SIGKILL", true, false) ==
+        RecoveryHost::Verdict::kRestart);
+  coordinator.Started(kPs);
+  Process again(coordinator.address(), kPs, 12);
+  AwaitTrue([&] { return again.latest().generation() == 2; });
+  CHECK(coordinator.Poll().start_again == std::vector<ProcessRole>{kWorker});
+  CHECK(coordinator.Poll().start_again.empty());
+}
+
+}  // namespace evenshard
