@@ -18,6 +18,7 @@
 #include "common/config/config_problems.h"
 #include "common/config/config_text.h"
 #include "common/config/config_validation.h"
+#include "common/placement/chunk_size.h"
 #include "common/placement/declaration.h"
 
 namespace evenshard {

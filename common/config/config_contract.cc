@@ -123,16 +123,6 @@ void SetDependentDefaults(const Model& model, ClusterConfig* config) {
   }
 }
 
-void SetChunkLimits(int64_t chunk_bytes, Limits* limits) {
-  limits->set_chunk_bytes(chunk_bytes);
-  if (!limits->has_window_bytes()) {
-    limits->set_window_bytes(std::clamp<int64_t>(chunk_bytes, 64 << 10, 640 << 10));
-  }
-  if (!limits->has_lead_bytes()) {
-    limits->set_lead_bytes(std::clamp<int64_t>(chunk_bytes / 5 * 16, 128 << 10, 2 << 20));
-  }
-}
-
 ClusterConfig ContractOf(ClusterConfig config) {
   const Partition::Scheme scheme = config.partition().scheme();
   for (ShardAddress& shard : *config.mutable_shard()) {

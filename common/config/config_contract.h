@@ -17,9 +17,6 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
 // config need not know these defaults.
 void SetDependentDefaults(const Model& model, ClusterConfig* config);
 
-// Sets limits.chunk_bytes, and those limits that are not given and follow from it.
-void SetChunkLimits(int64_t chunk_bytes, Limits* limits);
-
 // Implements Config::Contract. REQUIRES: SetDependentDefaults has set the defaults.
 ClusterConfig ContractOf(ClusterConfig config);
 

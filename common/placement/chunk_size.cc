@@ -60,4 +60,14 @@ ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const doubl
   return {.bytes = (whole + kMultiple - 1) / kMultiple * kMultiple, .reason = std::move(reason)};
 }
 
+void SetChunkLimits(int64_t chunk_bytes, Limits* limits) {
+  limits->set_chunk_bytes(chunk_bytes);
+  if (!limits->has_window_bytes()) {
+    limits->set_window_bytes(std::clamp<int64_t>(chunk_bytes, 64 << 10, 640 << 10));
+  }
+  if (!limits->has_lead_bytes()) {
+    limits->set_lead_bytes(std::clamp<int64_t>(chunk_bytes / 5 * 16, 128 << 10, 2 << 20));
+  }
+}
+
 }  // namespace evenshard

@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "common/placement/model.h"
+#include "proto/config.pb.h"
 
 namespace evenshard {
 
@@ -28,6 +29,9 @@ struct ChunkSize {
 // `shard_rates` are in 10^9 bits per second. Without them the parts are equal, and links are taken
 // for ones of 10. REQUIRES: `shards` > 0; `shard_rates` is empty or has a rate above 0 for each.
 ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const double> shard_rates);
+
+// Sets limits.chunk_bytes, and those limits that are not given and follow from it.
+void SetChunkLimits(int64_t chunk_bytes, Limits* limits);
 
 }  // namespace evenshard
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/config/config_contract.h"
 #include "common/placement/chunk_size.h"
 #include "common/placement/device_profile.h"
 #include "common/placement/shard_rates.h"

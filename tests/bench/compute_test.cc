@@ -17,7 +17,7 @@ TEST_CASE("the compute benchmark verifies the gradients and reports each round")
   const ScratchFolder folder;
   const std::string path = folder.Path("figures.json");
   Program compute(
-      {"bench/compute", kConfig, "--iterations=2", "--warmup=1", "--rounds=3", "--json=" + path});
+      {"bench/compute/compute", kConfig, "--iterations=2", "--warmup=1", "--rounds=3", "--json=" + path});
   const int exit_code = compute.Wait();
   INFO(compute.output());
   REQUIRE(exit_code == 0);
@@ -34,7 +34,7 @@ TEST_CASE("the compute benchmark verifies the gradients and reports each round")
 TEST_CASE("the compute benchmark ends when the requests for rounds end") {
   Program compute(
       {"/bin/sh", "-c",
-       std::string("printf '\\n\\n' | bench/compute --on-request --iterations=1 ") + kConfig});
+       std::string("printf '\\n\\n' | bench/compute/compute --on-request --iterations=1 ") + kConfig});
   const int exit_code = compute.Wait();
   INFO(compute.output());
   CHECK(exit_code == 0);
@@ -44,13 +44,13 @@ TEST_CASE("the compute benchmark ends when the requests for rounds end") {
 }
 
 TEST_CASE("the compute benchmark refuses what it cannot measure") {
-  Program emulated({"bench/compute", "--config=configs/vgg16_memory_based.textproto"});
+  Program emulated({"bench/compute/compute", "--config=configs/vgg16_memory_based.textproto"});
   CHECK(emulated.Wait() == 1);
   CHECK(emulated.output().find("EMULATED, which computes nothing") != std::string::npos);
-  Program none({"bench/compute", kConfig, "--iterations=0"});
+  Program none({"bench/compute/compute", kConfig, "--iterations=0"});
   CHECK(none.Wait() == 2);
   CHECK(none.output().find("--iterations=0, allowed: at least 1") != std::string::npos);
-  Program loud({"bench/compute", kConfig, "--log_level=loud"});
+  Program loud({"bench/compute/compute", kConfig, "--log_level=loud"});
   CHECK(loud.Wait() == 2);
   CHECK(loud.output().find("--log_level: is \"loud\", allowed: trace") != std::string::npos);
 }

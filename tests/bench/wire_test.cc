@@ -21,7 +21,7 @@ int RolesAlive() {
     std::ifstream file(entry.path() / "cmdline", std::ios::binary);
     const std::string line{std::istreambuf_iterator<char>(file), {}};
     alive +=
-        line.find("bench/wire") != std::string::npos && line.find("--role=") != std::string::npos;
+        line.find("bench/wire/wire") != std::string::npos && line.find("--role=") != std::string::npos;
   }
   return alive;
 }
@@ -29,7 +29,7 @@ int RolesAlive() {
 }  // namespace
 
 TEST_CASE("the wire benchmark verifies, measures and reports both systems") {
-  Program wire({"bench/wire", "--quick", "--model=mnist_mlp", "--workers=1,2", "--shards=1",
+  Program wire({"bench/wire/wire", "--quick", "--model=mnist_mlp", "--workers=1,2", "--shards=1",
                 "--transports=tcp", "--repeat=1", "--format=json", "--log_level=info"});
   const int exit_code = wire.Wait();
   INFO(wire.output());
@@ -47,7 +47,7 @@ TEST_CASE("the wire benchmark verifies, measures and reports both systems") {
 TEST_CASE("the wire benchmark verifies half-width exchanges and counts the bytes that they save") {
   for (const std::string encoding : {"float16", "bfloat16"}) {
     CAPTURE(encoding);
-    Program wire({"bench/wire", "--quick", "--model=mnist_mlp", "--workers=3", "--shards=1",
+    Program wire({"bench/wire/wire", "--quick", "--model=mnist_mlp", "--workers=3", "--shards=1",
                   "--transports=unix", "--repeat=1", "--format=json", "--encoding=" + encoding});
     const int exit_code = wire.Wait();
     INFO(wire.output());
@@ -67,7 +67,7 @@ TEST_CASE("the wire benchmark verifies half-width exchanges and counts the bytes
 TEST_CASE("the wire benchmark leaves no process behind when it is interrupted or killed") {
   for (const int signal : {SIGINT, SIGKILL}) {
     {
-      Program wire({"bench/wire", "--model=mnist_mlp", "--transports=unix"});
+      Program wire({"bench/wire/wire", "--model=mnist_mlp", "--transports=unix"});
       wire.WaitFor("unix");  // the first line of its progress
       kill(wire.pid(), signal);
       CHECK(wire.Wait() != 0);
@@ -81,7 +81,7 @@ TEST_CASE("a wrong command line of the wire benchmark is refused") {
   for (const char* wrong :
        {"--workers=0", "--transports=udp", "--format=xml", "--model=vgg61", "--encoding=int8"}) {
     CAPTURE(wrong);
-    Program wire({"bench/wire", wrong});
+    Program wire({"bench/wire/wire", wrong});
     CHECK(wire.Wait() != 0);
     CHECK_FALSE(wire.output().empty());
   }

@@ -16,7 +16,8 @@ class HeadersTest(unittest.TestCase):
     def test_every_example_stands_in_its_header(self):
         found = examples()
         self.assertEqual(
-            set(found), {"server/server.h", "worker/exchange/grpc/exchange.h", "common/placement/plan.h"}
+            set(found),
+            {"server/server.h", "worker/exchange/grpc/exchange.h", "common/placement/plan.h"},
         )
         for header, code in found.items():
             comment = "".join(

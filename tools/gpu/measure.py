@@ -215,7 +215,7 @@ class Measurer:
         compute = stack.enter_context(
             Responder(
                 [
-                    self._place.program("bench/compute"),
+                    self._place.program("bench/compute/compute"),
                     f"--config={self._config}",
                     f"--set=training.batch_size={batch}",
                     f"--set=compute.cuda.precision={_PRECISIONS[precision]}",

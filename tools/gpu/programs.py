@@ -23,7 +23,7 @@ _TARGETS = (
     "//worker:worker",
     "//tools/psctl:psctl",
     "//tools/launch:launch",
-    "//bench:compute",
+    "//bench/compute:compute",
 )
 _OPTIONS = ("--config=static", "--config=cuda", "--dynamic_mode=off", "-c", "opt")
 _FILES = (

@@ -61,7 +61,7 @@ class CheckTest(unittest.TestCase):
         self.write("gpu_tests.txt", f"{_LAYERS_TEST}\ntests/other_gpu\n")
         for test in (_LAYERS_TEST, "tests/other_gpu"):
             self.write_shell(test, _TEST)
-        self.write_shell("bench/compute", _COMPUTE)
+        self.write_shell("bench/compute/compute", _COMPUTE)
         self.write_shell("sanitizer", 'exec "$5"')
         self.write("tools/launch/launch", f"#!{sys.executable}\n{_LAUNCH}")
         self.write("bench/python/pytorch_vgg16.py", _PYTORCH)

@@ -8,7 +8,7 @@
 namespace evenshard {
 namespace {
 
-constexpr char kFake[] = "tests/worker/libfake_nvml.so";
+constexpr char kFake[] = "tests/worker/reporting/libfake_nvml.so";
 constexpr char kGpu[] = "0000:65:00.0";
 
 bool AllAbsent(const GpuUsage& usage) {
@@ -40,8 +40,8 @@ TEST_CASE("NVML is shut down in the end") {
 TEST_CASE("without NVML a GPU has no values") {
   CHECK(AllAbsent(Nvml("/nowhere/libnvidia-ml.so.1").Read(kGpu)));
   // A function is missing; initialising fails.
-  CHECK(AllAbsent(Nvml("tests/worker/libfake_nvml_old.so").Read(kGpu)));
-  CHECK(AllAbsent(Nvml("tests/worker/libfake_nvml_no_driver.so").Read(kGpu)));
+  CHECK(AllAbsent(Nvml("tests/worker/reporting/libfake_nvml_old.so").Read(kGpu)));
+  CHECK(AllAbsent(Nvml("tests/worker/reporting/libfake_nvml_no_driver.so").Read(kGpu)));
 }
 
 TEST_CASE("a GPU that NVML does not know has no values") {
@@ -52,7 +52,7 @@ TEST_CASE("a GPU that NVML does not know has no values") {
 }
 
 TEST_CASE("a value that a GPU does not report is absent, the others are present") {
-  const GpuUsage usage = Nvml("tests/worker/libfake_nvml_no_utilization.so").Read(kGpu);
+  const GpuUsage usage = Nvml("tests/worker/reporting/libfake_nvml_no_utilization.so").Read(kGpu);
   CHECK_FALSE(usage.utilization_percent.has_value());
   CHECK(usage.memory_used_bytes == 21'000'000'000u);
 }

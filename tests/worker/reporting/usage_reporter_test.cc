@@ -107,7 +107,7 @@ TEST_CASE("on a CPU a worker reports its host memory alone, until it has trained
 
 TEST_CASE("a worker reports its device and NVML's values for it") {
   Receiver receiver(1);
-  const WorkerUsage usage = Reports(receiver, kDevice, "tests/worker/libfake_nvml.so")[0];
+  const WorkerUsage usage = Reports(receiver, kDevice, "tests/worker/reporting/libfake_nvml.so")[0];
   CHECK(usage.device() == "NVIDIA H200");
   CHECK(usage.pci_bus_id() == "0000:65:00.0");
   CHECK(usage.device_bytes() == 9'000'000'000);
