@@ -6,13 +6,14 @@
 
 namespace evenshard {
 
-absl::StatusOr<Config> ReadConfig(const char* path, const char* text, const char* const* overrides,
-                                  int override_count) {
+absl::StatusOr<PlannedConfig> ReadConfig(const char* path, const char* text,
+                                         const char* const* overrides, int override_count) {
   if ((path == nullptr) == (text == nullptr)) {
     return absl::InvalidArgumentError("either config_path or config_text is needed");
   }
   const std::vector<std::string> changes(overrides, overrides + override_count);
-  return path != nullptr ? Config::Load(path, changes) : Config::Parse(text, "config", changes);
+  return path != nullptr ? PlannedConfig::Load(path, changes)
+                         : PlannedConfig::Parse(text, "config", changes);
 }
 
 evenshard_tensor TensorAt(const Model& model, int tensor) {

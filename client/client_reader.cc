@@ -23,12 +23,12 @@ constexpr absl::Duration kAnswer = absl::Seconds(5);
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 // Waits for the workers' model, if the config has none.
-absl::StatusOr<Config> AwaitModel(const Config& config, const std::stop_token& stop) {
+absl::StatusOr<PlannedConfig> AwaitModel(const PlannedConfig& config, const std::stop_token& stop) {
   const RealClock clock;
   const double seconds = config.proto().limits().startup_seconds();
   const absl::Time deadline = clock.Now() + absl::Seconds(seconds);
   while (true) {
-    absl::StatusOr<Config> found =
+    absl::StatusOr<PlannedConfig> found =
         WithModel(config, std::min(kAnswer, deadline - clock.Now()), stop);
     if (stop.stop_requested()) return absl::CancelledError("interrupted");
     if (!absl::IsUnavailable(found.status())) return found;
@@ -44,14 +44,15 @@ absl::StatusOr<Config> AwaitModel(const Config& config, const std::stop_token& s
 
 absl::StatusOr<std::unique_ptr<ClientReader>> ClientReader::Create(
     const evenshard_reader_options& options) {
-  ASSIGN_OR_RETURN(const Config given, ReadConfig(options.config_path, options.config_text,
-                                                  options.overrides, options.override_count));
+  ASSIGN_OR_RETURN(const PlannedConfig given,
+                   ReadConfig(options.config_path, options.config_text, options.overrides,
+                              options.override_count));
   SetUpExchange();
   std::stop_source stop;
   std::unique_ptr<ClientReader> reader;
   RETURN_IF_ERROR(RunAside(
       [&]() -> absl::Status {
-        ASSIGN_OR_RETURN(Config config, AwaitModel(given, stop.get_token()));
+        ASSIGN_OR_RETURN(PlannedConfig config, AwaitModel(given, stop.get_token()));
         reader.reset(new ClientReader(std::move(config)));
         return absl::OkStatus();
       },

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/evenshard.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/reader/run_reader.h"
 
 namespace evenshard {
@@ -20,17 +20,17 @@ class ClientReader {
   static absl::StatusOr<std::unique_ptr<ClientReader>> Create(
       const evenshard_reader_options& options);
 
-  const Config& config() const { return config_; }
+  const PlannedConfig& config() const { return config_; }
 
   // `timeout_seconds` below 0: none.
   absl::StatusOr<int64_t> Pull(int64_t newer_than, double timeout_seconds, float* const* out);
   void Interrupt() { stop_.request_stop(); }
 
  private:
-  explicit ClientReader(Config config)
+  explicit ClientReader(PlannedConfig config)
       : config_(std::move(config)), reader_({.config = &config_, .stop = stop_.get_token()}) {}
 
-  const Config config_;
+  const PlannedConfig config_;
   std::stop_source stop_;
   RunReader reader_;
 };

@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"
+#include "common/placement/rule_matching.h"
 #include "common/process/exchange_setup.h"
 
 namespace evenshard {
@@ -55,9 +56,9 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
   return declaration;
 }
 
-absl::StatusOr<Config> ConfigFrom(const evenshard_options& options) {
-  ASSIGN_OR_RETURN(Config config, ReadConfig(options.config_path, options.config_text,
-                                             options.overrides, options.override_count));
+absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
+  ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options.config_path, options.config_text,
+                                                    options.overrides, options.override_count));
   if (options.tensor_count > 0 || options.optimizer != nullptr) {
     ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
     ASSIGN_OR_RETURN(config, config.Declared(declaration));
@@ -70,7 +71,7 @@ absl::StatusOr<Config> ConfigFrom(const evenshard_options& options) {
 
 absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(
     const evenshard_options& options) {
-  ASSIGN_OR_RETURN(Config config, ConfigFrom(options));
+  ASSIGN_OR_RETURN(PlannedConfig config, ConfigFrom(options));
   if (options.rank < 0 || options.rank >= config.workers()) {
     return absl::InvalidArgumentError(absl::StrCat("there is no worker ", options.rank,
                                                    ": the config has ", config.workers(),
@@ -82,7 +83,7 @@ absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(
       std::move(config), options.rank, OrEmpty(options.coordinator), std::move(buffers)));
 }
 
-ClientWorker::ClientWorker(Config config, int rank, const std::string& coordinator,
+ClientWorker::ClientWorker(PlannedConfig config, int rank, const std::string& coordinator,
                            Exchange::Buffers buffers)
     : config_(std::move(config)),
       rank_(rank),

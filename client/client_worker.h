@@ -13,8 +13,8 @@
 #include "absl/types/span.h"
 #include "client/evenshard.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
 #include "common/control/view/view_link.h"
+#include "common/placement/planned_config.h"
 #include "worker/exchange/grpc/exchange.h"
 
 namespace evenshard {
@@ -27,7 +27,7 @@ class ClientWorker {
   static absl::StatusOr<std::unique_ptr<ClientWorker>> Create(const evenshard_options& options);
   ~ClientWorker();
 
-  const Config& config() const { return config_; }
+  const PlannedConfig& config() const { return config_; }
   int rank() const { return rank_; }
   float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
   float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
@@ -49,7 +49,8 @@ class ClientWorker {
   evenshard_counts Counts() const;
 
  private:
-  ClientWorker(Config config, int rank, const std::string& coordinator, Exchange::Buffers buffers);
+  ClientWorker(PlannedConfig config, int rank, const std::string& coordinator,
+               Exchange::Buffers buffers);
 
   int64_t OffsetOf(int tensor) const { return config_.model().tensors()[tensor].offset; }
   bool is_sequential() const {
@@ -76,7 +77,7 @@ class ClientWorker {
   absl::Status CheckAllPushed() const;
   void EndIteration();
 
-  const Config config_;
+  const PlannedConfig config_;
   const int rank_;
   const RealClock clock_;
   Exchange::Buffers buffers_;

@@ -15,10 +15,10 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/config/config.h"
 #include "common/control/etcd/make_view_link.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/relayed_link.h"
+#include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
@@ -40,7 +40,7 @@ struct CommandLine {
 };
 
 // Returns what a run without views begins from.
-absl::StatusOr<evenshard::View> FindStart(const evenshard::Config& config, bool resume) {
+absl::StatusOr<evenshard::View> FindStart(const evenshard::PlannedConfig& config, bool resume) {
   evenshard::View start;
   start.set_run(config.run_fingerprint());
   start.set_generation(1);
@@ -66,7 +66,7 @@ int ExitCode(const absl::Status& views_ended, const absl::Status& candidate) {
 }
 
 // Returns an error if the config asks for what needs views.
-absl::Status CheckWithoutViews(const evenshard::Config& config) {
+absl::Status CheckWithoutViews(const evenshard::PlannedConfig& config) {
   const evenshard::Recovery& recovery = config.proto().recovery();
   const char* const field = recovery.replicas() > 0 ? "recovery.replicas"
                             : recovery.worker_loss() != evenshard::Recovery::FAIL
@@ -91,11 +91,9 @@ struct EarlyLink {
 
 // Waits until workers have declared the model. Returns nothing if one of `signals` came first.
 // Errors: those of DeclarationWait; why the views have ended.
-absl::StatusOr<std::optional<evenshard::Config>> AwaitDeclaration(const evenshard::Config& config,
-                                                                  int process,
-                                                                  evenshard::ViewLink* views,
-                                                                  const sigset_t& signals,
-                                                                  EarlyLink* early) {
+absl::StatusOr<std::optional<evenshard::PlannedConfig>> AwaitDeclaration(
+    const evenshard::PlannedConfig& config, int process, evenshard::ViewLink* views,
+    const sigset_t& signals, EarlyLink* early) {
   ASSIGN_OR_RETURN(const std::unique_ptr<evenshard::DeclarationWait> wait,
                    evenshard::DeclarationWait::Start({.config = &config,
                                                       .process = process,
@@ -116,7 +114,7 @@ absl::StatusOr<std::optional<evenshard::Config>> AwaitDeclaration(const evenshar
   }
   spdlog::info("Evenshard ps {} on {} waits for a worker to declare the model", process,
                config.process_address(process));
-  std::optional<absl::StatusOr<evenshard::Config>> declared;
+  std::optional<absl::StatusOr<evenshard::PlannedConfig>> declared;
   bool is_signalled = false;
   while (!declared.has_value() && !is_signalled) {
     const timespec pause = absl::ToTimespec(absl::Milliseconds(10));
@@ -143,8 +141,8 @@ int Run(const CommandLine& command) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   evenshard::SetUpProcess();
 
-  absl::StatusOr<evenshard::Config> config =
-      evenshard::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::PlannedConfig> config =
+      evenshard::PlannedConfig::Load(command.config, command.overrides);
   if (!config.ok()) {
     spdlog::error("{}", std::string(config.status().message()));
     return 2;
@@ -155,13 +153,13 @@ int Run(const CommandLine& command) {
     return 2;
   }
   // Those that come later use those before them.
-  const absl::StatusOr<evenshard::Config> undeclared = config;
+  const absl::StatusOr<evenshard::PlannedConfig> undeclared = config;
   evenshard::RealClock clock;
   EarlyLink early;
   std::unique_ptr<evenshard::ViewLink> link =
       evenshard::MakeViewLink(command.coordinator, config->proto(), &clock);
   std::unique_ptr<evenshard::ViewCandidate> candidate;  // null unless etcd has the views
-  const auto become_candidate = [&](const evenshard::Config& config) {
+  const auto become_candidate = [&](const evenshard::PlannedConfig& config) {
     if (!command.coordinator.empty() || !config.proto().recovery().has_etcd()) return;
     candidate = std::make_unique<evenshard::ViewCandidate>(
         evenshard::ViewCandidate::Options{.config = &config,
@@ -172,7 +170,7 @@ int Run(const CommandLine& command) {
   };
   if (!config->has_model()) {
     become_candidate(*undeclared);
-    absl::StatusOr<std::optional<evenshard::Config>> declared =
+    absl::StatusOr<std::optional<evenshard::PlannedConfig>> declared =
         AwaitDeclaration(*undeclared, command.shard, link.get(), signals, &early);
     if (!declared.ok()) {
       spdlog::error("{}", std::string(declared.status().message()));

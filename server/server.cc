@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
 }
 
 absl::Status Server::StartHost() {
-  const Config& config = *options_.config;
+  const PlannedConfig& config = *options_.config;
   const Recovery& recovery = config.proto().recovery();
   if (recovery.replicas() > 0) {
     replica_client_ = std::make_unique<ReplicaClient>(&config.proto().limits());
@@ -67,7 +67,7 @@ absl::Status Server::StartHost() {
 }
 
 absl::Status Server::Listen() {
-  const Config& config = *options_.config;
+  const PlannedConfig& config = *options_.config;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;

@@ -16,8 +16,8 @@
 #include "common/base/clock.h"
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/config/config.h"
 #include "common/control/view/view_link.h"
+#include "common/placement/planned_config.h"
 #include "server/recovery/slot_host.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/listener.h"
@@ -45,7 +45,7 @@ namespace evenshard {
 class Server {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the server
+    const PlannedConfig* config = nullptr;  // must outlive the server
     int shard = 0;                 // the index of this process: a shard's, or a spare's after them
     uint64_t incarnation = 0;      // of this start, if it has been announced; 0 for a new one
     const Clock* clock = nullptr;  // must outlive the server

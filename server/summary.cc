@@ -8,14 +8,14 @@
 
 namespace evenshard {
 
-std::string Ownership(const Config& config, int shard) {
+std::string Ownership(const PlannedConfig& config, int shard) {
   const int64_t parameters = config.plan().shard_parameters(shard);
   return absl::StrCat("owns ", FormatCount(parameters), " parameters (",
                       FormatBytes(parameters * sizeof(float)),
                       ") in chunks: ", config.plan().chunks_of_shard(shard).size());
 }
 
-std::string AutoChoice(const Config& config) {
+std::string AutoChoice(const PlannedConfig& config) {
   const PlanChoice& choice = config.plan_choice();
   const PlanAlternative& chosen = choice.alternatives[choice.chosen];
   std::vector<std::string> others;

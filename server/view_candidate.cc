@@ -9,7 +9,7 @@
 namespace evenshard {
 
 ViewCandidate::ViewCandidate(const Options& options) : options_(options) {
-  const Config& config = *options_.config;
+  const PlannedConfig& config = *options_.config;
   const EtcdLink::Options link = EtcdLink::OptionsOf(config.proto(), options_.clock);
   coordinator_ = std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
       .client = link.client,

@@ -12,11 +12,11 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/config/config.h"
 #include "common/control/etcd/coordinator_checkpoints.h"
 #include "common/control/etcd/etcd_coordinator.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -26,8 +26,8 @@ namespace evenshard {
 class ViewCandidate final : private CoordinatorCheckpoints {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the candidate
-    int process = 0;                 // the index of this ps
+    const PlannedConfig* config = nullptr;  // must outlive the candidate
+    int process = 0;                        // the index of this ps
     // Whether a run that this process begins does so from the newest checkpoint of an earlier one.
     bool resume = false;
     const Clock* clock = nullptr;  // must outlive the candidate

@@ -22,8 +22,8 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/text.h"
-#include "common/config/config.h"
 #include "common/control/etcd/make_view_link.h"
+#include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
@@ -134,8 +134,8 @@ int Run(const CommandLine& command) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
     return 2;
   }
-  absl::StatusOr<evenshard::Config> config =
-      evenshard::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::PlannedConfig> config =
+      evenshard::PlannedConfig::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
   if (!usable.ok()) {
     spdlog::error("{}", std::string(usable.message()));

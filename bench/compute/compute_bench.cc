@@ -34,7 +34,7 @@ double SquaredNorm(absl::Span<const float> values) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ComputeBench>> ComputeBench::Create(const Config& config,
+absl::StatusOr<std::unique_ptr<ComputeBench>> ComputeBench::Create(const PlannedConfig& config,
                                                                    const Clock* clock) {
   if (config.proto().compute().backend() == Compute::EMULATED) {
     return absl::InvalidArgumentError(

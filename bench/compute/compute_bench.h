@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/float_buffer.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
 
 namespace evenshard {
@@ -29,7 +29,7 @@ class ComputeBench {
   // whose pixels have mean 0 and variance 1. `config` and `clock` must outlive the result.
   // Errors: those of CreateComputeBackend and UseBuffers; RESOURCE_EXHAUSTED if there is not enough
   // memory; INVALID_ARGUMENT for the backend EMULATED, which computes nothing.
-  static absl::StatusOr<std::unique_ptr<ComputeBench>> Create(const Config& config,
+  static absl::StatusOr<std::unique_ptr<ComputeBench>> Create(const PlannedConfig& config,
                                                               const Clock* clock);
 
   // Checks that the backend computes gradients: if all scores are 0, the loss is that of guessing,
@@ -43,13 +43,13 @@ class ComputeBench {
   absl::StatusOr<double> ImagesPerSecond(int iterations);
 
  private:
-  ComputeBench(const Config& config, const Clock* clock) : config_(config), clock_(clock) {}
+  ComputeBench(const PlannedConfig& config, const Clock* clock) : config_(config), clock_(clock) {}
 
   Batch batch() const;
   // Runs a pass after telling the backend that all parameters have changed.
   absl::StatusOr<BatchResult> PassWithNewParameters();
 
-  const Config& config_;
+  const PlannedConfig& config_;
   const Clock* const clock_;
   FloatBuffer parameters_, gradients_, images_;
   std::vector<int32_t> labels_;

@@ -13,7 +13,7 @@
 #include "bench/compute/compute_bench.h"
 #include "bench/quantile.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
@@ -52,8 +52,8 @@ int Run(const CommandLine& command) {
     std::cerr << "--" << flag << "=" << value << ", allowed: at least 1\n";
     return 2;
   }
-  absl::StatusOr<evenshard::Config> config =
-      evenshard::Config::Load(command.config, command.overrides);
+  absl::StatusOr<evenshard::PlannedConfig> config =
+      evenshard::PlannedConfig::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
   if (!usable.ok()) {
     std::cerr << usable.message() << "\n";

@@ -11,7 +11,7 @@
 
 namespace evenshard {
 
-absl::StatusOr<std::unique_ptr<RawShard>> RawShard::Start(const Config* config, int shard,
+absl::StatusOr<std::unique_ptr<RawShard>> RawShard::Start(const PlannedConfig* config, int shard,
                                                           int socket_buffer_bytes) {
   std::unique_ptr<RawShard> raw(new RawShard(config));
   RETURN_IF_ERROR(raw->Allocate(shard));

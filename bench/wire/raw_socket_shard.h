@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "bench/wire/raw_socket.h"
 #include "common/base/float_buffer.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "server/store/optimizer.h"
 
 namespace evenshard {
@@ -27,7 +27,7 @@ class RawShard {
  public:
   // Starts a shard, which listens when this returns. `config` must outlive it.
   // Errors: RESOURCE_EXHAUSTED if there is not enough memory; those of RawSocket::Listen.
-  static absl::StatusOr<std::unique_ptr<RawShard>> Start(const Config* config, int shard,
+  static absl::StatusOr<std::unique_ptr<RawShard>> Start(const PlannedConfig* config, int shard,
                                                          int socket_buffer_bytes);
   // Shuts the connections down and joins the threads.
   ~RawShard();
@@ -53,7 +53,7 @@ class RawShard {
     int64_t updates ABSL_GUARDED_BY(mutex) = 0;
   };
 
-  explicit RawShard(const Config* config) : config_(*config) {}
+  explicit RawShard(const PlannedConfig* config) : config_(*config) {}
 
   absl::Status Allocate(int shard);
   // Accepts one connection for each worker.
@@ -63,7 +63,7 @@ class RawShard {
   void SendLoop(Connection* connection);
   absl::Status ReceiveGradient(Connection* connection);
 
-  const Config& config_;
+  const PlannedConfig& config_;
   std::unique_ptr<const Optimizer> optimizer_;
   FloatBuffer parameters_;
   FloatBuffer sums_;

@@ -9,7 +9,8 @@
 namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<RawWorker>> RawWorker::Connect(
-    const Config* config, const std::vector<std::string>& addresses, int socket_buffer_bytes) {
+    const PlannedConfig* config, const std::vector<std::string>& addresses,
+    int socket_buffer_bytes) {
   std::unique_ptr<RawWorker> worker(new RawWorker(config));
   for (const std::string& address : addresses) {
     ASSIGN_OR_RETURN(RawSocket socket, RawSocket::Connect(address, socket_buffer_bytes));

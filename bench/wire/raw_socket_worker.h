@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "bench/wire/raw_socket.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -19,7 +19,8 @@ class RawWorker {
  public:
   // Connects to all shards. `config` must outlive the worker. Errors: those of RawSocket::Connect.
   static absl::StatusOr<std::unique_ptr<RawWorker>> Connect(
-      const Config* config, const std::vector<std::string>& addresses, int socket_buffer_bytes);
+      const PlannedConfig* config, const std::vector<std::string>& addresses,
+      int socket_buffer_bytes);
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks directly
   // into `parameters`. Blocks until all have arrived.
@@ -27,12 +28,12 @@ class RawWorker {
   absl::Status PushPull(absl::Span<const float> gradients, absl::Span<float> parameters);
 
  private:
-  explicit RawWorker(const Config* config) : config_(*config) {}
+  explicit RawWorker(const PlannedConfig* config) : config_(*config) {}
 
   absl::Status PushTo(int shard, absl::Span<const float> gradients) const;
   absl::Status PullFrom(int shard, absl::Span<float> parameters) const;
 
-  const Config& config_;
+  const PlannedConfig& config_;
   std::vector<RawSocket> sockets_;  // by shard
 };
 

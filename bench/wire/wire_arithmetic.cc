@@ -20,7 +20,7 @@ float BaseGradient(uint32_t index) {
 
 // Returns by how much a parameter of about `value` may be off after `iterations` updates with a
 // mean gradient of about `gradient`, if gradients and parameters are rounded when they are sent.
-double Tolerance(const Config& config, int64_t iterations, double value, double gradient) {
+double Tolerance(const PlannedConfig& config, int64_t iterations, double value, double gradient) {
   const ExchangeConfig& exchange = config.proto().exchange();
   double tolerance = 0;
   if (const HalfWidth* half = HalfWidthOf(exchange.gradient_encoding())) {
@@ -45,7 +45,7 @@ void FillWireGradient(int rank, absl::Span<float> gradient) {
   }
 }
 
-absl::Status VerifyParameters(const Config& config, int64_t iterations,
+absl::Status VerifyParameters(const PlannedConfig& config, int64_t iterations,
                               absl::Span<const float> parameters) {
   const int workers = config.workers();
   const float factor = static_cast<float>(workers * (workers + 1) / 2);  // 1 + 2 + ... + W

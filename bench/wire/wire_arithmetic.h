@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -18,7 +18,7 @@ void FillWireGradient(int rank, absl::Span<float> gradient);
 // gradients, which is computed here independently. Values must be equal, or, if the exchange is not
 // in FLOAT32, within the bounds of its rounding (common/wire/half_width.h).
 // Errors: DATA_LOSS, which names the first element that differs and both values.
-absl::Status VerifyParameters(const Config& config, int64_t iterations,
+absl::Status VerifyParameters(const PlannedConfig& config, int64_t iterations,
                               absl::Span<const float> parameters);
 
 }  // namespace evenshard

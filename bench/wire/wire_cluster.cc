@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 namespace {
@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<WireCluster>> WireCluster::Start(const WireLayout
                                                                 const Interrupts* interrupts) {
   std::unique_ptr<WireCluster> cluster(new WireCluster(layout));
   cluster->config_ = WireConfig(layout, folder);
-  ASSIGN_OR_RETURN(const Config config, Config::Parse(cluster->config_, "bench"));
+  ASSIGN_OR_RETURN(const PlannedConfig config, PlannedConfig::Parse(cluster->config_, "bench"));
   cluster->buffers_bytes_ = 2 * config.model().buffer_size() * static_cast<int64_t>(sizeof(float));
 
   for (int shard = 0; shard < layout.shards; ++shard) {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/quantile.h"
 #include "common/base/status_macros.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
@@ -39,7 +39,8 @@ class Measurement {
       : options_(options), folder_(folder), interrupts_(interrupts) {}
 
   absl::StatusOr<WireResults> Run() {
-    ASSIGN_OR_RETURN(const Config config, ParseConfig(ModelLayout(options_.transports.front())));
+    ASSIGN_OR_RETURN(const PlannedConfig config,
+                     ParseConfig(ModelLayout(options_.transports.front())));
     parameters_ = config.model().element_count();
     for (const std::string& transport : options_.transports) {
       ASSIGN_OR_RETURN(const RawCandidate best, FindRawBest(transport));
@@ -114,7 +115,7 @@ class Measurement {
     result.layout.shards = shards;
     result.raw_chunk_bytes = best.chunk_bytes;
     result.raw_socket_buffer_bytes = best.socket_buffer_bytes;
-    const absl::StatusOr<Config> config = ParseConfig(result.layout);
+    const absl::StatusOr<PlannedConfig> config = ParseConfig(result.layout);
     if (!config.ok()) {
       result.skipped = std::string(config.status().message());
       return result;
@@ -217,8 +218,8 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Config> ParseConfig(const WireLayout& layout) const {
-    return Config::Parse(WireConfig(layout, folder_), "bench");
+  absl::StatusOr<PlannedConfig> ParseConfig(const WireLayout& layout) const {
+    return PlannedConfig::Parse(WireConfig(layout, folder_), "bench");
   }
 
   static std::string Name(const WireLayout& layout) {

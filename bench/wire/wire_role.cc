@@ -19,8 +19,8 @@
 #include "bench/wire/wire_process.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
-#include "common/config/config.h"
 #include "common/net/channel_options.h"
+#include "common/placement/planned_config.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
 #include "server/server.h"
@@ -39,7 +39,7 @@ absl::Status Serve(const std::string& address) {
   return absl::OkStatus();
 }
 
-absl::Status RunShard(const WireRole& role, const Config& config) {
+absl::Status RunShard(const WireRole& role, const PlannedConfig& config) {
   if (role.system == kRawSystem) {
     ASSIGN_OR_RETURN(const auto shard,
                      RawShard::Start(&config, role.index, role.socket_buffer_bytes));
@@ -54,7 +54,7 @@ absl::Status RunShard(const WireRole& role, const Config& config) {
 // A worker of either system, with its buffers.
 class Worker {
  public:
-  Worker(const WireRole& role, const Config& config)
+  Worker(const WireRole& role, const PlannedConfig& config)
       : role_(role), config_(config), addresses_(absl::StrSplit(role.addresses, ',')) {}
 
   absl::Status Run() {
@@ -150,7 +150,7 @@ class Worker {
   }
 
   const WireRole& role_;
-  const Config& config_;
+  const PlannedConfig& config_;
   const std::vector<std::string> addresses_;
   WireControl control_;
   Exchange::Buffers buffers_;
@@ -165,7 +165,7 @@ class Worker {
 int RunWireRole(const WireRole& role) {
   SetUpLog(absl::StrCat(role.role, " ", role.index, " of ", role.system), role.log_level);
   SetUpProcess();
-  absl::StatusOr<Config> config = Config::Parse(role.config, "bench");
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(role.config, "bench");
   absl::Status status = config.status();
   if (status.ok()) {
     status = role.role == "shard" ? RunShard(role, *config) : Worker(role, *config).Run();

@@ -24,7 +24,7 @@ absl::Status Refuse(const std::string& what, absl::string_view there, absl::stri
                                                     there, ", but this config has ", here));
 }
 
-absl::Status CheckFacts(const CheckpointFacts& facts, const Config& config) {
+absl::Status CheckFacts(const CheckpointFacts& facts, const PlannedConfig& config) {
   const std::string& optimizer = OptimizerConfig::Kind_Name(config.proto().optimizer().kind());
   if (facts.optimizer != optimizer) {
     return Refuse("optimizer.kind", Printable(facts.optimizer), optimizer);
@@ -39,10 +39,9 @@ absl::Status CheckFacts(const CheckpointFacts& facts, const Config& config) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(Storage* storage,
-                                                                         const std::string& folder,
-                                                                         const Config& config,
-                                                                         const CheckpointId& id) {
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
+    Storage* storage, const std::string& folder, const PlannedConfig& config,
+    const CheckpointId& id) {
   CheckpointFolder checkpoints(storage, folder);
   ASSIGN_OR_RETURN(Manifest manifest, checkpoints.ReadManifest(id));
   std::unique_ptr<CheckpointReader> reader(
@@ -55,7 +54,7 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(Storage
   return reader;
 }
 
-absl::Status CheckpointReader::CheckFit(const Config& config) {
+absl::Status CheckpointReader::CheckFit(const PlannedConfig& config) {
   std::map<std::string, std::vector<Source>> stored;
   for (const ShardRecord& record : manifest_.records) {
     for (const RecordedSlice& slice : record.slices) {
@@ -93,7 +92,7 @@ absl::Status CheckpointReader::CheckFit(const Config& config) {
   return CheckCoverage(config);
 }
 
-absl::Status CheckpointReader::CheckCoverage(const Config& config) {
+absl::Status CheckpointReader::CheckCoverage(const PlannedConfig& config) {
   int arrays = 1;
   for (size_t i = 0; i < sources_.size(); ++i) {
     const Tensor& tensor = config.model().tensors()[i];

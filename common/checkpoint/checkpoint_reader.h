@@ -14,7 +14,7 @@
 #include "common/checkpoint/checkpoint_record.h"
 #include "common/checkpoint/chunk_clock.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -29,7 +29,7 @@ class CheckpointReader {
   // of a newer version; DATA_LOSS if the manifest is damaged.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(Storage* storage,
                                                                 const std::string& folder,
-                                                                const Config& config,
+                                                                const PlannedConfig& config,
                                                                 const CheckpointId& id);
 
   // The iteration, the generation, the run, the worker set, ...
@@ -64,8 +64,8 @@ class CheckpointReader {
       : storage_(storage), folder_(std::move(folder)), manifest_(std::move(manifest)) {}
 
   // Set the members that follow from the manifest, and check that it fits the config.
-  absl::Status CheckFit(const Config& config);
-  absl::Status CheckCoverage(const Config& config);
+  absl::Status CheckFit(const PlannedConfig& config);
+  absl::Status CheckCoverage(const PlannedConfig& config);
   // Visits the chunks that have elements of a range, until `visit` returns false. `first` is a
   // chunk's first element in the tensor.
   void VisitChunks(int tensor, int64_t begin, int64_t size,

@@ -41,7 +41,7 @@ void AddNames(absl::string_view what, const std::vector<std::string>& names, std
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const InitialParameters>> InitialParameters::Open(
-    Storage* storage, const Config& config) {
+    Storage* storage, const PlannedConfig& config) {
   std::unique_ptr<InitialParameters> result(new InitialParameters(config));
   if (!config.proto().model().has_initial_parameters()) return result;
   const std::string& path = config.proto().model().initial_parameters();

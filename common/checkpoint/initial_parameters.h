@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -27,7 +27,7 @@ class InitialParameters {
   // Errors: INVALID_ARGUMENT with the place in the config, naming at most 10 tensors of each kind
   // of difference.
   static absl::StatusOr<std::unique_ptr<const InitialParameters>> Open(Storage* storage,
-                                                                       const Config& config);
+                                                                       const PlannedConfig& config);
 
   // Writes elements [begin, begin + out.size()) of a tensor of the model to `out`.
   // Errors: INVALID_ARGUMENT, naming the element, if the file has a NaN or an infinity there; those
@@ -35,13 +35,13 @@ class InitialParameters {
   absl::Status Fill(int tensor, int64_t begin, absl::Span<float> out) const;
 
  private:
-  explicit InitialParameters(const Config& config) : config_(config) {}
+  explicit InitialParameters(const PlannedConfig& config) : config_(config) {}
 
   // Sets stored_ by tensor of the model.
   absl::Status Match(std::vector<StoredTensor> tensors);
   absl::Status Error(absl::string_view problem) const;
 
-  const Config& config_;
+  const PlannedConfig& config_;
   std::unique_ptr<const ReadableFile> file_;         // null if the config names none
   std::vector<std::optional<StoredTensor>> stored_;  // by tensor; absent if the file lacks it
 };

@@ -14,7 +14,7 @@
 namespace evenshard {
 namespace {
 
-ShardRecord MakeRecord(const Config& config, int slot, const Cut& cut) {
+ShardRecord MakeRecord(const PlannedConfig& config, int slot, const Cut& cut) {
   ShardRecord record;
   record.facts = {.id = cut.id,
                   .run = cut.run,
@@ -88,15 +88,14 @@ absl::Status CheckNothingElseIsThere(Storage* storage, const std::string& folder
 
 }  // namespace
 
-int OptimizerArrays(const Config& config, const Tensor& tensor) {
+int OptimizerArrays(const PlannedConfig& config, const Tensor& tensor) {
   if (tensor.role == TensorRole::kRunningStatistic) return 0;
   return OptimizerArrays(config.proto().optimizer().kind());
 }
 
-absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(Storage* storage,
-                                                                         const std::string& folder,
-                                                                         const Config& config,
-                                                                         int slot, const Cut& cut) {
+absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(
+    Storage* storage, const std::string& folder, const PlannedConfig& config, int slot,
+    const Cut& cut) {
   RETURN_IF_ERROR(CheckOwner(storage, folder, cut.run));
   std::unique_ptr<ShardFileWriter> writer(new ShardFileWriter(
       storage, absl::StrCat(folder, "/", cut.id.ToString()), MakeRecord(config, slot, cut)));

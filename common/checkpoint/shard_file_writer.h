@@ -13,13 +13,13 @@
 #include "common/checkpoint/checkpoint_record.h"
 #include "common/checkpoint/chunk_clock.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
 // How many arrays of optimizer state a tensor has in a checkpoint: as many as the optimizer's kind
 // needs for a parameter, and none for a running statistic.
-int OptimizerArrays(const Config& config, const Tensor& tensor);
+int OptimizerArrays(const PlannedConfig& config, const Tensor& tensor);
 
 // A checkpoint that is to be written.
 struct Cut {
@@ -40,8 +40,8 @@ class ShardFileWriter {
   // those of Storage, such as RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<ShardFileWriter>> Create(Storage* storage,
                                                                  const std::string& folder,
-                                                                 const Config& config, int slot,
-                                                                 const Cut& cut);
+                                                                 const PlannedConfig& config,
+                                                                 int slot, const Cut& cut);
 
   // Writes a chunk of the slot. Chunks may come in any order. Does not keep the spans.
   // REQUIRES: the chunk is one of the slot's, which was not added before; `parameters` has its

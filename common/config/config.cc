@@ -10,16 +10,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
-#include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_overrides.h"
-#include "common/config/config_problems.h"
 #include "common/config/config_text.h"
 #include "common/config/config_validation.h"
-#include "common/placement/chunk_size.h"
-#include "common/placement/declaration.h"
 
 namespace evenshard {
 namespace {
@@ -43,54 +38,75 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   return text;
 }
 
-void ResolvePaths(absl::string_view config_file, ClusterConfig* config) {
-  const size_t slash = config_file.rfind('/');
-  if (slash == absl::string_view::npos) return;
-  const absl::string_view folder = config_file.substr(0, slash + 1);
-  VisitPaths(config, [folder](std::string* path) {
-    if (!path->empty() && !absl::StartsWith(*path, "/")) path->insert(0, std::string(folder));
-  });
-}
-
-// `message` is an error of Model::Create. It begins with the field, "layer[2] ..." or "input.height
-// must ...".
-void AddModelProblem(absl::string_view message, FieldProblems* problems) {
-  const size_t end = message.find_first_of(": ");
-  const absl::string_view path = message.substr(0, end);
-  const std::string top(path.substr(0, path.find_first_of(".[")));
-  std::string field = "model";
-  if (ModelSpec::descriptor()->FindFieldByName(top) != nullptr) {
-    absl::StrAppend(&field, ".", path);
-    message.remove_prefix(path.size());
-    absl::ConsumePrefix(&message, ":");
-    message = absl::StripLeadingAsciiWhitespace(message);
-  }
-  problems->Add(field, message, {"model"});
-}
-
-void AddPlanProblem(absl::string_view message, FieldProblems* problems) {
-  problems->Add(absl::StartsWith(message, "chunk_bytes") ? "limits.chunk_bytes" : "shard", message,
-                {"partition", "model", "limits.chunk_bytes"});
-}
-
-// The message has no map fields, so its serialization is the same in every process.
-uint64_t Fingerprint(const ClusterConfig& config) {
-  return Fnv1a64(ContractOf(config).SerializeAsString());
-}
-
 }  // namespace
+
+Config::Config(std::shared_ptr<const Source> source, ClusterConfig proto,
+               std::shared_ptr<const FieldPlaces> places)
+    : source_(std::move(source)), proto_(std::move(proto)), places_(std::move(places)) {}
 
 absl::StatusOr<Config> Config::Load(const std::string& path,
                                     absl::Span<const std::string> overrides) {
-  ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
-  return Parse(text, path, overrides);
+  ASSIGN_OR_RETURN(std::shared_ptr<const Source> source, Read(path, overrides));
+  return Make(std::move(source));
 }
 
 absl::StatusOr<Config> Config::Parse(absl::string_view text, const std::string& name,
                                      absl::Span<const std::string> overrides) {
   return Make(std::make_shared<const Source>(
-                  Source{std::string(text), name, std::vector(overrides.begin(), overrides.end())}),
-              Declaration());
+      Source{std::string(text), name, std::vector(overrides.begin(), overrides.end())}));
+}
+
+absl::StatusOr<std::shared_ptr<const Config::Source>> Config::Read(
+    const std::string& path, absl::Span<const std::string> overrides) {
+  ASSIGN_OR_RETURN(std::string text, ReadConfigFile(path));
+  return std::make_shared<const Source>(
+      Source{std::move(text), path, std::vector(overrides.begin(), overrides.end())});
+}
+
+absl::StatusOr<Config> Config::Unchecked(std::shared_ptr<const Source> source) {
+  const std::string& name = source->name;
+  if (absl::StripAsciiWhitespace(source->text).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ":1: is empty, allowed: a ClusterConfig as docs/configuration.md describes it"));
+  }
+  ClusterConfig proto;
+  auto places = std::make_shared<FieldPlaces>(name);
+  const std::vector<TextProblem> text_problems = ParseText(source->text, &proto, places.get());
+  if (!text_problems.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrJoin(text_problems, "\n", [&name](std::string* out, const TextProblem& problem) {
+          absl::StrAppend(out, name, ":", problem.line, ": ", problem.ToString());
+        }));
+  }
+  RETURN_IF_ERROR(ApplyOverrides(source->overrides, &proto, places.get()));
+
+  return Config(std::move(source), std::move(proto), std::move(places));
+}
+
+absl::StatusOr<Config> Config::Make(std::shared_ptr<const Source> source) {
+  ASSIGN_OR_RETURN(Config config, Unchecked(std::move(source)));
+  FieldProblems problems(*config.places_);
+  config.Check(&problems);
+  if (!problems.empty()) return problems.status();
+  config.ResolvePaths();
+  return config;
+}
+
+void Config::Check(FieldProblems* problems) {
+  ValidateFields(proto_, problems);
+  if (proto_.model().ByteSizeLong() == 0) {
+    problems->Add("model", "is missing, allowed: builtin, input and layer, or from_workers");
+  }
+  SetDefaults(&proto_);
+}
+
+void Config::ResolvePaths() {
+  const size_t slash = source_->name.rfind('/');
+  if (slash == std::string::npos) return;
+  const std::string folder = source_->name.substr(0, slash + 1);
+  VisitPaths(&proto_, [&folder](std::string* path) {
+    if (!path->empty() && !absl::StartsWith(*path, "/")) path->insert(0, folder);
+  });
 }
 
 absl::Status Config::CheckOwnModel() const {
@@ -100,122 +116,13 @@ absl::Status Config::CheckOwnModel() const {
                     "input and layer");
 }
 
-absl::StatusOr<Config> Config::Declared(const Declaration& declaration) const {
-  if (!is_from_workers()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the model of this run is ", model_.name(),
-                     ", and a worker brings one, allowed with model.from_workers"));
-  }
-  const std::string difference =
-      has_model() ? DeclaredDifference(proto_.model().from_workers(), declaration.model()) : "";
-  if (!difference.empty()) {
-    return FieldError("model.from_workers",
-                      absl::StrCat("is another model than the worker's: ", difference,
-                                   ", allowed: the same model in all workers"));
-  }
-  return Make(source_, declaration);
-}
-
-absl::StatusOr<Config> Config::Make(std::shared_ptr<const Source> source,
-                                    const Declaration& declaration) {
-  const std::string& name = source->name;
-  if (absl::StripAsciiWhitespace(source->text).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ":1: is empty, allowed: a ClusterConfig as docs/configuration.md describes it"));
-  }
-  ClusterConfig proto;
-  FieldPlaces places(name);
-  const std::vector<TextProblem> text_problems = ParseText(source->text, &proto, &places);
-  if (!text_problems.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrJoin(text_problems, "\n", [&name](std::string* out, const TextProblem& problem) {
-          absl::StrAppend(out, name, ":", problem.line, ": ", problem.ToString());
-        }));
-  }
-  RETURN_IF_ERROR(ApplyOverrides(source->overrides, &proto, &places));
-
-  Config config(std::move(source), std::move(proto), std::move(places));
-  const bool brings_optimizer = declaration.has_optimizer();
-  if (brings_optimizer && config.proto_.has_optimizer()) {
-    return config.FieldError("optimizer", "is given, and the worker brings one too, allowed: one");
-  }
-  if (config.is_from_workers()) {
-    ClusterConfig undeclared = config.proto_;
-    undeclared.mutable_model()->mutable_from_workers()->clear_tensor();
-    SetDependentDefaults(Model(), &undeclared);
-    config.run_fingerprint_ = Fingerprint(undeclared);
-    if (declaration.has_model()) {
-      *config.proto_.mutable_model()->mutable_from_workers() = declaration.model();
-    }
-    if (brings_optimizer) *config.proto_.mutable_optimizer() = declaration.optimizer();
-    config.declaration_ = DeclarationOf(config.proto_, brings_optimizer);
-  }
-  RETURN_IF_ERROR(config.Complete());
-  config.fingerprint_ = Fingerprint(config.proto_);
-  if (!config.is_from_workers()) config.run_fingerprint_ = config.fingerprint_;
-  return config;
-}
-
-absl::Status Config::Complete() {
-  FieldProblems problems(places_);
-  ValidateFields(proto_, &problems);
-  if (proto_.model().ByteSizeLong() == 0) {
-    problems.Add("model", "is missing, allowed: builtin, input and layer, or from_workers");
-    return problems.status();
-  }
-  if (is_from_workers() && proto_.model().from_workers().tensor().empty()) {
-    SetDependentDefaults(model_, &proto_);
-    ResolvePaths(source_->name, &proto_);
-    return problems.status();
-  }
-  absl::StatusOr<Model> model = Model::Create(proto_.model());
-  if (!model.ok()) {
-    AddModelProblem(model.status().message(), &problems);
-    return problems.status();
-  }
-  if (is_from_workers()) {
-    ValidateModelBytes(proto_.limits(), *model, &problems);
-  } else {
-    ValidateComputeAgainstModel(proto_, *model, &problems);
-    ValidateDataAgainstModel(proto_, *model, &problems);
-  }
-  ValidateOptimizerAgainstModel(proto_, *model, &problems);
-  SetDependentDefaults(*model, &proto_);
-  // A plan with arguments that were refused above would only report them once more, and AUTO goes
-  // by nearly all of them.
-  const bool can_plan = proto_.partition().scheme() == Partition::AUTO
-                            ? problems.empty()
-                            : !proto_.shard().empty() && AreShardRates(proto_) &&
-                                  proto_.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
-                                  IsChunkBytesOrAbsent(proto_.limits());
-  absl::StatusOr<PlanChoice> choice = absl::UnknownError("not made");
-  if (can_plan) {
-    choice = ChoosePlan(proto_, *model);
-    if (choice.ok()) {
-      SetChunkLimits(choice->chunk_bytes, proto_.mutable_limits());
-      ValidateHeldBytes(proto_.limits(), &problems);
-      ValidateCheckpointBuffer(proto_, &problems);
-    } else {
-      AddPlanProblem(choice.status().message(), &problems);
-    }
-  }
-  if (!problems.empty()) return problems.status();
-
-  ResolvePaths(source_->name, &proto_);
-  model_ = *std::move(model);
-  choice_ = *std::move(choice);
-  return absl::OkStatus();
-}
-
 const std::string& Config::process_address(int process) const {
   return process < shards() ? address(process)
                             : proto_.recovery().spare(process - shards()).address();
 }
 
-ClusterConfig Config::Contract() const { return ContractOf(proto_); }
-
 absl::Status Config::FieldError(absl::string_view field, absl::string_view problem) const {
-  FieldProblems problems(places_);
+  FieldProblems problems(*places_);
   problems.Add(field, problem);
   return problems.status();
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/placement/shard_rates.h"
+#include "common/config/shard_rates.h"
 
 namespace evenshard {
 namespace {
@@ -14,7 +14,6 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
-using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
 
 // Stands in a contract for a value in which processes may differ, where they must agree on whether
 // there is one.
@@ -71,18 +70,6 @@ void ClearDefaults(Message* message) {
   }
 }
 
-void SetStrides(LayerSpecs* layers) {
-  for (LayerSpec& layer : *layers) {
-    if (layer.has_max_pool() && !layer.max_pool().has_stride()) {
-      layer.mutable_max_pool()->set_stride(layer.max_pool().kernel());
-    }
-    if (layer.has_residual()) {
-      SetStrides(layer.mutable_residual()->mutable_body());
-      SetStrides(layer.mutable_residual()->mutable_shortcut());
-    }
-  }
-}
-
 }  // namespace
 
 void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit) {
@@ -95,7 +82,7 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
   }
 }
 
-void SetDependentDefaults(const Model& model, ClusterConfig* config) {
+void SetDefaults(ClusterConfig* config) {
   if (!config->exchange().has_schedule()) {
     const Update& update = config->update();
     const bool needs_whole = update.clip_global_norm() > 0 || update.non_finite() == Update::SKIP;
@@ -105,22 +92,6 @@ void SetDependentDefaults(const Model& model, ClusterConfig* config) {
   // A shard that lost its role unawares could go on writing to memory that it shares with a worker.
   // Only launch makes sure that such a shard has ended.
   if (config->recovery().has_etcd()) config->mutable_exchange()->set_shared_memory(false);
-  if (model.layers().empty()) return;  // the workers will bring it
-  SetStrides(config->mutable_model()->mutable_layer());
-  const Shape3& input = model.input();
-  if (config->data().has_synthetic()) {
-    Data::Synthetic* synthetic = config->mutable_data()->mutable_synthetic();
-    if (!synthetic->has_shape()) {
-      synthetic->mutable_shape()->set_channels(input.channels);
-      synthetic->mutable_shape()->set_height(input.height);
-      synthetic->mutable_shape()->set_width(input.width);
-    }
-    if (!synthetic->has_classes()) synthetic->set_classes(model.classes());
-  }
-  if (config->data().has_image_folder()) {
-    Data::ImageFolder* folder = config->mutable_data()->mutable_image_folder();
-    if (!folder->has_resize()) folder->set_resize(std::min(input.height, input.width) * 256 / 224);
-  }
 }
 
 ClusterConfig ContractOf(ClusterConfig config) {

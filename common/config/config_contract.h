@@ -4,7 +4,6 @@
 #include <functional>
 #include <string>
 
-#include "common/placement/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
@@ -13,11 +12,11 @@ namespace evenshard {
 // model.initial_parameters and recovery.checkpoint.folder.
 void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit);
 
-// Sets the fields whose default depends on other fields or on the model, so that code that reads a
-// config need not know these defaults.
-void SetDependentDefaults(const Model& model, ClusterConfig* config);
+// Sets the fields whose default depends on other fields, so that code that reads a config need not
+// know these defaults. common/placement/model_checks.h sets those that depend on the model.
+void SetDefaults(ClusterConfig* config);
 
-// Implements Config::Contract. REQUIRES: SetDependentDefaults has set the defaults.
+// Implements Config::Contract. REQUIRES: SetDefaults has set the defaults.
 ClusterConfig ContractOf(ClusterConfig config);
 
 }  // namespace evenshard

@@ -13,8 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/config_address.h"
 #include "common/config/config_text.h"
-#include "common/placement/device_profile.h"
-#include "common/placement/shard_rates.h"
+#include "common/config/shard_rates.h"
 
 namespace evenshard {
 namespace {
@@ -144,24 +143,6 @@ void ValidateEmulated(const ClusterConfig& config, FieldProblems* problems) {
   }
 }
 
-// AUTO goes by the time of each layer.
-void ValidateProfile(const ClusterConfig& config, FieldProblems* problems) {
-  const Compute& compute = config.compute();
-  ValidateUse(compute.has_profile(), compute.backend() != Compute::EMULATED, "compute.profile",
-              "compute.backend", "EMULATED, which has compute.emulated.device", "CPU and CUDA",
-              problems);
-  if (config.partition().scheme() == Partition::AUTO && compute.backend() != Compute::EMULATED &&
-      !compute.has_profile()) {
-    problems->Add(
-        "compute.profile",
-        absl::StrCat("is missing with partition.scheme AUTO, which goes by the times of a "
-                     "device's layers, and those of the backend ",
-                     Compute::Backend_Name(compute.backend()),
-                     " are not known, allowed: ", KnownDevices()),
-        {"partition.scheme", "compute.backend"});
-  }
-}
-
 void ValidateCuda(const Compute& compute, FieldProblems* problems) {
   ValidateUse(compute.has_cuda(), compute.backend() == Compute::CUDA, "compute.cuda",
               "compute.backend", Compute::Backend_Name(compute.backend()), "CUDA", problems);
@@ -269,7 +250,6 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
     problems->RequireRange("compute.threads", config.compute().threads(), 0, kMaxThreads);
     ValidateEmulated(config, problems);
     ValidateCuda(config.compute(), problems);
-    ValidateProfile(config, problems);
   }
   ValidateExchangeSchedule(config, problems);
   ValidateLimits(config.limits(), problems);

@@ -6,7 +6,6 @@
 
 #include "absl/strings/string_view.h"
 #include "common/config/config_problems.h"
-#include "common/placement/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
@@ -22,9 +21,8 @@ void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems
 void ValidateTraining(const ClusterConfig& config, FieldProblems* problems);
 void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 
-// What a config with model.from_workers may have, there too. The second one bounds the model.
+// What a config with model.from_workers may have, there too.
 void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems);
-void ValidateModelBytes(const Limits& limits, const Model& model, FieldProblems* problems);
 
 // The part for model.initial_parameters, there too.
 void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems);
@@ -57,15 +55,6 @@ void ValidateHeldBytes(const Limits& limits, FieldProblems* problems);
 
 // Returns whether the shards' rates are in range and are given for all shards or for none.
 bool AreShardRates(const ClusterConfig& config);
-
-// Check that the backend can train the model, that the images and classes of the data fit the
-// model, and that each rule of the optimizer counts for one of its tensors.
-void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
-                                 FieldProblems* problems);
-void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
-                              FieldProblems* problems);
-void ValidateOptimizerAgainstModel(const ClusterConfig& config, const Model& model,
-                                   FieldProblems* problems);
 
 }  // namespace evenshard
 

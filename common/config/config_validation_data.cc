@@ -6,19 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/config_validation.h"
-#include "common/placement/device_profile.h"
 
 namespace evenshard {
 namespace {
 
 constexpr int kMaxBatchSize = 65536;
 constexpr int kMaxThreads = 256;
-constexpr int kMaxJpegSize = 65500;  // libjpeg's limit for each side, in pixels
 // Images are numbered with 32-bit integers.
 constexpr int64_t kMaxImages = std::numeric_limits<int32_t>::max();
-
-const Shape3 kCifar10Shape = {3, 32, 32};
-constexpr int64_t kCifar10Classes = 10;
 
 bool HasTestSet(const Data& data) {
   return data.idx().has_test_images() || data.has_cifar10() || data.image_folder().has_test_path();
@@ -162,15 +157,6 @@ void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems) {
   refuse(config.update().clip_global_norm() != 0, "update.clip_global_norm", kPrograms);
 }
 
-void ValidateModelBytes(const Limits& limits, const Model& model, FieldProblems* problems) {
-  const int64_t bytes = model.element_count() * static_cast<int64_t>(sizeof(float));
-  if (bytes <= limits.model_bytes()) return;
-  problems->Add("limits.model_bytes",
-                absl::StrCat("is ", limits.model_bytes(), ", and the workers bring a model of ",
-                             bytes, " bytes, allowed: at least that, or a smaller model"),
-                {"model.from_workers"});
-}
-
 void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems) {
   if (model.has_initial_parameters()) {
     RequirePath(model.initial_parameters(), "model.initial_parameters", problems);
@@ -185,79 +171,6 @@ void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems) 
   };
   refuse(model.has_allow_missing_parameters(), "model.allow_missing_parameters");
   refuse(model.has_allow_unused_parameters(), "model.allow_unused_parameters");
-}
-
-void ValidateComputeAgainstModel(const ClusterConfig& config, const Model& model,
-                                 FieldProblems* problems) {
-  if (IsEmulated(config)) {
-    const absl::Status times = LayerTimes(model, config.compute().emulated(), 1).status();
-    if (!times.ok()) problems->Add("compute.emulated.device", times.message());
-    return;
-  }
-  if (config.model().shrink() != 1) {
-    problems->Add("model.shrink",
-                  absl::StrCat("is ", config.model().shrink(),
-                               " with backend CPU, which needs whole tensors, allowed: 1, or "
-                               "compute.backend EMULATED"),
-                  {"compute.backend"});
-  }
-  if (config.compute().has_profile()) {
-    const absl::Status times = PredictedLayerTimes(model, config).status();
-    if (!times.ok()) problems->Add("compute.profile", times.message());
-  }
-  const absl::Status batch = CheckBatchSize(model, config.training().batch_size());
-  if (!batch.ok()) problems->Add("training.batch_size", batch.message(), {"model"});
-}
-
-void ValidateDataAgainstModel(const ClusterConfig& config, const Model& model,
-                              FieldProblems* problems) {
-  const Data& data = config.data();
-  const Shape3& input = model.input();
-  const auto require_input = [&](bool ok, absl::string_view field, absl::string_view images) {
-    if (ok) return;
-    problems->Add(
-        field,
-        absl::StrCat("its images are ", images, ", but the input of the model ", model.name(),
-                     " is ", input.ToString(), ", allowed: a model with such an input"),
-        {"model"});
-  };
-
-  if (data.has_idx()) require_input(input.channels == 1, "data.idx", "of one channel");
-  if (data.has_cifar10()) {
-    require_input(input == kCifar10Shape, "data.cifar10", kCifar10Shape.ToString());
-    if (model.classes() < kCifar10Classes) {
-      problems->Add(
-          "data.cifar10",
-          absl::StrCat("has ", kCifar10Classes, " classes, but the model ", model.name(), " has ",
-                       model.classes(), ", allowed: a model with at least as many"),
-          {"model"});
-    }
-  }
-  if (data.has_image_folder()) {
-    require_input(input.channels == 3, "data.image_folder", "of three channels");
-    const int64_t size = std::min(input.height, input.width);
-    if (data.image_folder().has_resize()) {
-      problems->RequireRange<int64_t>("data.image_folder.resize", data.image_folder().resize(),
-                                      size, kMaxJpegSize);
-    }
-  }
-  if (data.has_synthetic()) {
-    const ImageShape& shape = data.synthetic().shape();
-    const Shape3 given = {shape.channels(), shape.height(), shape.width()};
-    require_input(!data.synthetic().has_shape() || given == input, "data.synthetic.shape",
-                  given.ToString());
-    if (data.synthetic().has_classes()) {
-      const int64_t classes = data.synthetic().classes();
-      problems->Require(
-          classes >= 1 && classes <= model.classes(), "data.synthetic.classes", classes,
-          absl::StrCat("1 to the ", model.classes(), " classes of the model ", model.name()),
-          {"model"});
-    }
-  }
-  const int64_t smaller = std::min(input.height, input.width);
-  problems->Require(data.augment().crop_padding() < smaller, "data.augment.crop_padding",
-                    data.augment().crop_padding(),
-                    absl::StrCat("below the ", smaller, " pixels of the model's input"), {"model"});
 }
 
 }  // namespace evenshard

@@ -12,7 +12,6 @@ namespace evenshard {
 namespace {
 
 // How many tensors an error names.
-constexpr size_t kNamed = 6;
 
 constexpr char kZeroToBelowOne[] = "at least 0 and below 1";
 bool IsFraction(double value) { return value >= 0 && value < 1; }
@@ -79,12 +78,6 @@ void ValidateNumbers(OptimizerConfig::Kind kind, const OptimizerConfig& numbers,
   require(IsAboveZero(numbers.epsilon()), "epsilon", numbers.epsilon(), kAboveZero);
 }
 
-std::string RulePath(int rule) { return absl::StrCat("optimizer.rule[", rule, "]"); }
-
-std::string PatternPath(int rule, int pattern) {
-  return absl::StrCat(RulePath(rule), ".tensors[", pattern, "]");
-}
-
 void ValidateRule(const OptimizerConfig& optimizer, int index, FieldProblems* problems) {
   const OptimizerConfig::Rule& rule = optimizer.rule(index);
   const std::string path = RulePath(index);
@@ -107,64 +100,12 @@ void ValidateRule(const OptimizerConfig& optimizer, int index, FieldProblems* pr
   ValidateNumbers(optimizer.kind(), numbers, path + ".", problems);
 }
 
-bool MatchesParameter(const std::string& pattern, const Model& model) {
-  return std::any_of(model.tensors().begin(), model.tensors().end(), [&](const Tensor& tensor) {
-    return tensor.role == TensorRole::kParameter && MatchesPattern(pattern, tensor.name);
-  });
-}
-
-// Returns the first names of the model's parameters, "fc1/weight, fc1/bias and 4 more".
-std::string ParameterNames(const Model& model) {
-  std::vector<std::string> names;
-  int more = 0;
-  for (const Tensor& tensor : model.tensors()) {
-    if (tensor.role != TensorRole::kParameter) continue;
-    if (names.size() < kNamed) {
-      names.push_back(Printable(tensor.name));
-    } else {
-      ++more;
-    }
-  }
-  std::string text = absl::StrJoin(names, ", ");
-  if (more > 0) absl::StrAppend(&text, " and ", more, " more");
-  return text;
-}
-
 }  // namespace
 
 void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems) {
   ValidateNumbers(optimizer.kind(), optimizer, "optimizer.", problems);
   ValidateSchedule(optimizer.schedule(), problems);
   for (int i = 0; i < optimizer.rule_size(); ++i) ValidateRule(optimizer, i, problems);
-}
-
-void ValidateOptimizerAgainstModel(const ClusterConfig& config, const Model& model,
-                                   FieldProblems* problems) {
-  const OptimizerConfig& optimizer = config.optimizer();
-  std::vector<bool> matches(optimizer.rule_size()), counts(optimizer.rule_size());
-  for (const Tensor& tensor : model.tensors()) {
-    for (int i = 0; i < optimizer.rule_size(); ++i) {
-      if (MatchesRule(optimizer.rule(i), tensor)) matches[i] = true;
-    }
-    if (const int rule = RuleOf(optimizer, tensor); rule != kNoRule) counts[rule] = true;
-  }
-  for (int i = 0; i < optimizer.rule_size(); ++i) {
-    for (int k = 0; k < optimizer.rule(i).tensors_size(); ++k) {
-      const std::string& pattern = optimizer.rule(i).tensors(k);
-      if (pattern.empty() || MatchesParameter(pattern, model)) continue;
-      problems->Add(
-          PatternPath(i, k),
-          absl::StrCat("is \"", Printable(pattern), "\", which matches no parameter of the model ",
-                       model.name(), ", allowed: a pattern for names like ", ParameterNames(model)),
-          {"model"});
-    }
-    if (matches[i] && !counts[i]) {
-      problems->Add(RulePath(i),
-                    "has no effect, because earlier rules match all tensors that it matches, and "
-                    "the first one counts, allowed: narrow patterns before wide ones",
-                    {"model", "optimizer.rule"});
-    }
-  }
 }
 
 }  // namespace evenshard

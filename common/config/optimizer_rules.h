@@ -1,26 +1,18 @@
 #ifndef EVENSHARD_COMMON_CONFIG_OPTIMIZER_RULES_H_
 #define EVENSHARD_COMMON_CONFIG_OPTIMIZER_RULES_H_
 
-#include "absl/strings/string_view.h"
-#include "common/placement/model.h"
+#include <string>
+
 #include "proto/config.pb.h"
 
 namespace evenshard {
 
+// The field of a rule, "optimizer.rule[1]", and of one of its patterns.
+std::string RulePath(int rule);
+std::string PatternPath(int rule, int pattern);
+
 // Stands for a tensor that no rule of the optimizer matches.
 inline constexpr int kNoRule = -1;
-
-// Returns whether a pattern of OptimizerConfig.Rule matches a whole name: `*` stands for any
-// characters, or none, and `?` for any one. Takes time in proportion to the product of the lengths
-// at most.
-bool MatchesPattern(absl::string_view pattern, absl::string_view name);
-
-// Returns whether one of the rule's patterns matches the tensor. None matches a running statistic.
-bool MatchesRule(const OptimizerConfig::Rule& rule, const Tensor& tensor);
-
-// Returns the index of the rule that counts for the tensor, which is the first that matches it, or
-// kNoRule.
-int RuleOf(const OptimizerConfig& config, const Tensor& tensor);
 
 // Returns the numbers that a rule sets, and nothing else.
 OptimizerConfig NumbersOf(const OptimizerConfig::Rule& rule);

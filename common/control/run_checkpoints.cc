@@ -14,7 +14,7 @@ constexpr char kFolderField[] = "recovery.checkpoint.folder";
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Config& config,
+absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const PlannedConfig& config,
                                                                      uint64_t run, Start start,
                                                                      absl::string_view who,
                                                                      Storage* storage) {
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Confi
 }
 
 absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindStart(
-    const Config& config, bool resumes, Storage* storage) {
+    const PlannedConfig& config, bool resumes, Storage* storage) {
   const RunCheckpoints checkpoints(storage, config.proto().recovery().checkpoint().folder());
   const std::string& path = checkpoints.folder_.path();
   ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, checkpoints.folder_.List());

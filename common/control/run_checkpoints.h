@@ -12,8 +12,8 @@
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
 #include "common/control/view/view_coordinator.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -33,16 +33,16 @@ class RunCheckpoints {
   // A folder of which no checkpoint was ever complete begins anew under both kNew and kResumed.
   // Errors: INVALID_ARGUMENT under kNew if the folder has checkpoints, and under kResumed if it has
   // no complete one; FAILED_PRECONDITION if another run holds it; those of Storage.
-  static absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(const Config& config, uint64_t run,
-                                                              Start start, absl::string_view who,
+  static absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(const PlannedConfig& config,
+                                                              uint64_t run, Start start,
+                                                              absl::string_view who,
                                                               Storage* storage);
 
   // Returns what a run begins from, if not from the beginning with its first generation. Its name
   // is empty where there is nothing to go on from, but generations that have had checkpoints.
   // Errors: INVALID_ARGUMENT as for Open; those of Storage.
-  static absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindStart(const Config& config,
-                                                                              bool resumes,
-                                                                              Storage* storage);
+  static absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindStart(
+      const PlannedConfig& config, bool resumes, Storage* storage);
 
   // What FindStart returned.
   const std::optional<ViewCoordinator::Checkpoint>& resume() const { return resume_; }

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/shard_rates.h"
 #include "common/placement/chunk_size.h"
 #include "common/placement/device_profile.h"
-#include "common/placement/shard_rates.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/planned_run.h"
 #include "common/placement/simulator/prediction.h"

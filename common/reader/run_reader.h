@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 
@@ -30,7 +30,7 @@ namespace evenshard {
 class RunReader {
  public:
   struct Options {
-    const Config* config = nullptr;  // with a model; must outlive this
+    const PlannedConfig* config = nullptr;  // with a model; must outlive this
     // For how long shards that cannot be reached are tried again. nullopt: limits.startup_seconds
     // until all have been reached for the first time, then limits.exchange_seconds.
     std::optional<absl::Duration> patience = std::nullopt;

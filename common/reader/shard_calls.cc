@@ -133,8 +133,8 @@ std::vector<absl::StatusOr<ShardStats>> GetStats(
                                               &Admin::StubInterface::async_interface::GetStats);
 }
 
-absl::StatusOr<Config> WithModel(const Config& config, absl::Duration timeout,
-                                 const std::stop_token& stop) {
+absl::StatusOr<PlannedConfig> WithModel(const PlannedConfig& config, absl::Duration timeout,
+                                        const std::stop_token& stop) {
   if (config.has_model()) return config;
   std::string why;
   for (const absl::StatusOr<Declaration>& declaration :
@@ -150,10 +150,10 @@ absl::StatusOr<Config> WithModel(const Config& config, absl::Duration timeout,
   return absl::UnavailableError(problem.message());
 }
 
-absl::StatusOr<Config> LoadWithModel(const std::string& path,
-                                     absl::Span<const std::string> overrides,
-                                     absl::Duration timeout) {
-  ASSIGN_OR_RETURN(const Config config, Config::Load(path, overrides));
+absl::StatusOr<PlannedConfig> LoadWithModel(const std::string& path,
+                                            absl::Span<const std::string> overrides,
+                                            absl::Duration timeout) {
+  ASSIGN_OR_RETURN(const PlannedConfig config, PlannedConfig::Load(path, overrides));
   return WithModel(config, timeout);
 }
 

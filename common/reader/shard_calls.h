@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 
 namespace evenshard {
@@ -44,13 +44,13 @@ std::vector<absl::StatusOr<ShardStats>> GetStats(
 // Returns the config with a model: that of model.from_workers comes from the run, if the config
 // does not have it. Errors: UNAVAILABLE if no process of the run knows the model, with the field
 // and what one of them said.
-absl::StatusOr<Config> WithModel(const Config& config, absl::Duration timeout,
-                                 const std::stop_token& stop = {});
+absl::StatusOr<PlannedConfig> WithModel(const PlannedConfig& config, absl::Duration timeout,
+                                        const std::stop_token& stop = {});
 
-// The same for the config of a file. Errors: also those of Config::Load.
-absl::StatusOr<Config> LoadWithModel(const std::string& path,
-                                     absl::Span<const std::string> overrides,
-                                     absl::Duration timeout);
+// The same for the config of a file. Errors: also those of PlannedConfig::Load.
+absl::StatusOr<PlannedConfig> LoadWithModel(const std::string& path,
+                                            absl::Span<const std::string> overrides,
+                                            absl::Duration timeout);
 
 // Ends all ps processes.
 std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout);

@@ -20,7 +20,7 @@
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/shard_file_writer.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/view.pb.h"
 #include "server/store/copy_memory.h"
@@ -48,7 +48,7 @@ namespace evenshard {
 class Checkpointer {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive this, like every pointer here
+    const PlannedConfig* config = nullptr;  // must outlive this, like every pointer here
     int slot = 0;
     std::shared_ptr<ParameterStore> store;
     Storage* storage = nullptr;

@@ -27,7 +27,7 @@ absl::Status Restore(CheckpointReader& reader, StoredChunk& chunk) {
 
 // Replaces the random initial parameters by those of model.initial_parameters, if the config names
 // such a file.
-absl::Status FillFromFile(const Config& config, Storage* storage, ParameterStore& store) {
+absl::Status FillFromFile(const PlannedConfig& config, Storage* storage, ParameterStore& store) {
   if (!config.proto().model().has_initial_parameters()) return absl::OkStatus();
   RealStorage files;  // for a run without checkpoints
   ASSIGN_OR_RETURN(const std::unique_ptr<const InitialParameters> initial,
@@ -41,8 +41,8 @@ absl::Status FillFromFile(const Config& config, Storage* storage, ParameterStore
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const Config& config, int slot,
-                                                                 Storage* storage,
+absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const PlannedConfig& config,
+                                                                 int slot, Storage* storage,
                                                                  const std::string& checkpoint) {
   ASSIGN_OR_RETURN(std::shared_ptr<ParameterStore> store, ParameterStore::Create(config, slot));
   if (checkpoint.empty()) {

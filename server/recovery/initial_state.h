@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "server/store/parameter_store.h"
 
 namespace evenshard {
@@ -16,8 +16,8 @@ namespace evenshard {
 // model.initial_parameters, or random ones that follow from the seed.
 // Errors: RESOURCE_EXHAUSTED if there is not enough memory; those of CheckpointReader and
 // InitialParameters; INVALID_ARGUMENT if it is no name of a checkpoint.
-absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const Config& config, int slot,
-                                                                 Storage* storage,
+absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const PlannedConfig& config,
+                                                                 int slot, Storage* storage,
                                                                  const std::string& checkpoint);
 
 }  // namespace evenshard

@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "server/recovery/replica.h"
 #include "server/recovery/slot_primary.h"
@@ -37,7 +37,7 @@ namespace evenshard {
 class SlotHost {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the host
+    const PlannedConfig* config = nullptr;  // must outlive the host
     ProcessId self = {};
     const Clock* clock = nullptr;  // must outlive the host
     bool has_views = false;        // otherwise Adopt is not called

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/storage.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "server/recovery/checkpointer.h"
 #include "server/recovery/replica.h"
@@ -26,7 +26,7 @@ namespace evenshard {
 class SlotPrimary final : private UpdateObserver {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive this, like every pointer here
+    const PlannedConfig* config = nullptr;  // must outlive this, like every pointer here
     int slot = 0;
     const Clock* clock = nullptr;
     std::shared_ptr<ParameterStore> store;

@@ -24,8 +24,8 @@ bool Has(const ChunkClock& clock, const ReplicaChunk& header) {
 
 }  // namespace
 
-SlotReplica::SlotReplica(const Config* config, int slot, std::shared_ptr<ParameterStore> store,
-                         bool is_complete)
+SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
+                         std::shared_ptr<ParameterStore> store, bool is_complete)
     : config_(*config), slot_(slot), store_(std::move(store)), places_(store_->chunks().size()) {
   for (Place& place : places_) place.is_filled = is_complete;
   if (config_.proto().update().policy() != Update::ASYNC) return;

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/replication.pb.h"
 #include "proto/view.pb.h"
 #include "server/recovery/replica.h"
@@ -24,7 +24,7 @@ class SlotReplica {
  public:
   // With `is_complete`, `store` has the state of the primary already. Otherwise the primary fills
   // it. `config` must outlive the replica.
-  SlotReplica(const Config* config, int slot, std::shared_ptr<ParameterStore> store,
+  SlotReplica(const PlannedConfig* config, int slot, std::shared_ptr<ParameterStore> store,
               bool is_complete);
 
   // Goes over to a view in which this process holds the replica. When it returns, nothing that
@@ -62,7 +62,7 @@ class SlotReplica {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
   void SetView(uint64_t view);
 
-  const Config& config_;
+  const PlannedConfig& config_;
   const int slot_;
   const std::shared_ptr<ParameterStore> store_;
   std::vector<Place> places_;  // parallel to the store's chunks

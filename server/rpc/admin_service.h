@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/admin.grpc.pb.h"
 #include "server/recovery/slot_host.h"
 
@@ -18,7 +18,7 @@ class AdminService final
  public:
   // `config` and `host` must outlive the service. `process` is the slot that is meant where none is
   // named. `request_shutdown` must not block.
-  AdminService(const Config* config, const SlotHost* host, int process,
+  AdminService(const PlannedConfig* config, const SlotHost* host, int process,
                std::function<void()> request_shutdown)
       : config_(*config),
         host_(host),
@@ -39,7 +39,7 @@ class AdminService final
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
 
-  const Config& config_;
+  const PlannedConfig& config_;
   const SlotHost* const host_;
   const int process_;
   const std::function<void()> request_shutdown_;

@@ -80,7 +80,7 @@ DeclarationWait::DeclarationWait(const Options& options)
       admin_service_(std::make_unique<EarlyAdminService>(this)) {}
 
 absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Options& options) {
-  const Config& config = *options.config;
+  const PlannedConfig& config = *options.config;
   const std::string& address = config.process_address(options.process);
   if (absl::EndsWith(address, ":0")) {
     return config.FieldError(absl::StrCat("shard[", options.process, "].address"),
@@ -112,7 +112,7 @@ absl::Status DeclarationWait::Join(const JoinRequest& request) {
   if (options_.has_views) return NotYet();
   const bool brings_optimizer =
       !options_.config->proto().has_optimizer() && request.config().has_optimizer();
-  absl::StatusOr<Config> config =
+  absl::StatusOr<PlannedConfig> config =
       options_.config->Declared(DeclarationOf(request.config(), brings_optimizer));
   if (!config.ok()) return absl::FailedPreconditionError(config.status().message());
   if (!config->has_model()) {
@@ -141,7 +141,7 @@ void DeclarationWait::Fail(const absl::Status& reason) {
   if (!declared_.has_value()) declared_ = reason;
 }
 
-std::optional<absl::StatusOr<Config>> DeclarationWait::declared() const {
+std::optional<absl::StatusOr<PlannedConfig>> DeclarationWait::declared() const {
   absl::MutexLock lock(&mutex_);
   return declared_;
 }

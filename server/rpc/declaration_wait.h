@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/config/config.h"
 #include "common/control/view/view_link.h"
+#include "common/placement/planned_config.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/rpc/listener.h"
@@ -24,8 +24,8 @@ namespace evenshard {
 class DeclarationWait {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the object
-    int process = 0;                 // the index of this process
+    const PlannedConfig* config = nullptr;  // must outlive the object
+    int process = 0;                        // the index of this process
     // The caller passes views to Adopt, and workers declare nothing here.
     bool has_views = false;
     // Called when a Shutdown RPC comes. Must not block.
@@ -42,7 +42,7 @@ class DeclarationWait {
   void Fail(const absl::Status& reason);
 
   // Returns the config with the model once it is known, or why it will not be.
-  std::optional<absl::StatusOr<Config>> declared() const;
+  std::optional<absl::StatusOr<PlannedConfig>> declared() const;
 
  private:
   // Answers what a client may ask for before it asks for anything else.
@@ -57,7 +57,7 @@ class DeclarationWait {
   const Options options_;
 
   mutable absl::Mutex mutex_;
-  std::optional<absl::StatusOr<Config>> declared_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<PlannedConfig>> declared_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<EarlyParameterService> parameter_service_;
   std::unique_ptr<EarlyAdminService> admin_service_;

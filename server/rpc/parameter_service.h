@@ -31,8 +31,8 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
                                                        ParameterServer::Service>>>>>> {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the service, like every pointer here
-    int process = 0;                 // which slot is meant by calls that name none
+    const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
+    int process = 0;                        // which slot is meant by calls that name none
     const SlotHost* host = nullptr;
     const Clock* clock = nullptr;
   };

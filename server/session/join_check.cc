@@ -28,7 +28,7 @@ std::string Differences(const ClusterConfig& own, const ClusterConfig& theirs) {
 }
 
 // Errors name what differs if the request has the worker's config.
-absl::Status CheckSameConfig(const Config& config, const JoinRequest& request, int shard) {
+absl::Status CheckSameConfig(const PlannedConfig& config, const JoinRequest& request, int shard) {
   const bool same_plan = request.plan_fingerprint() == config.plan().fingerprint();
   if (same_plan && request.config_fingerprint() == config.fingerprint()) return absl::OkStatus();
   const FromWorkers& model = config.proto().model().from_workers();
@@ -80,7 +80,7 @@ absl::Status CheckVersions(const JoinRequest& request, int shard) {
   return check("makes plans", request.plan_version(), kPlanVersion);
 }
 
-absl::Status CheckJoin(const Config& config, const JoinRequest& request, int shard) {
+absl::Status CheckJoin(const PlannedConfig& config, const JoinRequest& request, int shard) {
   RETURN_IF_ERROR(CheckVersions(request, shard));
   RETURN_IF_ERROR(CheckSameConfig(config, request, shard));
   return CheckEncodings(config.proto().exchange(), request);

@@ -2,7 +2,7 @@
 #define EVENSHARD_SERVER_SESSION_JOIN_CHECK_H_
 
 #include "absl/status/status.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/parameter_server.pb.h"
 
 namespace evenshard {
@@ -14,7 +14,7 @@ absl::Status CheckVersions(const JoinRequest& request, int shard);
 // Checks that, too, and that a worker has the same config, model and plan as the shard and speaks
 // the encodings of the exchange. Errors: FAILED_PRECONDITION, which names what differs if the
 // request has the worker's config.
-absl::Status CheckJoin(const Config& config, const JoinRequest& request, int shard);
+absl::Status CheckJoin(const PlannedConfig& config, const JoinRequest& request, int shard);
 
 }  // namespace evenshard
 

@@ -9,7 +9,7 @@
 
 namespace evenshard {
 
-absl::StatusOr<std::shared_ptr<WorkerBuffers>> WorkerBuffers::Map(const Config& config,
+absl::StatusOr<std::shared_ptr<WorkerBuffers>> WorkerBuffers::Map(const PlannedConfig& config,
                                                                   const JoinRequest& request) {
   if (!request.has_shared_buffers()) return absl::NotFoundError("the worker offers no buffers");
   if (!MayShareMemory(config.proto().exchange())) {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/float_buffer.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "proto/parameter_server.pb.h"
 #include "server/store/parameter_store.h"
@@ -25,7 +25,7 @@ struct WorkerBuffers {
   // Errors: NOT_FOUND if the request offers no buffers; FAILED_PRECONDITION if the config does not
   // allow shared memory; those of FloatBuffer::Map, such as NOT_FOUND for a worker in another
   // container.
-  static absl::StatusOr<std::shared_ptr<WorkerBuffers>> Map(const Config& config,
+  static absl::StatusOr<std::shared_ptr<WorkerBuffers>> Map(const PlannedConfig& config,
                                                             const JoinRequest& request);
 
   // Returns a view of the worker's gradient of a chunk.

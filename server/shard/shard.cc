@@ -47,7 +47,7 @@ bool Trains(const WorkerView& worker) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
-  const Config& config = *options.config;
+  const PlannedConfig& config = *options.config;
   if (options.slot < 0 || options.slot >= config.shards()) {
     return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.slot,
                                               ": the config has ", config.shards(),

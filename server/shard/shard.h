@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "server/session/membership.h"
@@ -40,9 +40,9 @@ namespace evenshard {
 class Shard {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the shard
-    int slot = 0;                    // the slot of the plan that it is primary of
-    const Clock* clock = nullptr;    // must outlive the shard
+    const PlannedConfig* config = nullptr;  // must outlive the shard
+    int slot = 0;                           // the slot of the plan that it is primary of
+    const Clock* clock = nullptr;           // must outlive the shard
     // The state to go on from; null for the initial parameters.
     std::shared_ptr<ParameterStore> store = nullptr;
     UpdateObserver* observer = nullptr;  // must outlive the shard; may be null
@@ -61,7 +61,7 @@ class Shard {
   uint64_t history() const { return history_; }
   // The number of the view that the shard follows; 0 without views.
   uint64_t view() const { return view_; }
-  const Config& config() const { return config_; }
+  const PlannedConfig& config() const { return config_; }
   const Clock& clock() const { return *clock_; }
   ParameterStore& store() { return *store_; }
   const std::shared_ptr<ParameterStore>& shared_store() { return store_; }
@@ -185,7 +185,7 @@ class Shard {
   bool IsOver() const;
   void FillProgress(ShardStats::Progress* progress) const;
 
-  const Config& config_;
+  const PlannedConfig& config_;
   const int index_;
   const Clock* const clock_;
   const absl::Time start_time_;

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
 #include "common/placement/initializer.h"
+#include "common/placement/rule_matching.h"
 #include "common/wire/non_finite.h"
 #include "server/store/aggregate.h"
 
@@ -161,7 +162,7 @@ absl::Status StoredChunk::OutOfRange(absl::string_view what, int64_t element,
       tensor_name_, " element ", info_.begin + element, " (chunk ", info_.id, ")"));
 }
 
-absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Config& config,
+absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const PlannedConfig& config,
                                                                        int shard) {
   const Plan& plan = config.plan();
   const int64_t floats = plan.shard_buffer_size(shard);

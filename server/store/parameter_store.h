@@ -18,7 +18,7 @@
 #include "common/base/element_loop.h"
 #include "common/base/float_buffer.h"
 #include "common/checkpoint/chunk_clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "server/store/optimizer.h"
@@ -133,7 +133,8 @@ class ParameterStore {
   // Allocates and initialises the memory of `shard`. The store has sums only if gradients are added
   // up, that is under SYNC with several workers. `config` must outlive the store.
   // Errors: RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const Config& config, int shard);
+  static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const PlannedConfig& config,
+                                                                int shard);
 
   // The chunks in the order of their ids.
   std::deque<StoredChunk>& chunks() { return chunks_; }

@@ -20,7 +20,7 @@
 namespace evenshard {
 namespace {
 
-int64_t MaxBytes(const Config& config, ParameterStore& store) {
+int64_t MaxBytes(const PlannedConfig& config, ParameterStore& store) {
   if (const int64_t given = config.proto().limits().snapshot_bytes(); given > 0) return given;
   int64_t elements = 0;
   for (const StoredChunk& chunk : store.chunks()) elements += chunk.info().size;

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "server/store/parameter_store.h"
 
 namespace evenshard {
@@ -80,7 +80,7 @@ class Snapshots {
   };
 
   struct Options {
-    const Config* config = nullptr;  // must outlive this, as the store
+    const PlannedConfig* config = nullptr;  // must outlive this, as the store
     ParameterStore* store = nullptr;
     int slot = 0;  // for errors
     // Whether no update will come any more because all workers have finished. Called without a

@@ -9,8 +9,8 @@
 
 namespace evenshard {
 
-AsyncPolicy::AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
-                         Snapshots* snapshots)
+AsyncPolicy::AsyncPolicy(const PlannedConfig& config, ParameterStore* store,
+                         UpdateObserver* observer, Snapshots* snapshots)
     : counters_(&store->counters()), observer_(observer), snapshots_(snapshots) {
   const auto view = std::make_shared<const PolicyView>();
   for (StoredChunk& chunk : store->chunks()) {

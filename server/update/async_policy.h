@@ -14,7 +14,7 @@ namespace evenshard {
 // The policy ASYNC. See UpdatePolicy.
 class AsyncPolicy final : public UpdatePolicy {
  public:
-  AsyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+  AsyncPolicy(const PlannedConfig& config, ParameterStore* store, UpdateObserver* observer,
               Snapshots* snapshots);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,

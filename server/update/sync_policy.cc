@@ -37,7 +37,7 @@ Segments BytesOf(absl::Span<const float> floats) {
 
 }  // namespace
 
-SyncPolicy::SyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+SyncPolicy::SyncPolicy(const PlannedConfig& config, ParameterStore* store, UpdateObserver* observer,
                        Snapshots* snapshots, const Clock* clock)
     : workers_(config.workers()),
       deterministic_(config.proto().update().deterministic()),

@@ -17,7 +17,7 @@ namespace evenshard {
 // The policy SYNC. See UpdatePolicy.
 class SyncPolicy final : public UpdatePolicy {
  public:
-  SyncPolicy(const Config& config, ParameterStore* store, UpdateObserver* observer,
+  SyncPolicy(const PlannedConfig& config, ParameterStore* store, UpdateObserver* observer,
              Snapshots* snapshots, const Clock* clock);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,
@@ -70,9 +70,9 @@ class SyncPolicy final : public UpdatePolicy {
     int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
     int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that are waited for
     int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the worker
-                                                  // set that are done with
-    int newest ABSL_GUARDED_BY(chunk->mutex) = 0;  // the rank of the latest push
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;  // gradients in the sum
+                                                    // set that are done with
+    int newest ABSL_GUARDED_BY(chunk->mutex) = 0;   // the rank of the latest push
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;   // gradients in the sum
     // The learning rate of the first gradient that came, and whose it was.
     std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
     std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);

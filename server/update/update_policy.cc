@@ -5,9 +5,9 @@
 
 namespace evenshard {
 
-std::unique_ptr<UpdatePolicy> UpdatePolicy::Create(const Config& config, ParameterStore* store,
-                                                   UpdateObserver* observer, Snapshots* snapshots,
-                                                   const Clock* clock) {
+std::unique_ptr<UpdatePolicy> UpdatePolicy::Create(const PlannedConfig& config,
+                                                   ParameterStore* store, UpdateObserver* observer,
+                                                   Snapshots* snapshots, const Clock* clock) {
   if (config.proto().update().policy() == Update::SYNC) {
     return std::make_unique<SyncPolicy>(config, store, observer, snapshots, clock);
   }

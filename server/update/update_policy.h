@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "server/session/worker_session.h"
 #include "server/store/parameter_store.h"
 #include "server/store/snapshots.h"
@@ -63,7 +63,7 @@ class UpdatePolicy {
 
   // Returns the config's policy for the chunks of `store`, which it goes on with from their clocks.
   // `observer` may be null. All arguments must outlive it.
-  static std::unique_ptr<UpdatePolicy> Create(const Config& config, ParameterStore* store,
+  static std::unique_ptr<UpdatePolicy> Create(const PlannedConfig& config, ParameterStore* store,
                                               UpdateObserver* observer, Snapshots* snapshots,
                                               const Clock* clock);
   virtual ~UpdatePolicy() = default;

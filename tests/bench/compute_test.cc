@@ -16,8 +16,8 @@ constexpr char kConfig[] = "--config=configs/digits_sync.textproto";
 TEST_CASE("the compute benchmark verifies the gradients and reports each round") {
   const ScratchFolder folder;
   const std::string path = folder.Path("figures.json");
-  Program compute(
-      {"bench/compute/compute", kConfig, "--iterations=2", "--warmup=1", "--rounds=3", "--json=" + path});
+  Program compute({"bench/compute/compute", kConfig, "--iterations=2", "--warmup=1", "--rounds=3",
+                   "--json=" + path});
   const int exit_code = compute.Wait();
   INFO(compute.output());
   REQUIRE(exit_code == 0);
@@ -34,7 +34,8 @@ TEST_CASE("the compute benchmark verifies the gradients and reports each round")
 TEST_CASE("the compute benchmark ends when the requests for rounds end") {
   Program compute(
       {"/bin/sh", "-c",
-       std::string("printf '\\n\\n' | bench/compute/compute --on-request --iterations=1 ") + kConfig});
+       std::string("printf '\\n\\n' | bench/compute/compute --on-request --iterations=1 ") +
+           kConfig});
   const int exit_code = compute.Wait();
   INFO(compute.output());
   CHECK(exit_code == 0);

@@ -8,8 +8,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
-#include "common/config/config.h"
 #include "common/placement/plan.h"
+#include "common/placement/planned_config.h"
 #include "server/server.h"
 #include "tests/testing/scratch_folder.h"
 #include "worker/exchange/grpc/exchange.h"
@@ -24,7 +24,7 @@ void ComputeGradients(absl::Span<const float> parameters, absl::Span<float> grad
 
 // [ server/server.h
 absl::Status ServeUntil(const std::string& config_path, std::stop_token stop) {
-  ASSIGN_OR_RETURN(const Config config, Config::Load(config_path, /*overrides=*/{}));
+  ASSIGN_OR_RETURN(const PlannedConfig config, PlannedConfig::Load(config_path, /*overrides=*/{}));
   const RealClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                    Server::Start({.config = &config, .shard = 0, .clock = &clock}));
@@ -35,7 +35,7 @@ absl::Status ServeUntil(const std::string& config_path, std::stop_token stop) {
 // ]
 
 // [ worker/exchange/grpc/exchange.h
-absl::Status Train(const Config& config, int rank, int64_t iterations) {
+absl::Status Train(const PlannedConfig& config, int rank, int64_t iterations) {
   ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Exchange> exchange,
                    Exchange::Connect({.config = &config, .rank = rank, .buffers = &buffers}));
@@ -82,7 +82,7 @@ TEST_CASE("the examples train a model") {
   absl::Status served = absl::UnknownError("did not run");
   {
     std::jthread shard([&](std::stop_token stop) { served = ServeUntil(path, stop); });
-    const absl::StatusOr<Config> config = Config::Load(path, {});
+    const absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(path, {});
     REQUIRE(config.ok());
     const absl::Status trained = Train(*config, /*rank=*/0, /*iterations=*/20);
     INFO(trained.ToString());

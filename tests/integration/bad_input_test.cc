@@ -33,7 +33,7 @@ using Catch::Contains;
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 // Under ASYNC, what one worker does wrong must not stop another.
-Config AsyncConfig() { return MustParse(kSmallConfig, {"update.policy=ASYNC"}); }
+PlannedConfig AsyncConfig() { return MustParse(kSmallConfig, {"update.policy=ASYNC"}); }
 
 // Worker 1 trains on as if nothing had happened.
 void RequireOthersUnharmed(TestCluster& cluster, const std::vector<float>& before) {
@@ -223,14 +223,14 @@ TEST_CASE("a rank already taken is refused while its worker goes on") {
 
 TEST_CASE("an unknown rank and another model are refused at Join") {
   TestCluster cluster(MustParse(kSmallConfig));
-  const Config three_workers = MustParse(kSmallConfig, {"workers=3"});
-  const auto connect = [&](const Config& config, int rank) {
+  const PlannedConfig three_workers = MustParse(kSmallConfig, {"workers=3"});
+  const auto connect = [&](const PlannedConfig& config, int rank) {
     return Exchange::Connect({.config = &config, .rank = rank, .addresses = cluster.addresses()})
         .status();
   };
   CHECK_THAT(Message(connect(three_workers, 2)), Contains("workers: 2 -> 3"));
   CHECK(absl::IsOutOfRange(connect(cluster.config(), 7)));
-  const Config other_model =
+  const PlannedConfig other_model =
       MustParse(kSmallConfig, {"model={input {channels: 5 height: 1 width: 1} layer {name: \"a\" "
                                "linear {out_features: 200}}}"});
   const absl::Status status = connect(other_model, 0);
@@ -342,7 +342,8 @@ TEST_CASE("a shard that ends in the middle is named by the worker") {
 
 TEST_CASE("two shards cannot listen on one port") {
   TestCluster cluster(MustParse(kSmallConfig));
-  const Config config = MustParse(kSmallConfig, {"shard[0].address=" + cluster.addresses()[0]});
+  const PlannedConfig config =
+      MustParse(kSmallConfig, {"shard[0].address=" + cluster.addresses()[0]});
   const RealClock clock;
   const absl::Status status =
       Server::Start({.config = &config, .shard = 0, .clock = &clock}).status();
@@ -353,7 +354,7 @@ TEST_CASE("two shards cannot listen on one port") {
 TEST_CASE("two shards cannot listen on one unix socket, and one that ends leaves no file") {
   const ScratchFolder folder;
   const std::string address = "unix:" + folder.Path("0.sock");
-  const Config config = MustParse(kSmallConfig, {"shard[0].address=" + address});
+  const PlannedConfig config = MustParse(kSmallConfig, {"shard[0].address=" + address});
   const RealClock clock;
   const Server::Options options = {.config = &config, .shard = 0, .clock = &clock};
   absl::StatusOr<std::unique_ptr<Server>> first = Server::Start(options);

@@ -18,7 +18,7 @@ namespace {
 constexpr int kIterations = 4;
 
 // Trains with test gradients as every worker of the config; returns the parameters.
-std::vector<float> TrainedParameters(const Config& config) {
+std::vector<float> TrainedParameters(const PlannedConfig& config) {
   TestCluster cluster(config);
   const Model& model = config.model();
   const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
@@ -54,7 +54,7 @@ TEST_CASE("SYNC with W workers equals one process that applies the mean gradient
   const std::string chunks = "limits.chunk_bytes=256";
   for (const int workers : {1, 2, 5}) {
     CAPTURE(workers, pacing);
-    const Config config = MustParse(
+    const PlannedConfig config = MustParse(
         kSmallConfig, {absl::StrCat("workers=", workers), "optimizer.kind=ADAM", pacing, chunks});
     const std::vector<float> actual = TrainedParameters(config);
 
@@ -62,7 +62,7 @@ TEST_CASE("SYNC with W workers equals one process that applies the mean gradient
     std::string text = kSmallConfig;
     const std::string second = "  shard { address: \"127.0.0.1:0\" }\n";
     text.erase(text.find(second), second.size());
-    const Config single = MustParse(text, {"workers=1", "optimizer.kind=ADAM"});
+    const PlannedConfig single = MustParse(text, {"workers=1", "optimizer.kind=ADAM"});
     TestCluster reference(single);
     RequireAllOk(reference.RunWorkers([&](int, Exchange& exchange) {
       std::vector<float> parameters(single.model().buffer_size());

@@ -36,7 +36,7 @@ std::string Text(const std::string& more) {
 std::vector<float> InitialOf(const Model& model, int rank) { return TestGradient(model, rank, 77); }
 
 // One worker's part: begins, and then pushes gradients for `iterations`.
-absl::Status Train(const Config& config, int rank, Exchange& exchange, int iterations,
+absl::Status Train(const PlannedConfig& config, int rank, Exchange& exchange, int iterations,
                    std::vector<float>* parameters) {
   parameters->resize(config.model().buffer_size());
   const std::vector<float> initial = InitialOf(config.model(), rank);
@@ -62,7 +62,7 @@ TEST_CASE("all workers begin with the parameters of worker 0, bit by bit") {
   const std::string encoding = GENERATE("", "exchange { gradient_encoding: BFLOAT16 }");
   const std::string policy = GENERATE("SYNC", "SYNC deterministic: true", "ASYNC");
   CAPTURE(encoding, policy);
-  const Config config =
+  const PlannedConfig config =
       MustParse(Text(absl::StrCat("workers: 3 update { policy: ", policy, " }", encoding)));
   TestCluster cluster(config);
   std::vector<std::vector<float>> parameters(3);
@@ -75,7 +75,7 @@ TEST_CASE("all workers begin with the parameters of worker 0, bit by bit") {
 }
 
 TEST_CASE("updates follow the optimizer from the parameters of worker 0 on") {
-  const Config config = MustParse(
+  const PlannedConfig config = MustParse(
       Text("workers: 2 update { policy: SYNC } optimizer { kind: ADAM learning_rate: 0.125 }"));
   TestCluster cluster(config);
   std::vector<std::vector<float>> parameters(2);
@@ -101,7 +101,7 @@ TEST_CASE("learning rates go with the pushes, tensor by tensor") {
   const std::string schedule = GENERATE("SEQUENTIAL", "FULL");
   const std::string policy = GENERATE("SYNC", "ASYNC");
   CAPTURE(schedule, policy);
-  const Config config = MustParse(Text(absl::StrCat(
+  const PlannedConfig config = MustParse(Text(absl::StrCat(
       "workers: 1 update { policy: ", policy, " } exchange { schedule: ", schedule,
       " } optimizer { learning_rate: 9 schedule { kind: STEP step_iterations: 1 } }")));
   TestCluster cluster(config);
@@ -125,7 +125,7 @@ TEST_CASE("learning rates go with the pushes, tensor by tensor") {
 }
 
 TEST_CASE("workers that disagree on a learning rate are named") {
-  const Config config = MustParse(Text("workers: 2 update { policy: SYNC }"));
+  const PlannedConfig config = MustParse(Text("workers: 2 update { policy: SYNC }"));
   TestCluster cluster(config);
   const std::vector<absl::Status> outcomes =
       cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
@@ -145,7 +145,7 @@ TEST_CASE("workers that disagree on a learning rate are named") {
 TEST_CASE("a tensor to which a worker contributes nothing is the mean of the others'") {
   const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD");
   CAPTURE(schedule);
-  const Config config = MustParse(
+  const PlannedConfig config = MustParse(
       Text(absl::StrCat("workers: 2 update { policy: SYNC } optimizer { learning_rate: 1 } ",
                         "exchange { schedule: ", schedule, " }")));
   TestCluster cluster(config);
@@ -181,7 +181,7 @@ TEST_CASE("a tensor to which a worker contributes nothing is the mean of the oth
 }
 
 TEST_CASE("only worker 0 gives the parameters to begin with") {
-  const Config config = MustParse(Text("workers: 2 update { policy: ASYNC }"));
+  const PlannedConfig config = MustParse(Text("workers: 2 update { policy: ASYNC }"));
   TestCluster cluster(config);
   const auto exchange = cluster.Connect(1);
   REQUIRE(exchange.ok());
@@ -203,7 +203,7 @@ void Leave(TestCluster& cluster, uint64_t incarnation) {
 }
 
 TEST_CASE("a worker 0 that was lost while it gave the parameters to begin with starts over") {
-  const Config config = MustParse(Text("workers: 1 update { policy: ASYNC }"));
+  const PlannedConfig config = MustParse(Text("workers: 1 update { policy: ASYNC }"));
   TestCluster cluster(config);
   const Chunk& first = config.plan().chunks()[0];
   REQUIRE(first.shard == 0);
@@ -233,11 +233,11 @@ TEST_CASE("a worker 0 that was lost while it gave the parameters to begin with s
 }
 
 TEST_CASE("a worker with another model is told what differs") {
-  const Config config = MustParse(Text("workers: 2 update { policy: SYNC }"));
+  const PlannedConfig config = MustParse(Text("workers: 2 update { policy: SYNC }"));
   TestCluster cluster(config);
   std::string other = Text("workers: 2 update { policy: SYNC }");
   other.replace(other.find("17"), 2, "18");
-  const Config theirs = MustParse(other);
+  const PlannedConfig theirs = MustParse(other);
   const absl::Status refused =
       Exchange::Connect({.config = &theirs, .rank = 1, .addresses = cluster.addresses()}).status();
   CHECK_THAT(std::string(refused.message()),

@@ -29,16 +29,16 @@ const std::vector<Directions> kDirections = {{"FLOAT16", "FLOAT32"},  {"FLOAT32"
                                              {"FLOAT16", "FLOAT16"},  {"BFLOAT16", "BFLOAT16"},
                                              {"FLOAT16", "BFLOAT16"}};
 
-Config ConfigFor(const Directions& directions, std::vector<std::string> overrides = {}) {
+PlannedConfig ConfigFor(const Directions& directions, std::vector<std::string> overrides = {}) {
   overrides.push_back("exchange={gradient_encoding: " + directions.gradient +
                       " parameter_encoding: " + directions.parameter + "}");
   return MustParse(kSmallConfig, overrides);
 }
 
-Encoding GradientEncoding(const Config& config) {
+Encoding GradientEncoding(const PlannedConfig& config) {
   return config.proto().exchange().gradient_encoding();
 }
-Encoding ParameterEncoding(const Config& config) {
+Encoding ParameterEncoding(const PlannedConfig& config) {
   return config.proto().exchange().parameter_encoding();
 }
 
@@ -57,7 +57,7 @@ struct Trained {
 };
 
 // Trains with test gradients as every worker of the config.
-Trained Train(const Config& config) {
+Trained Train(const PlannedConfig& config) {
   TestCluster cluster(config);
   const Model& model = config.model();
   Trained trained;
@@ -96,7 +96,7 @@ TEST_CASE("half-width runs are bit-equal under every placement, chunk size and s
 TEST_CASE("masters are float32 sums of the received gradients, and workers get them rounded") {
   for (const Directions& directions : kDirections) {
     CAPTURE(directions.gradient, directions.parameter);
-    const Config config = ConfigFor(directions, {"update.deterministic=true"});
+    const PlannedConfig config = ConfigFor(directions, {"update.deterministic=true"});
     const Model& model = config.model();
     std::vector<float> expected = TestCluster(config).Parameters();
     for (int i = 0; i < kIterations; ++i) {
@@ -122,7 +122,7 @@ TEST_CASE("masters are float32 sums of the received gradients, and workers get t
 
 TEST_CASE("ASYNC workers exchange in half width, and both sides count the bytes on the wire") {
   for (const std::string policy : {"SYNC", "ASYNC"}) {
-    const Config config = ConfigFor({"BFLOAT16", "FLOAT16"}, {"update.policy=" + policy});
+    const PlannedConfig config = ConfigFor({"BFLOAT16", "FLOAT16"}, {"update.policy=" + policy});
     TestCluster cluster(config);
     const Model& model = config.model();
     std::vector<Exchange::Traffic> counted(2);

@@ -83,7 +83,7 @@ struct Shards {
     return Exchange::Connect({.config = &config, .rank = 0, .addresses = addresses});
   }
 
-  const Config config;
+  const PlannedConfig config;
   std::vector<std::unique_ptr<SubtractingSlot>> slots;
   std::vector<std::unique_ptr<SubtractingShard>> shards;  // by slot: its primary
 };

@@ -118,7 +118,7 @@ class ReplicatedRun {
     Publish();
   }
 
-  const Config config;
+  const PlannedConfig config;
   const RealClock clock;
   std::vector<std::unique_ptr<TestLink>> links;
   std::vector<std::unique_ptr<TestLink>> worker_links;

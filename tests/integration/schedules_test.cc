@@ -47,7 +47,7 @@ std::string ScheduleOverride(const std::string& schedule) {
 }
 
 // As all its trainers leave them.
-std::vector<float> TrainedParameters(const Config& config) {
+std::vector<float> TrainedParameters(const PlannedConfig& config) {
   TestCluster cluster(config);
   const RealClock clock;
   std::vector<std::unique_ptr<Trainer>> trainers;
@@ -104,7 +104,7 @@ uint64_t Updates(TestCluster& cluster) {
   return updates;
 }
 
-uint64_t ChunksOf(const Config& config, int layer) {
+uint64_t ChunksOf(const PlannedConfig& config, int layer) {
   const Layer& of = config.model().layers()[layer];
   uint64_t chunks = 0;
   for (int i = 0; i < of.tensor_count; ++i) {
@@ -362,7 +362,7 @@ class FakeShard : public ParameterServer::Service {
 // stream that chunk 0 comes on than its first message until it may.
 class SlowShard final : public FakeShard {
  public:
-  explicit SlowShard(const Config& config) : config_(config) {}
+  explicit SlowShard(const PlannedConfig& config) : config_(config) {}
   ~SlowShard() override { Stop(); }
 
   absl::Notification may_read;
@@ -395,7 +395,7 @@ class SlowShard final : public FakeShard {
   }
 
  private:
-  const Config& config_;
+  const PlannedConfig& config_;
 };
 
 // A shard that notes the order in which chunks come, and reads nothing until it may.
@@ -436,7 +436,7 @@ class NotingShard final : public FakeShard {
 
 TEST_CASE("under FULL layers do not overtake each other until all are pushed, then front ones do") {
   // Three layers of 16 MB: far more than a stream that is not read takes.
-  const Config config = MustParse(R"(
+  const PlannedConfig config = MustParse(R"(
     model {
       input { channels: 2048 height: 1 width: 1 }
       layer { name: "front" linear { out_features: 2048 bias: false } }
@@ -493,7 +493,7 @@ TEST_CASE("under FULL layers do not overtake each other until all are pushed, th
 
 TEST_CASE("under SEQUENTIAL no reply is sent before all but the last pushes have been sent") {
   // 64 MB: far more than a stream that is not read takes.
-  const Config config = MustParse(R"(
+  const PlannedConfig config = MustParse(R"(
     model {
       input { channels: 4096 height: 1 width: 1 }
       layer { name: "fc" linear { out_features: 4096 bias: false } }

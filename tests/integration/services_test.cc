@@ -82,7 +82,7 @@ TEST_CASE("a shard lists its services by reflection") {
 }
 
 TEST_CASE("the Shutdown RPC asks for shutdown once and is answered") {
-  const Config config = MustParse(kSmallConfig);
+  const PlannedConfig config = MustParse(kSmallConfig);
   const RealClock clock;
   std::atomic<int> requests{0};
   auto server = Server::Start(

@@ -30,7 +30,7 @@ using Buffers = Exchange::Buffers;
 
 // `shared`: with a config that allows it.
 Buffers MakeBuffers(const TestCluster& cluster, bool shared = true) {
-  const Config config =
+  const PlannedConfig config =
       shared ? cluster.config() : MustParse(kSmallConfig, {"exchange.shared_memory=false"});
   absl::StatusOr<Buffers> buffers = Exchange::AllocateBuffers(config, cluster.addresses());
   INFO(buffers.status());
@@ -77,7 +77,7 @@ struct Trained {
 };
 
 // Trains with test gradients as every worker; `shares` says which of them share their buffers.
-Trained Train(const Config& config, const std::function<bool(int rank)>& shares) {
+Trained Train(const PlannedConfig& config, const std::function<bool(int rank)>& shares) {
   TestCluster cluster(config);
   const Model& model = config.model();
   Trained trained;
@@ -112,7 +112,7 @@ Trained Train(const Config& config, const std::function<bool(int rank)>& shares)
   return trained;
 }
 
-Config DeterministicConfig(std::vector<std::string> overrides = {}) {
+PlannedConfig DeterministicConfig(std::vector<std::string> overrides = {}) {
   overrides.push_back("workers=3");
   overrides.push_back("update.deterministic=true");
   return MustParse(kSmallConfig, overrides);
@@ -123,7 +123,7 @@ Config DeterministicConfig(std::vector<std::string> overrides = {}) {
 TEST_CASE("an exchange through shared memory gives the same bits as one by messages") {
   const std::string partition =
       GENERATE("{scheme: MEMORY_BASED}", "{scheme: LAYER_BASED placement: TENSOR_ROUND_ROBIN}");
-  const Config config = DeterministicConfig({"partition=" + partition});
+  const PlannedConfig config = DeterministicConfig({"partition=" + partition});
   const Trained by_messages = Train(config, [](int) { return false; });
   const Trained shared = Train(config, [](int) { return true; });
   const Trained mixed = Train(config, [](int rank) { return rank == 1; });
@@ -134,14 +134,14 @@ TEST_CASE("an exchange through shared memory gives the same bits as one by messa
 }
 
 TEST_CASE("asynchronous workers exchange through shared memory") {
-  const Config config = MustParse(kSmallConfig, {"workers=1", "update.policy=ASYNC"});
+  const PlannedConfig config = MustParse(kSmallConfig, {"workers=1", "update.policy=ASYNC"});
   const Trained trained = Train(config, [](int) { return true; });
   CHECK(trained.received == trained.masters);
   CHECK(trained.masters == Train(config, [](int) { return false; }).masters);
 }
 
 TEST_CASE("a restarted worker shares its new memory") {
-  const Config config = MustParse(kSmallConfig, {"workers=1", "update.policy=ASYNC"});
+  const PlannedConfig config = MustParse(kSmallConfig, {"workers=1", "update.policy=ASYNC"});
   TestCluster cluster(config);
   for (int start = 0; start < 2; ++start) {
     Buffers buffers = MakeBuffers(cluster);

@@ -23,7 +23,7 @@ const bool kGrpcStarted = (grpc_init(), true);
 constexpr uint64_t kIncarnation = 4711;
 
 // One shard, 17 chunks, of which all but the last have 64 KiB.
-Config LargeChunks(const std::string& policy) {
+PlannedConfig LargeChunks(const std::string& policy) {
   return MustParse(R"(
     model {
       input { channels: 1024 height: 1 width: 1 }

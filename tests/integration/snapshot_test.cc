@@ -52,7 +52,7 @@ std::string Text(const ScratchFolder& folder, bool unix_sockets, const std::stri
 // Shards, and the config with which a reader finds them.
 struct Run {
   explicit Run(const std::string& text) : cluster(MustParse(text)), text(text) {}
-  Config ReaderConfig() const {
+  PlannedConfig ReaderConfig() const {
     std::vector<std::string> overrides;
     for (int shard = 0; shard < kShards; ++shard) {
       overrides.push_back(
@@ -67,7 +67,7 @@ struct Run {
 
 // The part of one worker.
 absl::Status Train(
-    const Config& config, Exchange& exchange, int iterations,
+    const PlannedConfig& config, Exchange& exchange, int iterations,
     const std::function<void(int)>& before = [](int) {}) {
   std::vector<float> parameters(config.model().buffer_size());
   const std::vector<float> initial(parameters.size());
@@ -86,7 +86,7 @@ struct Snapshot {
   std::vector<float> values;  // of all tensors
 };
 
-Snapshot Pull(RunReader& reader, const Config& config, int64_t newer_than = RunReader::kAny,
+Snapshot Pull(RunReader& reader, const PlannedConfig& config, int64_t newer_than = RunReader::kAny,
               absl::Duration timeout = absl::Seconds(60)) {
   std::vector<float> buffer(config.model().buffer_size(), -7.0f);
   Snapshot snapshot;
@@ -123,7 +123,7 @@ TEST_CASE("every snapshot is of one iteration, while two workers train and four 
   Run run(Text(folder, unix_sockets,
                absl::StrCat("update { ", update, " } exchange { shared_memory: ", shared_memory,
                             " schedule: FULL }")));
-  const Config config = run.ReaderConfig();
+  const PlannedConfig config = run.ReaderConfig();
   constexpr int kReaders = 4;
   std::atomic<int> pulls = 0;
   std::vector<std::string> problems(kReaders, "did not run");
@@ -171,7 +171,7 @@ TEST_CASE("every snapshot is of one iteration, while two workers train and four 
 TEST_CASE("a snapshot waits for the parameters to begin with, and for newer ones") {
   const ScratchFolder folder;
   Run run(Text(folder, false, "update { policy: SYNC }"));
-  const Config config = run.ReaderConfig();
+  const PlannedConfig config = run.ReaderConfig();
   Snapshot first;
   Snapshot newer;
   std::atomic<bool> first_is_there = false;
@@ -202,7 +202,7 @@ TEST_CASE(
     "a snapshot does not wait for training that pauses when a shard has passed the first try") {
   const ScratchFolder folder;
   Run run(Text(folder, false, "update { policy: SYNC }"));
-  const Config config = run.ReaderConfig();
+  const PlannedConfig config = run.ReaderConfig();
   std::atomic<int> allowed = 1;  // iterations
   std::atomic<int> done = 0;
   const auto train = [&](int rank, Exchange& exchange) {
@@ -237,7 +237,7 @@ TEST_CASE(
 TEST_CASE("a reader that waits for training ends by its stop, its timeout, or the run's failure") {
   const ScratchFolder folder;
   Run run(Text(folder, false, "update { policy: SYNC }"));
-  const Config config = run.ReaderConfig();
+  const PlannedConfig config = run.ReaderConfig();
   std::stop_source stop;
   std::string part;
   absl::Duration timeout = absl::InfiniteDuration();
@@ -280,7 +280,7 @@ TEST_CASE("a reader with another model is refused") {
     overrides.push_back(
         absl::StrCat("shard[", shard, "].address=\"", run.cluster.addresses()[shard], "\""));
   }
-  const Config other = MustParse(run.text, overrides);
+  const PlannedConfig other = MustParse(run.text, overrides);
   RunReader reader({.config = &other});
   const Snapshot snapshot = Pull(reader, other);
   CHECK(snapshot.iteration.status().code() == absl::StatusCode::kFailedPrecondition);
@@ -290,7 +290,7 @@ TEST_CASE("a reader with another model is refused") {
 TEST_CASE("ASYNC: every chunk has at least as many updates as the snapshot says") {
   const ScratchFolder folder;
   Run run(Text(folder, false, "update { policy: ASYNC }"));
-  const Config config = run.ReaderConfig();
+  const PlannedConfig config = run.ReaderConfig();
   std::vector<Snapshot> snapshots;
   std::thread thread([&] {
     RunReader reader({.config = &config});
@@ -321,7 +321,7 @@ TEST_CASE("ASYNC: every chunk has at least as many updates as the snapshot says"
 TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them") {
   const ScratchFolder folder;
   auto run = std::make_unique<Run>(Text(folder, false, "update { policy: SYNC }"));
-  const Config config = run->ReaderConfig();
+  const PlannedConfig config = run->ReaderConfig();
   const auto stub =
       ParameterServer::NewStub(CreateChannel(run->cluster.addresses()[0], config.proto().limits()));
   const auto other =

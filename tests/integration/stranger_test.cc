@@ -112,7 +112,7 @@ grpc::Status SendCompressed(const ShardProcess& shard, const std::string& method
 // A Pull that is not read. Cancelled in the end.
 class UnreadPull final : private grpc::ClientReadReactor<ParameterChunk> {
  public:
-  UnreadPull(const std::shared_ptr<grpc::Channel>& channel, const Config& config)
+  UnreadPull(const std::shared_ptr<grpc::Channel>& channel, const PlannedConfig& config)
       : stub_(ParameterServer::NewStub(channel)) {
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     request_.set_plan_fingerprint(config.plan().fingerprint());
@@ -170,7 +170,7 @@ TEST_CASE("a compressed message is refused before it is inflated") {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("Pulls that nobody reads cost a shard little, and it gives the memory back") {
   const ShardProcess shard;
-  const Config config = MustParse(kConfig);
+  const PlannedConfig config = MustParse(kConfig);
   const int64_t before = shard.Memory("VmRSS");
   {
     std::vector<std::shared_ptr<grpc::Channel>> channels;
@@ -215,7 +215,7 @@ TEST_CASE("a Pull beyond the bound is refused, naming it, until another has ende
 
 TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with the reason") {
   // The shard looks ten times in exchange_seconds; the clock stands still meanwhile.
-  const Config config = MustParse(kConfig, {"limits.exchange_seconds=0.5"});
+  const PlannedConfig config = MustParse(kConfig, {"limits.exchange_seconds=0.5"});
   FakeClock clock;
   const auto server = Server::Start({.config = &config, .shard = 0, .clock = &clock});
   REQUIRE(server.ok());

@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/config/config.h"
 #include "common/control/etcd/etcd_client.h"
 #include "common/control/etcd/etcd_keys.h"
+#include "common/placement/planned_config.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -69,10 +69,10 @@ class EtcdRun {
       limits { chunk_bytes: 1024 exchange_seconds: 60 shutdown_seconds: 3 }
     )",
                                                                 views));
-    const auto loaded = Config::Load(config_path, {});
+    const auto loaded = PlannedConfig::Load(config_path, {});
     INFO(loaded.status().message());
     REQUIRE(loaded.ok());
-    config = std::make_unique<Config>(*loaded);
+    config = std::make_unique<PlannedConfig>(*loaded);
   }
 
   std::unique_ptr<Program> Start(const std::string& program, const std::string& place,
@@ -186,7 +186,7 @@ class EtcdRun {
   EtcdServer etcd;
   int time_dilation = 60000;  // makes the run last 2 s or so
   std::string config_path;
-  std::unique_ptr<Config> config;
+  std::unique_ptr<PlannedConfig> config;
   std::unique_ptr<Program> ps[2];
   std::unique_ptr<Program> workers[2];
 

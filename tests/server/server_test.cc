@@ -11,7 +11,7 @@
 namespace evenshard {
 
 TEST_CASE("a server watches for waits while somebody sets the clock") {
-  const absl::StatusOr<Config> config = Config::Parse(R"(
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(R"(
     model { input { channels: 2 height: 1 width: 1 } layer { name: "fc" linear { out_features: 2 } } }
     partition { scheme: MEMORY_BASED }
     shard { address: "127.0.0.1:0" }
@@ -22,7 +22,7 @@ TEST_CASE("a server watches for waits while somebody sets the clock") {
     compute { backend: EMULATED }
     limits { exchange_seconds: 0.5 }
   )",
-                                                      "test.textproto", {});
+                                                                    "test.textproto", {});
   INFO(config.status());
   REQUIRE(config.ok());
   const RealClock clock;

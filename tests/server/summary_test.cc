@@ -10,7 +10,7 @@ namespace {
 
 TEST_CASE("a shard logs what AUTO chose, and the prediction for all that it weighed") {
   // More shards than LAYER_BASED can fill.
-  const absl::StatusOr<Config> config = Config::Parse(
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(
       R"(model {
            input { channels: 40 height: 1 width: 1 }
            layer { name: "a" linear { out_features: 80 bias: false } }

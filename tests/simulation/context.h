@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "tests/simulation/oracle.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sim_disk.h"
@@ -17,7 +17,7 @@ class Coordinator;
 
 // What the parts of one simulation share.
 struct Context {
-  Context(const Scenario& scenario, const Config* config, Plant plant)
+  Context(const Scenario& scenario, const PlannedConfig* config, Plant plant)
       : scenario(scenario),
         config(*config),
         plant(plant),
@@ -26,7 +26,7 @@ struct Context {
         oracle(config) {}
 
   const Scenario& scenario;
-  const Config& config;
+  const PlannedConfig& config;
   const Plant plant;
   World world;
   SimDisk disk;

@@ -19,7 +19,7 @@ Segments BytesOf(const std::vector<float>& floats) {
 
 }  // namespace
 
-Oracle::Oracle(const Config* config)
+Oracle::Oracle(const PlannedConfig* config)
     : config_(*config), sync_(config->proto().update().policy() == Update::SYNC) {
   for (int slot = 0; slot < config_.shards(); ++slot) {
     scratch_.push_back(ParameterStore::Create(config_, slot).value());

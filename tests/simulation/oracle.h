@@ -13,8 +13,8 @@
 
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/checkpoint_id.h"
-#include "common/config/config.h"
 #include "common/control/view/worker_set.h"
+#include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "server/store/parameter_store.h"
 #include "server/update/update_observer.h"
@@ -50,7 +50,7 @@ struct Coverage {
 class Oracle {
  public:
   // `config` must outlive the oracle.
-  explicit Oracle(const Config* config);
+  explicit Oracle(const PlannedConfig* config);
 
   const std::string& violation() const { return violation_; }
   void Violated(std::string what);
@@ -119,7 +119,7 @@ class Oracle {
   void CheckCounts(GenerationId last, uint64_t iterations, uint32_t chunk);
   void CheckEpochs(const View& last);
 
-  const Config& config_;
+  const PlannedConfig& config_;
   const bool sync_;
   std::vector<std::unique_ptr<ParameterStore>> scratch_;  // by slot; with the initial parameters
   std::map<uint32_t, ChunkState> initial_;                // by chunk

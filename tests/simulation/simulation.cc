@@ -33,8 +33,8 @@ std::string Difference(const std::vector<std::vector<ChangeRecord>>& without_fau
 
 }  // namespace
 
-Simulation::Simulation(const Scenario& scenario, const Config* config, std::vector<Fault> faults,
-                       Plant plant, bool verbose)
+Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
+                       std::vector<Fault> faults, Plant plant, bool verbose)
     : scenario_(scenario),
       faults_(std::move(faults)),
       context_(scenario_, config, plant),
@@ -293,7 +293,7 @@ Outcome Simulation::Run() {
 
 Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
   const Scenario scenario = DrawScenario(seed);
-  absl::StatusOr<Config> config = Config::Parse(scenario.config, "scenario");
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(scenario.config, "scenario");
   if (!config.ok()) return {.violation = absl::StrCat("the config: ", config.status().ToString())};
   if (verbose) std::fprintf(stdout, "%s\n", scenario.ToString().c_str());
   const Outcome reference = Simulation(scenario, &*config, {}, Plant::kNone, false).Run();

@@ -33,8 +33,8 @@ struct Outcome {
 // several starts of everything. Used once.
 class Simulation {
  public:
-  Simulation(const Scenario& scenario, const Config* config, std::vector<Fault> faults, Plant plant,
-             bool verbose);
+  Simulation(const Scenario& scenario, const PlannedConfig* config, std::vector<Fault> faults,
+             Plant plant, bool verbose);
   ~Simulation();
 
   Outcome Run();

@@ -14,7 +14,7 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/random.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "server/server.h"
 #include "tests/testing/await.h"
@@ -42,8 +42,9 @@ inline constexpr char kSmallConfig[] = R"(
   limits { chunk_bytes: 1024 startup_seconds: 20 exchange_seconds: 60 shutdown_seconds: 5 }
 )";
 
-inline Config MustParse(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  absl::StatusOr<Config> config = Config::Parse(text, "test.textproto", overrides);
+inline PlannedConfig MustParse(const std::string& text,
+                               const std::vector<std::string>& overrides = {}) {
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text, "test.textproto", overrides);
   INFO(config.status().ToString());
   REQUIRE(config.ok());
   return *std::move(config);
@@ -52,7 +53,7 @@ inline Config MustParse(const std::string& text, const std::vector<std::string>&
 // Runs all shards of a config in this process, and lets a test act as its workers.
 class TestCluster {
  public:
-  explicit TestCluster(Config config) : config_(std::move(config)) {
+  explicit TestCluster(PlannedConfig config) : config_(std::move(config)) {
     for (int shard = 0; shard < config_.shards(); ++shard) {
       absl::StatusOr<std::unique_ptr<Server>> server =
           Server::Start({.config = &config_, .shard = shard, .clock = &clock_});
@@ -63,7 +64,7 @@ class TestCluster {
     }
   }
 
-  const Config& config() const { return config_; }
+  const PlannedConfig& config() const { return config_; }
   Server& server(int shard) { return *servers_[shard]; }
   const std::vector<std::string>& addresses() const { return addresses_; }
 
@@ -119,7 +120,7 @@ class TestCluster {
   }
 
  private:
-  const Config config_;
+  const PlannedConfig config_;
   const RealClock clock_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::string> addresses_;

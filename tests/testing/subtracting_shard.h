@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/element_loop.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/chunk_messages.h"
@@ -22,7 +22,7 @@ namespace evenshard {
 // What a slot's primary and its copy have in common. Thread-safe.
 class SubtractingSlot {
  public:
-  SubtractingSlot(const Config* config, int slot)
+  SubtractingSlot(const PlannedConfig* config, int slot)
       : config_(*config),
         slot_(slot),
         next_(config->plan().chunks().size()),
@@ -72,7 +72,7 @@ class SubtractingSlot {
   }
 
  private:
-  const Config& config_;
+  const PlannedConfig& config_;
   const int slot_;
   std::atomic<int64_t> repeats_{0};
   std::atomic<uint64_t> history_{1};

@@ -31,9 +31,9 @@
 #include "common/base/clock.h"
 #include "common/base/incarnation.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/config/config.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
+#include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "tools/launch/coordinator.h"
@@ -126,7 +126,7 @@ absl::Status CheckDistinct(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckData(const evenshard::Config& config) {
+absl::Status CheckData(const evenshard::PlannedConfig& config) {
   if (config.is_from_workers() ||
       config.proto().compute().backend() == evenshard::Compute::EMULATED) {
     return absl::OkStatus();
@@ -145,8 +145,8 @@ std::vector<std::string> MemorySettings() {
 
 // What a program that brings the model finds in its environment: torchrun's variables, those of
 // python/evenshard, and how memory is managed.
-std::vector<std::string> WorkerEnvironment(const Options& options, const evenshard::Config& config,
-                                           uint32_t rank,
+std::vector<std::string> WorkerEnvironment(const Options& options,
+                                           const evenshard::PlannedConfig& config, uint32_t rank,
                                            const evenshard::CoordinatorServer* coordinator) {
   std::vector<std::string> environment = MemorySettings();
   environment.insert(
@@ -161,7 +161,7 @@ std::vector<std::string> WorkerEnvironment(const Options& options, const evensha
 }
 
 // `coordinator` is null without `recovery`.
-evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config& config,
+evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::PlannedConfig& config,
                                  int columns, evenshard::CoordinatorServer* coordinator) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
     std::vector<std::string> command = {program};
@@ -235,7 +235,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Config
 }
 
 // Checks that whoever brings the model trains it.
-absl::Status CheckProgram(const Options& options, const evenshard::Config& config) {
+absl::Status CheckProgram(const Options& options, const evenshard::PlannedConfig& config) {
   if (options.program.empty() != config.is_from_workers()) {
     return (options.summary.empty() && options.trace.empty()) || options.program.empty()
                ? absl::OkStatus()
@@ -251,7 +251,7 @@ absl::Status CheckProgram(const Options& options, const evenshard::Config& confi
                                  "own: model { from_workers {} }");
 }
 
-absl::Status CheckRecovery(const Options& options, const evenshard::Config& config) {
+absl::Status CheckRecovery(const Options& options, const evenshard::PlannedConfig& config) {
   if (config.proto().recovery().has_etcd()) {
     return config.FieldError(
         "recovery.etcd",
@@ -265,8 +265,8 @@ absl::Status CheckRecovery(const Options& options, const evenshard::Config& conf
 }
 
 int Launch(Options options) {
-  absl::StatusOr<evenshard::Config> config =
-      evenshard::Config::Load(options.config, options.overrides);
+  absl::StatusOr<evenshard::PlannedConfig> config =
+      evenshard::PlannedConfig::Load(options.config, options.overrides);
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckProgram(options, *config);

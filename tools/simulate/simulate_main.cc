@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   }
   const absl::Status simulable = evenshard::CheckSimulation(simulation, format == "json");
   if (!simulable.ok()) return Fail(simulable);
-  const absl::StatusOr<evenshard::Config> config = evenshard::LoadConfig(options);
+  const absl::StatusOr<evenshard::PlannedConfig> config = evenshard::LoadConfig(options);
   if (!config.ok()) return Fail(config.status());
   absl::StatusOr<evenshard::ClusterRates> rates = evenshard::RatesOf(options, *config);
   if (!rates.ok()) return Fail(rates.status());

@@ -22,7 +22,7 @@ constexpr int kMaxTimelineBins = 100000;
 bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
 
 // Returns the override of the field `shard` that gives the config `count` shards.
-std::string ShardsOverride(const Config& config, int count) {
+std::string ShardsOverride(const PlannedConfig& config, int count) {
   std::vector<std::string> shards;
   for (int i = 0; i < count; ++i) {
     shards.push_back(i < config.shards()
@@ -67,18 +67,18 @@ absl::Status RequireAboveZero(const std::string& flag, std::optional<double> val
 
 }  // namespace
 
-absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
+absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
   std::vector<std::string> overrides = options.overrides;
   std::vector<std::pair<std::string, std::string>> spellings;
   const auto load = [&] {
-    absl::StatusOr<Config> config = Config::Load(options.config, overrides);
+    absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(options.config, overrides);
     if (const absl::Status own = config.ok() ? config->CheckOwnModel() : absl::OkStatus();
         !own.ok()) {
       config = own;
     }
     if (config.ok()) return config;
     // An error names the flag that the user gave instead of the override made from it.
-    return absl::StatusOr<Config>(absl::Status(
+    return absl::StatusOr<PlannedConfig>(absl::Status(
         config.status().code(), absl::StrReplaceAll(config.status().message(), spellings)));
   };
   const auto override_by = [&](const std::string& flag, const std::string& override) {
@@ -95,12 +95,12 @@ absl::StatusOr<Config> LoadConfig(const SimulateOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--shards: is \"", options.shards, "\", allowed: 1 to ", kMaxShards));
   }
-  ASSIGN_OR_RETURN(const Config config, load());
+  ASSIGN_OR_RETURN(const PlannedConfig config, load());
   override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(config, shards));
   return load();
 }
 
-absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config) {
+absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const PlannedConfig& config) {
   RETURN_IF_ERROR(RequireAboveZero("link_gbps", options.link_gbps));
   RETURN_IF_ERROR(RequireAboveZero("shard_gbytes_per_second", options.shard_gbytes_per_second));
   if (options.framing.mtu < Framing::kMinMtu || options.framing.mtu > Framing::kMaxMtu) {
@@ -119,7 +119,7 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Confi
   return rates;
 }
 
-absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& config,
+absl::Status CheckSlowWorkers(const SimulateOptions& options, const PlannedConfig& config,
                               absl::Span<const LayerTime> layer_times) {
   const bool computes = std::any_of(
       layer_times.begin(), layer_times.end(),

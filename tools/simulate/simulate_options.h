@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/config/config.h"
 #include "common/placement/device_profile.h"
+#include "common/placement/planned_config.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/framing.h"
 #include "common/placement/simulator/simulator.h"
@@ -35,16 +35,16 @@ struct SimulateOptions {
 // Loads the config with the numbers of workers and shards of the flags. Shards that the file does
 // not have get addresses that nobody can reach. Errors: INVALID_ARGUMENT, which names the flag or
 // the field.
-absl::StatusOr<Config> LoadConfig(const SimulateOptions& options);
+absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options);
 
 // Returns the rates of the config's machines as the flags say.
 // Errors: INVALID_ARGUMENT, which names the flag, if a rate or factor is not a number above 0, or a
 // rank or shard does not exist or is given twice.
-absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Config& config);
+absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const PlannedConfig& config);
 
 // Refuses slow workers if they would have no effect.
 // Errors: INVALID_ARGUMENT if there is a slow worker and no layer of the config takes any time.
-absl::Status CheckSlowWorkers(const SimulateOptions& options, const Config& config,
+absl::Status CheckSlowWorkers(const SimulateOptions& options, const PlannedConfig& config,
                               absl::Span<const LayerTime> layer_times);
 
 // Errors: INVALID_ARGUMENT, which names the flag, if an option is out of range, or if there is a

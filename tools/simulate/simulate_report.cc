@@ -85,7 +85,7 @@ int BusiestWorker(const SimulateResult& result) {
 }  // namespace
 
 std::string SimulateText(const SimulateResult& result) {
-  const Config& config = *result.config;
+  const PlannedConfig& config = *result.config;
   const Simulation& simulation = result.simulation;
   const double iterations = simulation.iteration_seconds.size();
   std::string text = absl::StrFormat(
@@ -138,7 +138,7 @@ std::string SimulateText(const SimulateResult& result) {
 
 std::string SimulateJson(const SimulateResult& result) {
   using Json = nlohmann::ordered_json;
-  const Config& config = *result.config;
+  const PlannedConfig& config = *result.config;
   const Simulation& simulation = result.simulation;
   const double iterations = simulation.iteration_seconds.size();
   const auto use = [&](Json* json, const LinkUse& link, double rate) {

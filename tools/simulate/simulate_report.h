@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/simulator.h"
@@ -12,7 +12,7 @@ namespace evenshard {
 
 // The simulation of //tools/simulate and the cluster that it simulated.
 struct SimulateResult {
-  const Config* config = nullptr;
+  const PlannedConfig* config = nullptr;
   ClusterRates rates;
   Bound bound;
   Simulation simulation;

@@ -13,7 +13,7 @@
 namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(
-    const Config& config, const BackendOptions& options) {
+    const PlannedConfig& config, const BackendOptions& options) {
   const ClusterConfig& proto = config.proto();
   if (proto.compute().backend() == Compute::CUDA) return CreateCudaBackend(config, options);
   if (proto.compute().backend() == Compute::EMULATED) {

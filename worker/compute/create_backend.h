@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/backend_options.h"
 
@@ -17,7 +17,7 @@ namespace evenshard {
 // RESOURCE_EXHAUSTED if memory does not suffice; FAILED_PRECONDITION if the device does not exist,
 // or the device, its driver or its libraries are too old; UNIMPLEMENTED for CUDA in a worker that
 // was built without it.
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Config& config,
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const PlannedConfig& config,
                                                                      const BackendOptions& options);
 
 }  // namespace evenshard

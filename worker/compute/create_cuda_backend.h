@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/backend_options.h"
 
@@ -13,7 +13,7 @@ namespace evenshard {
 // Implements CreateComputeBackend for `compute.backend: CUDA`. A worker is linked with one of two
 // definitions: one creates the backend (--config=cuda), the other returns an error which says that
 // the worker was built without CUDA.
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& config,
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const PlannedConfig& config,
                                                                   const BackendOptions& options);
 
 }  // namespace evenshard

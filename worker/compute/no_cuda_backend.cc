@@ -2,7 +2,7 @@
 
 namespace evenshard {
 
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& config,
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const PlannedConfig& config,
                                                                   const BackendOptions& options) {
   return absl::UnimplementedError(
       "compute.backend is CUDA, and this worker was built without it: bazel build --config=cuda, "

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
 #include "worker/data/batch_loader.h"
 #include "worker/data/formats/dataset.h"
@@ -21,7 +21,8 @@ namespace evenshard {
 class Evaluation {
  public:
   // Both must outlive the evaluation.
-  Evaluation(const Config& config, const Dataset* dataset) : config_(config), dataset_(dataset) {}
+  Evaluation(const PlannedConfig& config, const Dataset* dataset)
+      : config_(config), dataset_(dataset) {}
 
   bool is_open() const { return loader_ != nullptr; }
   // Allocates the memory. Must be called once before Run. Errors: RESOURCE_EXHAUSTED.
@@ -36,7 +37,7 @@ class Evaluation {
                              int64_t iteration, const std::function<absl::Status()>& check);
 
  private:
-  const Config& config_;
+  const PlannedConfig& config_;
   const Dataset* const dataset_;
   std::unique_ptr<BatchLoader> loader_;  // null until Open
 };

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/base/doubling_notice.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/reporting/progress.h"
 
 namespace evenshard {
@@ -16,7 +16,7 @@ namespace evenshard {
 class GradientCheck {
  public:
   // `config` must outlive the check.
-  explicit GradientCheck(const Config& config) : config_(config) {}
+  explicit GradientCheck(const PlannedConfig& config) : config_(config) {}
 
   // Clips the gradient if the config asks for it. Returns whether to push it: false if it is not
   // finite and the config says SKIP.
@@ -32,7 +32,7 @@ class GradientCheck {
   absl::Status CheckSkipped() const;
 
  private:
-  const Config& config_;
+  const PlannedConfig& config_;
   int64_t iterations_ = 0;
   int64_t skipped_ = 0;
   int64_t non_finite_losses_ = 0;

@@ -66,7 +66,7 @@ class IterationHooks final : public LayerHooks {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options) {
-  const Config& config = *options.config;
+  const PlannedConfig& config = *options.config;
   if (options.rank < 0 || options.rank >= config.workers()) {
     return absl::OutOfRangeError(absl::StrCat("there is no worker ", options.rank,
                                               ": the config has ", config.workers(),

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/create_backend.h"
 #include "worker/data/formats/dataset.h"
@@ -38,14 +38,14 @@ namespace evenshard {
 class Trainer {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the trainer
+    const PlannedConfig* config = nullptr;  // must outlive the trainer
     int rank = 0;
     const Clock* clock = nullptr;             // must outlive the trainer
     std::vector<std::string> addresses = {};  // see Exchange::Options
     ProgressReporter::Options progress = {};  // the trainer sets the iteration counts
     Trace* trace = nullptr;                   // must outlive the trainer; null for no trace
     // Creates the backend. Tests set it to create one that the config does not name.
-    std::function<absl::StatusOr<std::unique_ptr<ComputeBackend>>(const Config& config,
+    std::function<absl::StatusOr<std::unique_ptr<ComputeBackend>>(const PlannedConfig& config,
                                                                   const BackendOptions& options)>
         create_backend = CreateComputeBackend;
     // Joins the shards. Tests set it to play them.
@@ -112,7 +112,7 @@ class Trainer {
   absl::Status Conclude(TrainingExchange& exchange, int64_t iteration);
 
   const Options options_;
-  const Config& config_;
+  const PlannedConfig& config_;
   int last_layer_ = -1;  // the last layer with tensors
   Datasets data_;
   std::unique_ptr<TrainingBatches> batches_;

@@ -11,9 +11,8 @@
 
 namespace evenshard {
 
-absl::StatusOr<std::unique_ptr<TrainingBatches>> TrainingBatches::Create(const Config& config,
-                                                                         int rank,
-                                                                         const Dataset* dataset) {
+absl::StatusOr<std::unique_ptr<TrainingBatches>> TrainingBatches::Create(
+    const PlannedConfig& config, int rank, const Dataset* dataset) {
   auto batches = absl::WrapUnique(new TrainingBatches(config, rank, dataset));
   if (dataset == nullptr) {
     batches->length_.iterations = config.proto().training().iterations();

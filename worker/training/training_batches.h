@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "worker/compute/backend.h"
 #include "worker/data/batch_loader.h"
@@ -33,8 +33,8 @@ class TrainingBatches {
   // Begins with a worker set of all ranks. `config`, `dataset` and `backend` must outlive this
   // object; `dataset` is null if the backend needs no data. Errors: those of BatchLoader::Create
   // and Dealing::Create.
-  static absl::StatusOr<std::unique_ptr<TrainingBatches>> Create(const Config& config, int rank,
-                                                                 const Dataset* dataset);
+  static absl::StatusOr<std::unique_ptr<TrainingBatches>> Create(const PlannedConfig& config,
+                                                                 int rank, const Dataset* dataset);
 
   // Deals by these worker sets from now on. Batches that were loaded early are dropped if others
   // take their place. Errors: those of Dealing::Create, and INVALID_ARGUMENT for a rank that the
@@ -62,14 +62,14 @@ class TrainingBatches {
   std::vector<absl::Span<float>> buffers();
 
  private:
-  TrainingBatches(const Config& config, int rank, const Dataset* dataset)
+  TrainingBatches(const PlannedConfig& config, int rank, const Dataset* dataset)
       : config_(config), rank_(rank), dataset_(dataset) {}
 
   absl::StatusOr<Dealing> Deal(const std::vector<WorkerSet>& worker_sets) const;
   // `from` is an iteration before which the dealing is the same as the present one.
   void SetDealing(const Dealing& dealing, int64_t from);
 
-  const Config& config_;
+  const PlannedConfig& config_;
   const int rank_;
   const Dataset* const dataset_;
   std::optional<Dealing> dealing_;       // absent if there is no data

@@ -9,7 +9,7 @@
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/shard_file_writer.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -17,7 +17,7 @@ inline constexpr uint64_t kRun = 0xabcdef0123456789;
 inline const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 // A model with a convolution, a batch normalisation and a linear layer, on `shards` shards.
-inline Config CheckpointConfig(int shards, const std::vector<std::string>& overrides = {}) {
+inline PlannedConfig CheckpointConfig(int shards, const std::vector<std::string>& overrides = {}) {
   std::string text = R"pb(
     model {
       input { channels: 3 height: 6 width: 6 }
@@ -43,7 +43,7 @@ inline Config CheckpointConfig(int shards, const std::vector<std::string>& overr
     limits { chunk_bytes: 256 }
   )pb";
   for (int i = 0; i < shards; ++i) absl::StrAppend(&text, "shard { address: \"host", i, ":1\" }\n");
-  auto config = Config::Parse(text, "run.textproto", overrides);
+  auto config = PlannedConfig::Parse(text, "run.textproto", overrides);
   INFO(config.status().message());
   REQUIRE(config.ok());
   return *std::move(config);
@@ -59,8 +59,8 @@ inline ChunkClock SyncClock(const CheckpointId& id) {
   return {.version = id.iteration - 1, .iteration = id.iteration, .next_iteration = {}};
 }
 
-inline absl::Status AddChunk(ShardFileWriter* writer, const Config& config, const Chunk& chunk,
-                             const ChunkClock& clock) {
+inline absl::Status AddChunk(ShardFileWriter* writer, const PlannedConfig& config,
+                             const Chunk& chunk, const ChunkClock& clock) {
   std::vector<float> arrays[3];
   for (int array = 0; array < 3; ++array) {
     for (int64_t i = 0; i < chunk.size; ++i) {
@@ -78,8 +78,9 @@ inline std::vector<WorkerSet> MakeWorkerSets() {
 }
 
 // Writes the file and the record of one slot.
-inline absl::Status WriteSlot(Storage* storage, const std::string& folder, const Config& config,
-                              int slot, const Cut& cut, bool backwards = false) {
+inline absl::Status WriteSlot(Storage* storage, const std::string& folder,
+                              const PlannedConfig& config, int slot, const Cut& cut,
+                              bool backwards = false) {
   auto writer = ShardFileWriter::Create(storage, folder, config, slot, cut);
   if (!writer.ok()) return writer.status();
   std::vector<uint32_t> ids(config.plan().chunks_of_shard(slot).begin(),
@@ -96,8 +97,8 @@ inline absl::Status WriteSlot(Storage* storage, const std::string& folder, const
 inline Cut MakeCut(const CheckpointId& id, uint64_t run = kRun) { return {.id = id, .run = run}; }
 
 // Writes a complete checkpoint to a folder, which need not be there yet.
-inline void WriteCheckpoint(Storage* storage, const std::string& folder, const Config& config,
-                            const CheckpointId& id) {
+inline void WriteCheckpoint(Storage* storage, const std::string& folder,
+                            const PlannedConfig& config, const CheckpointId& id) {
   if (!CheckOwner(storage, folder, kRun).ok()) {
     REQUIRE(FolderOwner::Take(storage, folder, kRun, "the test").ok());
   }

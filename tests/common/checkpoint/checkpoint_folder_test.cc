@@ -58,7 +58,7 @@ TEST_CASE("names of checkpoints") {
 
 TEST_CASE("a checkpoint is complete when all shards have written and the manifest is there") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(3);
+  const PlannedConfig config = CheckpointConfig(3);
   const CheckpointFolder folder(&disk, kFolder);
   CHECK(States(folder).empty());
   CHECK(*folder.NextGeneration() == 1);
@@ -91,7 +91,7 @@ TEST_CASE("a checkpoint is complete when all shards have written and the manifes
 
 TEST_CASE("the newest checkpoint is that of the highest generation, then iteration") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   for (const CheckpointId& id : {kSecond, kThird, kFirst}) {
     WriteCheckpoint(&disk, kFolder, config, id);
@@ -104,7 +104,7 @@ TEST_CASE("the newest checkpoint is that of the highest generation, then iterati
 
 TEST_CASE("a damaged checkpoint is named and passed over") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   WriteCheckpoint(&disk, kFolder, config, kSecond);
@@ -146,8 +146,8 @@ TEST_CASE("a damaged checkpoint is named and passed over") {
 
 TEST_CASE("every flipped bit is found, and every shorter file") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1, {"model={input {channels: 1 height: 1 width: 2} "
-                                             "layer {name: 'a' linear {out_features: 3}}}"});
+  const PlannedConfig config = CheckpointConfig(1, {"model={input {channels: 1 height: 1 width: 2} "
+                                                    "layer {name: 'a' linear {out_features: 3}}}"});
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   REQUIRE(folder.Verify(kFirst, Verification::kFull).ok());
@@ -174,7 +174,7 @@ TEST_CASE("every flipped bit is found, and every shorter file") {
 TEST_CASE("a checkpoint of another version is refused by name") {
   const auto [format, whose] = GENERATE(table<int, std::string>({{1, "an older"}, {3, "a newer"}}));
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   const std::string path = folder.FilePath(kFirst, kManifestName);
@@ -183,15 +183,15 @@ TEST_CASE("a checkpoint of another version is refused by name") {
   REQUIRE(WriteWholeFile(&disk, path, other).ok());
   const absl::Status status = CheckpointReader::Open(&disk, kFolder, config, kFirst).status();
   CHECK(absl::IsFailedPrecondition(status));
-  CHECK(status.message() ==
-        absl::StrCat(path, " was written by ", whose, " version of Evenshard: it has format ", format,
-                     ", allowed: 2"));
+  CHECK(status.message() == absl::StrCat(path, " was written by ", whose,
+                                         " version of Evenshard: it has format ", format,
+                                         ", allowed: 2"));
   CHECK((*folder.List())[0].state == State::kDamaged);
 }
 
 TEST_CASE("a manifest whose fields make no sense is refused, not believed") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   const std::string path = folder.FilePath(kFirst, kManifestName);
@@ -225,7 +225,7 @@ TEST_CASE("a manifest whose fields make no sense is refused, not believed") {
 
 TEST_CASE("old checkpoints are removed, and never the newest complete one") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   const auto id = [](uint64_t iteration) { return CheckpointId{1, iteration}; };
   for (const uint64_t i : {1, 2, 4, 5, 7}) WriteCheckpoint(&disk, kFolder, config, id(i));
@@ -250,7 +250,7 @@ TEST_CASE("old checkpoints are removed, and never the newest complete one") {
 
 TEST_CASE("a stranger's file in an old checkpoint stays") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   const std::string notes = folder.FilePath(kFirst, "notes.txt");
@@ -264,7 +264,7 @@ TEST_CASE("a stranger's file in an old checkpoint stays") {
 }
 
 TEST_CASE("power may fail at any moment: what is complete can be read, and nothing is lost") {
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   int completed = 0;
   int64_t operation = 0;
   for (bool done = false; !done; ++operation) {
@@ -334,7 +334,7 @@ TEST_CASE("a checkpoint that is removed while it is looked at is not called dama
 
 TEST_CASE("an old checkpoint of which a crash brings back a part is passed over and removed") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   WriteCheckpoint(&disk, kFolder, config, kSecond);
@@ -349,7 +349,7 @@ TEST_CASE("an old checkpoint of which a crash brings back a part is passed over 
 
 TEST_CASE("a full or a read-only folder is an error, and what is there stays") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   using Operation = SimulatedDisk::Operation;
@@ -376,7 +376,7 @@ TEST_CASE("records of different configs or of another run do not make a checkpoi
   const CheckpointFolder folder(&disk, kFolder);
   REQUIRE(FolderOwner::Take(&disk, kFolder, kRun, "the test").ok());
   REQUIRE(WriteSlot(&disk, kFolder, CheckpointConfig(2), 0, MakeCut(kFirst)).ok());
-  const Config other = CheckpointConfig(2, {"optimizer.learning_rate=0.5"});
+  const PlannedConfig other = CheckpointConfig(2, {"optimizer.learning_rate=0.5"});
   REQUIRE(WriteSlot(&disk, kFolder, other, 1, MakeCut(kFirst)).ok());
   const auto tried = folder.TryComplete(kFirst, kRun, 2, kNow);
   CHECK(absl::IsFailedPrecondition(tried.status()));
@@ -388,7 +388,7 @@ TEST_CASE("records of different configs or of another run do not make a checkpoi
 TEST_CASE(
     "a record that is damaged before the manifest is written keeps the checkpoint incomplete") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   REQUIRE(FolderOwner::Take(&disk, kFolder, kRun, "the test").ok());
   REQUIRE(WriteSlot(&disk, kFolder, config, 0, MakeCut(kFirst)).ok());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr CheckpointId kId = {.generation = 1, .iteration = 120};
 
-std::string ErrorOf(Storage* storage, const std::string& folder, const Config& config) {
+std::string ErrorOf(Storage* storage, const std::string& folder, const PlannedConfig& config) {
   const auto reader = CheckpointReader::Open(storage, folder, config, kId);
   REQUIRE_FALSE(reader.ok());
   CHECK(absl::IsFailedPrecondition(reader.status()));
@@ -25,7 +25,7 @@ std::string ErrorOf(Storage* storage, const std::string& folder, const Config& c
 
 // Returns the elements of all tensors of whichever array that differ from what was written, when
 // ranges of `step` elements are read.
-int64_t CountWrong(CheckpointReader* reader, const Config& config, int64_t step) {
+int64_t CountWrong(CheckpointReader* reader, const PlannedConfig& config, int64_t step) {
   int64_t wrong = 0;
   for (size_t i = 0; i < config.model().tensors().size(); ++i) {
     const int t = static_cast<int>(i);
@@ -62,7 +62,7 @@ TEST_CASE("a checkpoint is read back whichever way its model is cut") {
       {3, {"optimizer.learning_rate=0.5"}},
       {3, {"optimizer.rule={tensors: '*/bias' learning_rate: 0.5}"}},
   }));
-  const Config config = CheckpointConfig(shards, overrides);
+  const PlannedConfig config = CheckpointConfig(shards, overrides);
   const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
   INFO(reader.status().message());
   REQUIRE(reader.ok());
@@ -75,7 +75,7 @@ TEST_CASE("a checkpoint is read back whichever way its model is cut") {
 TEST_CASE("a checkpoint says what it is of") {
   RealStorage storage;
   const ScratchFolder folder;
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   WriteCheckpoint(&storage, folder.Path("c"), config, kId);
   const auto reader = CheckpointReader::Open(&storage, folder.Path("c"), config, kId);
   REQUIRE(reader.ok());
@@ -90,7 +90,8 @@ TEST_CASE("a checkpoint says what it is of") {
 TEST_CASE("the clock of elements from several chunks has the largest of each number") {
   RealStorage storage;
   const ScratchFolder folder;
-  const Config config = CheckpointConfig(1, {"update.policy=ASYNC", "limits.chunk_bytes=64"});
+  const PlannedConfig config =
+      CheckpointConfig(1, {"update.policy=ASYNC", "limits.chunk_bytes=64"});
   REQUIRE(FolderOwner::Take(&storage, folder.Path("c"), kRun, "the test").ok());
   auto writer = ShardFileWriter::Create(&storage, folder.Path("c"), config, 0, MakeCut(kId));
   REQUIRE(writer.ok());
@@ -138,7 +139,7 @@ TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers
 
 TEST_CASE("a flipped bit or a missing end is an error of the elements that need it") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1, {"limits.chunk_bytes=64"});
+  const PlannedConfig config = CheckpointConfig(1, {"limits.chunk_bytes=64"});
   WriteCheckpoint(&disk, "/c", config, kId);
   const std::string path = CheckpointFolder(&disk, "/c").FilePath(kId, ShardFileName(0, 1));
   const auto file = disk.OpenFile(path);
@@ -173,7 +174,7 @@ TEST_CASE("a flipped bit or a missing end is an error of the elements that need 
 TEST_CASE("only the files that are needed are opened") {
   RealStorage storage;
   const ScratchFolder folder;
-  const Config config = CheckpointConfig(3, {"partition.scheme=MEMORY_BASED"});
+  const PlannedConfig config = CheckpointConfig(3, {"partition.scheme=MEMORY_BASED"});
   WriteCheckpoint(&storage, folder.Path("c"), config, kId);
   const CheckpointFolder checkpoints(&storage, folder.Path("c"));
   std::filesystem::remove(checkpoints.FilePath(kId, ShardFileName(2, 3)));

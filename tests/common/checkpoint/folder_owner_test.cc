@@ -34,7 +34,7 @@ TEST_CASE("two runs cannot have one folder, and the error names who has it") {
 
 TEST_CASE("a run whose folder was taken over where locks do not reach writes nothing more") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   REQUIRE(FolderOwner::Take(&disk, "/c", kRun, "the first").ok());
   REQUIRE(WriteSlot(&disk, "/c", config, 0, MakeCut(kId)).ok());
   disk.Restart();

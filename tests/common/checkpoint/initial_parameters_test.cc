@@ -76,11 +76,12 @@ std::vector<File> Whole() {
 class Case {
  public:
   explicit Case(const std::string& file, const std::string& flags = "")
-      : config_(*Config::Parse(ConfigText(absl::StrCat("initial_parameters: \"",
-                                                       folder_.Write("x", file), "\" ", flags)),
-                               "run.textproto")) {}
+      : config_(
+            *PlannedConfig::Parse(ConfigText(absl::StrCat("initial_parameters: \"",
+                                                          folder_.Write("x", file), "\" ", flags)),
+                                  "run.textproto")) {}
 
-  const Config& config() const { return config_; }
+  const PlannedConfig& config() const { return config_; }
   absl::StatusOr<std::unique_ptr<const InitialParameters>> Open() {
     return InitialParameters::Open(&storage_, config_);
   }
@@ -109,7 +110,7 @@ class Case {
  private:
   const ScratchFolder folder_;
   RealStorage storage_;
-  const Config config_;
+  const PlannedConfig config_;
 };
 
 TEST_CASE("any range of any tensor has the values of the file") {
@@ -123,7 +124,7 @@ TEST_CASE("any range of any tensor has the values of the file") {
 
 TEST_CASE("without a file the values are those of the initializer") {
   RealStorage storage;
-  const Config config = *Config::Parse(ConfigText(), "f");
+  const PlannedConfig config = *PlannedConfig::Parse(ConfigText(), "f");
   const auto parameters = InitialParameters::Open(&storage, config);
   REQUIRE(parameters.ok());
   for (size_t i = 0; i < config.model().tensors().size(); ++i) {
@@ -218,8 +219,8 @@ TEST_CASE("a file that is no safetensors file, or a part of one, is refused") {
 TEST_CASE("a file that is missing is an error of the field") {
   RealStorage storage;
   const ScratchFolder folder;
-  const Config config =
-      *Config::Parse(ConfigText("initial_parameters: \"none\""), folder.Path("f"));
+  const PlannedConfig config =
+      *PlannedConfig::Parse(ConfigText("initial_parameters: \"none\""), folder.Path("f"));
   const absl::Status status = InitialParameters::Open(&storage, config).status();
   CHECK(absl::IsInvalidArgument(status));
   CHECK(status.message() == absl::StrCat(folder.Path("f"), ":1: model.initial_parameters: cannot ",

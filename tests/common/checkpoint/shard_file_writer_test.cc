@@ -23,7 +23,7 @@ std::unique_ptr<FolderOwner> Own(Storage* storage, const std::string& folder) {
 }
 
 TEST_CASE("the order of the chunks and who writes make no difference to a byte") {
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   std::map<std::string, std::string> files[2];
   for (const bool backwards : {false, true}) {
     SimulatedDisk disk;
@@ -43,7 +43,7 @@ TEST_CASE("the order of the chunks and who writes make no difference to a byte")
 TEST_CASE("a checkpoint's worker sets are those of the newest view that a slot had heard of") {
   SimulatedDisk disk;
   const auto owner = Own(&disk, "/c");
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   std::vector<WorkerSet> later = MakeWorkerSets();
   later.emplace_back().set_from_iteration(3);
   later.back().add_rank(1);
@@ -67,7 +67,7 @@ TEST_CASE("a checkpoint's worker sets are those of the newest view that a slot h
 TEST_CASE("a chunk that was not added is an error, and no record is written") {
   SimulatedDisk disk;
   const auto owner = Own(&disk, "/c");
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   auto writer = ShardFileWriter::Create(&disk, "/c", config, 0, MakeCut(kId));
   REQUIRE(writer.ok());
   for (const Chunk& chunk : config.plan().chunks()) {
@@ -81,7 +81,7 @@ TEST_CASE("a chunk that was not added is an error, and no record is written") {
 
 TEST_CASE("a complete checkpoint is not written again") {
   SimulatedDisk disk;
-  const Config config = CheckpointConfig(1);
+  const PlannedConfig config = CheckpointConfig(1);
   WriteCheckpoint(&disk, "/c", config, kId);
   const auto before = disk.Files();
   CHECK(absl::IsAlreadyExists(WriteSlot(&disk, "/c", config, 0, MakeCut(kId))));
@@ -90,7 +90,7 @@ TEST_CASE("a complete checkpoint is not written again") {
 
 TEST_CASE("running statistics have no optimizer state, other tensors what their optimizer needs") {
   const auto arrays = [](const std::string& kind) {
-    const Config config = CheckpointConfig(1, {"optimizer.kind=" + kind});
+    const PlannedConfig config = CheckpointConfig(1, {"optimizer.kind=" + kind});
     std::vector<int> counts;
     for (const Tensor& tensor : config.model().tensors()) {
       counts.push_back(OptimizerArrays(config, tensor));
@@ -109,7 +109,7 @@ TEST_CASE("running statistics have no optimizer state, other tensors what their 
 TEST_CASE("a shard's file has a tensor for each slice and array, with their values") {
   RealStorage storage;
   const ScratchFolder folder;
-  const Config config = CheckpointConfig(3);
+  const PlannedConfig config = CheckpointConfig(3);
   WriteCheckpoint(&storage, folder.Path("c"), config, kId);
   const CheckpointFolder checkpoints(&storage, folder.Path("c"));
   int slices = 0;

@@ -69,7 +69,7 @@ std::string DrawCluster(Dice* dice) {
 
 // The mean time of an iteration after the first. Every worker is simulated, and for longer than
 // AUTO simulates its alternatives.
-double MeanSeconds(const Config& config) {
+double MeanSeconds(const PlannedConfig& config) {
   constexpr int kIterations = 20;
   ClusterRates rates = ConfiguredRates(config.proto());
   ConvertLinks(Framing(), &rates);
@@ -88,11 +88,11 @@ TEST_CASE("AUTO is at most 3 % slower than the best fixed scheme") {
     Dice dice(seed);
     const std::string text = DrawCluster(&dice);
     CAPTURE(seed, text);
-    const Config chosen = Valid(text);
+    const PlannedConfig chosen = Valid(text);
     const double seconds = MeanSeconds(chosen);
     double best = seconds;
     for (const std::string scheme : kFixedSchemes) {
-      const absl::StatusOr<Config> fixed = Config::Parse(
+      const absl::StatusOr<PlannedConfig> fixed = PlannedConfig::Parse(
           text, "f",
           {absl::StrCat("partition={scheme: ", scheme, "}"),
            absl::StrCat("limits.chunk_bytes=", chosen.proto().limits().chunk_bytes())});

@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -33,15 +33,15 @@ data {
 
 using Overrides = std::vector<std::string>;
 
-inline Config Valid(absl::string_view text = kConfig, const Overrides& overrides = {}) {
-  absl::StatusOr<Config> config = Config::Parse(text, "f", overrides);
+inline PlannedConfig Valid(absl::string_view text = kConfig, const Overrides& overrides = {}) {
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text, "f", overrides);
   if (!config.ok()) FAIL(config.status());
   return *std::move(config);
 }
 
 // Returns the message of the error for a text.
 inline std::string ErrorOf(absl::string_view text, const Overrides& overrides = {}) {
-  const absl::StatusOr<Config> config = Config::Parse(text, "f", overrides);
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text, "f", overrides);
   if (config.ok()) return "no error";
   CHECK(config.status().code() == absl::StatusCode::kInvalidArgument);
   return std::string(config.status().message());

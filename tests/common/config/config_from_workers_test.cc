@@ -40,15 +40,15 @@ const std::vector<DeclaredTensor> kTensors = {Tensor("net.fc1.weight", {20, 10})
                                               Tensor("out/weight", {3, 20})};
 
 std::string ErrorOfDeclaration(const std::string& text, const Declaration& declaration) {
-  const absl::StatusOr<Config> config = Valid(text).Declared(declaration);
+  const absl::StatusOr<PlannedConfig> config = Valid(text).Declared(declaration);
   return config.ok() ? "no error" : std::string(config.status().message());
 }
 
 TEST_CASE("a declared model has the tensors as they were declared, in layers by their names") {
-  const Config undeclared = Valid(kUndeclared, {"partition.scheme=LAYER_BASED"});
+  const PlannedConfig undeclared = Valid(kUndeclared, {"partition.scheme=LAYER_BASED"});
   CHECK_FALSE(undeclared.has_model());
   CHECK(undeclared.is_from_workers());
-  const absl::StatusOr<Config> config = undeclared.Declared(Declare(kTensors));
+  const absl::StatusOr<PlannedConfig> config = undeclared.Declared(Declare(kTensors));
   REQUIRE(config.ok());
   CHECK(config->has_model());
   CHECK(config->model().parameter_count() == 200 + 20 + 1 + 60);
@@ -64,12 +64,12 @@ TEST_CASE("a declared model has the tensors as they were declared, in layers by 
 }
 
 TEST_CASE("processes of a run agree before the model is known, and differ in the model after") {
-  const Config undeclared = Valid(kUndeclared);
-  const Config declared = *undeclared.Declared(Declare(kTensors));
+  const PlannedConfig undeclared = Valid(kUndeclared);
+  const PlannedConfig declared = *undeclared.Declared(Declare(kTensors));
   CHECK(declared.run_fingerprint() == undeclared.run_fingerprint());
   CHECK(declared.fingerprint() != undeclared.fingerprint());
   // The same model in the file is the same run.
-  const Config in_file =
+  const PlannedConfig in_file =
       Valid(kUndeclared, {"model.from_workers={tensor {name: \"w\" shape: [64]}}"});
   CHECK(in_file.has_model());
   CHECK(in_file.run_fingerprint() == undeclared.run_fingerprint());
@@ -80,7 +80,7 @@ TEST_CASE("processes of a run agree before the model is known, and differ in the
 TEST_CASE("a worker may bring the optimizer if the file has none") {
   Declaration declaration = Declare(kTensors);
   declaration.mutable_optimizer()->set_kind(OptimizerConfig::ADAM);
-  const absl::StatusOr<Config> config = Valid(kUndeclared).Declared(declaration);
+  const absl::StatusOr<PlannedConfig> config = Valid(kUndeclared).Declared(declaration);
   REQUIRE(config.ok());
   CHECK(config->proto().optimizer().kind() == OptimizerConfig::ADAM);
   CHECK(config->run_fingerprint() == Valid(kUndeclared).run_fingerprint());
@@ -109,7 +109,7 @@ TEST_CASE("what is wrong with a declared model is said") {
 }
 
 TEST_CASE("another model than the file's is refused with what differs") {
-  const Config in_file =
+  const PlannedConfig in_file =
       Valid(kUndeclared, {"model.from_workers={tensor {name: \"w\" shape: [64]}}"});
   CHECK(in_file.Declared(Declare({Tensor("w", {64})})).ok());
   const auto other = in_file.Declared(Declare({Tensor("w", {65})}));

@@ -71,7 +71,8 @@ TEST_CASE("the nesting of an override is counted from the top of the config") {
 }
 
 TEST_CASE("an override of a message replaces it whole, one of a oneof replaces its other members") {
-  const Config config = Valid(kConfig, {"data.synthetic={images: 64}", "training={iterations: 9}"});
+  const PlannedConfig config =
+      Valid(kConfig, {"data.synthetic={images: 64}", "training={iterations: 9}"});
   CHECK(config.proto().data().source_case() == Data::kSynthetic);
   CHECK(config.proto().data().synthetic().images() == 64);
   CHECK(config.proto().data().holdout() == 0.2f);

@@ -22,14 +22,14 @@ std::string ErrorAfter(const Overrides& before, const std::string& override) {
 }
 
 TEST_CASE("a config without recovery has one process for each shard") {
-  const Config config = Valid();
+  const PlannedConfig config = Valid();
   CHECK_FALSE(config.has_recovery());
   CHECK(config.processes() == 2);
   CHECK(config.process_address(1) == config.address(1));
 }
 
 TEST_CASE("spares are processes after those of the shards") {
-  const Config config = Valid(
+  const PlannedConfig config = Valid(
       kConfig,
       {"recovery={replicas: 1 worker_loss: CONTINUE min_workers: 2 spare {address: 'spare:1'}}"});
   CHECK(config.has_recovery());
@@ -120,7 +120,8 @@ TEST_CASE("times of recovery have ranges") {
 }
 
 TEST_CASE("etcd has endpoints and a name for the run, and excludes shared memory") {
-  const Config config = Valid(kConfig, {"recovery.etcd={endpoint: ['a:2379', '[::1]:2379']}"});
+  const PlannedConfig config =
+      Valid(kConfig, {"recovery.etcd={endpoint: ['a:2379', '[::1]:2379']}"});
   CHECK_FALSE(config.proto().exchange().shared_memory());
   CHECK(Valid(kConfig, {"recovery={}"}).proto().exchange().shared_memory());
   CHECK(ErrorOfOverride("recovery.etcd={}") ==
@@ -184,8 +185,8 @@ TEST_CASE("processes must agree on what a run survives, but not on paths and add
 }
 
 TEST_CASE("the contract says whether there are initial parameters, and not where") {
-  const Config here = Valid(kConfig, {"model.initial_parameters=here.safetensors"});
-  const Config there = Valid(kConfig, {"model.initial_parameters=/there"});
+  const PlannedConfig here = Valid(kConfig, {"model.initial_parameters=here.safetensors"});
+  const PlannedConfig there = Valid(kConfig, {"model.initial_parameters=/there"});
   CHECK(here.fingerprint() == there.fingerprint());
   CHECK(here.fingerprint() != Valid().fingerprint());
   CHECK(ErrorOfOverride("model.initial_parameters=''") ==
@@ -208,8 +209,8 @@ TEST_CASE("initial values and initial parameters go together where the file may 
 }
 
 TEST_CASE("the folder of checkpoints and the initial parameters are relative to the config file") {
-  const auto config = Config::Parse(kConfig, "/runs/f.textproto",
-                                    {kCheckpoint, "model.initial_parameters=x.safetensors"});
+  const auto config = PlannedConfig::Parse(kConfig, "/runs/f.textproto",
+                                           {kCheckpoint, "model.initial_parameters=x.safetensors"});
   REQUIRE(config.ok());
   CHECK(config->proto().recovery().checkpoint().folder() == "/runs/c");
   CHECK(config->proto().model().initial_parameters() == "/runs/x.safetensors");

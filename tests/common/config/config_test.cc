@@ -1,5 +1,3 @@
-#include "common/config/config.h"
-
 #include <google/protobuf/descriptor.h>
 
 #include <catch2/catch.hpp>
@@ -12,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/placement/planned_config.h"
 #include "tests/common/config/config_fixture.h"
 
 namespace evenshard {
@@ -30,7 +29,7 @@ void Write(const std::string& path, const std::string& text) {
 }
 
 TEST_CASE("a valid config gives its model, its plan and its defaults") {
-  const Config config = Valid();
+  const PlannedConfig config = Valid();
   CHECK(config.model().parameter_count() == 64 * 32 + 32 + 32 * 10 + 10);
   CHECK(config.plan().shards() == 2);
   CHECK(config.shards() == 2);
@@ -40,12 +39,13 @@ TEST_CASE("a valid config gives its model, its plan and its defaults") {
 }
 
 TEST_CASE("a chunk size that is not given is chosen for the model, the shards and their rates") {
-  const Config chosen = Valid(kConfig, {"model={builtin: 'mnist_mlp'}"});
+  const PlannedConfig chosen = Valid(kConfig, {"model={builtin: 'mnist_mlp'}"});
   CHECK(chosen.proto().limits().chunk_bytes() == 16'384);
   CHECK(chosen.plan_choice().chunk_bytes_reason == "smaller chunks would cost more than they gain");
   CHECK(chosen.plan().chunks().front().size == 16'384 / 4);
 
-  const Config given = Valid(kConfig, {"limits.chunk_bytes=16384", "model={builtin: 'mnist_mlp'}"});
+  const PlannedConfig given =
+      Valid(kConfig, {"limits.chunk_bytes=16384", "model={builtin: 'mnist_mlp'}"});
   CHECK(given.plan_choice().chunk_bytes_reason == "as the config says");
   CHECK(given.fingerprint() == chosen.fingerprint());
   CHECK(given.plan().fingerprint() == chosen.plan().fingerprint());
@@ -55,7 +55,7 @@ TEST_CASE("a chunk size that is not given is chosen for the model, the shards an
   CHECK(Valid(kConfig, rates).proto().limits().chunk_bytes() == 16'384);
   Overrides striped = rates;
   striped.push_back("partition.scheme=STRIPED");
-  const Config fast = Valid(kConfig, striped);
+  const PlannedConfig fast = Valid(kConfig, striped);
   CHECK(fast.proto().limits().chunk_bytes() == 41'728);
   CHECK(fast.plan_choice().chunk_bytes_reason ==
         "with smaller chunks, processors would not keep up with links of 100 Gb/s");
@@ -91,7 +91,7 @@ TEST_CASE("every example in configs/ loads") {
   int loaded = 0;
   for (const auto& entry : std::filesystem::directory_iterator("configs")) {
     if (entry.path().extension() != ".textproto") continue;
-    const absl::StatusOr<Config> config = Config::Load(entry.path());
+    const absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(entry.path());
     INFO(entry.path());
     if (!config.ok()) FAIL_CHECK(config.status());
     ++loaded;
@@ -120,15 +120,15 @@ TEST_CASE("docs/configuration.md names every field") {
 
 TEST_CASE("a config file that cannot be read is a clear error") {
   const std::string directory = Directory();
-  absl::Status status = Config::Load(directory + "/none.textproto").status();
+  absl::Status status = PlannedConfig::Load(directory + "/none.textproto").status();
   CHECK(absl::IsNotFound(status));
   CHECK(absl::StrContains(status.message(), directory + "/none.textproto"));
-  status = Config::Load(directory).status();
+  status = PlannedConfig::Load(directory).status();
   CHECK(!status.ok());
   CHECK(absl::StrContains(status.message(), "Is a directory"));
-  CHECK(absl::StrContains(Config::Load("/dev/zero").status().message(), "is too large"));
+  CHECK(absl::StrContains(PlannedConfig::Load("/dev/zero").status().message(), "is too large"));
   Write(directory + "/empty.textproto", "");
-  CHECK(Config::Load(directory + "/empty.textproto").status().message() ==
+  CHECK(PlannedConfig::Load(directory + "/empty.textproto").status().message() ==
         directory +
             "/empty.textproto:1: is empty, allowed: a ClusterConfig as "
             "docs/configuration.md describes it");
@@ -187,7 +187,7 @@ TEST_CASE("relative paths become relative to the config file, absolute ones stay
   const std::string directory = Directory();
   const std::string path = directory + "/run.textproto";
   Write(path, kConfig);
-  const absl::StatusOr<Config> config = Config::Load(path);
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(path);
   REQUIRE(config.ok());
   CHECK(config->proto().data().idx().images() == directory + "/digits/images");
   CHECK(config->proto().data().idx().labels() == "/abs/labels");
@@ -196,7 +196,7 @@ TEST_CASE("relative paths become relative to the config file, absolute ones stay
 }
 
 TEST_CASE("a field error carries the place where the field was set") {
-  const Config config = Valid(kConfig, {"data.idx.labels=other", "data.holdout=0"});
+  const PlannedConfig config = Valid(kConfig, {"data.idx.labels=other", "data.holdout=0"});
   const absl::Status status = config.FieldError("data.idx.images", "digits/images: is truncated");
   CHECK(absl::IsInvalidArgument(status));
   CHECK(status.message() == "f:14: data.idx.images: digits/images: is truncated");
@@ -241,9 +241,9 @@ TEST_CASE("rates are part of what must be equal only with schemes that go by the
   const std::string scheme = GENERATE("AUTO", "STRIPED");
   CAPTURE(scheme);
   Overrides automatic = {"partition.scheme=" + scheme, "compute.profile=none"};
-  const Config equal = Valid(kConfig, automatic);
+  const PlannedConfig equal = Valid(kConfig, automatic);
   automatic.insert(automatic.end(), rates.begin(), rates.end());
-  const Config uneven = Valid(kConfig, automatic);
+  const PlannedConfig uneven = Valid(kConfig, automatic);
   CHECK(uneven.fingerprint() != equal.fingerprint());
   if (scheme == "STRIPED") {
     // The smaller of link_gbps and server_gbps counts.

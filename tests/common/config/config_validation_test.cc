@@ -242,7 +242,8 @@ TEST_CASE("data is required unless the backend is emulated") {
   CHECK(ErrorOf(no_data) ==
         "f:1: data: its source is missing, allowed: idx, cifar10, image_folder or synthetic; none "
         "with compute.backend EMULATED");
-  const Config config = Valid(no_data, {"compute.backend=EMULATED", "training.iterations=5"});
+  const PlannedConfig config =
+      Valid(no_data, {"compute.backend=EMULATED", "training.iterations=5"});
   CHECK(!config.proto().has_data());
 }
 

@@ -16,7 +16,7 @@ const Overrides kEvenRates = {"shard[0].link_gbps=10", "shard[1].link_gbps=10"};
 const Overrides kUnevenRates = {"shard[0].link_gbps=10", "shard[1].link_gbps=2.5"};
 
 // Returns kConfig under AUTO, on a device, with more overrides.
-Config Automatic(const Overrides& more = {}) {
+PlannedConfig Automatic(const Overrides& more = {}) {
   Overrides overrides = {"partition={scheme: AUTO}", "compute.profile=rtx_2080_ti"};
   overrides.insert(overrides.end(), more.begin(), more.end());
   return Valid(kConfig, overrides);
@@ -36,7 +36,7 @@ TEST_CASE("a scheme other than AUTO is kept, with its plan and without alternati
     CAPTURE(partition);
     Overrides overrides = kUnevenRates;
     overrides.push_back(absl::StrCat("partition={", partition, "}"));
-    const Config config = Valid(kConfig, overrides);
+    const PlannedConfig config = Valid(kConfig, overrides);
     const PlanChoice& choice = config.plan_choice();
     CHECK(choice.partition.SerializeAsString() == config.proto().partition().SerializeAsString());
     CHECK(choice.alternatives.empty());
@@ -68,7 +68,7 @@ TEST_CASE("AUTO takes the first of the fastest, and its plan is that alternative
       CAPTURE(rates, model);
       Overrides overrides = rates;
       overrides.insert(overrides.end(), {absl::StrCat("model=", model), "data={synthetic {}}"});
-      const Config config = Automatic(overrides);
+      const PlannedConfig config = Automatic(overrides);
       const PlanChoice& choice = config.plan_choice();
       const PlanAlternative& chosen = choice.alternatives[choice.chosen];
       for (int i = 0; i < static_cast<int>(choice.alternatives.size()); ++i) {
@@ -94,7 +94,7 @@ TEST_CASE("AUTO takes the first of the fastest, and its plan is that alternative
 TEST_CASE("AUTO cuts by rates where links are what takes time") {
   Overrides overrides = kUnevenRates;
   overrides.insert(overrides.end(), {"model={builtin: 'alexnet'}", "data={synthetic {}}"});
-  const Config config = Automatic(overrides);
+  const PlannedConfig config = Automatic(overrides);
   const PlanChoice& choice = config.plan_choice();
   CHECK(choice.alternatives[choice.chosen].name == "STRIPED by rates");
   CHECK(choice.alternatives[0].seconds < 0.6 * choice.alternatives[5].seconds);
@@ -102,7 +102,8 @@ TEST_CASE("AUTO cuts by rates where links are what takes time") {
 }
 
 TEST_CASE("a scheme that has no plan is an alternative that was refused, with the reason") {
-  const Config config = Automatic({"shard=[{address: 'a:1'}, {address: 'a:2'}, {address: 'a:3'}]"});
+  const PlannedConfig config =
+      Automatic({"shard=[{address: 'a:1'}, {address: 'a:2'}, {address: 'a:3'}]"});
   const PlanChoice& choice = config.plan_choice();
   REQUIRE(choice.alternatives.size() == 5);
   for (const int i : {0, 1, 4}) CHECK(choice.alternatives[i].refused.empty());
@@ -147,7 +148,7 @@ TEST_CASE("AUTO decides alike in every process, whatever these may differ in") {
     CAPTURE(override);
     Overrides overrides = kUnevenRates;
     if (!override.empty()) overrides.push_back(override);
-    const Config config = Automatic(overrides);
+    const PlannedConfig config = Automatic(overrides);
     const PlanChoice& choice = config.plan_choice();
     CHECK(choice.plan.fingerprint() == expected.plan.fingerprint());
     CHECK(choice.chosen == expected.chosen);

@@ -23,7 +23,7 @@ TEST_CASE("a slot gets its part of a checkpoint, however the model was cut then"
   CAPTURE(shards, scheme, chunk_bytes);
   const std::vector<std::string> checkpoint = {"recovery.checkpoint.folder=\"" + kFolder + "\"",
                                                "recovery.checkpoint.every_iterations=5"};
-  const Config wrote = CheckpointConfig(2, checkpoint);
+  const PlannedConfig wrote = CheckpointConfig(2, checkpoint);
   SimulatedDisk disk;
   const CheckpointId id{.generation = 3, .iteration = 5};
   WriteCheckpoint(&disk, kFolder, wrote, id);
@@ -31,7 +31,7 @@ TEST_CASE("a slot gets its part of a checkpoint, however the model was cut then"
   std::vector<std::string> overrides = checkpoint;
   overrides.push_back("partition.scheme=" + scheme);
   overrides.push_back(chunk_bytes);
-  const Config config = CheckpointConfig(shards, overrides);
+  const PlannedConfig config = CheckpointConfig(shards, overrides);
   for (int slot = 0; slot < shards; ++slot) {
     const auto state = MakeInitialState(config, slot, &disk, id.ToString());
     INFO(state.status().ToString());
@@ -50,8 +50,9 @@ TEST_CASE("a slot gets its part of a checkpoint, however the model was cut then"
 }
 
 TEST_CASE("what is no name of a checkpoint, or of none that is there, is an error") {
-  const Config config = CheckpointConfig(1, {"recovery.checkpoint.folder=\"" + kFolder + "\"",
-                                             "recovery.checkpoint.every_iterations=5"});
+  const PlannedConfig config = CheckpointConfig(
+      1,
+      {"recovery.checkpoint.folder=\"" + kFolder + "\"", "recovery.checkpoint.every_iterations=5"});
   SimulatedDisk disk;
   WriteCheckpoint(&disk, kFolder, config, {.generation = 1, .iteration = 5});
   CHECK(absl::IsInvalidArgument(MakeInitialState(config, 0, &disk, "../other").status()));
@@ -73,7 +74,7 @@ TEST_CASE("without a checkpoint the parameters are those of the file, or random 
   const ScratchFolder scratch;
   const std::string path = scratch.Write("initial.safetensors", file);
   const auto config_with = [](const std::string& field) {
-    auto config = Config::Parse(R"(
+    auto config = PlannedConfig::Parse(R"(
       model {
         input { channels: 4 height: 1 width: 1 }
         layer { name: "fc" linear { out_features: 8 bias: false } }
@@ -87,13 +88,13 @@ TEST_CASE("without a checkpoint the parameters are those of the file, or random 
       compute { backend: EMULATED }
       limits { chunk_bytes: 64 }
     )",
-                                "test.textproto", {});
+                                       "test.textproto", {});
     INFO(config.status().ToString());
     REQUIRE(config.ok());
     return *std::move(config);
   };
-  const Config given = config_with("initial_parameters: \"" + path + "\"");
-  const Config random = config_with("");
+  const PlannedConfig given = config_with("initial_parameters: \"" + path + "\"");
+  const PlannedConfig random = config_with("");
   RealStorage real;
   for (int slot = 0; slot < 2; ++slot) {
     for (Storage* const storage : {static_cast<Storage*>(nullptr), static_cast<Storage*>(&real)}) {

@@ -97,7 +97,7 @@ class ReplicatorFixture {
 
   using Confirmations = std::vector<std::pair<int, uint64_t>>;
 
-  Config config;
+  PlannedConfig config;
   FakeClock clock;
   FakeTransport net;
   std::shared_ptr<ParameterStore> store;

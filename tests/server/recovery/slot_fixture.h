@@ -116,35 +116,36 @@ inline SlotState StateOf(ParameterStore& store) {
   return state;
 }
 
-inline Config SlotConfig(const std::vector<std::string>& overrides = {}) {
-  absl::StatusOr<Config> config = Config::Parse(R"pb(
-                                                  model {
-                                                    input { channels: 6 height: 1 width: 1 }
-                                                    layer {
-                                                      name: "fc1"
-                                                      linear { out_features: 10 }
-                                                    }
-                                                    layer {
-                                                      name: "norm"
-                                                      batch_norm {}
-                                                    }
-                                                    layer {
-                                                      name: "fc2"
-                                                      linear { out_features: 5 }
-                                                    }
-                                                  }
-                                                  partition { scheme: STRIPED }
-                                                  shard { address: "127.0.0.1:7001" }
-                                                  shard { address: "127.0.0.1:7002" }
-                                                  workers: 2
-                                                  update { policy: SYNC }
-                                                  optimizer { kind: SGD learning_rate: 0.125 }
-                                                  training { iterations: 100 }
-                                                  compute { backend: EMULATED }
-                                                  limits { chunk_bytes: 64 exchange_seconds: 60 }
-                                                  recovery { replicas: 1 }
-                                                )pb",
-                                                "test.textproto", overrides);
+inline PlannedConfig SlotConfig(const std::vector<std::string>& overrides = {}) {
+  absl::StatusOr<PlannedConfig> config =
+      PlannedConfig::Parse(R"pb(
+                             model {
+                               input { channels: 6 height: 1 width: 1 }
+                               layer {
+                                 name: "fc1"
+                                 linear { out_features: 10 }
+                               }
+                               layer {
+                                 name: "norm"
+                                 batch_norm {}
+                               }
+                               layer {
+                                 name: "fc2"
+                                 linear { out_features: 5 }
+                               }
+                             }
+                             partition { scheme: STRIPED }
+                             shard { address: "127.0.0.1:7001" }
+                             shard { address: "127.0.0.1:7002" }
+                             workers: 2
+                             update { policy: SYNC }
+                             optimizer { kind: SGD learning_rate: 0.125 }
+                             training { iterations: 100 }
+                             compute { backend: EMULATED }
+                             limits { chunk_bytes: 64 exchange_seconds: 60 }
+                             recovery { replicas: 1 }
+                           )pb",
+                           "test.textproto", overrides);
   INFO(config.status().ToString());
   REQUIRE(config.ok());
   return *std::move(config);
@@ -155,7 +156,7 @@ class SlotFixture {
  public:
   void Start(const std::vector<std::string>& overrides = {}, int processes = 2,
              Storage* disk = nullptr) {
-    config = std::make_unique<Config>(SlotConfig(overrides));
+    config = std::make_unique<PlannedConfig>(SlotConfig(overrides));
     storage = disk;
     for (int process = 0; process < processes; ++process) StartHost(process, 10 + process);
     view.set_generation(1);
@@ -291,7 +292,7 @@ class SlotFixture {
   size_t Chunks(int slot) const { return config->plan().chunks_of_shard(slot).size(); }
 
   FakeClock clock;
-  std::unique_ptr<Config> config;
+  std::unique_ptr<PlannedConfig> config;
   Storage* storage = nullptr;
   bool has_threads = false;  // see SlotHost::Options
   Loopback net;

@@ -16,7 +16,7 @@ constexpr uint64_t kView = 4;
 class CopyFixture {
  public:
   void Start(const std::vector<std::string>& overrides = {}, bool is_complete = true) {
-    config = std::make_unique<Config>(SlotConfig(overrides));
+    config = std::make_unique<PlannedConfig>(SlotConfig(overrides));
     store = MakeStore();
     copy = std::make_unique<SlotReplica>(config.get(), 0, store, is_complete);
     Adopt(kView);
@@ -59,7 +59,7 @@ class CopyFixture {
     return copy->Take(view, primary, message).status();
   }
 
-  std::unique_ptr<Config> config;
+  std::unique_ptr<PlannedConfig> config;
   std::shared_ptr<ParameterStore> store;
   std::unique_ptr<SlotReplica> copy;
   std::vector<float> values;

@@ -36,7 +36,7 @@ class ShardFixture {
   void Start(int workers, const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> all = {"workers=" + std::to_string(workers)};
     all.insert(all.end(), overrides.begin(), overrides.end());
-    absl::StatusOr<Config> parsed = Config::Parse(R"(
+    absl::StatusOr<PlannedConfig> parsed = PlannedConfig::Parse(R"(
       model {
         input { channels: 2 height: 1 width: 1 }
         layer { name: "fc" linear { out_features: 2 bias: false } }
@@ -50,10 +50,10 @@ class ShardFixture {
       limits { chunk_bytes: 64 exchange_seconds: 60 startup_seconds: 30 held_bytes: 64
                reconnect_seconds: 0 }
     )",
-                                                  "test.textproto", all);
+                                                                "test.textproto", all);
     INFO(parsed.status().ToString());
     REQUIRE(parsed.ok());
-    config = std::make_unique<Config>(*std::move(parsed));
+    config = std::make_unique<PlannedConfig>(*std::move(parsed));
     absl::StatusOr<std::unique_ptr<Shard>> created = Shard::Create(
         {.config = config.get(), .clock = &clock, .holds_roles = [this] { return holds_roles; }});
     REQUIRE(created.ok());
@@ -144,7 +144,7 @@ class ShardFixture {
   FakeClock clock;
   bool holds_roles = true;  // see ViewLink::HoldsRoles
   ShardCounters counters;   // for objects that a test makes besides the shard
-  std::unique_ptr<Config> config;
+  std::unique_ptr<PlannedConfig> config;
   std::vector<absl::Status> failures;
   std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank
   std::vector<std::shared_ptr<RecordingSink>> sinks;

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 namespace {
 
-Config MakeConfig(const std::string& optimizer) {
+PlannedConfig MakeConfig(const std::string& optimizer) {
   constexpr char kText[] = R"(
     model {
       input { channels: 2 height: 3 width: 3 }
@@ -25,15 +25,15 @@ Config MakeConfig(const std::string& optimizer) {
     training { iterations: 1 }
     compute { backend: EMULATED }
   )";
-  absl::StatusOr<Config> config =
-      Config::Parse(kText, "test.textproto", {"optimizer={" + optimizer + "}"});
+  absl::StatusOr<PlannedConfig> config =
+      PlannedConfig::Parse(kText, "test.textproto", {"optimizer={" + optimizer + "}"});
   INFO(config.status().ToString());
   REQUIRE(config.ok());
   return *std::move(config);
 }
 
 TEST_CASE("a tensor is updated by the rule that counts for it, at the schedule's rate") {
-  const Config config = MakeConfig(R"(
+  const PlannedConfig config = MakeConfig(R"(
     learning_rate: 1
     weight_decay: 0.5
     schedule { kind: STEP step_iterations: 1 gamma: 0.5 }
@@ -69,7 +69,7 @@ TEST_CASE("a tensor is updated by the rule that counts for it, at the schedule's
 }
 
 TEST_CASE("tensors with a rule have the state of the optimizer's kind") {
-  const Config config = MakeConfig("kind: ADAMW rule { tensors: '*/bias' beta1: 0.5 }");
+  const PlannedConfig config = MakeConfig("kind: ADAMW rule { tensors: '*/bias' beta1: 0.5 }");
   auto store = ParameterStore::Create(config, 0);
   REQUIRE(store.ok());
   for (const StoredChunk& chunk : (*store)->chunks()) {

@@ -51,7 +51,7 @@ class PolicyFixture {
   void Start(int workers, const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> all = {"workers=" + std::to_string(workers)};
     all.insert(all.end(), overrides.begin(), overrides.end());
-    absl::StatusOr<Config> parsed = Config::Parse(R"(
+    absl::StatusOr<PlannedConfig> parsed = PlannedConfig::Parse(R"(
       model {
         input { channels: 4 height: 1 width: 1 }
         layer { name: "fc" linear { out_features: 8 bias: false } }
@@ -64,10 +64,10 @@ class PolicyFixture {
       compute { backend: EMULATED }
       limits { chunk_bytes: 64 }
     )",
-                                                  "test.textproto", all);
+                                                                "test.textproto", all);
     INFO(parsed.status().ToString());
     REQUIRE(parsed.ok());
-    config = std::make_unique<Config>(*std::move(parsed));
+    config = std::make_unique<PlannedConfig>(*std::move(parsed));
     auto created = ParameterStore::Create(*config, 0);
     REQUIRE(created.ok());
     store = *std::move(created);
@@ -129,7 +129,7 @@ class PolicyFixture {
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
 
   FakeClock clock;
-  std::unique_ptr<Config> config;
+  std::unique_ptr<PlannedConfig> config;
   std::unique_ptr<ParameterStore> store;
   RecordingObserver observer;
   bool is_over = false;  // see Snapshots::Options

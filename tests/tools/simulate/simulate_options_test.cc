@@ -13,7 +13,7 @@ namespace {
 
 const double kPayloadShare = 1448.0 / 1514;
 
-ClusterRates MustGetRates(const SimulateOptions& options, const Config& config) {
+ClusterRates MustGetRates(const SimulateOptions& options, const PlannedConfig& config) {
   absl::StatusOr<ClusterRates> rates = RatesOf(options, config);
   INFO(rates.status().message());
   REQUIRE(rates.ok());
@@ -28,7 +28,7 @@ std::string ErrorOf(const SimulateOptions& options) {
 }
 
 TEST_CASE("every link has 10 Gb/s unless a flag or the config says otherwise") {
-  const Config config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
+  const PlannedConfig config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
   ClusterRates rates = MustGetRates({}, config);
   CHECK(rates.worker_link[1] == Approx(1.25e9 * kPayloadShare));
   CHECK(rates.shard_link[1] == Approx(1.25e9 * kPayloadShare));
@@ -51,7 +51,7 @@ TEST_CASE("every link has 10 Gb/s unless a flag or the config says otherwise") {
 }
 
 TEST_CASE("workers are as slow as in the config, unless a flag says otherwise") {
-  const Config config = ClusterConfigOf(
+  const PlannedConfig config = ClusterConfigOf(
       3, 1, kMemoryBased, "FULL",
       {"compute={backend: EMULATED emulated {device: 'rtx_2080_ti' worker_slowdown: [1.5, 2]}}"});
   CHECK(MustGetRates({}, config).worker_slowdown == std::vector<double>{1.5, 2, 1});
@@ -61,7 +61,7 @@ TEST_CASE("workers are as slow as in the config, unless a flag says otherwise") 
 }
 
 TEST_CASE("the config's rates are its shards', and flags for all shards replace them") {
-  const Config config =
+  const PlannedConfig config =
       ClusterConfigOf(1, 2, "scheme: AUTO", "FULL",
                       {"shard[0].link_gbps=2", "shard[0].server_gbps=8", "shard[1].link_gbps=4"});
   const ClusterRates rates = MustGetRates({}, config);
@@ -110,7 +110,7 @@ TEST_CASE("impossible rates, factors and ranks are refused, and the error names 
 }
 
 TEST_CASE("a slow worker is refused with the reason if workers compute nothing") {
-  const Config config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
+  const PlannedConfig config = ClusterConfigOf(2, 2, kMemoryBased, "FULL");
   SimulateOptions options;
   CHECK(CheckSlowWorkers(options, config, EqualTimes(config, 0, 0)).ok());
   options.slow_worker = {"1:2"};
@@ -128,7 +128,7 @@ TEST_CASE("the config gets as many workers and shards as asked for") {
                                 ClusterConfigOf(2, 2, kMemoryBased, "FULL").proto().DebugString());
   options.workers = "1024";
   options.shards = "100";
-  absl::StatusOr<Config> config = LoadConfig(options);
+  absl::StatusOr<PlannedConfig> config = LoadConfig(options);
   INFO(config.status().message());
   REQUIRE(config.ok());
   CHECK(config->workers() == 1024);

@@ -22,14 +22,14 @@ constexpr char kDropoutModel[] = R"(
       layer { name: "fc2" linear { out_features: 3 } }
     })";
 
-Config MakeConfig(const std::string& model, const std::vector<std::string>& overrides) {
+PlannedConfig MakeConfig(const std::string& model, const std::vector<std::string>& overrides) {
   const std::string text = absl::StrCat(model, R"(
       partition { scheme: MEMORY_BASED }
       shard { address: "localhost:50051" }
       update { policy: SYNC }
       training { batch_size: 2 iterations: 1 }
       data { synthetic {} })");
-  absl::StatusOr<Config> config = Config::Parse(text, "test", overrides);
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text, "test", overrides);
   if (!config.ok()) FAIL(config.status());
   return *std::move(config);
 }
@@ -40,7 +40,7 @@ struct Outcome {
 };
 
 // Runs one step with all images and parameters equal to 1.
-Outcome RunStep(const Config& config, int rank) {
+Outcome RunStep(const PlannedConfig& config, int rank) {
   const RealClock clock;
   auto backend = CreateComputeBackend(config, {.rank = rank, .clock = &clock});
   if (!backend.ok()) FAIL(backend.status());
@@ -58,7 +58,7 @@ Outcome RunStep(const Config& config, int rank) {
 }
 
 TEST_CASE("the CPU backend is made for the config's batch size") {
-  const Config config = MakeConfig(kDropoutModel, {});
+  const PlannedConfig config = MakeConfig(kDropoutModel, {});
   const RealClock clock;
   auto backend = CreateComputeBackend(config, {.clock = &clock});
   REQUIRE(backend.ok());
@@ -79,7 +79,7 @@ TEST_CASE("dropout follows the config's seed and the worker's rank") {
 }
 
 TEST_CASE("a worker has at least one thread, however many workers share the processors") {
-  const Config config = MakeConfig(kDropoutModel, {"compute.threads=0", "workers=500"});
+  const PlannedConfig config = MakeConfig(kDropoutModel, {"compute.threads=0", "workers=500"});
   CHECK(RunStep(config, 499).result.loss > 0);
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("the emulated backend takes a shrunk model, which the CPU backend refu
 }
 
 TEST_CASE("the emulated backend takes the time of the config's device, batch, dilation and rank") {
-  const Config config =
+  const PlannedConfig config =
       MakeConfig("model { builtin: \"vgg16\" shrink: 64 }",
                  {"workers=3",
                   "compute={backend: EMULATED emulated {device: 'rtx_2080_ti' time_dilation: 10 "

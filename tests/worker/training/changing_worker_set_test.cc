@@ -107,7 +107,7 @@ struct Setting {
   std::vector<std::string> overrides = {};
 };
 
-Config ConfigOf(const Setting& setting) {
+PlannedConfig ConfigOf(const Setting& setting) {
   std::vector<std::string> overrides = setting.overrides;
   overrides.push_back("exchange.schedule=" + setting.schedule);
   overrides.push_back(absl::StrCat("data.threads=", setting.threads));
@@ -115,7 +115,7 @@ Config ConfigOf(const Setting& setting) {
 }
 
 Outcome RunOne(const Setting& setting, PlayedExchange::Script script) {
-  const Config config = ConfigOf(setting);
+  const PlannedConfig config = ConfigOf(setting);
   const RealClock clock;
   const CapturedLog log;
   Outcome outcome;
@@ -125,7 +125,7 @@ Outcome RunOne(const Setting& setting, PlayedExchange::Script script) {
        .rank = setting.rank,
        .clock = &clock,
        .progress = {.output = stderr},
-       .create_backend = [&](const Config&, const BackendOptions&)
+       .create_backend = [&](const PlannedConfig&, const BackendOptions&)
            -> absl::StatusOr<std::unique_ptr<ComputeBackend>> {
          return std::make_unique<RecordingBackend>(setting.asynchronous, &outcome.passes,
                                                    &outcome.evaluated);
@@ -150,7 +150,7 @@ void RequireOk(const Outcome& outcome) {
 // images that `worker_sets` deal.
 void CheckImages(const Setting& setting, const std::vector<WorkerSet>& worker_sets, int64_t from,
                  const std::vector<Pass>& passes) {
-  const Config config = ConfigOf(setting);
+  const PlannedConfig config = ConfigOf(setting);
   const auto datasets = OpenDatasets(config);
   REQUIRE(datasets.ok());
   REQUIRE(datasets->train->size() == kImages);

@@ -130,7 +130,7 @@ Result RunDiverging(const TestCluster& cluster, const Divergence& divergence) {
                                   .rank = 0,
                                   .clock = &clock,
                                   .addresses = cluster.addresses(),
-                                  .create_backend = [&](const Config&, const BackendOptions&)
+                                  .create_backend = [&](const PlannedConfig&, const BackendOptions&)
                                       -> absl::StatusOr<std::unique_ptr<ComputeBackend>> {
                                     return std::make_unique<DivergingBackend>(divergence);
                                   }});
@@ -390,7 +390,7 @@ TEST_CASE("a trace shows each layer's computation, wait, push and pull under eve
 }
 
 TEST_CASE("a trace that cannot be written is an error") {
-  const Config config = MustParse(kDigits, {"workers=1"});
+  const PlannedConfig config = MustParse(kDigits, {"workers=1"});
   const RealClock clock;
   const auto trace = Trace::Create("/nowhere/trace", 0, &config.model(), &clock);
   CHECK(absl::IsNotFound(trace.status()));
@@ -399,7 +399,7 @@ TEST_CASE("a trace that cannot be written is an error") {
 
 TEST_CASE("a trace on a full disk says so in the end, however early the disk was full") {
   const int events = GENERATE(0, 1, 10'000);
-  const Config config = MustParse(kDigits, {"workers=1"});
+  const PlannedConfig config = MustParse(kDigits, {"workers=1"});
   const RealClock clock;
   const auto trace = Trace::Create("/dev/full", 0, &config.model(), &clock);
   REQUIRE(trace.ok());
@@ -469,7 +469,7 @@ TEST_CASE("a worker that waits for a shard can be stopped") {
     TestCluster gone(MustParse(kDigits, {"workers=1"}));
     address = gone.addresses()[1];
   }
-  const Config config = MustParse(kDigits, {"workers=1", "limits.startup_seconds=3600"});
+  const PlannedConfig config = MustParse(kDigits, {"workers=1", "limits.startup_seconds=3600"});
   const RealClock clock;
   const auto trainer = Trainer::Create(
       {.config = &config, .rank = 0, .clock = &clock, .addresses = {address, address}});
@@ -482,7 +482,7 @@ TEST_CASE("a worker that waits for a shard can be stopped") {
 }
 
 TEST_CASE("a rank that the config does not have is refused") {
-  const Config config = MustParse(kDigits, {"workers=2"});
+  const PlannedConfig config = MustParse(kDigits, {"workers=2"});
   const RealClock clock;
   const auto trainer = Trainer::Create({.config = &config, .rank = 2, .clock = &clock});
   CHECK(absl::IsOutOfRange(trainer.status()));

@@ -28,11 +28,11 @@ Json AlternativesJson(const PlanChoice& choice) {
 
 }  // namespace
 
-std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Config> configs,
+std::string PlanJson(absl::Span<const std::string> names, absl::Span<const PlannedConfig> configs,
                      std::optional<double> link_gbps) {
   Json plans = Json::array();
   for (size_t i = 0; i < configs.size(); ++i) {
-    const Config& config = configs[i];
+    const PlannedConfig& config = configs[i];
     const PlanReport report = MakePlanReport(config, link_gbps);
     Json shards = Json::array();
     for (int shard = 0; shard < config.shards(); ++shard) {

@@ -5,13 +5,13 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
 // Returns {"plans": [...]} with all of each PlanReport and every slice. `names` are the files of
 // `configs`, and `link_gbps` is that of MakePlanReport.
-std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Config> configs,
+std::string PlanJson(absl::Span<const std::string> names, absl::Span<const PlannedConfig> configs,
                      std::optional<double> link_gbps = std::nullopt);
 
 }  // namespace evenshard

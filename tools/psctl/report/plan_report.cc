@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
+#include "common/config/shard_rates.h"
 #include "common/placement/device_profile.h"
-#include "common/placement/shard_rates.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/prediction.h"
@@ -18,11 +18,11 @@ namespace {
 
 constexpr size_t kShortestRange = 3;
 
-int64_t GradientBytes(const Config& config, int64_t parameters) {
+int64_t GradientBytes(const PlannedConfig& config, int64_t parameters) {
   return EncodedBytes(config.proto().exchange().gradient_encoding(), parameters);
 }
 
-int64_t ParameterBytes(const Config& config, int64_t parameters) {
+int64_t ParameterBytes(const PlannedConfig& config, int64_t parameters) {
   return EncodedBytes(config.proto().exchange().parameter_encoding(), parameters);
 }
 
@@ -86,7 +86,8 @@ std::pair<std::string, int64_t> LargestLayer(const Model& model, const Plan& pla
   return largest;
 }
 
-void SetPrediction(const Config& config, std::optional<double> link_gbps, PlanReport* report) {
+void SetPrediction(const PlannedConfig& config, std::optional<double> link_gbps,
+                   PlanReport* report) {
   ClusterRates rates = ConfiguredRates(config.proto(), link_gbps);
   report->worker_link_gbps = rates.worker_link.front();  // a config has one rate for all workers
   for (size_t shard = 0; shard < report->shards.size(); ++shard) {
@@ -106,7 +107,7 @@ void SetPrediction(const Config& config, std::optional<double> link_gbps, PlanRe
 
 int64_t FloatBytes(int64_t elements) { return elements * static_cast<int64_t>(sizeof(float)); }
 
-PlanReport MakePlanReport(const Config& config, std::optional<double> link_gbps) {
+PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> link_gbps) {
   const Model& model = config.model();
   const Plan& plan = config.plan();
   const PlanChoice& choice = config.plan_choice();

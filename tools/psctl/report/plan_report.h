@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "tools/psctl/report/worst_stretch.h"
 
 namespace evenshard {
@@ -50,7 +50,8 @@ struct PlanReport {
 
 // Makes the report of a config's plan. The prediction assumes the links of ConfiguredRates, with
 // `link_gbps` (10^9 bits per second) in place of all of them if it is given.
-PlanReport MakePlanReport(const Config& config, std::optional<double> link_gbps = std::nullopt);
+PlanReport MakePlanReport(const PlannedConfig& config,
+                          std::optional<double> link_gbps = std::nullopt);
 
 // Returns the bytes of parameters or running statistics in memory.
 int64_t FloatBytes(int64_t elements);

@@ -30,7 +30,7 @@ std::string Plural(int64_t count, absl::string_view noun) {
   return absl::StrCat(FormatCount(count), " ", noun, count == 1 ? "" : "s");
 }
 
-std::string Heading(const Config& config) {
+std::string Heading(const PlannedConfig& config) {
   const int64_t statistics = config.model().element_count() - config.model().parameter_count();
   return absl::StrCat(
       config.model().name(), " on ", Plural(config.shards(), "shard"), " for ",
@@ -64,7 +64,7 @@ std::string Links(const PlanReport& report) {
   return absl::StrFormat("%s of %g Gb/s", equal ? "links" : "workers' links", workers);
 }
 
-std::string Prediction(const Config& config, const PlanReport& report) {
+std::string Prediction(const PlannedConfig& config, const PlanReport& report) {
   const ClusterConfig& proto = config.proto();
   return absl::StrCat(
       "predicted      ", FormatSeconds(report.predicted_seconds), " per iteration, bound ",
@@ -99,7 +99,7 @@ std::string Alternatives(const PlanChoice& choice) {
   return absl::StrCat("\n", table.ToString());
 }
 
-std::string Findings(const Config& config, const PlanReport& report) {
+std::string Findings(const PlannedConfig& config, const PlanReport& report) {
   const ShardLoad& busiest = report.shards[report.bottleneck];
   return absl::StrCat(
       absl::StrFormat("bottleneck     shard %d, %.2f times its load in a balanced plan\n"
@@ -114,7 +114,7 @@ std::string Findings(const Config& config, const PlanReport& report) {
 
 }  // namespace
 
-std::string PlanText(const std::string& name, const Config& config,
+std::string PlanText(const std::string& name, const PlannedConfig& config,
                      std::optional<double> link_gbps) {
   const PlanReport report = MakePlanReport(config, link_gbps);
   std::vector<std::string> headings = {">shard", "address",       ">parameters",    ">bytes",
@@ -149,7 +149,8 @@ std::string PlanText(const std::string& name, const Config& config,
                       "\n", Findings(config, report));
 }
 
-std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const Config> configs,
+std::string PlanComparison(absl::Span<const std::string> names,
+                           absl::Span<const PlannedConfig> configs,
                            std::optional<double> link_gbps) {
   std::vector<std::string> blocks;
   std::vector<PlanReport> reports;

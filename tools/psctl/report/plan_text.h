@@ -5,17 +5,18 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
 // Formats the plan of one config. `name` is the config's file, and `link_gbps` that of
 // MakePlanReport.
-std::string PlanText(const std::string& name, const Config& config,
+std::string PlanText(const std::string& name, const PlannedConfig& config,
                      std::optional<double> link_gbps = std::nullopt);
 
 // Formats several plans side by side, in a shorter form. `names` are the files of `configs`.
-std::string PlanComparison(absl::Span<const std::string> names, absl::Span<const Config> configs,
+std::string PlanComparison(absl::Span<const std::string> names,
+                           absl::Span<const PlannedConfig> configs,
                            std::optional<double> link_gbps = std::nullopt);
 
 }  // namespace evenshard

@@ -25,14 +25,14 @@ namespace {
 // How long a ps process may take to say which view it follows.
 constexpr absl::Duration kViewTimeout = absl::Seconds(5);
 
-absl::Duration Timeout(const Config& config) {
+absl::Duration Timeout(const PlannedConfig& config) {
   return absl::Seconds(config.proto().limits().exchange_seconds());
 }
 
 // The file that is written, chunk by chunk in any order. Thread-safe.
 class ModelFile {
  public:
-  ModelFile(const Config& config, std::string path)
+  ModelFile(const PlannedConfig& config, std::string path)
       : layout_(MakeSafetensorsLayout(config.model())), path_(std::move(path)) {}
 
   // Begins the file anew.
@@ -60,7 +60,7 @@ class ModelFile {
 };
 
 // Takes every chunk as it is, shard by shard.
-absl::Status PullAll(const Config& config, ModelFile& file) {
+absl::Status PullAll(const PlannedConfig& config, ModelFile& file) {
   RETURN_IF_ERROR(file.Begin());
   const std::vector<absl::StatusOr<std::string>> primaries = PrimaryAddresses(config, kViewTimeout);
   for (int shard = 0; shard < config.shards(); ++shard) {
@@ -83,7 +83,7 @@ absl::Status PullAll(const Config& config, ModelFile& file) {
 
 }  // namespace
 
-absl::StatusOr<SavedModel> SaveModel(const Config& config, const std::string& path) {
+absl::StatusOr<SavedModel> SaveModel(const PlannedConfig& config, const std::string& path) {
   ModelFile file(config, path);
   RunReader reader(
       {.config = &config, .patience = absl::ZeroDuration(), .waits_for_workers = false});

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -27,7 +27,7 @@ struct SavedModel {
 // its own (UNAVAILABLE, FAILED_PRECONDITION for another plan); DEADLINE_EXCEEDED after
 // limits.exchange_seconds; DATA_LOSS if a chunk is not the shard's, comes twice or not at all, or
 // has a wrong size.
-absl::StatusOr<SavedModel> SaveModel(const Config& config, const std::string& path);
+absl::StatusOr<SavedModel> SaveModel(const PlannedConfig& config, const std::string& path);
 
 }  // namespace evenshard
 

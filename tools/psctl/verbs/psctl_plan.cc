@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/reader/shard_calls.h"
@@ -51,9 +51,9 @@ int PlanVerb(int argc, const char* const* argv) {
     return kPsctlUsage;
   }
 
-  std::vector<Config> configs;
+  std::vector<PlannedConfig> configs;
   for (const std::string& name : names) {
-    absl::StatusOr<Config> config = LoadWithModel(name, overrides, kModelTimeout);
+    absl::StatusOr<PlannedConfig> config = LoadWithModel(name, overrides, kModelTimeout);
     if (!config.ok()) {
       std::cerr << config.status().message() << "\n";
       return kPsctlUsage;

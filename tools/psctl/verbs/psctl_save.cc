@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/base/text.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/reader/shard_calls.h"
@@ -38,7 +38,7 @@ int SaveVerb(int argc, const char* const* argv) {
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  const absl::StatusOr<Config> config = LoadWithModel(path, overrides, kModelTimeout);
+  const absl::StatusOr<PlannedConfig> config = LoadWithModel(path, overrides, kModelTimeout);
   if (!config.ok()) {
     std::cerr << config.status().message() << "\n";
     return kPsctlUsage;

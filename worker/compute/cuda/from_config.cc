@@ -24,7 +24,7 @@ Precision PrecisionOf(Compute::Cuda::Precision precision) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
-    const Config& config, const BackendOptions& options) {
+    const PlannedConfig& config, const BackendOptions& options) {
   const ClusterConfig& proto = config.proto();
   const Compute::Cuda& cuda = proto.compute().cuda();
   int number = 0;

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/backend_options.h"
 
@@ -13,7 +13,7 @@ namespace evenshard {
 // Creates a CudaBackend as the config's `compute.cuda` asks for. The worker's rank selects one of
 // the configured devices, or one of all devices. Errors: those of CudaBackend::Create.
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
-    const Config& config, const BackendOptions& options);
+    const PlannedConfig& config, const BackendOptions& options);
 
 }  // namespace evenshard
 

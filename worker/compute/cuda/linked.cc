@@ -3,7 +3,7 @@
 
 namespace evenshard {
 
-absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const Config& config,
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateCudaBackend(const PlannedConfig& config,
                                                                   const BackendOptions& options) {
   return CudaBackendFromConfig(config, options);
 }

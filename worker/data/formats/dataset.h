@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/random.h"
-#include "common/config/config.h"
 #include "common/placement/model.h"
+#include "common/placement/planned_config.h"
 
 namespace evenshard {
 
@@ -45,7 +45,7 @@ struct Datasets {
 // (which only the `emulated` backend permits), if a file cannot be read, is truncated or has
 // another format, if the images do not have the shape of the model's input, if a label is outside
 // the model's classes, or if there are fewer images than one batch per worker.
-absl::StatusOr<Datasets> OpenDatasets(const Config& config);
+absl::StatusOr<Datasets> OpenDatasets(const PlannedConfig& config);
 
 }  // namespace evenshard
 

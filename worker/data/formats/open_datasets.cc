@@ -30,13 +30,13 @@ Datasets Divide(std::shared_ptr<const Dataset> all, Split split) {
   return result;
 }
 
-Split SplitOf(const Config& config, int64_t size) {
+Split SplitOf(const PlannedConfig& config, int64_t size) {
   return HoldOut(size, config.proto().data().holdout(), config.proto().training().seed());
 }
 
 // `test` is null if there is no test set. Both sets are normalised with the statistics of the
 // images that are trained on, without held-out ones.
-Datasets InMemory(const Config& config, ByteImages train, std::unique_ptr<ByteImages> test,
+Datasets InMemory(const PlannedConfig& config, ByteImages train, std::unique_ptr<ByteImages> test,
                   int64_t classes) {
   Split split = SplitOf(config, train.size());
   const Normalization normalization = NormalizationOf(train, split.train);
@@ -50,7 +50,7 @@ Datasets InMemory(const Config& config, ByteImages train, std::unique_ptr<ByteIm
 }
 
 // `prefix` is "data.idx." or "data.idx.test_".
-absl::StatusOr<ByteImages> OpenIdxPair(const Config& config, absl::string_view prefix,
+absl::StatusOr<ByteImages> OpenIdxPair(const PlannedConfig& config, absl::string_view prefix,
                                        const std::string& images_path,
                                        const std::string& labels_path) {
   const std::string images_field = absl::StrCat(prefix, "images");
@@ -72,7 +72,7 @@ absl::StatusOr<ByteImages> OpenIdxPair(const Config& config, absl::string_view p
   return images;
 }
 
-absl::StatusOr<Datasets> OpenIdx(const Config& config) {
+absl::StatusOr<Datasets> OpenIdx(const PlannedConfig& config) {
   const Data::Idx& idx = config.proto().data().idx();
   ASSIGN_OR_RETURN(ByteImages train, OpenIdxPair(config, "data.idx.", idx.images(), idx.labels()));
   std::unique_ptr<ByteImages> test;
@@ -84,7 +84,7 @@ absl::StatusOr<Datasets> OpenIdx(const Config& config) {
   return InMemory(config, std::move(train), std::move(test), config.model().classes());
 }
 
-absl::StatusOr<Datasets> OpenCifar10(const Config& config) {
+absl::StatusOr<Datasets> OpenCifar10(const PlannedConfig& config) {
   constexpr absl::string_view kField = "data.cifar10.path";
   const std::string& path = config.proto().data().cifar10().path();
   absl::StatusOr<ByteImages> train = ReadCifar10(path, kCifar10TrainFiles);
@@ -95,7 +95,7 @@ absl::StatusOr<Datasets> OpenCifar10(const Config& config) {
                   kCifar10Classes);
 }
 
-absl::StatusOr<std::unique_ptr<ImageFolder>> OpenOneFolder(const Config& config,
+absl::StatusOr<std::unique_ptr<ImageFolder>> OpenOneFolder(const PlannedConfig& config,
                                                            absl::string_view field,
                                                            const std::string& path,
                                                            const ImageFolder::Options& options) {
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<ImageFolder>> OpenOneFolder(const Config& config,
   return folder;
 }
 
-absl::StatusOr<Datasets> OpenImageFolder(const Config& config) {
+absl::StatusOr<Datasets> OpenImageFolder(const PlannedConfig& config) {
   const Data& data = config.proto().data();
   const Data::ImageFolder& source = data.image_folder();
   const Shape3& input = config.model().input();
@@ -135,7 +135,7 @@ absl::StatusOr<Datasets> OpenImageFolder(const Config& config) {
   return result;
 }
 
-Datasets OpenSynthetic(const Config& config) {
+Datasets OpenSynthetic(const PlannedConfig& config) {
   const Data::Synthetic& source = config.proto().data().synthetic();
   return Divide(
       std::make_shared<SyntheticDataset>(config.model().input(), source.classes(), source.images(),
@@ -143,7 +143,7 @@ Datasets OpenSynthetic(const Config& config) {
       SplitOf(config, source.images()));
 }
 
-absl::StatusOr<Datasets> OpenSource(const Config& config) {
+absl::StatusOr<Datasets> OpenSource(const PlannedConfig& config) {
   const Data& data = config.proto().data();
   switch (data.source_case()) {
     case Data::kIdx:
@@ -163,7 +163,7 @@ absl::StatusOr<Datasets> OpenSource(const Config& config) {
 
 }  // namespace
 
-absl::StatusOr<Datasets> OpenDatasets(const Config& config) {
+absl::StatusOr<Datasets> OpenDatasets(const PlannedConfig& config) {
   const Data& data = config.proto().data();
   ASSIGN_OR_RETURN(Datasets datasets, OpenSource(config));
 

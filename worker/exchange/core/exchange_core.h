@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/view.pb.h"
@@ -50,7 +50,7 @@ namespace evenshard {
 class ExchangeCore {
  public:
   struct Options {
-    const Config* config = nullptr;  // must outlive the core
+    const PlannedConfig* config = nullptr;  // must outlive the core
     int rank = 0;
     uint64_t incarnation = 0;
     const Clock* clock = nullptr;            // must outlive the core; only Now() is called
@@ -180,7 +180,7 @@ class ExchangeCore {
   WorkerView::State OwnState() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Constant after construction.
-  const Config& config_;
+  const PlannedConfig& config_;
   const Options options_;
   absl::Duration tick_period_;
 

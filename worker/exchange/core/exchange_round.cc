@@ -16,8 +16,9 @@ constexpr size_t kMostNamed = 3;  // shards in a line
 
 }  // namespace
 
-ExchangeRound::ExchangeRound(const Config& config, std::function<std::string(int)> shard_name,
-                             Trace* trace, std::function<void()> while_waiting)
+ExchangeRound::ExchangeRound(const PlannedConfig& config,
+                             std::function<std::string(int)> shard_name, Trace* trace,
+                             std::function<void()> while_waiting)
     : plan_(config.plan()),
       limit_(1.1 * absl::Seconds(config.proto().limits().exchange_seconds()) + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/doubling_notice.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/trace/trace.h"
 
 namespace evenshard {
@@ -41,7 +41,7 @@ class ExchangeRound {
   // to its last. `config` and `trace` must outlive the round.
   // If `while_waiting` is not null, a thread that waits calls it about every 100 ms, without a
   // lock.
-  ExchangeRound(const Config& config, std::function<std::string(int shard)> shard_name,
+  ExchangeRound(const PlannedConfig& config, std::function<std::string(int shard)> shard_name,
                 Trace* trace, std::function<void()> while_waiting = nullptr);
 
   // Begins an iteration, in which every chunk has to be pushed and answered. With `skip` the

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/layer_hooks.h"
 #include "worker/exchange/core/training_exchange.h"
 
@@ -25,7 +25,7 @@ namespace evenshard {
 class ExchangeSchedule final : public LayerHooks {
  public:
   struct Options {
-    const Config* config = nullptr;
+    const PlannedConfig* config = nullptr;
     const Clock* clock = nullptr;
     TrainingExchange* exchange = nullptr;
     absl::Span<const float> gradients = {};

@@ -10,7 +10,7 @@
 
 namespace evenshard {
 
-PushLanes::PushLanes(const Config* config)
+PushLanes::PushLanes(const PlannedConfig* config)
     : config_(*config),
       is_sequential_(config_.proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL) {
   const Plan& plan = config_.plan();

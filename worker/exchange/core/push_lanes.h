@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "worker/exchange/core/push_queue.h"
 
 namespace evenshard {
@@ -14,7 +14,7 @@ namespace evenshard {
 // each slot. Thread-safe.
 class PushLanes {
  public:
-  explicit PushLanes(const Config* config);  // must outlive the lanes
+  explicit PushLanes(const PlannedConfig* config);  // must outlive the lanes
 
   // Under SEQUENTIAL the last chunk of each stream, whose push lets the shard answer all of the
   // stream's chunks, and the others. Under other schedules all are others.
@@ -35,7 +35,7 @@ class PushLanes {
 
  private:
   // Constant after construction, but for what is in the queues.
-  const Config& config_;
+  const PlannedConfig& config_;
   const bool is_sequential_;
   std::vector<std::unique_ptr<PushQueue>> queues_;  // by slot
   std::vector<uint32_t> last_chunks_;

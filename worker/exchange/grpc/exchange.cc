@@ -58,7 +58,8 @@ absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& ca
 }
 
 // Returns the shards' addresses: those `given`, or the config's if none are given.
-std::vector<std::string> AddressesOf(const Config& config, const std::vector<std::string>& given) {
+std::vector<std::string> AddressesOf(const PlannedConfig& config,
+                                     const std::vector<std::string>& given) {
   if (!given.empty()) return given;
   std::vector<std::string> addresses;
   for (int shard = 0; shard < config.shards(); ++shard) addresses.push_back(config.address(shard));
@@ -95,7 +96,7 @@ struct Exchange::ViewListener {
 };
 
 absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
-    const Config& config, const std::vector<std::string>& addresses) {
+    const PlannedConfig& config, const std::vector<std::string>& addresses) {
   const std::vector<std::string> shards = AddressesOf(config, addresses);
   const bool may_share = MayShareMemory(config.proto().exchange()) &&
                          std::any_of(shards.begin(), shards.end(), IsOfThisHost);

@@ -19,8 +19,8 @@
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/float_buffer.h"
-#include "common/config/config.h"
 #include "common/control/view/view_link.h"
+#include "common/placement/planned_config.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/core/exchange_core.h"
 #include "worker/exchange/core/training_exchange.h"
@@ -62,7 +62,7 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   };
 
   struct Options {
-    const Config* config = nullptr;  // must outlive the exchange
+    const PlannedConfig* config = nullptr;  // must outlive the exchange
     int rank = 0;
     const Clock* clock = nullptr;  // must outlive the exchange; null for the system's clock
     // The shards' addresses, or none to use the config's. Tests whose ports are 0 set them.
@@ -91,7 +91,7 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
 
   // Allocates buffers for an exchange with shards at `addresses` (see Options). Errors:
   // RESOURCE_EXHAUSTED.
-  static absl::StatusOr<Buffers> AllocateBuffers(const Config& config,
+  static absl::StatusOr<Buffers> AllocateBuffers(const PlannedConfig& config,
                                                  const std::vector<std::string>& addresses);
 
   // Waits until every shard is up, opens the streams and takes the rank at each shard. With views
@@ -237,7 +237,7 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
 
   // Constant after construction.
-  const Config& config_;
+  const PlannedConfig& config_;
   const int rank_;
   const Clock& clock_;
   const std::stop_token stop_;

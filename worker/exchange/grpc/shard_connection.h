@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/exchange/core/exchange_transport.h"
 #include "worker/exchange/grpc/shard_control.h"
@@ -36,7 +36,7 @@ class ShardConnection {
   };
 
   struct Options {
-    const Config* config = nullptr;  // must outlive the connection
+    const PlannedConfig* config = nullptr;  // must outlive the connection
     int slot = 0;
     bool names_slot = false;  // says to the process which slot it means (a run with views)
     int rank = 0;

@@ -91,7 +91,7 @@ absl::StatusOr<JoinResponse> ShardControl::Join(const JoinRequest& request,
 
 absl::Status ShardControl::Pull(
     const std::function<absl::Status(const Chunk& chunk, const ParameterChunk& message)>& take) {
-  const Config& config = *options_.config;
+  const PlannedConfig& config = *options_.config;
   CallContext call(options_.stop, absl::Seconds(config.proto().limits().exchange_seconds()));
   return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.slot, take));
 }

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "grpcpp/channel.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "proto/worker_usage.pb.h"
@@ -28,7 +28,7 @@ class ShardControl {
   static constexpr absl::Duration kTimeout = absl::Seconds(5);
 
   struct Options {
-    const Config* config = nullptr;  // must outlive the calls
+    const PlannedConfig* config = nullptr;  // must outlive the calls
     int slot = 0;
     std::string address;
     bool names_slot = false;  // says to the process which slot it means (a run with views)

@@ -16,7 +16,7 @@ TEST_CASE(
     "with equal links the bound is the time of the model or of the fullest shard, whichever is "
     "longer") {
   const auto bound = [](int workers, int shards, const char* partition) {
-    const Config config = ClusterConfigOf(workers, shards, partition, "FULL");
+    const PlannedConfig config = ClusterConfigOf(workers, shards, partition, "FULL");
     return BoundOf(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0))
         .iteration_seconds();
   };
@@ -30,7 +30,7 @@ TEST_CASE(
 // Layers of 0.08, 1.6 and 0.04 s on a link of kRate, each 0.5 s forward and 1 s backward.
 Bound ComputingBound(int workers, const std::string& schedule, const std::string& policy = "SYNC",
                      double slowdown_of_last = 1) {
-  const Config config =
+  const PlannedConfig config =
       ClusterConfigOf(workers, 1, kMemoryBased, schedule, {"update.policy=" + policy});
   ClusterRates rates = EqualRates(config, kRate);
   rates.worker_slowdown.back() = slowdown_of_last;
@@ -78,7 +78,7 @@ TEST_CASE("a slow worker alone can decide") {
 }
 
 TEST_CASE("the link of a shard bounds what one worker exchanges under SEQUENTIAL") {
-  const Config config = ClusterConfigOf(1, 2, kMemoryBased, "SEQUENTIAL");
+  const PlannedConfig config = ClusterConfigOf(1, 2, kMemoryBased, "SEQUENTIAL");
   ClusterRates rates = EqualRates(config, kRate);
   rates.shard_link[1] = kRate / 10;
   CHECK(BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds() ==
@@ -86,7 +86,7 @@ TEST_CASE("the link of a shard bounds what one worker exchanges under SEQUENTIAL
 }
 
 TEST_CASE("a slow link, a slow shard and a shorter encoding count in their direction") {
-  const Config config =
+  const PlannedConfig config =
       ClusterConfigOf(2, 2, kMemoryBased, "FULL", {"exchange.gradient_encoding=FLOAT16"});
   ClusterRates rates = EqualRates(config, kRate);
   const auto bound = [&] { return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)); };
@@ -105,7 +105,7 @@ TEST_CASE("a slow link, a slow shard and a shorter encoding count in their direc
 TEST_CASE("AUTO has a smaller bound than MEMORY_BASED if one shard's link is slow") {
   const std::vector<std::string> gbps = {"shard[0].link_gbps=2.5", "shard[1].link_gbps=10"};
   const auto bound = [&](const char* partition) {
-    const Config config = ClusterConfigOf(4, 2, partition, "FULL", gbps);
+    const PlannedConfig config = ClusterConfigOf(4, 2, partition, "FULL", gbps);
     ClusterRates rates = EqualRates(config, 4 * kRate);
     rates.shard_link[0] = kRate;
     return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds();

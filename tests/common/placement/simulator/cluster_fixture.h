@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/config.h"
 #include "common/placement/device_profile.h"
+#include "common/placement/planned_config.h"
 #include "common/placement/simulator/cluster_rates.h"
 
 namespace evenshard {
@@ -18,9 +18,9 @@ inline constexpr char kMemoryBased[] = "scheme: MEMORY_BASED";
 inline constexpr char kGreedy[] = "scheme: LAYER_BASED placement: GREEDY";
 
 // Three layers of 20,000, 400,000 and 10,000 parameters; 1.72 MB in chunks of 4,096 bytes.
-inline Config ClusterConfigOf(int workers, int shards, const std::string& partition,
-                              const std::string& schedule,
-                              const std::vector<std::string>& overrides = {}) {
+inline PlannedConfig ClusterConfigOf(int workers, int shards, const std::string& partition,
+                                     const std::string& schedule,
+                                     const std::vector<std::string>& overrides = {}) {
   std::string text = absl::StrCat(
       "model {"
       "  input { channels: 50 height: 1 width: 1 }"
@@ -33,14 +33,14 @@ inline Config ClusterConfigOf(int workers, int shards, const std::string& partit
       "partition {",
       partition, "} exchange { schedule: ", schedule, " } workers: ", workers);
   for (int i = 0; i < shards; ++i) absl::StrAppend(&text, " shard { address: 'ps:0' }");
-  absl::StatusOr<Config> config = Config::Parse(text, "f", overrides);
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text, "f", overrides);
   INFO(config.status().message());
   REQUIRE(config.ok());
   return *std::move(config);
 }
 
 // Every link passes `rate` bytes per second; nothing else takes time.
-inline ClusterRates EqualRates(const Config& config, double rate) {
+inline ClusterRates EqualRates(const PlannedConfig& config, double rate) {
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
   return {.worker_link = std::vector<double>(config.workers(), rate),
           .shard_link = std::vector<double>(config.shards(), rate),
@@ -49,7 +49,7 @@ inline ClusterRates EqualRates(const Config& config, double rate) {
 }
 
 // Every layer takes as long.
-inline std::vector<LayerTime> EqualTimes(const Config& config, double forward_seconds,
+inline std::vector<LayerTime> EqualTimes(const PlannedConfig& config, double forward_seconds,
                                          double backward_seconds) {
   return std::vector<LayerTime>(config.model().layers().size(),
                                 {forward_seconds, backward_seconds});

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/config.h"
 #include "common/placement/device_profile.h"
+#include "common/placement/planned_config.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "tests/testing/dice.h"
 
@@ -33,15 +33,15 @@ struct DrawnCluster {
   DrawnCluster(uint64_t seed, const Options& options);
 
   std::string text;
-  Config config;
+  PlannedConfig config;
   ClusterRates rates;
   std::vector<LayerTime> layer_times;
 
  private:
   DrawnCluster(Dice dice, const Options& options);
   static std::string DrawText(Dice* dice, const Options& options);
-  static Config Parse(const std::string& text) {
-    absl::StatusOr<Config> config = Config::Parse(text, "drawn");
+  static PlannedConfig Parse(const std::string& text) {
+    absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text, "drawn");
     INFO(text << "\n" << config.status().message());
     REQUIRE(config.ok());
     return *std::move(config);

@@ -17,12 +17,12 @@ constexpr double kModelBytes = 430000 * 4;
 constexpr double kChunkBytes = 4096;  // of the fixture
 constexpr char kAuto[] = "scheme: AUTO";
 
-Simulation Exchange(const Config& config, int iterations = 4) {
+Simulation Exchange(const PlannedConfig& config, int iterations = 4) {
   return Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0),
                   {.iterations = iterations});
 }
 
-double BoundSeconds(const Config& config, const ClusterRates& rates) {
+double BoundSeconds(const PlannedConfig& config, const ClusterRates& rates) {
   return BoundOf(config.planned_run(), rates, EqualTimes(config, 0, 0)).iteration_seconds();
 }
 
@@ -33,7 +33,7 @@ TEST_CASE("under FULL many workers and shards with equal links reach the bound")
         if (partition == kGreedy && shards > 3) continue;
         CAPTURE(partition, workers, shards);
         // Smaller chunks: before the first one is answered, the way back is idle.
-        const Config config =
+        const PlannedConfig config =
             ClusterConfigOf(workers, shards, partition, "FULL", {"limits.chunk_bytes=512"});
         const double seconds = Exchange(config).steady_seconds();
         const double bound = BoundSeconds(config, EqualRates(config, kRate));
@@ -49,7 +49,7 @@ TEST_CASE("under SEQUENTIAL an exchange takes twice as long as one direction") {
     for (const int workers : {1, 2, 8}) {
       for (const int shards : {1, 3}) {
         CAPTURE(partition, workers, shards);
-        const Config config =
+        const PlannedConfig config =
             ClusterConfigOf(workers, shards, partition, "SEQUENTIAL", {"limits.chunk_bytes=512"});
         const Simulation simulation = Exchange(config, 2);
         const Bound bound =
@@ -62,12 +62,12 @@ TEST_CASE("under SEQUENTIAL an exchange takes twice as long as one direction") {
 }
 
 TEST_CASE("one worker and one shard take the time of their link") {
-  const Config sequential = ClusterConfigOf(1, 1, kMemoryBased, "SEQUENTIAL");
+  const PlannedConfig sequential = ClusterConfigOf(1, 1, kMemoryBased, "SEQUENTIAL");
   for (const double seconds : Exchange(sequential).iteration_seconds) {
     CHECK(seconds == Approx(2 * kModelBytes / kRate));
   }
   // The answer to the last chunk comes after everything is pushed.
-  const Config full = ClusterConfigOf(1, 1, kMemoryBased, "FULL");
+  const PlannedConfig full = ClusterConfigOf(1, 1, kMemoryBased, "FULL");
   for (const double seconds : Exchange(full).iteration_seconds) {
     CHECK(seconds > kModelBytes / kRate);
     CHECK(seconds <= (kModelBytes + kChunkBytes) / kRate * (1 + 1e-9));
@@ -76,7 +76,7 @@ TEST_CASE("one worker and one shard take the time of their link") {
 
 TEST_CASE("with slow devices an iteration takes their time plus what cannot overlap") {
   const auto seconds = [](const char* schedule) {
-    const Config config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
+    const PlannedConfig config = ClusterConfigOf(4, 2, kMemoryBased, schedule);
     // 3 layers; the exchange of the whole model takes 3.44 s each way.
     return Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 10, 20),
                     {.iterations = 4})
@@ -94,8 +94,8 @@ TEST_CASE("with slow devices an iteration takes their time plus what cannot over
 TEST_CASE("a slow worker delays all workers under SYNC, and only itself under ASYNC") {
   for (const bool sync : {true, false}) {
     CAPTURE(sync);
-    const Config config = ClusterConfigOf(3, 1, kMemoryBased, "FULL",
-                                          {sync ? "update.policy=SYNC" : "update.policy=ASYNC"});
+    const PlannedConfig config = ClusterConfigOf(
+        3, 1, kMemoryBased, "FULL", {sync ? "update.policy=SYNC" : "update.policy=ASYNC"});
     ClusterRates rates = EqualRates(config, 1000 * kRate);
     rates.worker_slowdown[1] = 4;
     const Simulation simulation =
@@ -112,7 +112,8 @@ TEST_CASE("a slow worker delays all workers under SYNC, and only itself under AS
 }
 
 TEST_CASE("the slowest link of a worker or a shard determines the time") {
-  const Config config = ClusterConfigOf(4, 4, kMemoryBased, "FULL", {"limits.chunk_bytes=512"});
+  const PlannedConfig config =
+      ClusterConfigOf(4, 4, kMemoryBased, "FULL", {"limits.chunk_bytes=512"});
   ClusterRates rates = EqualRates(config, 10 * kRate);
   rates.worker_link[2] = kRate;
   const auto seconds = [&] {
@@ -130,7 +131,7 @@ TEST_CASE("the slowest link of a worker or a shard determines the time") {
 
 TEST_CASE("AUTO is as fast as MEMORY_BASED on even links and faster with a slow one") {
   const auto seconds = [](const char* partition, double slow_gbps) {
-    const Config config =
+    const PlannedConfig config =
         ClusterConfigOf(4, 3, partition, "FULL",
                         {"limits.chunk_bytes=512", "shard[0].link_gbps=10",
                          absl::StrCat("shard[1].link_gbps=", slow_gbps), "shard[2].link_gbps=10"});
@@ -149,7 +150,7 @@ TEST_CASE("under every schedule and policy each byte of a plan passes once in ea
     for (const char* schedule : {"SEQUENTIAL", "BACKWARD", "FULL"}) {
       for (const char* policy : {"SYNC", "ASYNC"}) {
         CAPTURE(partition, schedule, policy);
-        const Config config = ClusterConfigOf(
+        const PlannedConfig config = ClusterConfigOf(
             5, 3, partition, schedule,
             {absl::StrCat("update.policy=", policy), "exchange.parameter_encoding=BFLOAT16"});
         ClusterRates rates = EqualRates(config, kRate);
@@ -181,7 +182,7 @@ TEST_CASE("under every schedule and policy each byte of a plan passes once in ea
 
 TEST_CASE("no link passes more than its rate allows") {
   for (const char* policy : {"SYNC", "ASYNC"}) {
-    const Config config =
+    const PlannedConfig config =
         ClusterConfigOf(7, 3, kGreedy, "FULL", {absl::StrCat("update.policy=", policy)});
     ClusterRates rates = EqualRates(config, kRate);
     rates.worker_link[3] = kRate / 5;
@@ -203,7 +204,7 @@ TEST_CASE("no link passes more than its rate allows") {
 
 TEST_CASE("the timeline shows when each link of a shard is busy in the last iteration") {
   constexpr int kBins = 40;
-  const Config config = ClusterConfigOf(4, 2, kMemoryBased, "SEQUENTIAL");
+  const PlannedConfig config = ClusterConfigOf(4, 2, kMemoryBased, "SEQUENTIAL");
   const Simulation simulation =
       Simulate(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 1, 2),
                {.iterations = 3, .timeline_bins = kBins});
@@ -234,7 +235,7 @@ TEST_CASE("the timeline shows when each link of a shard is busy in the last iter
 
 TEST_CASE("equal arguments give equal simulations") {
   for (const char* policy : {"SYNC", "ASYNC"}) {
-    const Config config =
+    const PlannedConfig config =
         ClusterConfigOf(9, 2, kMemoryBased, "FULL", {absl::StrCat("update.policy=", policy)});
     ClusterRates rates = EqualRates(config, kRate);
     rates.worker_link[3] = kRate / 3;

@@ -19,7 +19,7 @@ constexpr CheckpointId kThird = {.generation = 2, .iteration = 250};
 
 // A complete checkpoint, one with a flipped bit and one that is incomplete.
 void WriteThree(Storage* storage, const std::string& folder) {
-  const Config config = CheckpointConfig(2);
+  const PlannedConfig config = CheckpointConfig(2);
   WriteCheckpoint(storage, folder, config, kFirst);
   WriteCheckpoint(storage, folder, config, kSecond);
   REQUIRE(WriteSlot(storage, folder, config, 1, MakeCut(kThird)).ok());

@@ -10,7 +10,7 @@ namespace evenshard {
 namespace {
 
 TEST_CASE("the slices in a plan's JSON add up to the model") {
-  const std::vector<Config> configs = {SmallConfig("scheme: MEMORY_BASED")};
+  const std::vector<PlannedConfig> configs = {SmallConfig("scheme: MEMORY_BASED")};
   const auto json = nlohmann::json::parse(PlanJson({"small"}, configs), nullptr, false);
   REQUIRE_FALSE(json.is_discarded());
   const auto& plan = json["plans"][0];
@@ -31,7 +31,7 @@ TEST_CASE("the slices in a plan's JSON add up to the model") {
 }
 
 TEST_CASE("a plan's JSON has the worst stretch and the prediction") {
-  const std::vector<Config> configs = {SmallConfig("scheme: LAYER_BASED")};
+  const std::vector<PlannedConfig> configs = {SmallConfig("scheme: LAYER_BASED")};
   const auto json = nlohmann::json::parse(PlanJson({"small"}, configs, 5), nullptr, false);
   REQUIRE_FALSE(json.is_discarded());
   const auto& plan = json["plans"][0];
@@ -52,7 +52,7 @@ TEST_CASE("a plan's JSON has the worst stretch and the prediction") {
 TEST_CASE("under AUTO a plan's JSON has what was weighed") {
   std::string shards = "shard=[{address: '127.0.0.1:1'}";
   for (int i = 2; i <= 5; ++i) absl::StrAppend(&shards, ", {address: '127.0.0.1:", i, "'}");
-  const std::vector<Config> configs = {SmallConfig("scheme: AUTO", {shards + "]"})};
+  const std::vector<PlannedConfig> configs = {SmallConfig("scheme: AUTO", {shards + "]"})};
   const auto json = nlohmann::json::parse(PlanJson({"small"}, configs), nullptr, false);
   REQUIRE_FALSE(json.is_discarded());
   const auto& plan = json["plans"][0];

@@ -75,7 +75,7 @@ TEST_CASE("the worst stretch is part of the report") {
 TEST_CASE("the prediction assumes the config's links, or one rate for all") {
   const std::vector<std::string> links = {"shard[0].link_gbps=4", "shard[1].link_gbps=2",
                                           "worker_link_gbps=1"};
-  const Config config = SmallConfig("scheme: LAYER_BASED", links);
+  const PlannedConfig config = SmallConfig("scheme: LAYER_BASED", links);
   const PlanReport report = MakePlanReport(config);
   CHECK(report.worker_link_gbps == 1);
   CHECK(report.shards[0].link_gbps == 4);
@@ -104,23 +104,23 @@ TEST_CASE("the prediction has the computing of the config's device") {
 }
 
 TEST_CASE("a worker's own link is the busiest when there are more shards than workers") {
-  Config config = SmallConfig("scheme: MEMORY_BASED");
-  auto alone = Config::Parse(config.proto().DebugString(), "alone", {"workers=1"});
+  PlannedConfig config = SmallConfig("scheme: MEMORY_BASED");
+  auto alone = PlannedConfig::Parse(config.proto().DebugString(), "alone", {"workers=1"});
   REQUIRE(alone.ok());
   CHECK(MakePlanReport(*alone).busiest_link_bytes == 118 * 4);
 }
 
 TEST_CASE("a plan counts bytes in the encoding of each direction") {
-  Config config = SmallConfig("scheme: LAYER_BASED");
-  auto mixed =
-      Config::Parse(config.proto().DebugString(), "mixed", {"exchange.gradient_encoding=FLOAT16"});
+  PlannedConfig config = SmallConfig("scheme: LAYER_BASED");
+  auto mixed = PlannedConfig::Parse(config.proto().DebugString(), "mixed",
+                                    {"exchange.gradient_encoding=FLOAT16"});
   REQUIRE(mixed.ok());
   const ShardLoad load = MakePlanReport(*mixed).shards[0];
   CHECK(load.bytes == 352);
   CHECK(load.bytes_in == 3 * 176);
   CHECK(load.bytes_out == 3 * 352);
-  auto half =
-      Config::Parse(mixed->proto().DebugString(), "half", {"exchange.parameter_encoding=BFLOAT16"});
+  auto half = PlannedConfig::Parse(mixed->proto().DebugString(), "half",
+                                   {"exchange.parameter_encoding=BFLOAT16"});
   REQUIRE(half.ok());
   CHECK(MakePlanReport(*half).busiest_link_bytes == 3 * 176);
 }

@@ -34,8 +34,8 @@ predicted      2us per iteration, bound 1us
 }
 
 TEST_CASE("plans are compared side by side, and by their predicted times") {
-  const std::vector<Config> configs = {SmallConfig("scheme: LAYER_BASED"),
-                                       SmallConfig("scheme: LAYER_BASED placement: GREEDY")};
+  const std::vector<PlannedConfig> configs = {SmallConfig("scheme: LAYER_BASED"),
+                                              SmallConfig("scheme: LAYER_BASED placement: GREEDY")};
   const std::string text = PlanComparison({"one", "two"}, configs);
   CHECK(absl::StrContains(text, "LAYER_BASED ROUND_ROBIN"));
   CHECK(absl::StrContains(text, "  |  LAYER_BASED GREEDY\n"));
@@ -49,7 +49,7 @@ TEST_CASE("with rates, the text shows them, and the links and the device of the 
   const std::vector<std::string> overrides = {"shard[0].link_gbps=30", "shard[1].link_gbps=100",
                                               "worker_link_gbps=25", "training.batch_size=7",
                                               "compute.emulated.device=rtx_2080_ti"};
-  const Config config = SmallConfig("scheme: MEMORY_BASED", overrides);
+  const PlannedConfig config = SmallConfig("scheme: MEMORY_BASED", overrides);
   const std::string text = PlanText("small", config);
   CHECK(absl::StrContains(text, "Gb/s  parameters"));
   CHECK(absl::StrContains(text, "(full, sync, rtx_2080_ti, batch 7, workers' links of 25 Gb/s)\n"));
@@ -59,8 +59,8 @@ TEST_CASE("with rates, the text shows them, and the links and the device of the 
 }
 
 TEST_CASE("a plan of one shard has no worst stretch") {
-  auto alone = Config::Parse(SmallConfig("scheme: MEMORY_BASED").proto().DebugString(), "alone",
-                             {"shard=[{address: '127.0.0.1:7001'}]"});
+  auto alone = PlannedConfig::Parse(SmallConfig("scheme: MEMORY_BASED").proto().DebugString(),
+                                    "alone", {"shard=[{address: '127.0.0.1:7001'}]"});
   INFO(alone.status().message());
   REQUIRE(alone.ok());
   CHECK_FALSE(absl::StrContains(PlanText("alone", *alone), "worst stretch"));
@@ -72,7 +72,7 @@ TEST_CASE("under AUTO the text lists what was weighed, with times or why there i
   for (int i = 2; i <= 5; ++i) {
     absl::StrAppend(&shards, ", {address: '127.0.0.1:", i, "' link_gbps: 10}");
   }
-  const Config config = SmallConfig("scheme: AUTO", {shards + "]"});
+  const PlannedConfig config = SmallConfig("scheme: AUTO", {shards + "]"});
   const std::string text = PlanText("small", config);
   INFO(text);
   const PlanChoice& choice = config.plan_choice();
@@ -84,8 +84,8 @@ TEST_CASE("under AUTO the text lists what was weighed, with times or why there i
   CHECK(absl::StrContains(text,
                           "refused: the plan has 5 shards, but the model custom can fill 1 to "
                           "4 shards under LAYER_BASED GREEDY\n"));
-  CHECK(absl::StrContains(PlanComparison({"one", "two"}, std::vector<Config>{config, config}),
-                          "AUTO weighed "));
+  CHECK(absl::StrContains(
+      PlanComparison({"one", "two"}, std::vector<PlannedConfig>{config, config}), "AUTO weighed "));
 }
 
 }  // namespace

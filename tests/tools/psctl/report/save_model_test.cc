@@ -36,39 +36,39 @@ class Cluster {
     }
   }
 
-  const Config& config() const { return config_; }
+  const PlannedConfig& config() const { return config_; }
   FakeShard& shard(int i) { return shards_[i]; }
 
  private:
-  Config MakeConfig(const std::string& recovery) {
-    auto config = Config::Parse(absl::StrCat(R"pb(
-                                               model {
-                                                 input { channels: 1 height: 4 width: 4 }
-                                                 layer {
-                                                   name: "a"
-                                                   linear { out_features: 8 }
-                                                 }
-                                                 layer {
-                                                   name: "b"
-                                                   linear { out_features: 5 }
-                                                 }
-                                               }
-                                               partition { scheme: MEMORY_BASED }
-                                               update { policy: SYNC }
-                                               training { iterations: 1 }
-                                               compute { backend: EMULATED }
-                                               limits { chunk_bytes: 128 }
-                                               shard { address: ")pb",
-                                             shards_[0].address(), "\"} shard { address: \"",
-                                             shards_[1].address(), "\"}", recovery),
-                                "cluster");
+  PlannedConfig MakeConfig(const std::string& recovery) {
+    auto config = PlannedConfig::Parse(absl::StrCat(R"pb(
+                                                      model {
+                                                        input { channels: 1 height: 4 width: 4 }
+                                                        layer {
+                                                          name: "a"
+                                                          linear { out_features: 8 }
+                                                        }
+                                                        layer {
+                                                          name: "b"
+                                                          linear { out_features: 5 }
+                                                        }
+                                                      }
+                                                      partition { scheme: MEMORY_BASED }
+                                                      update { policy: SYNC }
+                                                      training { iterations: 1 }
+                                                      compute { backend: EMULATED }
+                                                      limits { chunk_bytes: 128 }
+                                                      shard { address: ")pb",
+                                                    shards_[0].address(), "\"} shard { address: \"",
+                                                    shards_[1].address(), "\"}", recovery),
+                                       "cluster");
     INFO(config.status().message());
     REQUIRE(config.ok());
     return *std::move(config);
   }
 
   FakeShard shards_[2];
-  Config config_;
+  PlannedConfig config_;
   std::vector<int64_t> tensor_first_;
 };
 

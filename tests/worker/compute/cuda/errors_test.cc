@@ -179,7 +179,7 @@ TEST_CASE("a device that is lost in the middle of anything gives an error and le
 
 TEST_CASE("a worker that loses its device says so to the shards, which keep what they have") {
   Reset();
-  const Config config =
+  const PlannedConfig config =
       MustParse(kSmallConfig, {"compute.backend=CUDA", "workers=1", "training.iterations=50",
                                "training.batch_size=4", "data={synthetic {}}"});
   TestCluster cluster(config);
@@ -207,7 +207,7 @@ TEST_CASE("a worker that loses its device says so to the shards, which keep what
 TEST_CASE("workers take the config's devices in turn") {
   Reset({.devices = 3});
   const auto device_of = [](int rank, const std::string& cuda) {
-    const Config config =
+    const PlannedConfig config =
         MustParse(kSmallConfig, {"compute.backend=CUDA", "workers=4", "data={synthetic {}}",
                                  "compute.cuda={" + cuda + "}"});
     auto backend = CudaBackendFromConfig(config, {.rank = rank});

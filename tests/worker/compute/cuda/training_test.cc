@@ -55,7 +55,7 @@ struct Outcome {
 };
 
 // Runs all workers of a config in this process.
-Outcome Run(const Config& config, Trace* trace_of_worker_0 = nullptr) {
+Outcome Run(const PlannedConfig& config, Trace* trace_of_worker_0 = nullptr) {
   TestCluster cluster(config);
   const RealClock clock;
   Outcome outcome;
@@ -103,7 +103,7 @@ TEST_CASE("training on CUDA is training on the CPU") {
   if (!HasDevice()) return;
   const Outcome cuda = Run(MustParse(kConfig));
   RequireAllOk(cuda.workers);
-  const Config config = MustParse(kConfig, {"compute={backend: CPU}"});
+  const PlannedConfig config = MustParse(kConfig, {"compute={backend: CPU}"});
   const Outcome cpu = Run(config);
   RequireAllOk(cpu.workers);
   for (const Tensor& tensor : config.model().tensors()) {
@@ -127,7 +127,7 @@ TEST_CASE("a trace shows what the device and its copies do, layer by layer") {
   if (!HasDevice()) return;
   const ScratchFolder folder;
   const std::string path = folder.Path("trace.json");
-  const Config config = MustParse(kConfig);
+  const PlannedConfig config = MustParse(kConfig);
   const RealClock clock;
   auto trace = Trace::Create(path, /*rank=*/0, &config.model(), &clock);
   REQUIRE(trace.ok());

@@ -55,7 +55,7 @@ TEST_CASE("the digits have the published number of images of each class") {
 }
 
 TEST_CASE("the digits open with a fifth held out") {
-  const absl::StatusOr<Config> config = Config::Parse(
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(
       "model { input { channels: 1 height: 8 width: 8 }\n"
       "        layer { name: 'fc' linear { out_features: 10 } } }\n"
       "partition { scheme: MEMORY_BASED } shard { address: 'localhost:0' } workers: 4\n"

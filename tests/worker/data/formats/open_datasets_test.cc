@@ -14,24 +14,24 @@ using Catch::Matchers::Contains;
 
 // Makes a config of 2 workers with batches of 2, and a model of `input` and 3 classes. `data`
 // begins in line 6.
-absl::StatusOr<Config> MakeConfig(const std::string& input, const std::string& data,
-                                  const std::string& overriding = "workers=2") {
-  return Config::Parse("model { input { " + input +
-                           " } layer { name: 'fc' linear { out_features: 3 } } }\n"
-                           "partition { scheme: MEMORY_BASED }\n"
-                           "shard { address: 'localhost:0' }\n"
-                           "update { policy: SYNC }\n"
-                           "training { batch_size: 2 epochs: 1 }\n"
-                           "data { " +
-                           data + " }\n",
-                       "test.config", {overriding});
+absl::StatusOr<PlannedConfig> MakeConfig(const std::string& input, const std::string& data,
+                                         const std::string& overriding = "workers=2") {
+  return PlannedConfig::Parse("model { input { " + input +
+                                  " } layer { name: 'fc' linear { out_features: 3 } } }\n"
+                                  "partition { scheme: MEMORY_BASED }\n"
+                                  "shard { address: 'localhost:0' }\n"
+                                  "update { policy: SYNC }\n"
+                                  "training { batch_size: 2 epochs: 1 }\n"
+                                  "data { " +
+                                  data + " }\n",
+                              "test.config", {overriding});
 }
 
 constexpr char k2x2[] = "channels: 1 height: 2 width: 2";
 constexpr char kRgb4x4[] = "channels: 3 height: 4 width: 4";
 
 absl::StatusOr<Datasets> Open(const std::string& input, const std::string& data) {
-  const absl::StatusOr<Config> config = MakeConfig(input, data);
+  const absl::StatusOr<PlannedConfig> config = MakeConfig(input, data);
   REQUIRE(config.status() == absl::OkStatus());
   return OpenDatasets(*config);
 }
@@ -130,7 +130,7 @@ TEST_CASE("CIFAR-10 is opened with its test set") {
                                  "data_batch_5", "test_batch"}) {
     folder.Write(name + ".bin", std::string(3073, '\x02') + std::string(3073, '\x05'));
   }
-  const absl::StatusOr<Config> config = MakeConfig(
+  const absl::StatusOr<PlannedConfig> config = MakeConfig(
       "channels: 3 height: 32 width: 32", "cifar10 { path: " + Quoted(folder.path()) + " }",
       "model.layer[0].linear.out_features=10");
   REQUIRE(config.status() == absl::OkStatus());
@@ -250,7 +250,7 @@ TEST_CASE("bad data is refused with the config's line and field") {
                  "the data has 1");
   }
   SECTION("a folder of CIFAR-10 without its files") {
-    const absl::StatusOr<Config> config = MakeConfig(
+    const absl::StatusOr<PlannedConfig> config = MakeConfig(
         "channels: 3 height: 32 width: 32", "cifar10 { path: " + Quoted(folder.path()) + " }",
         "model.layer[0].linear.out_features=10");
     REQUIRE(config.status() == absl::OkStatus());
@@ -274,7 +274,7 @@ TEST_CASE("bad data is refused with the config's line and field") {
 }
 
 TEST_CASE("data without a source cannot be opened") {
-  const absl::StatusOr<Config> config = Config::Parse(
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(
       "model { builtin: 'mnist_mlp' } partition { scheme: MEMORY_BASED }\n"
       "shard { address: 'localhost:0' } update { policy: SYNC }\n"
       "training { iterations: 1 } compute { backend: EMULATED }",

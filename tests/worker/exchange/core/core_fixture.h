@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/config/config.h"
+#include "common/placement/planned_config.h"
 #include "tests/testing/fake_clock.h"
 #include "worker/exchange/core/exchange_core.h"
 
@@ -36,8 +36,8 @@ inline constexpr char kCoreConfig[] = R"(
            reconnect_seconds: 3 }
 )";
 
-inline Config MakeCoreConfig(const std::vector<std::string>& overrides) {
-  absl::StatusOr<Config> config = Config::Parse(kCoreConfig, "test", overrides);
+inline PlannedConfig MakeCoreConfig(const std::vector<std::string>& overrides) {
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(kCoreConfig, "test", overrides);
   if (!config.ok()) FAIL(config.status());
   return *std::move(config);
 }
@@ -121,7 +121,7 @@ struct CoreFixture {
   }
   size_t ChunksOf(int slot) const { return config.plan().chunks_of_shard(slot).size(); }
 
-  const Config config;
+  const PlannedConfig config;
   FakeClock clock;
   FakeTransport transport;
   ExchangeCore core;

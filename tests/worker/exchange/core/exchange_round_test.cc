@@ -33,9 +33,9 @@ constexpr char kRoundConfig[] = R"(
   limits { chunk_bytes: 256 }
 )";
 
-Config MakeConfig(const std::vector<std::string>& overrides, const std::string& more = "") {
-  absl::StatusOr<Config> config =
-      Config::Parse(absl::StrCat(kRoundConfig, more), "test", overrides);
+PlannedConfig MakeConfig(const std::vector<std::string>& overrides, const std::string& more = "") {
+  absl::StatusOr<PlannedConfig> config =
+      PlannedConfig::Parse(absl::StrCat(kRoundConfig, more), "test", overrides);
   if (!config.ok()) FAIL(config.status());
   return *std::move(config);
 }
@@ -81,7 +81,7 @@ struct Fixture {
   }
   size_t ChunksOfShard(int shard) const { return config.plan().chunks_of_shard(shard).size(); }
 
-  const Config config;
+  const PlannedConfig config;
   FakeClock clock;
   ExchangeRound round;
   uint64_t iteration = 0;
@@ -326,7 +326,7 @@ TEST_CASE("the report that a chunk was sent may come after its answer, in the ne
 TEST_CASE(
     "a trace has one push and one pull of each layer and iteration, whatever overtakes what") {
   const ScratchFolder folder;
-  const Config config = MakeConfig({});
+  const PlannedConfig config = MakeConfig({});
   const RealClock clock;
   auto trace = Trace::Create(folder.Path("trace"), /*rank=*/0, &config.model(), &clock);
   REQUIRE(trace.ok());

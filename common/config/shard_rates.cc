@@ -1,4 +1,4 @@
-#include "common/placement/shard_rates.h"
+#include "common/config/shard_rates.h"
 
 #include <algorithm>
 

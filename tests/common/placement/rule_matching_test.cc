@@ -1,4 +1,4 @@
-#include "common/config/optimizer_rules.h"
+#include "common/placement/rule_matching.h"
 
 #include <catch2/catch.hpp>
 #include <random>
@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/optimizer_rules.h"
 #include "tests/common/config/config_fixture.h"
 
 namespace evenshard {
@@ -109,7 +110,7 @@ constexpr char kNormConfig[] = R"(
 )";
 
 TEST_CASE("the first rule with a pattern that matches a parameter counts for it") {
-  const Config config = Valid(absl::StrCat(kNormConfig, R"(
+  const PlannedConfig config = Valid(absl::StrCat(kNormConfig, R"(
       optimizer {
         learning_rate: 0.5
         rule { tensors: "norm/*" tensors: "conv/bias" weight_decay: 0 }
@@ -247,7 +248,7 @@ TEST_CASE("a rule is part of the contract, with what it sets to a default") {
   CHECK(fingerprint("rule { tensors: '*/bias' weight_decay: 0 learning_rate: 0.01 }") != zero);
   CHECK(fingerprint("rule { tensors: 'fc/bias' weight_decay: 0 }") != zero);
 
-  const Config config = Valid(absl::StrCat(
+  const PlannedConfig config = Valid(absl::StrCat(
       kNormConfig, "optimizer { weight_decay: 0.5 rule { tensors: '*/bias' weight_decay: 0 } }"));
   CHECK(config.Contract().optimizer().ShortDebugString() ==
         "weight_decay: 0.5 rule { tensors: \"*/bias\" weight_decay: 0 }");

@@ -1,0 +1,34 @@
+#ifndef EVENSHARD_COMMON_PLACEMENT_MODEL_CHECKS_H_
+#define EVENSHARD_COMMON_PLACEMENT_MODEL_CHECKS_H_
+
+#include "common/config/config_problems.h"
+#include "common/placement/model.h"
+#include "proto/config.pb.h"
+
+namespace evenshard {
+
+// Checks of a config that go by the model or by what is known of devices. Each adds what is wrong
+// to `problems`, with the field that is the cause.
+
+// AUTO goes by the time of each layer, so that it needs the profile of a device.
+void CheckProfile(const ClusterConfig& config, FieldProblems* problems);
+
+// A model that workers bring is within limits.model_bytes.
+void CheckModelBytes(const Limits& limits, const Model& model, FieldProblems* problems);
+
+// The backend can train the model.
+void CheckCompute(const ClusterConfig& config, const Model& model, FieldProblems* problems);
+
+// The images and classes of the data fit the model.
+void CheckData(const ClusterConfig& config, const Model& model, FieldProblems* problems);
+
+// Each rule of the optimizer counts for one of the model's tensors.
+void CheckOptimizer(const ClusterConfig& config, const Model& model, FieldProblems* problems);
+
+// Sets the fields whose default depends on the model: the stride of a pool,
+// data.synthetic.shape and .classes, and data.image_folder.resize.
+void SetModelDefaults(const Model& model, ClusterConfig* config);
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_COMMON_PLACEMENT_MODEL_CHECKS_H_

@@ -1,0 +1,153 @@
+#include "common/placement/planned_config.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/hash.h"
+#include "common/base/status_macros.h"
+#include "common/config/config_contract.h"
+#include "common/config/config_problems.h"
+#include "common/config/config_validation.h"
+#include "common/placement/chunk_size.h"
+#include "common/placement/declaration.h"
+#include "common/placement/model_checks.h"
+
+namespace evenshard {
+namespace {
+
+// `message` is an error of Model::Create. It begins with the field, "layer[2] ..." or "input.height
+// must ...".
+void AddModelProblem(absl::string_view message, FieldProblems* problems) {
+  const size_t end = message.find_first_of(": ");
+  const absl::string_view path = message.substr(0, end);
+  const std::string top(path.substr(0, path.find_first_of(".[")));
+  std::string field = "model";
+  if (ModelSpec::descriptor()->FindFieldByName(top) != nullptr) {
+    absl::StrAppend(&field, ".", path);
+    message.remove_prefix(path.size());
+    absl::ConsumePrefix(&message, ":");
+    message = absl::StripLeadingAsciiWhitespace(message);
+  }
+  problems->Add(field, message, {"model"});
+}
+
+void AddPlanProblem(absl::string_view message, FieldProblems* problems) {
+  problems->Add(absl::StartsWith(message, "chunk_bytes") ? "limits.chunk_bytes" : "shard", message,
+                {"partition", "model", "limits.chunk_bytes"});
+}
+
+// The message has no map fields, so its serialization is the same in every process.
+uint64_t Fingerprint(const ClusterConfig& config) {
+  return Fnv1a64(ContractOf(config).SerializeAsString());
+}
+
+}  // namespace
+
+absl::StatusOr<PlannedConfig> PlannedConfig::Load(const std::string& path,
+                                                  absl::Span<const std::string> overrides) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const Source> source, Read(path, overrides));
+  return Make(std::move(source), Declaration());
+}
+
+absl::StatusOr<PlannedConfig> PlannedConfig::Parse(absl::string_view text, const std::string& name,
+                                                   absl::Span<const std::string> overrides) {
+  return Make(std::make_shared<const Source>(
+                  Source{std::string(text), name, std::vector(overrides.begin(), overrides.end())}),
+              Declaration());
+}
+
+absl::StatusOr<PlannedConfig> PlannedConfig::Declared(const Declaration& declaration) const {
+  if (!is_from_workers()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model of this run is ", model_.name(),
+                     ", and a worker brings one, allowed with model.from_workers"));
+  }
+  const std::string difference =
+      has_model() ? DeclaredDifference(proto_.model().from_workers(), declaration.model()) : "";
+  if (!difference.empty()) {
+    return FieldError("model.from_workers",
+                      absl::StrCat("is another model than the worker's: ", difference,
+                                   ", allowed: the same model in all workers"));
+  }
+  return Make(source_, declaration);
+}
+
+absl::StatusOr<PlannedConfig> PlannedConfig::Make(std::shared_ptr<const Source> source,
+                                                  const Declaration& declaration) {
+  ASSIGN_OR_RETURN(Config unchecked, Unchecked(std::move(source)));
+  PlannedConfig config(std::move(unchecked));
+  const bool brings_optimizer = declaration.has_optimizer();
+  if (brings_optimizer && config.proto_.has_optimizer()) {
+    return config.FieldError("optimizer", "is given, and the worker brings one too, allowed: one");
+  }
+  if (config.is_from_workers()) {
+    ClusterConfig undeclared = config.proto_;
+    undeclared.mutable_model()->mutable_from_workers()->clear_tensor();
+    SetDefaults(&undeclared);
+    config.run_fingerprint_ = Fingerprint(undeclared);
+    if (declaration.has_model()) {
+      *config.proto_.mutable_model()->mutable_from_workers() = declaration.model();
+    }
+    if (brings_optimizer) *config.proto_.mutable_optimizer() = declaration.optimizer();
+    config.declaration_ = DeclarationOf(config.proto_, brings_optimizer);
+  }
+  RETURN_IF_ERROR(config.Complete());
+  config.fingerprint_ = Fingerprint(config.proto_);
+  if (!config.is_from_workers()) config.run_fingerprint_ = config.fingerprint_;
+  return config;
+}
+
+absl::Status PlannedConfig::Complete() {
+  FieldProblems problems(*places_);
+  Check(&problems);
+  if (proto_.model().ByteSizeLong() == 0) return problems.status();
+  if (is_from_workers() && proto_.model().from_workers().tensor().empty()) {
+    ResolvePaths();
+    return problems.status();
+  }
+  absl::StatusOr<Model> model = Model::Create(proto_.model());
+  if (!model.ok()) {
+    AddModelProblem(model.status().message(), &problems);
+    return problems.status();
+  }
+  if (is_from_workers()) {
+    CheckModelBytes(proto_.limits(), *model, &problems);
+  } else {
+    CheckProfile(proto_, &problems);
+    CheckCompute(proto_, *model, &problems);
+    CheckData(proto_, *model, &problems);
+  }
+  CheckOptimizer(proto_, *model, &problems);
+  SetModelDefaults(*model, &proto_);
+  // A plan with arguments that were refused above would only report them once more, and AUTO goes
+  // by nearly all of them.
+  const bool can_plan = proto_.partition().scheme() == Partition::AUTO
+                            ? problems.empty()
+                            : !proto_.shard().empty() && AreShardRates(proto_) &&
+                                  proto_.partition().scheme() != Partition::SCHEME_UNSPECIFIED &&
+                                  IsChunkBytesOrAbsent(proto_.limits());
+  absl::StatusOr<PlanChoice> choice = absl::UnknownError("not made");
+  if (can_plan) {
+    choice = ChoosePlan(proto_, *model);
+    if (choice.ok()) {
+      SetChunkLimits(choice->chunk_bytes, proto_.mutable_limits());
+      ValidateHeldBytes(proto_.limits(), &problems);
+      ValidateCheckpointBuffer(proto_, &problems);
+    } else {
+      AddPlanProblem(choice.status().message(), &problems);
+    }
+  }
+  if (!problems.empty()) return problems.status();
+
+  ResolvePaths();
+  model_ = *std::move(model);
+  choice_ = *std::move(choice);
+  return absl::OkStatus();
+}
+
+ClusterConfig PlannedConfig::Contract() const { return ContractOf(proto_); }
+
+}  // namespace evenshard
