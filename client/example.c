@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
                                      .overrides = overrides,
                                      .override_count = lines == NULL ? 0 : cut(lines, overrides),
                                      .rank = rank,
-                                     .coordinator = getenv("EVENSHARD_AUTHORITY"),
+                                     .coordinator = getenv("EVENSHARD_COORDINATOR"),
                                      .tensors = tensors,
                                      .tensor_count = kTensors};
   evenshard_worker* worker = NULL;

@@ -34,7 +34,7 @@ namespace evenshard {
 // call Shutdown.
 //
 //   absl::Status ServeUntil(const std::string& config_path, std::stop_token stop) {
-//     ASSIGN_OR_RETURN(const Config config, Config::Load(config_path, /*overrides=*/{}));
+//     ASSIGN_OR_RETURN(const PlannedConfig config, PlannedConfig::Load(config_path));
 //     const RealClock clock;
 //     ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
 //                      Server::Start({.config = &config, .shard = 0, .clock = &clock}));

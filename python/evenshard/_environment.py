@@ -36,7 +36,7 @@ def rank(given: int | None) -> int:
 
 def coordinator(given: str | None) -> str | None:
     """Returns the address of who makes the run's views, if anybody does."""
-    return os.environ.get("EVENSHARD_AUTHORITY") if given is None else given
+    return os.environ.get("EVENSHARD_COORDINATOR") if given is None else given
 
 
 def overrides(given: Iterable[str] | None) -> list[str]:

@@ -96,7 +96,7 @@ class Optimizer(torch.optim.Optimizer):
             config's `workers`.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
-        coordinator: who makes the run's views, as launch says it. None: EVENSHARD_AUTHORITY.
+        coordinator: who makes the run's views, as launch says it. None: EVENSHARD_COORDINATOR.
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """

@@ -37,7 +37,7 @@ void LogStall(const Stall& stall);
 // decides what follows when a connection breaks or a view comes; this class gives it gRPC, threads
 // and memory.
 //
-//   absl::Status Train(const Config& config, int rank, int64_t iterations) {
+//   absl::Status Train(const PlannedConfig& config, int rank, int64_t iterations) {
 //     ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
 //     ASSIGN_OR_RETURN(const std::unique_ptr<Exchange> exchange,
 //                      Exchange::Connect({.config = &config, .rank = rank, .buffers = &buffers}));

@@ -118,8 +118,9 @@ TEST_CASE("a copy takes over, the process comes back, is filled and holds its sl
   CHECK(run.Events().empty());  // the worker does not follow yet
   run.now += absl::Milliseconds(250);
   run.FollowOnce();
-  CHECK(run.Events() == Texts{"ps 1 was killed by SIGKILL; slot 0 has no copy now; ps 0 took slot 1"
-                              " over (0.25 s)"});
+  CHECK(run.Events() ==
+        Texts{"ps 1 was killed by SIGKILL; slot 0 has no replica now; ps 0 took slot 1"
+              " over (0.25 s)"});
   run.StartPs(1);
   CHECK(run.Slots() == "0:1 0:1");
   run.Settle();
@@ -151,7 +152,7 @@ TEST_CASE("a copy that is not complete does not take over") {
   run.Settle();
   CHECK(absl::StrContains(run.Events().back(),
                           "went back to the checkpoint of iteration 400, because ps 0 was killed "
-                          "by SIGKILL, and nobody has a copy of slot 1"));
+                          "by SIGKILL, and nobody has a replica of slot 1"));
 }
 
 TEST_CASE("what a primary says of an earlier copy does not count for the present one") {
@@ -242,7 +243,8 @@ TEST_CASE("a lost slot ends a run without checkpoints") {
   const uint64_t number = run.coordinator->view().number();
   run.KillPs(0);
   CHECK(run.coordinator->failure().message() ==
-        "ps 0 was killed by SIGKILL, and nobody has a copy of slot 1, and there are no checkpoints "
+        "ps 0 was killed by SIGKILL, and nobody has a replica of slot 1, and there are no "
+        "checkpoints "
         "to go back to (recovery.checkpoint)");
   run.StartPs(0);
   CHECK(run.coordinator->view().number() == number);

@@ -37,9 +37,9 @@ TEST_CASE("psctl view shows the newest view, and who does not follow it") {
   const ViewReport report = {ViewOf(6), ViewOf(7), absl::UnavailableError("no connection")};
   CHECK(ViewText(report) == R"(view 7, generation 2 from generation-0001-iteration-0000000120
 
-slot  primary     copy
-   0  ps 0 (a:1)  ps 1 (a:2)  fills its copy
-   1  ps 0 (a:1)  ps 1 (a:2)  hands over to its copy
+slot  primary     replica
+   0  ps 0 (a:1)  ps 1 (a:2)  fills its replica
+   1  ps 0 (a:1)  ps 1 (a:2)  hands over to its replica
    2  -           -           lost
 
 worker  state
