@@ -151,7 +151,7 @@ TEST_CASE("a unary request that is not a message is refused and changes nothing"
       grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
   const grpc::Slice garbage(bytes);
   const auto call =
-      stub.PrepareUnaryCall(&context, "/ps." + method, grpc::ByteBuffer(&garbage, 1), &queue);
+      stub.PrepareUnaryCall(&context, "/evenshard.v1." + method, grpc::ByteBuffer(&garbage, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer answer;
   grpc::Status status;

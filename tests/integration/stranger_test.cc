@@ -92,7 +92,7 @@ grpc::Status SendCompressed(const ShardProcess& shard, const std::string& method
   context.AddMetadata("ps-incarnation", "4711");
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(shard.Connect());
-  const auto stream = stub.PrepareCall(&context, "/ps." + method, &queue);
+  const auto stream = stub.PrepareCall(&context, "/evenshard.v1." + method, &queue);
   const auto next = [&] {
     void* tag = nullptr;
     bool ok = false;
