@@ -31,6 +31,7 @@ _STYLE = {
     "svg.hashsalt": "charts",
 }
 _BOUND = {"linestyle": "--", "linewidth": 1.2, "alpha": 0.8}
+_IN_STEP = {"linestyle": ":", "linewidth": 1.2, "alpha": 0.8}
 
 
 def draw(results, write):
@@ -50,7 +51,8 @@ def draw(results, write):
                     add(_placements(results, schedule, device), "placements", schedule, device)
         columns = [(results.model_text(model), _in_time(results, model)) for model in models]
         if all(cells and cells[0].run.shards > 1 for _, cells in columns):
-            add(link_use_chart.draw(columns), "link_use")
+            links = [results.experiment.shard_link_gbps(s) for s in range(results.largest()[1])]
+            add(link_use_chart.draw(columns, links), "link_use")
         for model in models:
             for device in devices:
                 if any(cell.workers == 1 for cell in results.cells):
@@ -179,20 +181,27 @@ def _speedup(results, model, device):
         axes.sharey(panels[0])
     for axes, schedule in zip(panels, schedules):
         for scheme, style in styles.items():
-            points = [
-                (m.run.workers, results.speedup(m), _bound_speedup(results, m))
+            cells = [
+                m
                 for m in _by_workers(
                     results.find(model=model, schedule=schedule, device=device)
                 )
                 if m.run.scheme_name == scheme and results.speedup(m)
             ]
-            if not points:
+            if not cells:
                 continue
-            axes.plot(*zip(*[p[:2] for p in points]), label=scheme, **style)
-            if all(p[2] for p in points):
-                axes.plot([p[0] for p in points], [p[2] for p in points],
-                          color=style["color"], **_BOUND)
+            workers = [m.run.workers for m in cells]
+            axes.plot(workers, [results.speedup(m) for m in cells], label=scheme, **style)
+            for seconds, line in (
+                ([m.bound for m in cells], _BOUND),
+                ([m.plan.in_step_seconds for m in cells], _IN_STEP),
+            ):
+                if all(seconds):
+                    speedups = [_speedup_in(results, m, s) for m, s in zip(cells, seconds)]
+                    axes.plot(workers, speedups, color=style["color"], **line)
         axes.plot([], [], color=_GREY, label="bound", **_BOUND)
+        if "SEQUENTIAL" in schedules:
+            axes.plot([], [], color=_GREY, label="workers in step", **_IN_STEP)
         axes.set_title(f"schedule: {schedule.lower()}", fontsize=10)
         axes.set_ylabel("speed-up over 1 worker, images/s")
         _worker_axis(axes, sorted(results.ordered("workers")))
@@ -202,9 +211,9 @@ def _speedup(results, model, device):
     return figure
 
 
-def _bound_speedup(results, measured):
-    """Returns the speed-up over the same one worker if each iteration took its bound."""
-    return measured.bound and results.speedup(measured) * measured.median / measured.bound
+def _speedup_in(results, measured, seconds):
+    """Returns the speed-up over the same one worker if each iteration took `seconds`."""
+    return results.speedup(measured) * measured.median / seconds
 
 
 def _ratio_panel(axes, results, model, device, schedules):

@@ -10,9 +10,10 @@ _OUT = "#E69F00"
 _ROW_INCHES = 0.26
 
 
-def draw(columns):
+def draw(columns, link_gbps):
     """Returns the figure. `columns` has a pair for each model: its text, and cells with timelines,
-    which differ only in their placement. The placements are the same in all columns."""
+    which differ only in their placement. The placements are the same in all columns. `link_gbps`
+    has the rate of each shard's link."""
     cells = columns[0][1]
     run = cells[0].run
     heights = _ROW_INCHES * run.shards
@@ -30,7 +31,7 @@ def draw(columns):
     )
     for column, (text, of_model) in enumerate(columns):
         for row, measured in enumerate(of_model):
-            _panel(panels[row][column], measured, text if len(columns) > 1 else "")
+            _panel(panels[row][column], measured, text if len(columns) > 1 else "", link_gbps)
         panels[-1][column].set_xlabel("seconds since the iteration began")
         panels[-1][column].set_xlim(0, 1.02 * max(_length(m.plan.timeline) for m in of_model))
     panels[0][-1].legend(
@@ -44,7 +45,7 @@ def _length(timeline):
     return timeline.bin_seconds * len(timeline.used_in[0])
 
 
-def _panel(axes, measured, model_text):
+def _panel(axes, measured, model_text, link_gbps):
     """Draws a row for each shard: upwards what its link takes in, downwards what it gives out."""
     timeline = measured.plan.timeline
     edges = [i * timeline.bin_seconds for i in range(len(timeline.used_in[0]) + 1)]
@@ -59,6 +60,9 @@ def _panel(axes, measured, model_text):
     axes.vlines(end, -0.5, shards - 0.5, "black", linewidth=1.2)
     name = ", ".join(part for part in (model_text, measured.run.scheme_name) if part)
     axes.set_title(f"{name}: {end:.3f} s", fontsize=10, loc="left")
-    axes.set_yticks(range(shards), [f"shard {shard}" for shard in range(shards)], fontsize=7)
+    names = [f"shard {shard}" for shard in range(shards)]
+    if len(set(link_gbps)) > 1:
+        names = [f"{name}, {rate:g} Gb/s" for name, rate in zip(names, link_gbps)]
+    axes.set_yticks(range(shards), names, fontsize=7)
     axes.set_ylim(shards - 0.45, -0.55)  # shard 0 on top
     axes.grid(axis="y", visible=False)

@@ -135,6 +135,7 @@ class Results:
         """Returns a title for a value of Run.model."""
         shrink = self.experiment.models[model].shrink
         name = self.find(model=model)[0].plan.model
+        name = "custom model" if name == "custom" else name
         return name + (f" shrunk {shrink} times" if shrink > 1 else "")
 
     def headlines(self):

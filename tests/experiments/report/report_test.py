@@ -96,6 +96,14 @@ class ReportTest(unittest.TestCase):
         self.assertIn("![link use](link_use.svg)", text)
         self.assertIn("4 workers, 2 shards, memory-based", text)
 
+    def test_shards_are_named_with_the_rates_of_their_links_where_these_differ(self):
+        uneven = _drawn(_results(fixture.EXPERIMENT + "shard_link_gbps: 0.25\n"))
+        # matplotlib draws letters as paths and keeps each text in a comment.
+        texts = re.findall("<!-- (shard .*?) -->", uneven["link_use.svg"].decode())
+        self.assertEqual(set(texts), {"shard 0, 0.25 Gb/s", "shard 1, 1 Gb/s"})
+        texts = re.findall("<!-- (shard .*?) -->", _drawn_in_order()["link_use.svg"].decode())
+        self.assertEqual(set(texts), {"shard 0", "shard 1"})
+
     def test_charts_and_tables_do_not_depend_on_the_order_in_which_the_runs_were_made(self):
         mixed = _results(order=lambda runs: [runs[i] for i in (3, 0, 2, 1)])
         self.assertEqual(report.write(mixed, [], None, ""), report.write(_results(), [], None, ""))
