@@ -3,11 +3,11 @@
     bazel run -c opt //experiments:replicas -- --out=DIR
 
 VGG-16 with 8 workers and 4 shards comes first, and then clusters drawn from a seed. Each is
-measured without and with copies in turn, and compared with what the bytes on its links allow: with
-W workers, a model of M bytes and links of B bytes per second,
+measured without and with replicas in turn, and compared with what the bytes on its links allow:
+with W workers, a model of M bytes and links of B bytes per second,
 
-    without copies   max(M / B, W * max_shard / B)
-    with copies      max(M / B, (W + 1) * max_shard / B)
+    without replicas   max(M / B, W * max_shard / B)
+    with replicas      max(M / B, (W + 1) * max_shard / B)
 
 where max_shard is the largest shard's bytes. An etcd beside the network has the views. Exit code: 0
 if all runs are done; 1 after a failure; 2 for a wrong command line; 3 if this machine allows no
@@ -24,7 +24,7 @@ from experiments import program
 from experiments.cluster import network, run
 from experiments.runs import clusters, matrix
 
-_COPIES = (0, 1)
+_REPLICA_COUNTS = (0, 1)
 
 
 def _arguments():
@@ -86,11 +86,11 @@ def _clusters(arguments):
     ]
 
 
-def _experiment(cluster, copies):
+def _experiment(cluster, replicas):
     experiment = clusters.experiment(cluster)
-    if copies:
+    if replicas:
         recovery = experiment.proto.cluster.recovery
-        recovery.replicas = copies
+        recovery.replicas = replicas
         # All processes share this machine's processors, so they may be late.
         recovery.silence_seconds = 30
         recovery.etcd.endpoint.append(network.CONTROL_ENDPOINT)
@@ -102,22 +102,22 @@ def _run(arguments, programs):
     os.makedirs(folder, exist_ok=True)
     rows = []
     for cluster in _clusters(arguments):
-        times = {copies: [] for copies in _COPIES}
+        times = {replicas: [] for replicas in _REPLICA_COUNTS}
         for repeat in range(arguments.repeats):
-            for copies in _COPIES:
-                experiment = _experiment(cluster, copies)
+            for replicas in _REPLICA_COUNTS:
+                experiment = _experiment(cluster, replicas)
                 one = dataclasses.replace(matrix.runs(experiment)[0], repeat=repeat)
-                place = os.path.join(folder, f"{cluster.name}-copies{copies}-r{repeat}")
+                place = os.path.join(folder, f"{cluster.name}-replicas{replicas}-r{repeat}")
                 result = run.execute(
                     network.NAMESPACES, experiment, one, programs, place, lambda: None
                 )
                 seconds = [each / cluster.time_dilation for each in result["iteration_seconds"]]
-                times[copies] += seconds
+                times[replicas] += seconds
                 shards = [moved / cluster.workers for moved in result["bytes_in"]]
-                bound = _bound(cluster, shards, copies)
+                bound = _bound(cluster, shards, replicas)
                 print(
-                    f"{_describe(cluster)}, {copies} copies: {statistics.median(seconds):.3f} s per"
-                    f" iteration, {statistics.median(seconds) / bound:.3f} of what the bytes need"
+                    f"{_describe(cluster)}, {replicas} replicas: {statistics.median(seconds):.3f} s"
+                    f" per iteration, {statistics.median(seconds) / bound:.3f} of what the bytes need"
                     f", processors {100 * result['processor_use']:.0f} % busy",
                     flush=True,
                 )
@@ -126,7 +126,7 @@ def _run(arguments, programs):
                 "cluster": dataclasses.asdict(cluster),
                 "shard_bytes": shards,
                 "iteration_seconds": times,
-                "bound_seconds": {copies: _bound(cluster, shards, copies) for copies in _COPIES},
+                "bound_seconds": {replicas: _bound(cluster, shards, replicas) for replicas in _REPLICA_COUNTS},
             }
         )
         with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
@@ -134,9 +134,9 @@ def _run(arguments, programs):
     print("", *map(_line, rows), sep="\n")
 
 
-def _bound(cluster, shards, copies):
+def _bound(cluster, shards, replicas):
     rate = 1e9 / 8 * clusters.PAYLOAD * cluster.link_gbps
-    return max(sum(shards), (cluster.workers + copies) * max(shards)) / rate
+    return max(sum(shards), (cluster.workers + replicas) * max(shards)) / rate
 
 
 def _describe(cluster):
@@ -150,11 +150,11 @@ def _describe(cluster):
 
 def _line(row):
     parts = []
-    for copies in _COPIES:
-        seconds = row["iteration_seconds"][copies]
-        ratios = sorted(each / row["bound_seconds"][copies] for each in seconds)
+    for replicas in _REPLICA_COUNTS:
+        seconds = row["iteration_seconds"][replicas]
+        ratios = sorted(each / row["bound_seconds"][replicas] for each in seconds)
         parts.append(
-            f"{copies} copies: {statistics.median(seconds):.3f} s ="
+            f"{replicas} replicas: {statistics.median(seconds):.3f} s ="
             f" {statistics.median(ratios):.3f} of the bound ({ratios[0]:.3f} to {ratios[-1]:.3f})"
         )
     return f"{_describe(clusters.Cluster(**row['cluster']))}: " + "; ".join(parts)

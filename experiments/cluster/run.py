@@ -115,7 +115,7 @@ def execute(kind, experiment, run, programs, folder, on_tick):
         )
         if experiment.proto.cluster.recovery.replicas:
             view = _psctl(net.control, programs.psctl, "view", "--format=json")
-            _check_copies(_json(view, "what psctl view said")["view"])
+            _check_replicas(_json(view, "what psctl view said")["view"])
         _psctl(net.control, programs.psctl, "shutdown")
         for shard in shards:
             try:
@@ -198,8 +198,8 @@ def _psctl(host, psctl, verb, *arguments):
         return text
 
 
-def _check_copies(view):
-    """Raises RunError unless all slots have had whole copies in all of the run."""
+def _check_replicas(view):
+    """Raises RunError unless all slots have had whole replicas in all of the run."""
     lacking = [i for i, slot in enumerate(view["slot"]) if not slot["replica_is_complete"]]
     if lacking:
         raise RunError(f"the run's updates were not copied: slots {lacking} have no whole copy")

@@ -79,7 +79,7 @@ def _parser(program):
     add("--optimizer", metavar="TEXT", help="the rule, if SCRIPT brings none: 'kind: ADAM"
         " learning_rate: 0.001'")
     add("--replicas", type=int, metavar="N", help="1: the run survives the death of a shard, of"
-        " which another one has a copy")
+        " which another one has a replica")
     add("--recovery", metavar="TEXT", help="more about deaths: 'worker_loss: CONTINUE'")
     add("--config", metavar="FILE", help="a config for one machine; what else is given takes the"
         " place of its fields")

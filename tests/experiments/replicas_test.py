@@ -12,7 +12,7 @@ _REPLICAS = os.path.abspath("experiments/replicas")
 
 
 class ReplicasTest(unittest.TestCase):
-    def test_each_cluster_is_measured_without_and_with_copies(self):
+    def test_each_cluster_is_measured_without_and_with_replicas(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         fixture.require_namespaces(self, scratch.name)
@@ -26,15 +26,15 @@ class ReplicasTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(
             done.stdout,
-            r"\nvgg16 / 64, 8 workers, 4 shards, 10 Gb/s, memory-based, backward: 0 copies: .*; "
-            r"1 copies: \S+ s = \S+ of the bound",
+            r"\nvgg16 / 64, 8 workers, 4 shards, 10 Gb/s, memory-based, backward: 0 replicas: .*; "
+            r"1 replicas: \S+ s = \S+ of the bound",
         )
         with open(os.path.join(out, "results.json"), encoding="utf-8") as file:
             rows = json.load(file)
         self.assertEqual(len(rows), 2)
         for row in rows:
-            self.assertEqual([len(row["iteration_seconds"][copies]) for copies in "01"], [3, 3])
-        # Eight workers push an even placement's shards; with copies it is as if there were nine.
+            self.assertEqual([len(row["iteration_seconds"][replicas]) for replicas in "01"], [3, 3])
+        # Eight workers push an even placement's shards; with replicas it is as if there were nine.
         bounds = rows[0]["bound_seconds"]
         self.assertAlmostEqual(bounds["1"] / bounds["0"], 9 / 8, places=2)
 

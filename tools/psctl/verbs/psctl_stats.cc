@@ -35,10 +35,10 @@ constexpr char kUsage[] =
     "Workers report their usage about every two seconds. `resident` and `device memory` are a\n"
     "worker's own; `used by all` and `busy` are the whole GPU's, from NVML. Workers on one host\n"
     "with the same PCI bus id share a GPU. `-` means not reported.\n\n"
-    "With `recovery`, `unconfirmed` are the updates that a shard's copy has not confirmed, and\n"
-    "`to copy` the chunks that a new copy does not have yet. `checkpoint` is the iteration of the\n"
-    "newest one that is complete on disk; under ASYNC checkpoints are numbered instead. `held up`\n"
-    "is the time for which updates waited for the writer.\n\n"
+    "With `recovery`, `unconfirmed` are the updates that a shard's replica has not confirmed, and\n"
+    "`to copy` the chunks that a new replica does not have yet. `checkpoint` is the iteration of\n"
+    "the newest one that is complete on disk; under ASYNC checkpoints are numbered instead. `held\n"
+    "up` is the time for which updates waited for the writer.\n\n"
     "JSON is protobuf's mapping of proto/admin.proto, in which 64-bit integers are strings. 1 MB\n"
     "is 1,000,000 bytes.";
 

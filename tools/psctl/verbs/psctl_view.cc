@@ -19,9 +19,9 @@ namespace {
 constexpr char kUsage[] =
     "psctl view --config=FILE [--set field=value ...] [--format=table|json]\n\n"
     "Asks every ps process, spares included, for the view that it follows, and prints the newest:\n"
-    "which process answers for each slot and which has its copy, which workers are there, and "
-    "which\n"
-    "count from which iteration on. Processes may be down; the exit code is 1 if none answers.\n\n"
+    "which process answers for each slot and which has its replica, which workers are there, and\n"
+    "which of them count from which iteration on. Processes may be down; the exit code is 1 if\n"
+    "none answers.\n\n"
     "JSON is protobuf's mapping of View in proto/view.proto, in which 64-bit integers are strings.";
 
 }  // namespace
