@@ -89,15 +89,16 @@ void Checkpointer::Begin(uint64_t iteration) {
   ++changes_;
 }
 
-void Checkpointer::Changed(const StoredChunk& chunk) {
+std::optional<uint64_t> Checkpointer::Changed(int index, const StoredChunk& chunk,
+                                              const ChunkChange& change) {
+  if (!IsSync()) return std::nullopt;
   absl::MutexLock lock(&mutex_);
-  if (!IsSync()) return;
   if (IsDue(chunk.clock().iteration)) Begin(chunk.clock().iteration);
   if (active_.has_value()) ++changes_;
+  return std::nullopt;
 }
 
-bool Checkpointer::MayChange(int index, const StoredChunk& chunk) {
-  if (!IsSync()) return true;
+bool Checkpointer::BeforeChange(int index, const StoredChunk& chunk) {
   const uint64_t iteration = chunk.clock().iteration;
   Copy copy{.index = index};
   CheckpointId cut;

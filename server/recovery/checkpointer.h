@@ -23,6 +23,7 @@
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/view.pb.h"
+#include "server/store/chunk_observer.h"
 #include "server/store/copy_memory.h"
 #include "server/store/parameter_store.h"
 
@@ -45,7 +46,7 @@ namespace evenshard {
 //
 // Whoever finds the records of all slots in place completes the checkpoint with the manifest.
 // Thread-safe. Lock order: a chunk's lock, then this one's.
-class Checkpointer {
+class Checkpointer final : public ChunkObserver {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive this, like every pointer here
@@ -67,7 +68,7 @@ class Checkpointer {
 
   explicit Checkpointer(Options options);
   // Calls Stop.
-  ~Checkpointer();
+  ~Checkpointer() override;
 
   // Ends the writing; what is not complete stays incomplete. Blocks while a chunk is written. One
   // thread calls it.
@@ -76,9 +77,11 @@ class Checkpointer {
   // Which run and generation the checkpoints are of, and what else of a view they need.
   void Adopt(const View& view);
 
-  // See UpdateObserver. The chunk is about to change, or has changed.
-  bool MayChange(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
-  void Changed(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  bool BeforeChange(int index, const StoredChunk& chunk) override
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
+                                  const ChunkChange& change) override
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   // Begins what is due by the clock, and lets Work() look for what waits for other slots. Called
   // every 100 ms or so.

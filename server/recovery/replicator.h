@@ -16,8 +16,8 @@
 #include "common/base/clock.h"
 #include "proto/view.pb.h"
 #include "server/recovery/replica.h"
+#include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
-#include "server/update/update_observer.h"
 
 namespace evenshard {
 
@@ -30,7 +30,7 @@ namespace evenshard {
 // get equal parts of a link, and those to workers are many. When a stream breaks, Tick opens all
 // again, and what was not confirmed is sent again; the replica knows what it has. Thread-safe. Lock
 // order: a chunk's lock, then this one's.
-class Replicator {
+class Replicator final : public ChunkObserver {
  public:
   struct Options {
     int slot = 0;
@@ -49,7 +49,7 @@ class Replicator {
 
   explicit Replicator(const Options& options);
   // Calls Stop.
-  ~Replicator();
+  ~Replicator() override;
 
   // Ends the streams. When it returns, no callback is called any more, and what waits for the
   // replica waits forever. Must not be called from a callback.
@@ -59,8 +59,9 @@ class Replicator {
   // another replica than the view's are confirmed.
   void Adopt(const View& view);
 
-  // See UpdateObserver::Changed.
-  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk, const ChunkChange& change)
+  bool ReadsGradients() const override { return true; }
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
+                                  const ChunkChange& change) override
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   // Opens broken streams again. Called every 100 ms or so.

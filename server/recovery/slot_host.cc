@@ -63,7 +63,7 @@ absl::StatusOr<std::shared_ptr<SlotPrimary>> SlotHost::MakePrimary(
                                         .breaks_cuts = options_.breaks_cuts,
                                         .holds_roles = options_.holds_roles,
                                         .on_progress = options_.on_state,
-                                        .on_change = options_.on_change}));
+                                        .observer = options_.observer}));
   options_.on_primary(*primary->shard());
   return primary;
 }

@@ -57,8 +57,7 @@ class SlotHost {
     // Called, without a lock, when State() has changed.
     std::function<void()> on_state = [] {};
     // Called under the chunk's lock for each change of a chunk at its primary; for tests.
-    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change =
-        {};
+    ChunkObserver* observer = nullptr;  // see SlotPrimary::Options
   };
 
   // Errors: those of Shard::Create; those of reading the checkpoint.

@@ -1,6 +1,9 @@
 #include "server/recovery/slot_primary.h"
 
 #include <utility>
+#include <vector>
+
+#include "common/base/status_macros.h"
 
 namespace evenshard {
 namespace {
@@ -16,29 +19,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
   std::unique_ptr<SlotPrimary> primary(new SlotPrimary(options));
   const Options& own = primary->options_;
   SlotPrimary* const self = primary.get();
-  const Recovery& recovery = own.config->proto().recovery();
-  const bool replicates = own.transport != nullptr && recovery.replicas() > 0;
-  const bool observes = replicates || own.storage != nullptr || static_cast<bool>(own.on_change);
-  auto shard = Shard::Create({.config = own.config,
-                              .slot = own.slot,
-                              .clock = own.clock,
-                              .store = own.store,
-                              .observer = observes ? self : nullptr,
-                              .history = own.history,
-                              .holds_roles = own.holds_roles});
-  if (!shard.ok()) return shard.status();
-  primary->shard_ = *std::move(shard);
-  if (replicates) {
-    primary->replicator_ = std::make_unique<Replicator>(Replicator::Options{
-        .slot = own.slot,
-        .store = own.store,
-        .transport = own.transport,
-        .clock = own.clock,
-        .streams = kStreamsPerConnection * own.config->proto().limits().connections(),
-        .confirm = [self](int index, uint64_t change) { self->shard_->Confirm(index, change); },
-        .on_progress = own.on_progress,
-        .on_failure = [self](const absl::Status& failure) { self->shard_->Fail(failure); }});
-  }
+  std::vector<ChunkObserver*> observers;
   if (own.storage != nullptr) {
     primary->checkpointer_ = std::make_unique<Checkpointer>(Checkpointer::Options{
         .config = own.config,
@@ -54,22 +35,32 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
               return self->replicator_ == nullptr || self->replicator_->IsConfirmed(index);
             },
         .holds_role = own.holds_roles});
+    observers.push_back(primary->checkpointer_.get());
   }
+  if (own.observer != nullptr) observers.push_back(own.observer);
+  if (own.transport != nullptr && own.config->proto().recovery().replicas() > 0) {
+    primary->replicator_ = std::make_unique<Replicator>(Replicator::Options{
+        .slot = own.slot,
+        .store = own.store,
+        .transport = own.transport,
+        .clock = own.clock,
+        .streams = kStreamsPerConnection * own.config->proto().limits().connections(),
+        .confirm = [self](int index, uint64_t change) { self->shard_->Confirm(index, change); },
+        .on_progress = own.on_progress,
+        .on_failure = [self](const absl::Status& failure) { self->shard_->Fail(failure); }});
+    observers.push_back(primary->replicator_.get());
+  }
+  ASSIGN_OR_RETURN(primary->shard_, Shard::Create({.config = own.config,
+                                                   .slot = own.slot,
+                                                   .clock = own.clock,
+                                                   .store = own.store,
+                                                   .observers = std::move(observers),
+                                                   .history = own.history,
+                                                   .holds_roles = own.holds_roles}));
   return primary;
 }
 
 SlotPrimary::~SlotPrimary() = default;
-
-bool SlotPrimary::MayChange(int index, const StoredChunk& chunk) {
-  return checkpointer_ == nullptr || checkpointer_->MayChange(index, chunk);
-}
-
-std::optional<uint64_t> SlotPrimary::Changed(int index, const StoredChunk& chunk,
-                                             ChunkChange change) {
-  if (checkpointer_ != nullptr) checkpointer_->Changed(chunk);
-  if (options_.on_change) options_.on_change(options_.slot, chunk, change);
-  return replicator_ == nullptr ? std::nullopt : replicator_->Changed(index, chunk, change);
-}
 
 void SlotPrimary::Adopt(const View& view) {
   if (checkpointer_ != nullptr) checkpointer_->Adopt(view);

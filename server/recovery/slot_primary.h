@@ -17,13 +17,13 @@
 #include "server/recovery/replica.h"
 #include "server/recovery/replicator.h"
 #include "server/shard/shard.h"
-#include "server/update/update_observer.h"
+#include "server/store/chunk_observer.h"
 
 namespace evenshard {
 
 // A slot at its primary: the shard, what keeps its replica equal, and what writes its checkpoints.
 // Thread-safe.
-class SlotPrimary final : private UpdateObserver {
+class SlotPrimary final {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive this, like every pointer here
@@ -37,13 +37,12 @@ class SlotPrimary final : private UpdateObserver {
     bool breaks_cuts = false;               // see Checkpointer::Options
     std::function<bool()> holds_roles;
     std::function<void()> on_progress;  // the slot's part of ProcessState has changed
-    std::function<void(int slot, const StoredChunk& chunk, const ChunkChange& change)> on_change =
-        {};
+    ChunkObserver* observer = nullptr;  // also hears of changes; may be null
   };
 
   // Errors: those of Shard::Create.
   static absl::StatusOr<std::unique_ptr<SlotPrimary>> Create(Options options);
-  ~SlotPrimary() override;
+  ~SlotPrimary();
 
   const std::shared_ptr<Shard>& shard() const { return shard_; }
   const Checkpointer* checkpointer() const { return checkpointer_.get(); }
@@ -69,11 +68,6 @@ class SlotPrimary final : private UpdateObserver {
 
  private:
   explicit SlotPrimary(Options& options) : options_(std::move(options)) {}
-
-  bool MayChange(int index, const StoredChunk& chunk) override
-      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
-  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk, ChunkChange change) override
-      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   const Options options_;
   std::shared_ptr<Shard> shard_;

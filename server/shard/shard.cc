@@ -57,8 +57,9 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
     ASSIGN_OR_RETURN(options.store, ParameterStore::Create(config, options.slot));
   }
   std::unique_ptr<Shard> shard(new Shard(options));
-  shard->policy_ = UpdatePolicy::Create(config, shard->store_.get(), options.observer,
-                                        &shard->snapshots_, options.clock);
+  options.observers.push_back(&shard->snapshots_);
+  shard->policy_ = UpdatePolicy::Create(
+      config, shard->store_.get(), ChunkObservers(std::move(options.observers)), options.clock);
   return shard;
 }
 

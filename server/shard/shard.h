@@ -20,6 +20,7 @@
 #include "server/session/membership.h"
 #include "server/session/worker_session.h"
 #include "server/shard/stall_log.h"
+#include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
 #include "server/store/shard_counters.h"
 #include "server/store/snapshots.h"
@@ -45,7 +46,9 @@ class Shard {
     const Clock* clock = nullptr;           // must outlive the shard
     // The state to go on from; null for the initial parameters.
     std::shared_ptr<ParameterStore> store = nullptr;
-    UpdateObserver* observer = nullptr;  // must outlive the shard; may be null
+    // Asked and told of changes in this order (ChunkObservers), before the shard's own snapshots.
+    // They must outlive the shard.
+    std::vector<ChunkObserver*> observers = {};
     // Tells the store's history from others: see JoinResponse.history. 0 for a new one.
     uint64_t history = 0;
     // See ViewLink::HoldsRoles. While it returns false, Join, Push and Pull are UNAVAILABLE.

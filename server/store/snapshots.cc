@@ -227,13 +227,17 @@ void Snapshots::DropIfTaken(Snapshot& snapshot, int index) {
   if (snapshot.kept[index] != nullptr && !IsNeeded(snapshot, index)) snapshot.kept[index].reset();
 }
 
-bool Snapshots::Keep(int index, const StoredChunk& chunk) {
-  if (!IsSync()) return true;
+bool Snapshots::BeforeChange(int index, const StoredChunk& chunk) {
+  if (is_active_.load(std::memory_order_relaxed)) Keep(index, chunk);
+  return true;
+}
+
+void Snapshots::Keep(int index, const StoredChunk& chunk) {
   const uint64_t k = chunk.clock().iteration;
   const auto is_meant = [&](const Snapshot& each) { return each.k == k && IsNeeded(each, index); };
   {
     absl::MutexLock lock(&mutex_);
-    if (std::none_of(snapshots_.begin(), snapshots_.end(), is_meant)) return true;
+    if (std::none_of(snapshots_.begin(), snapshots_.end(), is_meant)) return;
   }
   // Copied without this lock, so that chunks are copied side by side. Meanwhile readers may come
   // and go, but none of them takes this chunk, whose lock is held.
@@ -245,7 +249,7 @@ bool Snapshots::Keep(int index, const StoredChunk& chunk) {
   }
   absl::MutexLock lock(&mutex_);
   const auto snapshot = std::find_if(snapshots_.begin(), snapshots_.end(), is_meant);
-  if (snapshot == snapshots_.end()) return true;
+  if (snapshot == snapshots_.end()) return;
   snapshot->kept[index] = kept;
   for (Reader* reader : snapshot->readers) {
     reader->owner_->mutex_.AssertHeld();
@@ -256,10 +260,11 @@ bool Snapshots::Keep(int index, const StoredChunk& chunk) {
                      ") because they are read too slowly; read again, or raise it"));
     reader->Wake();
   }
-  return true;
 }
 
-void Snapshots::Changed(int index, const StoredChunk& chunk) {
+std::optional<uint64_t> Snapshots::Changed(int index, const StoredChunk& chunk,
+                                           const ChunkChange& change) {
+  if (!is_active_.load(std::memory_order_relaxed)) return std::nullopt;
   const uint64_t position = PositionOf(chunk);
   absl::MutexLock lock(&mutex_);
   for (Snapshot& snapshot : snapshots_) {
@@ -269,6 +274,7 @@ void Snapshots::Changed(int index, const StoredChunk& chunk) {
       reader->SetReady(index);
     }
   }
+  return std::nullopt;
 }
 
 void Snapshots::WakeAll() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/placement/planned_config.h"
+#include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
 
 namespace evenshard {
@@ -32,7 +34,7 @@ namespace evenshard {
 // its turn comes, once it has had at least k updates.
 //
 // Thread-safe. Lock order: a chunk's lock, then this one's, then those of whom `wake` tells.
-class Snapshots {
+class Snapshots final : public ChunkObserver {
  private:
   struct Snapshot;
 
@@ -89,7 +91,7 @@ class Snapshots {
   };
 
   explicit Snapshots(Options options);
-  ~Snapshots();
+  ~Snapshots() override;
 
   // Begins to read the snapshot of iteration k, or takes part in one that has begun. `wake` is
   // called under locks: it must not block or call back.
@@ -97,13 +99,12 @@ class Snapshots {
   // there are no parameters at k yet (Config::IsInitial); that of End.
   absl::StatusOr<std::unique_ptr<Reader>> Open(uint64_t k, std::function<void()> wake);
 
-  // A chunk is about to change. Returns whether Changed must be called when it has.
-  bool BeforeChange(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex) {
-    // Relaxed: a reader looks at every chunk, under its lock, after it has set this.
-    return is_active_.load(std::memory_order_relaxed) && Keep(index, chunk);
-  }
-  // The chunk has changed, and its clock has moved on.
-  void Changed(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  bool BeforeChange(int index, const StoredChunk& chunk) override
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
+                                  const ChunkChange& change) override
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  void ChangeFailed(const absl::Status& failure) override { Fail(failure); }
 
   // Wakes the readers that wait, because is_over() may be another now.
   void WakeAll();
@@ -124,7 +125,8 @@ class Snapshots {
   bool IsReadyAt(uint64_t k, uint64_t position) const {
     return IsSync() ? position == k : position >= k;
   }
-  bool Keep(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+  // Copies a chunk that a reader still needs as it is.
+  void Keep(int index, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   // Finds which chunks are ready for a new reader.
   absl::Status LookAtChunks(Reader& reader);
   void Register(Reader& reader, uint64_t k) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -137,7 +139,9 @@ class Snapshots {
   // Also the copies', which may outlive this in messages that are being sent.
   const std::shared_ptr<Pool> pool_;
 
-  std::atomic<bool> is_active_{false};  // whether there are snapshots
+  // Whether there are snapshots. Read without order: a reader looks at every chunk, under its lock,
+  // after it has set this.
+  std::atomic<bool> is_active_{false};
   absl::Mutex mutex_;
   std::list<Snapshot> snapshots_ ABSL_GUARDED_BY(mutex_);  // with at least one reader each
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);

@@ -10,8 +10,8 @@
 namespace evenshard {
 
 AsyncPolicy::AsyncPolicy(const PlannedConfig& config, ParameterStore* store,
-                         UpdateObserver* observer, Snapshots* snapshots)
-    : counters_(&store->counters()), observer_(observer), snapshots_(snapshots) {
+                         ChunkObservers observers)
+    : counters_(&store->counters()), observers_(std::move(observers)) {
   const auto view = std::make_shared<const PolicyView>();
   for (StoredChunk& chunk : store->chunks()) {
     History& history = histories_.emplace_back(&chunk);
@@ -29,16 +29,8 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
   {
     absl::MutexLock lock(&history.chunk->mutex);
     chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
-    if (history.view == nullptr) return absl::CancelledError("the run has failed");
-    switch (CheckView(*history.view, header)) {
-      case ViewCheck::kDropped:
-        return absl::OkStatus();
-      case ViewCheck::kShardIsBehind:
-        return ShardIsBehind(*history.view, header);
-      case ViewCheck::kTaken:
-        break;
-    }
-    RETURN_IF_ERROR(CheckHoldsRank(session, header));
+    ASSIGN_OR_RETURN(const bool is_taken, IsTaken(history.view.get(), session, header));
+    if (!is_taken) return absl::OkStatus();
     uint64_t& next = chunk.mutable_clock().next_iteration[header.worker];
     if (header.iteration < next) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
@@ -61,16 +53,17 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
                          .workers = {header.worker}};
       if (!header.skip) {
         change.encoding = static_cast<Encoding>(header.encoding);
-        const bool is_watched = snapshots_->BeforeChange(index, chunk);
-        RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, change.encoding, change.rate));
-        if (is_watched) snapshots_->Changed(index, chunk);
+        const absl::Status applied =
+            chunk.ApplyGradient(gradient.data, change.encoding, change.rate);
+        if (!applied.ok()) {
+          observers_.ChangeFailed(applied);
+          return applied;
+        }
         change.gradient = std::move(gradient.data);
         change.owner = std::move(gradient.owner);
       }
-      if (observer_ != nullptr) {
-        const auto number = observer_->Changed(index, chunk, std::move(change));
-        if (number.has_value()) history.unconfirmed.Begin(*number);
-      }
+      const std::optional<uint64_t> number = observers_.Changed(index, chunk, change);
+      if (number.has_value()) history.unconfirmed.Begin(*number);
     }
     if (history.unconfirmed.waits()) {
       history.unconfirmed.Add({std::move(sink), header.iteration});
@@ -84,7 +77,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
 bool AsyncPolicy::Counts(int index, const GradientHeader& header) const {
   const History& history = histories_[index];
   absl::ReaderMutexLock lock(&history.chunk->mutex);
-  return history.view != nullptr && CheckView(*history.view, header) == ViewCheck::kTaken &&
+  return history.view != nullptr && IsOfView(*history.view, header) &&
          header.iteration >= history.chunk->clock().next_iteration[header.worker];
 }
 

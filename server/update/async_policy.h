@@ -14,8 +14,7 @@ namespace evenshard {
 // The policy ASYNC. See UpdatePolicy.
 class AsyncPolicy final : public UpdatePolicy {
  public:
-  AsyncPolicy(const PlannedConfig& config, ParameterStore* store, UpdateObserver* observer,
-              Snapshots* snapshots);
+  AsyncPolicy(const PlannedConfig& config, ParameterStore* store, ChunkObservers observers);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink) override;
@@ -42,8 +41,7 @@ class AsyncPolicy final : public UpdatePolicy {
 
   // Constant after construction.
   ShardCounters* const counters_;
-  UpdateObserver* const observer_;  // may be null
-  Snapshots* const snapshots_;
+  const ChunkObservers observers_;
 
   std::deque<History> histories_;  // parallel to the store's chunks
 };

@@ -13,13 +13,6 @@ absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& head
                    header.iteration, "; the shard expects ", allowed));
 }
 
-absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header) {
-  if (session.holds_rank()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("worker ", header.worker, " pushed chunk ", header.chunk,
-                   " after its rank had passed on: it has left, is lost or was replaced"));
-}
-
 absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header) {
   // With views, the version may have been lost with a primary before its copy had it.
   if (header.base_version <= chunk.version() || header.view > 0) return absl::OkStatus();
@@ -28,15 +21,23 @@ absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header
       header.base_version, "; the shard is at version ", chunk.version()));
 }
 
-ViewCheck CheckView(const PolicyView& view, const GradientHeader& header) {
-  if (header.view > view.number) return ViewCheck::kShardIsBehind;
-  return header.view < view.number || view.handing_over ? ViewCheck::kDropped : ViewCheck::kTaken;
+bool IsOfView(const PolicyView& view, const GradientHeader& header) {
+  return header.view == view.number && !view.handing_over;
 }
 
-absl::Status ShardIsBehind(const PolicyView& view, const GradientHeader& header) {
-  return absl::UnavailableError(absl::StrCat("worker ", header.worker, " follows view ",
-                                             header.view, " and this shard only view ", view.number,
-                                             " yet; try again"));
+absl::StatusOr<bool> IsTaken(const PolicyView* view, const WorkerSession& session,
+                             const GradientHeader& header) {
+  if (view == nullptr) return absl::CancelledError("the run has failed");
+  if (header.view > view->number) {
+    return absl::UnavailableError(absl::StrCat("worker ", header.worker, " follows view ",
+                                               header.view, " and this shard only view ",
+                                               view->number, " yet; try again"));
+  }
+  if (!IsOfView(*view, header)) return false;
+  if (session.holds_rank()) return true;
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", header.worker, " pushed chunk ", header.chunk,
+                   " after its rank had passed on: it has left, is lost or was replaced"));
 }
 
 PushOutcome OutcomeOf(const GradientHeader& header) {

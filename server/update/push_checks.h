@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/wire/chunk_codec.h"
 #include "server/session/worker_session.h"
 #include "server/store/parameter_store.h"
@@ -19,18 +20,18 @@ namespace evenshard {
 absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
                             const std::string& allowed);
 
-// Errors: FAILED_PRECONDITION if the session's rank has passed on.
-// REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
-absl::Status CheckHoldsRank(const WorkerSession& session, const GradientHeader& header);
-
 // Errors: INVALID_ARGUMENT if the gradient was computed from a version that does not exist.
 absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header)
     ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
-// What becomes of a push, by the view that it carries.
-enum class ViewCheck { kTaken, kDropped, kShardIsBehind };
-ViewCheck CheckView(const PolicyView& view, const GradientHeader& header);
-absl::Status ShardIsBehind(const PolicyView& view, const GradientHeader& header);
+// Whether a push that carries this view may count in `view`.
+bool IsOfView(const PolicyView& view, const GradientHeader& header);
+// Returns whether a push is taken; otherwise it is dropped, since its worker pushes again. Errors:
+// CANCELLED if `view` is null; UNAVAILABLE for a push of a newer view; FAILED_PRECONDITION if the
+// session's rank has passed on.
+// REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
+absl::StatusOr<bool> IsTaken(const PolicyView* view, const WorkerSession& session,
+                             const GradientHeader& header);
 
 PushOutcome OutcomeOf(const GradientHeader& header);
 

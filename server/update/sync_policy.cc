@@ -4,10 +4,10 @@
 //   2. Advance adds the gradient to the sum (in deterministic order: when those of all lower ranks
 //      are added).
 //   3. When every push that is waited for is here, the last gradient applies the optimizer instead
-//      (Add). The observer may hold the update up, and Resume makes up for it. Snapshots copy the
-//      chunk before, if a reader needs it.
-//   4. Complete moves the chunk's clock on, tells the observer, and releases the replies, which the
-//      observer may keep back until Confirm.
+//      (Add). The observers are asked before: one may hold the update up, and Resume makes up for
+//      it.
+//   4. Complete moves the chunk's clock on, tells the observers, and releases the replies, which
+//      one of them may keep back until Confirm.
 
 #include "server/update/sync_policy.h"
 
@@ -37,13 +37,12 @@ Segments BytesOf(absl::Span<const float> floats) {
 
 }  // namespace
 
-SyncPolicy::SyncPolicy(const PlannedConfig& config, ParameterStore* store, UpdateObserver* observer,
-                       Snapshots* snapshots, const Clock* clock)
+SyncPolicy::SyncPolicy(const PlannedConfig& config, ParameterStore* store, ChunkObservers observers,
+                       const Clock* clock)
     : workers_(config.workers()),
       deterministic_(config.proto().update().deterministic()),
       counters_(&store->counters()),
-      observer_(observer),
-      snapshots_(snapshots),
+      observers_(std::move(observers)),
       clock_(clock),
       pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
   const auto view = std::make_shared<const PolicyView>(
@@ -65,16 +64,8 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
   {
     absl::MutexLock lock(&gather.chunk->mutex);
     chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
-    if (gather.view == nullptr) return absl::CancelledError("the run has failed");
-    switch (CheckView(*gather.view, header)) {
-      case ViewCheck::kDropped:
-        return absl::OkStatus();
-      case ViewCheck::kShardIsBehind:
-        return ShardIsBehind(*gather.view, header);
-      case ViewCheck::kTaken:
-        break;
-    }
-    RETURN_IF_ERROR(CheckHoldsRank(session, header));
+    ASSIGN_OR_RETURN(const bool is_taken, IsTaken(gather.view.get(), session, header));
+    if (!is_taken) return absl::OkStatus();
     const uint64_t iteration = chunk.clock().iteration;
     if (header.iteration < iteration) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
@@ -164,7 +155,7 @@ absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) 
 bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
   const Gather& gather = gathers_[index];
   absl::ReaderMutexLock lock(&gather.chunk->mutex);
-  return gather.view != nullptr && CheckView(*gather.view, header) == ViewCheck::kTaken &&
+  return gather.view != nullptr && IsOfView(*gather.view, header) &&
          header.iteration == gather.chunk->clock().iteration && !gather.pushed[header.worker].here;
 }
 
@@ -178,7 +169,7 @@ bool SyncPolicy::IsComplete(const Gather& gather) const {
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
   if (gather.view->handing_over || gather.view->worker_set_changes) return false;
-  return observer_ == nullptr || observer_->MayChange(index, *gather.chunk);
+  return observers_.BeforeChange(index, *gather.chunk);
 }
 
 absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply>& released) {
@@ -187,10 +178,8 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
   ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().iteration),
                               .pushed = gather.learning_rate}};
   if (!complete) return AddHeld(gather, complete, &change);
-  const bool is_watched = snapshots_->BeforeChange(index, *gather.chunk);
   if (const absl::Status added = AddHeld(gather, complete, &change); !added.ok()) {
-    // The parameters may be neither of this iteration nor of the next.
-    snapshots_->Fail(added);
+    observers_.ChangeFailed(added);
     return added;
   }
   if (gather.chunk->NeedsInitial()) {
@@ -198,7 +187,6 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
         "nobody has given the parameters to begin with: worker 0 was lost before it could");
   }
   Complete(index, gather, std::move(change), released);
-  if (is_watched) snapshots_->Changed(index, *gather.chunk);
   // The next iteration may be one that waits for nobody.
   return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
 }
@@ -253,14 +241,12 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
   }
   if (first) {
     RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, encoding, change->rate));
-    if (observer_ != nullptr) {
-      change->gradient = std::move(gradient.data);
-      change->encoding = encoding;
-      change->owner = std::move(gradient.owner);
-    }
+    change->gradient = std::move(gradient.data);
+    change->encoding = encoding;
+    change->owner = std::move(gradient.owner);
     return absl::OkStatus();
   }
-  if (observer_ != nullptr) {  // it needs the whole sum
+  if (observers_.ReadGradients()) {  // they need the whole sum
     chunk.AddToSum(gradient.data, encoding);
     return ApplySum(gather, change);
   }
@@ -280,13 +266,13 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   counters_->straggler_wait_nanoseconds +=
       absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
   const uint64_t iteration = gather.chunk->mutable_clock().iteration++;
-  if (observer_ != nullptr) {
+  if (observers_.ReadGradients()) {
     for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
       if (gather.pushed[rank].here) change.workers.push_back(rank);
     }
-    const auto number = observer_->Changed(index, *gather.chunk, std::move(change));
-    if (number.has_value()) gather.unconfirmed.Begin(*number);
   }
+  const std::optional<uint64_t> number = observers_.Changed(index, *gather.chunk, change);
+  if (number.has_value()) gather.unconfirmed.Begin(*number);
   const auto release = [&](Sinks& sinks, uint64_t answered)
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
                              for (std::shared_ptr<ReplySink>& sink : sinks) {

@@ -17,8 +17,8 @@ namespace evenshard {
 // The policy SYNC. See UpdatePolicy.
 class SyncPolicy final : public UpdatePolicy {
  public:
-  SyncPolicy(const PlannedConfig& config, ParameterStore* store, UpdateObserver* observer,
-             Snapshots* snapshots, const Clock* clock);
+  SyncPolicy(const PlannedConfig& config, ParameterStore* store, ChunkObservers observers,
+             const Clock* clock);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink) override;
@@ -123,8 +123,7 @@ class SyncPolicy final : public UpdatePolicy {
   const int workers_;
   const bool deterministic_;
   ShardCounters* const counters_;
-  UpdateObserver* const observer_;  // may be null
-  Snapshots* const snapshots_;
+  const ChunkObservers observers_;
   const Clock* const clock_;
 
   PushPacing pacing_;

@@ -18,7 +18,7 @@ struct DueReply {
   uint64_t iteration = 0;
 };
 
-// The replies of one chunk that wait until a change of the chunk is confirmed (UpdateObserver). Not
+// The replies of one chunk that wait until a change of the chunk is confirmed (ChunkObserver). Not
 // thread-safe: the chunk's lock guards it.
 class UnconfirmedReplies {
  public:

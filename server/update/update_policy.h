@@ -12,10 +12,9 @@
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
 #include "server/session/worker_session.h"
+#include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
-#include "server/store/snapshots.h"
 #include "server/update/gradient.h"
-#include "server/update/update_observer.h"
 #include "server/update/worker_sets.h"
 
 namespace evenshard {
@@ -62,10 +61,9 @@ class UpdatePolicy {
   static constexpr uint64_t kMaxGap = 1000;
 
   // Returns the config's policy for the chunks of `store`, which it goes on with from their clocks.
-  // `observer` may be null. All arguments must outlive it.
+  // All that is pointed to, the observers too, must outlive it.
   static std::unique_ptr<UpdatePolicy> Create(const PlannedConfig& config, ParameterStore* store,
-                                              UpdateObserver* observer, Snapshots* snapshots,
-                                              const Clock* clock);
+                                              ChunkObservers observers, const Clock* clock);
   virtual ~UpdatePolicy() = default;
 
   // Takes a checked gradient for store->chunks()[index] from the worker of `session`. `sink` gets
@@ -91,10 +89,10 @@ class UpdatePolicy {
   // older view will be counted. Errors: OUT_OF_RANGE and ABORTED as for Push.
   virtual absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) = 0;
 
-  // Has a chunk changed that the observer held up (UpdateObserver::MayChange). Errors: OUT_OF_RANGE
-  // and ABORTED as for Push.
+  // Has a chunk changed that an observer held up (ChunkObserver::BeforeChange). Errors:
+  // OUT_OF_RANGE and ABORTED as for Push.
   virtual absl::Status Resume(int index) = 0;
-  // Releases the replies of a chunk to changes up to number `change` (UpdateObserver::Changed).
+  // Releases the replies of a chunk to changes up to number `change` (ChunkObserver::Changed).
   virtual void Confirm(int index, uint64_t change) = 0;
 
   // Returns the iteration from which a worker that takes the rank should go on.

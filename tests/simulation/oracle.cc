@@ -159,7 +159,7 @@ void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& c
   const ChunkState before = history.After(history.changes.size());
   ChangeRecord record{.state = ChunkState::Of(chunk),
                       .iteration = static_cast<uint64_t>(change.rate.iteration),
-                      .workers = change.workers};
+                      .workers = {change.workers.begin(), change.workers.end()}};
   ++coverage_.changes;
   std::string wrong = CheckClock(before, record.state, change);
   if (wrong.empty()) wrong = CheckUpdate(instance, chunk, before, record.state, &record);

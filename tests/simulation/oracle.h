@@ -16,8 +16,8 @@
 #include "common/control/view/worker_set.h"
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
+#include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
-#include "server/update/update_observer.h"
 #include "tests/simulation/history.h"
 
 namespace evenshard {

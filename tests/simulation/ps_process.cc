@@ -125,11 +125,7 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
   options.holds_roles = [this] { return link_.HoldsRoles(); };
   options.on_primary = [this](Shard& shard) { BecamePrimary(shard); };
   options.on_state = [this] { announce_ = true; };
-  options.on_change = [this](int slot, const StoredChunk& chunk, const ChunkChange& change)
-                          ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                            context_.oracle.Changed(primaries_.at(slot), chunk, change);
-                            WorkLater();
-                          };
+  options.observer = this;
   host_ = SlotHost::Start(options).value();
   context_.world.Run(node_, absl::ZeroDuration(), [this] {
     link_.Start([this](const View& view) { OnView(view); });
@@ -138,6 +134,13 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
 }
 
 PsProcess::~PsProcess() { streams_.clear(); }
+
+std::optional<uint64_t> PsProcess::Changed(int index, const StoredChunk& chunk,
+                                           const ChunkChange& change) {
+  context_.oracle.Changed(primaries_.at(chunk.info().shard), chunk, change);
+  WorkLater();
+  return std::nullopt;
+}
 
 void PsProcess::BecamePrimary(Shard& shard) {
   const int slot = shard.index();

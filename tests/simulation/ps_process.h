@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/recovery/slot_host.h"
+#include "server/store/chunk_observer.h"
 #include "tests/simulation/context.h"
 #include "tests/simulation/coordinator_link.h"
 #include "tests/simulation/push_stream.h"
@@ -18,7 +20,7 @@
 namespace evenshard {
 
 // A ps process: the real SlotHost, and in the place of gRPC what a simulated network brings.
-class PsProcess final : public ReplicaTransport {
+class PsProcess final : public ReplicaTransport, private ChunkObserver {
  public:
   // A chunk's parameters, as a Pull answers them.
   struct Pulled {
@@ -54,6 +56,10 @@ class PsProcess final : public ReplicaTransport {
   void AfterEvent();
 
  private:
+  bool ReadsGradients() const override { return true; }
+  std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
+                                  const ChunkChange& change) override
+      ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   absl::StatusOr<std::shared_ptr<Shard>> PrimaryOf(int slot) const;
   void BecamePrimary(Shard& shard);
   void OnView(const View& view);

@@ -259,6 +259,18 @@ TEST_CASE_METHOD(SnapshotsFixture, "an update that leaves float32's range ends a
   CHECK(absl::StrContains(reading.end.status().message(), "the run has failed"));
 }
 
+TEST_CASE_METHOD(SnapshotsFixture,
+                 "ASYNC: an update that leaves float32's range ends all readers") {
+  Begin(1, {"update.policy=ASYNC"});
+  Reading reading;
+  REQUIRE(Open(1, reading).ok());
+  REQUIRE(Push(0, 0, -3e38f, 0).ok());
+  REQUIRE(Push(0, 1, -3e38f, 0).code() == absl::StatusCode::kOutOfRange);
+  Take(reading);
+  CHECK(reading.values.empty());  // the chunk has an infinite parameter
+  CHECK(reading.end.status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_CASE_METHOD(SnapshotsFixture, "a snapshot of an iteration that will not come ends") {
   Begin(1);
   Reading reading;

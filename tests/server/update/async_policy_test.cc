@@ -67,7 +67,7 @@ TEST_CASE_METHOD(AsyncFixture, "ASYNC tells the observer whose gradient it was, 
   CHECK(Push(1, 3, 5).ok());
   CHECK(Push(1, 4, 0, 0, /*skip=*/true).ok());
   REQUIRE(observer.changes.size() == 2);
-  CHECK(observer.changes[0].workers == std::vector<uint32_t>{1});
+  CHECK(observer.changes[0].workers == ChunkChange::Workers{1});
   CHECK(observer.changes[0].rate.iteration == 3);
   CHECK(observer.changes[0].scale == 1);
   CHECK(SegmentsSize(observer.changes[0].gradient) == 64);

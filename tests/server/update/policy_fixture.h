@@ -30,18 +30,23 @@ inline View ViewOf(const WorkerSetList& list) {
 }
 
 // Does what the test says, and records what it hears.
-class RecordingObserver final : public UpdateObserver {
+class RecordingObserver final : public ChunkObserver {
  public:
-  bool MayChange(int index, const StoredChunk& chunk) override { return may_change; }
+  bool ReadsGradients() const override { return reads_gradients; }
+  bool BeforeChange(int index, const StoredChunk& chunk) override { return may_change; }
   std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
-                                  ChunkChange change) override {
-    changes.push_back(std::move(change));
+                                  const ChunkChange& change) override {
+    changes.push_back(change);
     return keeps_replies ? std::optional<uint64_t>(changes.size()) : std::nullopt;
   }
 
+  void ChangeFailed(const absl::Status& status) override { failure = status; }
+
+  bool reads_gradients = true;  // read by Start
   bool may_change = true;
   bool keeps_replies = false;
   std::vector<ChunkChange> changes;
+  absl::Status failure;
 };
 
 // An update policy over two chunks of 16 weights, which SGD with learning rate 1 changes by exactly
@@ -74,7 +79,8 @@ class PolicyFixture {
     REQUIRE(store->chunks().size() == 2);
     snapshots = std::make_unique<Snapshots>(Snapshots::Options{
         .config = config.get(), .store = store.get(), .is_over = [this] { return is_over; }});
-    policy = UpdatePolicy::Create(*config, store.get(), &observer, snapshots.get(), &clock);
+    policy = UpdatePolicy::Create(*config, store.get(),
+                                  ChunkObservers({&observer, snapshots.get()}), &clock);
     activities = std::vector<WorkerActivity>(workers);
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());

@@ -56,7 +56,7 @@ TEST_CASE_METHOD(PolicyFixture, "an update that only a lost worker held up is ma
   CHECK(Applied() == 3);
   CHECK(Replies(1) == 1);
   CHECK(Replies(2) == 1);
-  CHECK(observer.changes.at(0).workers == std::vector<uint32_t>{1, 2});
+  CHECK(observer.changes.at(0).workers == ChunkChange::Workers{1, 2});
   CHECK(policy->PendingUpdates().empty());
 }
 
@@ -75,8 +75,8 @@ TEST_CASE_METHOD(PolicyFixture, "what a lost worker has pushed before the fence 
   }
   CHECK(Applied() == 5);
   CHECK(start - Parameter(0) == 5);
-  CHECK(observer.changes.at(0).workers == std::vector<uint32_t>{0, 1, 2});
-  CHECK(observer.changes.at(1).workers == std::vector<uint32_t>{1, 2});
+  CHECK(observer.changes.at(0).workers == ChunkChange::Workers{0, 1, 2});
+  CHECK(observer.changes.at(1).workers == ChunkChange::Workers{1, 2});
   // From the worker set's change on, the update needs the others only.
   CHECK(Push(1, 1, 1).ok());
   CHECK(Push(2, 1, 1).ok());
@@ -233,8 +233,29 @@ TEST_CASE_METHOD(PolicyFixture, "the observer is told the whole mean, as scale t
   // Nobody contributes.
   for (const int rank : {0, 1}) CHECK(Push(rank, 1, 0, 0, /*skip=*/true).ok());
   CHECK(observer.changes.at(1).gradient.empty());
-  CHECK(observer.changes.at(1).workers == std::vector<uint32_t>{0, 1});
+  CHECK(observer.changes.at(1).workers == ChunkChange::Workers{0, 1});
   CHECK(Iteration() == 2);
+}
+
+TEST_CASE_METHOD(PolicyFixture,
+                 "without a reader of gradients the update is the same, and not kept") {
+  observer.reads_gradients = false;
+  Start(2);
+  for (const int rank : {0, 1}) REQUIRE(Push(rank, 0, static_cast<float>(1 + rank)).ok());
+  CHECK(Parameter(0) == start - 1.5f);
+  REQUIRE(observer.changes.size() == 1);
+  CHECK(observer.changes[0].gradient.empty());
+  CHECK(observer.changes[0].rate.iteration == 0);
+}
+
+TEST_CASE_METHOD(PolicyFixture,
+                 "the observer hears of an update that fails, and of no change then") {
+  Start(2);
+  for (const int rank : {0, 1}) {
+    CHECK(Push(rank, 0, 3e38f).ok() == (rank == 0));  // their sum is infinite
+  }
+  CHECK(absl::IsOutOfRange(observer.failure));
+  CHECK(observer.changes.empty());
 }
 
 TEST_CASE_METHOD(PolicyFixture, "an update that the observer holds up is made by Resume") {

@@ -177,8 +177,8 @@ TEST_CASE_METHOD(ShardFixture,
                  "an update that waits names the chunk, the time and who is missing") {
   Start(3);
   CHECK(shard->Stats().updates() == 0);
-  std::unique_ptr<UpdatePolicy> policy = UpdatePolicy::Create(
-      *config, &shard->store(), /*observer=*/nullptr, &shard->snapshots(), &clock);
+  std::unique_ptr<UpdatePolicy> policy =
+      UpdatePolicy::Create(*config, &shard->store(), ChunkObservers({&shard->snapshots()}), &clock);
   CHECK(policy->PendingUpdates().empty());
   const std::string zeros(4 * sizeof(float), '\0');
   const auto push = [&](int rank) {
