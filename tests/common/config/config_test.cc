@@ -302,5 +302,16 @@ TEST_CASE("the contract names no machine") {
   CHECK(contract.limits().ShortDebugString() == "chunk_bytes: 16384");
 }
 
+TEST_CASE("a config is read without its model and its plan") {
+  const Overrides overrides = {"model={builtin: \"none\"}", "partition.scheme=AUTO"};
+  const absl::StatusOr<Config> config = Config::Parse(kConfig, "f", overrides);
+  REQUIRE(config.ok());
+  CHECK(config->address(1) == "localhost:50052");
+  CHECK(config->proto().exchange().schedule() == ExchangeConfig::FULL);
+  CHECK_THAT(ErrorOf(kConfig, overrides), Catch::Contains("model.builtin"));
+  CHECK(Config::Parse(kConfig, "f", {"workers=0"}).status().message() ==
+        ErrorOf(kConfig, {"workers=0"}));
+}
+
 }  // namespace
 }  // namespace evenshard
