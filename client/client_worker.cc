@@ -86,16 +86,26 @@ absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(
 ClientWorker::ClientWorker(PlannedConfig config, int rank, const std::string& coordinator,
                            Exchange::Buffers buffers)
     : config_(std::move(config)),
+      schedule_(config_),
       rank_(rank),
       buffers_(std::move(buffers)),
-      views_(MakeViewLink(coordinator, config_.proto(), &clock_)),
-      pushed_(config_.model().tensors().size()),
-      skipped_(pushed_.size()) {}
+      views_(MakeViewLink(coordinator, config_.proto(), &clock_)) {}
 
 ClientWorker::~ClientWorker() {
   if (exchange_ != nullptr && !has_left_) {
     exchange_->Leave(absl::CancelledError("the worker ended without leaving")).IgnoreError();
   }
+}
+
+int64_t ClientWorker::iteration() const {
+  if (exchange_ == nullptr) return 0;
+  // With model.from_workers the run's first iteration carries the parameters to begin with.
+  const int64_t before = config_.is_from_workers() ? 1 : 0;
+  return std::max<int64_t>(exchange_->next_iteration() - before, 0);
+}
+
+ExchangeRound::Phase ClientWorker::phase() const {
+  return exchange_ == nullptr ? ExchangeRound::Phase::kIdle : exchange_->phase();
 }
 
 double ClientWorker::LearningRate(int tensor) const {
@@ -111,7 +121,9 @@ absl::Status ClientWorker::CheckJoined() const {
 
 absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
   const absl::Time start = clock_.Now();
+  const bool was_begun = exchange_->is_begun();
   const absl::Status result = call();
+  counts_.iterations += was_begun && !exchange_->is_begun();
   counts_.wait_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
   return Explained(result);
 }
@@ -135,14 +147,9 @@ absl::Status ClientWorker::TakeParameters() {
   if (config_.is_from_workers()) {
     // What worker 0 gives is pushed from where gradients are.
     if (rank_ == 0) std::copy(parameters.begin(), parameters.end(), buffers_.gradients.data());
-    RETURN_IF_ERROR(exchange_->Initialize(buffers_.gradients.span(), parameters));
-  } else {
-    RETURN_IF_ERROR(exchange_->Pull(parameters));
+    return exchange_->Initialize(buffers_.gradients.span(), parameters);
   }
-  iteration_ = 0;
-  iteration_ = exchange_->start_iteration() - ExchangeIteration();
-  is_begun_ = false;
-  return absl::OkStatus();
+  return exchange_->Pull(parameters);
 }
 
 absl::Status ClientWorker::Join() {
@@ -162,20 +169,11 @@ absl::Status ClientWorker::Join() {
   });
 }
 
-absl::Span<const float> ClientWorker::Contribution() const {
-  const absl::Span<const float> gradients = buffers_.gradients.span();
-  return contributes_ ? gradients : gradients.first(0);
-}
-
 absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) {
   RETURN_IF_ERROR(CheckJoined());
-  if (is_begun_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "iteration ", iteration_, " has begun, and not all of its tensors have been waited for"));
-  }
   std::vector<float> rates;
   if (learning_rates != nullptr) {
-    rates.assign(learning_rates, learning_rates + pushed_.size());
+    rates.assign(learning_rates, learning_rates + config_.model().tensors().size());
     const auto bad = std::find_if(rates.begin(), rates.end(),
                                   [](float rate) { return !std::isfinite(rate) || rate < 0; });
     if (bad != rates.end()) {
@@ -185,98 +183,40 @@ absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) 
     }
   }
   exchange_->SetLearningRates(std::move(rates));
-  contributes_ = contributes;
-  if (!is_sequential()) {
-    const absl::Status begun =
-        exchange_->Begin(ExchangeIteration(), Contribution(), buffers_.parameters.span());
-    if (!begun.ok()) return Explained(begun);
-  }
-  is_begun_ = true;
-  pushed_.assign(pushed_.size(), false);
-  skipped_.assign(skipped_.size(), false);
-  return absl::OkStatus();
+  const absl::Span<const float> gradients = buffers_.gradients.span();
+  return Explained(exchange_->Begin(exchange_->next_iteration(),
+                                    contributes ? gradients : gradients.first(0),
+                                    buffers_.parameters.span()));
 }
 
 absl::Status ClientWorker::Push(absl::Span<const int> tensors, bool contributes) {
   RETURN_IF_ERROR(CheckJoined());
-  if (!is_begun_) return absl::FailedPreconditionError("no iteration has begun");
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (pushed_[tensors[i]]) {
-      for (const int marked : tensors.first(i)) pushed_[marked] = false;
-      return absl::FailedPreconditionError(absl::StrCat(
-          NameOf(tensors[i]), " has been pushed in iteration ", iteration_, " already"));
-    }
-    pushed_[tensors[i]] = true;
-  }
-  if (!is_sequential()) {
-    exchange_->PushTensors(tensors, contributes);
-    return absl::OkStatus();
-  }
-  for (const int tensor : tensors) skipped_[tensor] = !contributes;
-  return absl::OkStatus();
-}
-
-absl::Status ClientWorker::CheckAllPushed() const {
-  const auto missing = std::find(pushed_.begin(), pushed_.end(), false);
-  if (missing == pushed_.end()) return absl::OkStatus();
-  const auto count = std::count(missing, pushed_.end(), false);
-  return absl::FailedPreconditionError(
-      absl::StrCat(count, " tensors of iteration ", iteration_, " have not been pushed, first ",
-                   NameOf(static_cast<int>(missing - pushed_.begin()))));
-}
-
-void ClientWorker::EndIteration() {
-  is_begun_ = false;
-  ++iteration_;
-  ++counts_.iterations;
+  return exchange_->PushTensors(tensors, contributes);
 }
 
 absl::Status ClientWorker::Wait(int tensor) {
   RETURN_IF_ERROR(CheckJoined());
-  if (!is_begun_) return absl::OkStatus();
-  if (is_sequential()) return WaitAll();
-  if (!pushed_[tensor]) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(NameOf(tensor), " has not been pushed in iteration ", iteration_));
-  }
-  if (!exchange_->IsReceived(tensor)) {
-    RETURN_IF_ERROR(Await([&] { return exchange_->AwaitTensor(tensor); }));
-  }
-  return exchange_->IsEverythingReceived() ? WaitAll() : absl::OkStatus();
+  if (!exchange_->is_begun()) return absl::OkStatus();
+  return Await([&] { return exchange_->AwaitTensor(tensor); });
 }
 
 int ClientWorker::Received(int tensor) const {
-  const auto needs_wait = [this](int each) {
-    // Under SEQUENTIAL nothing comes before WaitAll.
-    return is_begun_ && (is_sequential() || !exchange_->IsReceived(each));
-  };
-  const int end = static_cast<int>(pushed_.size());
+  const int end = static_cast<int>(config_.model().tensors().size());
   int next = tensor;
-  while (next < end && !needs_wait(next)) ++next;
+  while (next < end && (exchange_ == nullptr || exchange_->IsReceived(next))) ++next;
   return next - tensor;
 }
 
 absl::Status ClientWorker::WaitAll() {
   RETURN_IF_ERROR(CheckJoined());
-  if (!is_begun_) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckAllPushed());
-  if (is_sequential()) {
-    const bool skips = std::find(skipped_.begin(), skipped_.end(), true) != skipped_.end();
-    if (skips) exchange_->SetSkipped(skipped_);
-    RETURN_IF_ERROR(Await([&] {
-      return exchange_->PushPull(ExchangeIteration(), Contribution(), buffers_.parameters.span());
-    }));
-  } else {
-    RETURN_IF_ERROR(Await([&] { return exchange_->AwaitAll(); }));
-  }
-  EndIteration();
-  return absl::OkStatus();
+  if (!exchange_->is_begun()) return absl::OkStatus();
+  return Await([&] { return exchange_->AwaitAll(); });
 }
 
 absl::Status ClientWorker::PushPull(const float* learning_rates) {
   RETURN_IF_ERROR(Begin(/*contributes=*/true, learning_rates));
   // In model order, since nothing is computed meanwhile.
-  std::vector<int> all(pushed_.size());
+  std::vector<int> all(config_.model().tensors().size());
   std::iota(all.begin(), all.end(), 0);
   RETURN_IF_ERROR(Push(all, /*contributes=*/true));
   return WaitAll();
@@ -284,9 +224,9 @@ absl::Status ClientWorker::PushPull(const float* learning_rates) {
 
 absl::Status ClientWorker::Pull() {
   RETURN_IF_ERROR(CheckJoined());
-  if (is_begun_) {
+  if (exchange_->is_begun()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "iteration ", iteration_, " has begun, and its tensors have to be waited for"));
+        "iteration ", iteration(), " has begun, and its tensors have to be waited for"));
   }
   return Aside([this] { return exchange_->Pull(buffers_.parameters.span()); });
 }
@@ -301,7 +241,7 @@ absl::Status ClientWorker::Resume() {
 
 absl::Status ClientWorker::Leave(const char* error) {
   RETURN_IF_ERROR(CheckJoined());
-  if (error == nullptr && is_begun_) {
+  if (error == nullptr && exchange_->is_begun()) {
     RETURN_IF_ERROR(WaitAll());
   }
   const absl::Status outcome = error == nullptr ? absl::OkStatus() : absl::AbortedError(error);

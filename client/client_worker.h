@@ -15,23 +15,27 @@
 #include "common/base/clock.h"
 #include "common/control/view/view_link.h"
 #include "common/placement/planned_config.h"
+#include "worker/exchange/core/exchange_round.h"
+#include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/grpc/exchange.h"
 
 namespace evenshard {
 
-// What client/evenshard.h calls a worker: an Exchange with its memory, and the order of the calls
-// that make up an iteration. That header says what each method does. Not thread-safe, except for
-// Interrupt.
+// What client/evenshard.h calls a worker: an Exchange with its memory. That header says what each
+// method does. Not thread-safe, except for Interrupt.
 class ClientWorker {
  public:
   static absl::StatusOr<std::unique_ptr<ClientWorker>> Create(const evenshard_options& options);
   ~ClientWorker();
 
   const PlannedConfig& config() const { return config_; }
+  const SchedulePolicy& schedule() const { return schedule_; }
   int rank() const { return rank_; }
   float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
   float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
-  int64_t iteration() const { return iteration_; }
+  // What the exchange knows of the worker's iteration.
+  int64_t iteration() const;
+  ExchangeRound::Phase phase() const;
   double LearningRate(int tensor) const;
 
   absl::Status Join();
@@ -53,18 +57,12 @@ class ClientWorker {
                Exchange::Buffers buffers);
 
   int64_t OffsetOf(int tensor) const { return config_.model().tensors()[tensor].offset; }
-  bool is_sequential() const {
-    return config_.proto().exchange().schedule() == ExchangeConfig::SEQUENTIAL;
-  }
-  // The number that the exchange has for this worker's next iteration. The first one of a run with
-  // model.from_workers carries the parameters to begin with.
-  int64_t ExchangeIteration() const { return iteration_ + (config_.is_from_workers() ? 1 : 0); }
   std::string NameOf(int tensor) const { return config_.model().tensors()[tensor].name; }
 
   // Errors: FAILED_PRECONDITION if the worker has not joined or has left.
   absl::Status CheckJoined() const;
-  // Runs a call that waits for parameters, and counts the time. The exchange asks the interrupt
-  // check meanwhile.
+  // Runs a call that waits for parameters, and counts the time and the iteration that it ends. The
+  // exchange asks the interrupt check meanwhile.
   absl::Status Await(absl::FunctionRef<absl::Status()> call);
   // Runs any other call that may block in a thread of its own (RunAside).
   absl::Status Aside(absl::FunctionRef<absl::Status()> call);
@@ -72,12 +70,9 @@ class ClientWorker {
   absl::Status Explained(const absl::Status& status) const;
   // Receives the parameters with which this worker goes on.
   absl::Status TakeParameters();
-  // The gradients that are pushed in this iteration; empty to take part without any.
-  absl::Span<const float> Contribution() const;
-  absl::Status CheckAllPushed() const;
-  void EndIteration();
 
   const PlannedConfig config_;
+  const SchedulePolicy schedule_;
   const int rank_;
   const RealClock clock_;
   Exchange::Buffers buffers_;
@@ -87,11 +82,6 @@ class ClientWorker {
   bool runs_aside_ = false;  // a call runs in a thread of its own
   bool has_left_ = false;
 
-  int64_t iteration_ = 0;
-  bool is_begun_ = false;      // an iteration has begun and not ended
-  bool contributes_ = true;    // to the iteration
-  std::vector<bool> pushed_;   // by tensor, in this iteration
-  std::vector<bool> skipped_;  // by tensor, in this iteration
   evenshard_counts counts_ = {};
 };
 

@@ -49,11 +49,15 @@ evenshard_status Guarded(absl::FunctionRef<absl::Status()> call) {
   }
 }
 
+// Whether this process made the worker. A thread of its parent may have held the exchange's locks
+// when it forked.
+bool IsOwn(const evenshard_worker* worker) { return worker->process == getpid(); }
+
 // Runs `call` on a worker of this process.
 evenshard_status On(evenshard_worker* worker,
                     absl::FunctionRef<absl::Status(evenshard::ClientWorker&)> call) {
   return Guarded([&] {
-    if (worker->process == getpid()) return call(*worker->worker);
+    if (IsOwn(worker)) return call(*worker->worker);
     return absl::FailedPreconditionError(
         "the worker belongs to the parent of this process; start workers after fork, not before");
   });
@@ -89,7 +93,7 @@ evenshard_status evenshard_create(const evenshard_options* options, evenshard_wo
 void evenshard_destroy(evenshard_worker* worker) {
   if (worker == nullptr) return;
   // The threads of the exchange are the parent's.
-  if (worker->process != getpid()) return;
+  if (!IsOwn(worker)) return;
   Guarded([&] {
     delete worker;
     return absl::OkStatus();
@@ -126,8 +130,12 @@ int evenshard_is_synchronous(const evenshard_worker* worker) {
   return worker->worker->config().proto().update().policy() == evenshard::Update::SYNC;
 }
 
-evenshard_schedule evenshard_exchange_schedule(const evenshard_worker* worker) {
-  return static_cast<evenshard_schedule>(worker->worker->config().proto().exchange().schedule());
+int evenshard_pushes_early(const evenshard_worker* worker) {
+  return worker->worker->schedule().pushes_early();
+}
+
+int evenshard_waits_in_forward(const evenshard_worker* worker) {
+  return worker->worker->schedule().waits_in_forward();
 }
 
 int evenshard_skips_non_finite(const evenshard_worker* worker) {
@@ -142,7 +150,13 @@ evenshard_status evenshard_join(evenshard_worker* worker) {
   return On(worker, [](evenshard::ClientWorker& w) { return w.Join(); });
 }
 
-int64_t evenshard_iteration(const evenshard_worker* worker) { return worker->worker->iteration(); }
+int64_t evenshard_iteration(const evenshard_worker* worker) {
+  return IsOwn(worker) ? worker->worker->iteration() : 0;
+}
+
+evenshard_phase evenshard_current_phase(const evenshard_worker* worker) {
+  return IsOwn(worker) ? static_cast<evenshard_phase>(worker->worker->phase()) : EVENSHARD_IDLE;
+}
 
 evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                  const float* learning_rates) {
@@ -166,8 +180,7 @@ evenshard_status evenshard_wait(evenshard_worker* worker, int tensor) {
 }
 
 int evenshard_received(const evenshard_worker* worker, int tensor) {
-  // A thread of the parent may have held the exchange's lock when it forked.
-  return worker->process == getpid() ? worker->worker->Received(tensor) : 0;
+  return IsOwn(worker) ? worker->worker->Received(tensor) : 0;
 }
 
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {

@@ -39,7 +39,7 @@ extern "C" {
 #define EVENSHARD_API __attribute__((visibility("default")))
 
 /* Raised by every change that programs compiled against an older header would not survive. */
-#define EVENSHARD_ABI 1
+#define EVENSHARD_ABI 2
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
 
@@ -129,12 +129,12 @@ EVENSHARD_API int evenshard_rank(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_workers(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_shards(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_is_synchronous(const evenshard_worker* worker);
-typedef enum evenshard_schedule {
-  EVENSHARD_SEQUENTIAL = 0, /* push when the whole gradient is there, then wait for everything */
-  EVENSHARD_BACKWARD = 1,   /* push each gradient when it is there, then wait for everything */
-  EVENSHARD_FULL = 2        /* the same, and wait for each tensor where it is needed */
-} evenshard_schedule;
-EVENSHARD_API evenshard_schedule evenshard_exchange_schedule(const evenshard_worker* worker);
+/* What exchange.schedule asks of a program. To push early: each gradient as soon as it is there
+ * (BACKWARD, FULL); otherwise all when the whole gradient is there, before which nothing leaves
+ * (SEQUENTIAL). To wait in the forward pass: for each tensor where it is needed (FULL); otherwise
+ * for all at the end of the iteration. */
+EVENSHARD_API int evenshard_pushes_early(const evenshard_worker* worker);
+EVENSHARD_API int evenshard_waits_in_forward(const evenshard_worker* worker);
 /* Whether a worker leaves out a gradient that is not finite (update.non_finite: SKIP). */
 EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
 /* The learning rate of a tensor by the config, without the schedule's factor. */
@@ -149,6 +149,14 @@ EVENSHARD_API evenshard_status evenshard_join(evenshard_worker* worker);
 /* How many iterations of training lie behind this worker; above 0 after evenshard_join if the
  * worker, or the run, was started again. The next push-pull has this number. */
 EVENSHARD_API int64_t evenshard_iteration(const evenshard_worker* worker);
+
+/* Where the worker is in its iteration. */
+typedef enum evenshard_phase {
+  EVENSHARD_IDLE = 0,    /* none has begun, or everything of the last one has been waited for */
+  EVENSHARD_PUSHING = 1, /* not every tensor has been pushed */
+  EVENSHARD_PUSHED = 2   /* every tensor has been pushed, and not all have been waited for */
+} evenshard_phase;
+EVENSHARD_API evenshard_phase evenshard_current_phase(const evenshard_worker* worker);
 
 /* One iteration, step by step: begin, push each tensor once, wait for each tensor or for all.
  * evenshard_begin and the pushes do not block. After its push a tensor's parameters may change

@@ -55,7 +55,6 @@ class Handle:
         self._library = _library.load()
         self._memory = None
         self._failure = None
-        self._is_begun = False
         self._last = None  # iteration and statistics, once the worker has left
         text = _environment.config(config)
         options = _library.COptions(
@@ -103,9 +102,14 @@ class Handle:
         return bool(self._library.is_synchronous(self._pointer()))
 
     @property
-    def schedule(self) -> int:
-        """_library.SEQUENTIAL, BACKWARD or FULL."""
-        return self._library.exchange_schedule(self._pointer())
+    def pushes_early(self) -> bool:
+        """Whether each gradient is to be pushed as soon as it is there."""
+        return bool(self._library.pushes_early(self._pointer()))
+
+    @property
+    def waits_in_forward(self) -> bool:
+        """Whether each tensor is to be waited for where the forward pass needs it."""
+        return bool(self._library.waits_in_forward(self._pointer()))
 
     @property
     def skips_non_finite(self) -> bool:
@@ -159,9 +163,15 @@ class Handle:
             return self._last[0]
         return self._library.iteration(self._pointer())
 
+    @property
+    def phase(self) -> int:
+        """_library.IDLE, PUSHING or PUSHED: where the worker is in its iteration."""
+        if self._memory is None:
+            return _library.IDLE
+        return self._library.current_phase(self._pointer())
+
     def begin(self, contributes: bool = True, rates: ctypes.Array | None = None) -> None:
         self._check(self._library.begin(self._pointer(), contributes, rates))
-        self._is_begun = True
 
     def push(self, tensor: int, contributes: bool = True) -> None:
         self._check(self._library.push(self._pointer(), tensor, contributes))
@@ -178,9 +188,9 @@ class Handle:
         return self._library.received(self._pointer(), tensor)
 
     def wait_all(self) -> None:
+        was_begun = self.phase != _library.IDLE
         self._wait(self._library.wait_all)
-        if self._is_begun:
-            self._is_begun = False
+        if was_begun:
             self._works()
 
     def push_pull(self, rates: ctypes.Array | None = None) -> None:
@@ -193,7 +203,6 @@ class Handle:
 
     def resume(self) -> None:
         self._wait(self._library.resume)
-        self._is_begun = False
         self._works()
 
     def _works(self):

@@ -9,14 +9,14 @@ import os
 
 from evenshard import _interrupts, errors
 
-ABI = 1
+ABI = 2
 
 PARAMETER = 0
 RUNNING_STATISTIC = 1
 
-SEQUENTIAL = 0
-BACKWARD = 1
-FULL = 2
+IDLE = 0
+PUSHING = 1
+PUSHED = 2
 
 _VARIABLE = "EVENSHARD_LIBRARY"
 _NAME = "libevenshard.so"
@@ -91,11 +91,13 @@ _PROTOTYPES = {
     "workers": (ctypes.c_int, [_WORKER]),
     "shards": (ctypes.c_int, [_WORKER]),
     "is_synchronous": (ctypes.c_int, [_WORKER]),
-    "exchange_schedule": (ctypes.c_int, [_WORKER]),
+    "pushes_early": (ctypes.c_int, [_WORKER]),
+    "waits_in_forward": (ctypes.c_int, [_WORKER]),
     "skips_non_finite": (ctypes.c_int, [_WORKER]),
     "learning_rate": (ctypes.c_double, [_WORKER, ctypes.c_int]),
     "join": (ctypes.c_int, [_WORKER]),
     "iteration": (ctypes.c_int64, [_WORKER]),
+    "current_phase": (ctypes.c_int, [_WORKER]),
     "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _RATES]),
     "push": (ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.c_int]),
     "push_several": (

@@ -27,58 +27,60 @@ class ModelExchange:
     others. Its parameters are then waited for, by tensor or all at once, and begin() waits for
     those that are left.
 
-    Attributes to read: `is_begun`, whether an iteration has begun and is not finished;
-    `is_under_way`, whether there may be parameters that have not been received.
+    The library knows what of the iteration has been pushed and received. What is kept here is what
+    the model has: gradients staged since begin(), and parameters not yet given to it.
+
+    Attribute to read: `is_under_way`, whether there may be parameters that the model has not.
     """
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         self.handle = handle
-        self.schedule = handle.schedule
         self._tensors = tensors
         self._sizes = [item.tensor.numel() for item in tensors]
         self._placement = _placement.place(handle, tensors)
         self._versions = _Versions(tensors)
-        self._iteration = 0
         self._reset()
 
     def _reset(self):
-        self.is_begun = False
         self.is_under_way = False
-        # Whether the library knows that everything of the last iteration was waited for.
-        self._is_settled = True
-        self._staged = [None] * len(self._tensors)  # the gradient that was staged and its version
+        # By tensor, until finish(): the gradient that was staged and its version.
+        self._staged = {}
         self._gathered = 0  # elements that were staged and not pushed
-        self._missing = bytearray(len(self._tensors))  # by tensor: pushed, and not yet received
+        # By tensor: pushed, and the model has not been given what was received.
+        self._missing = bytearray(len(self._tensors))
 
     def join(self) -> None:
         """Joins the run with the model's values, and gives the model those of the run."""
         self._placement.initialize()
         self.handle.join()
         self._placement.adopt()
-        self._iteration = self.handle.iteration
 
     @property
     def iteration(self) -> int:
         """How many iterations have been finished."""
-        return self._iteration
+        is_finished = self.handle.phase == _library.PUSHED and not self.has_pushed
+        return self.handle.iteration + is_finished
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether an iteration has begun and is not finished."""
+        return self.has_pushed or self.handle.phase == _library.PUSHING
 
     @property
     def has_pushed(self) -> bool:
-        """Whether a gradient of the iteration has been pushed, or is about to be."""
-        return any(staged is not None for staged in self._staged)
+        """Whether a gradient of the iteration has been pushed, or is about to be, before finish()."""
+        return bool(self._staged)
 
     def begin(self, contributes: bool, rates: ctypes.Array | None) -> None:
         """Begins an iteration, with learning rates by tensor or None for the config's."""
         # The gradients' memory is free once everything of the last iteration has come.
         self.wait_for_all()
         self.handle.begin(contributes, rates)
-        self.is_begun = True
-        self._is_settled = False
 
     def gradient_is_there(self, i: int) -> None:
         """Pushes a gradient that has just been computed, with those that have gathered. A small one
         waits for others, or for finish()."""
-        if self._staged[i] is not None:
+        if i in self._staged:
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: has a second gradient before step(), and the first one"
                 " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`"
@@ -94,7 +96,7 @@ class ModelExchange:
         self._check_unchanged()
         absent = []
         for i, item in enumerate(self._tensors):
-            if self._staged[i] is not None:
+            if i in self._staged:
                 continue
             if not contributes or (item.is_parameter and item.tensor.grad is None):
                 absent.append(i)
@@ -106,10 +108,8 @@ class ModelExchange:
         self._push(absent, contributes=False)
         self._push_staged(wait=True)
         self._placement.pass_done()
-        self._staged = [None] * len(self._tensors)
-        self.is_begun = False
-        self._iteration += 1
-        if self.schedule != _library.FULL:
+        self._staged = {}
+        if not self.handle.waits_in_forward:
             self.wait_for_all()
 
     def wait_for(self, numbers: Iterable[int]) -> None:
@@ -131,9 +131,8 @@ class ModelExchange:
             self._push_staged(wait=False)
             self.wait_for(range(len(self._tensors)))
             return
-        if not self._is_settled:
+        if self.handle.phase != _library.IDLE:
             self.handle.wait_all()
-            self._is_settled = True
         self._received(self._missing_of(range(len(self._tensors))))
 
     def resume(self) -> None:
@@ -142,7 +141,6 @@ class ModelExchange:
         self._placement.staged(wait=True)
         self._reset()
         self._placement.received(range(len(self._tensors)))
-        self._iteration = self.handle.iteration
 
     def release(self) -> None:
         """Gives the model memory of its own. The worker has left."""
@@ -150,10 +148,8 @@ class ModelExchange:
         self._reset()
 
     def _check_unchanged(self):
-        for item, staged in zip(self._tensors, self._staged):
-            if staged is None:
-                continue
-            gradient, version = staged
+        for i, (gradient, version) in self._staged.items():
+            item = self._tensors[i]
             if item.tensor.grad is not gradient or gradient._version != version:
                 raise errors.FailedPrecondition(
                     f"{item.name}: its gradient was changed after it had been pushed, between"

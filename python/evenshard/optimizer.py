@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from evenshard import _exit, _grad_scaler, _library, _model, _torch_optim, errors
+from evenshard import _exit, _grad_scaler, _model, _torch_optim, errors
 from evenshard._forward_waits import ForwardWaits, Hook
 from evenshard._gradient_hooks import on_gradient
 from evenshard._handle import Declared, Handle, Statistics
@@ -155,10 +155,10 @@ class Optimizer(torch.optim.Optimizer):
         return found
 
     def _add_hooks(self):
-        if self._exchange.schedule != _library.SEQUENTIAL:
+        if self._handle.pushes_early:
             self._waits = ForwardWaits(
                 self._model, self._tensors, self._exchange,
-                learns=self._exchange.schedule == _library.FULL,
+                learns=self._handle.waits_in_forward,
             )
             for i, item in enumerate(self._tensors):
                 if item.is_parameter:

@@ -42,7 +42,7 @@ absl::Status Train(const PlannedConfig& config, int rank, int64_t iterations) {
   const absl::Span<float> parameters = buffers.parameters.span();
   const absl::Span<float> gradients = buffers.gradients.span();
   RETURN_IF_ERROR(exchange->Pull(parameters));
-  for (int64_t i = exchange->start_iteration(); i < iterations; ++i) {
+  for (int64_t i = exchange->next_iteration(); i < iterations; ++i) {
     ComputeGradients(parameters, gradients);
     RETURN_IF_ERROR(exchange->PushPull(i, gradients, parameters));
   }

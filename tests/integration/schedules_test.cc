@@ -174,7 +174,7 @@ TEST_CASE("under BACKWARD and FULL a layer's gradient leaves before the next is 
   worker.schedule->Start(0);
   REQUIRE(worker.schedule->GradientReady(kBack).ok());
   other.Begin();
-  other.exchange->Push(kBack);
+  REQUIRE(other.exchange->Push(kBack).ok());
   REQUIRE(other.exchange->AwaitLayer(kBack).ok());  // with both workers' gradients
   CHECK(Updates(cluster) == ChunksOf(cluster.config(), kBack));
 }
@@ -190,12 +190,12 @@ TEST_CASE("under FULL a layer's forward pass starts before later layers' paramet
 
   // What waits for the other worker cannot be back.
   other.Begin();
-  other.exchange->Push(kFront);
+  REQUIRE(other.exchange->Push(kFront).ok());
   worker.schedule->Start(1);
   REQUIRE(worker.schedule->AwaitParameters(kFront).ok());
   CHECK(Updates(cluster) == ChunksOf(cluster.config(), kFront));
-  other.exchange->Push(kMiddle);
-  other.exchange->Push(kBack);
+  REQUIRE(other.exchange->Push(kMiddle).ok());
+  REQUIRE(other.exchange->Push(kBack).ok());
   REQUIRE(worker.schedule->AwaitParameters(kMiddle).ok());
   REQUIRE(worker.schedule->AwaitParameters(kBack).ok());
   REQUIRE(other.exchange->AwaitAll().ok());
@@ -209,11 +209,11 @@ TEST_CASE("small gradients wait for others, until all are pushed or one of them 
   TestCluster cluster(MustParse(kSmallConfig, {"workers=1", ScheduleOverride(schedule)}));
   Worker worker(cluster, 0);
   worker.Begin();
-  worker.exchange->Push(kMiddle);
-  worker.exchange->Push(kBack);
+  REQUIRE(worker.exchange->Push(kMiddle).ok());
+  REQUIRE(worker.exchange->Push(kBack).ok());
   REQUIRE(worker.exchange->AwaitLayer(kBack).ok());
   REQUIRE(worker.exchange->AwaitLayer(kMiddle).ok());
-  worker.exchange->Push(kFront);
+  REQUIRE(worker.exchange->Push(kFront).ok());
   REQUIRE(worker.exchange->AwaitAll().ok());
   CHECK(worker.parameters == cluster.Parameters());
 }
@@ -230,7 +230,7 @@ TEST_CASE("a worker lost in the middle of an iteration ends the others, which na
   if (leaves) {
     Worker other(cluster, 1);
     other.Begin();
-    other.exchange->Push(kBack);
+    REQUIRE(other.exchange->Push(kBack).ok());
   } else {
     RawWorker other(cluster, 1);
     other.Send();  // chunk 0, which is of the front layer
@@ -465,16 +465,16 @@ TEST_CASE("under FULL layers do not overtake each other until all are pushed, th
   const std::vector<float> gradients(config.model().buffer_size(), 3);
   std::vector<float> parameters(config.model().buffer_size());
   REQUIRE((*exchange)->Begin(0, gradients, absl::MakeSpan(parameters)).ok());
-  (*exchange)->Push(2);
-  (*exchange)->Push(1);
+  REQUIRE((*exchange)->Push(2).ok());
+  REQUIRE((*exchange)->Push(1).ok());
   if (front_waits_too) {
-    (*exchange)->Push(0);
+    REQUIRE((*exchange)->Push(0).ok());
     shard.may_read.Notify();
   } else {
     shard.may_read.Notify();
     REQUIRE((*exchange)->AwaitLayer(2).ok());
     REQUIRE((*exchange)->AwaitLayer(1).ok());
-    (*exchange)->Push(0);
+    REQUIRE((*exchange)->Push(0).ok());
   }
   REQUIRE((*exchange)->AwaitAll().ok());
   CHECK((*exchange)->Leave(absl::OkStatus()).ok());

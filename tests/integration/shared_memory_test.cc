@@ -147,7 +147,7 @@ TEST_CASE("a restarted worker shares its new memory") {
     Buffers buffers = MakeBuffers(cluster);
     auto exchange = Connect(cluster, 0, buffers);
     REQUIRE(exchange.ok());
-    CHECK((*exchange)->start_iteration() == start);
+    CHECK((*exchange)->next_iteration() == start);
     REQUIRE((*exchange)->Pull(buffers.parameters.span()).ok());
     SetGradients(TestGradient(config.model(), 0, start), &buffers);
     REQUIRE((*exchange)->PushPull(start, buffers.gradients.span(), buffers.parameters.span()).ok());
@@ -182,7 +182,7 @@ TEST_CASE("a shard unmaps a worker's memory with its streams, also when the run 
     auto exchange = Connect(cluster, 1, buffers);
     REQUIRE(exchange.ok());
     REQUIRE((*exchange)->Begin(0, buffers.gradients.span(), buffers.parameters.span()).ok());
-    for (int layer = 0; layer < 5; layer += 2) (*exchange)->Push(layer);
+    for (int layer = 0; layer < 5; layer += 2) REQUIRE((*exchange)->Push(layer).ok());
     CHECK(Mappings(buffers.gradients) == 1 + cluster.config().shards());
     AwaitTrue([&] {  // all is with the shards
       uint64_t pushes = 0;

@@ -76,7 +76,7 @@ absl::Status Train(
   for (int i = 0; i < iterations; ++i) {
     before(i);
     RETURN_IF_ERROR(
-        exchange.PushPull(exchange.start_iteration() + i, gradient, absl::MakeSpan(parameters)));
+        exchange.PushPull(exchange.next_iteration(), gradient, absl::MakeSpan(parameters)));
   }
   return absl::OkStatus();
 }

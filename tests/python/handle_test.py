@@ -6,6 +6,7 @@ import unittest
 from tests.python import fixture
 
 import evenshard  # noqa: E402
+from evenshard import _library
 from evenshard._handle import Declared, Handle
 
 _TENSORS = [Declared("a.w", (20,)), Declared("b.w", (3,)), Declared("c.w", ())]
@@ -55,7 +56,7 @@ class SeveralTensorsTest(unittest.TestCase):
 
         found, refusal, child, values = self.run_one(work, "FULL")
         self.assertEqual(found, [3, 1, 0, 1, 0, 1, 3])
-        self.assertIn("a.w has been pushed in iteration 0 already", refusal)
+        self.assertIn("a.w has been pushed in this iteration already", refusal)
         self.assertIn("was forked", child[0])
         self.assertEqual(child[1], 0)
         self.assertEqual(values, [-0.1, -0.1, -0.2])
@@ -65,14 +66,20 @@ class SeveralTensorsTest(unittest.TestCase):
             handle = Handle(_TENSORS)
             handle.join()
             handle.begin()
-            handle.push_several([0, 1, 2])
-            found = [handle.received(0)]
+            handle.push_several([0, 1])
+            refusal = _refusal(handle.wait, 0)
+            found = [handle.phase, handle.received(0)]
+            handle.push(2)
             handle.wait(0)
-            found.append(handle.received(0))
+            found.append(handle.received(0) >= 1)
+            handle.wait_all()
+            found += [handle.phase, handle.received(0), handle.iteration]
             handle.close()
-            return found
+            return found, refusal
 
-        self.assertEqual(self.run_one(work, "SEQUENTIAL"), [0, 3])
+        found, refusal = self.run_one(work, "SEQUENTIAL")
+        self.assertEqual(found, [_library.PUSHING, 0, True, _library.IDLE, 3, 1])
+        self.assertIn("must be pushed before this wait, first c.w", refusal)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,15 @@ class _Handle:
     """Notes the calls. Tensors come when a test puts them into `come`, or when they are waited
     for."""
 
-    def __init__(self, tensors, schedule):
+    waits_in_forward = True
+    iteration = 0
+
+    def __init__(self, tensors):
         sizes = [item.tensor.numel() for item in tensors]
         self._memory = [[(ctypes.c_float * size)() for size in sizes] for _ in range(2)]
-        self.schedule = schedule
-        self.iteration = 0
         self.log = []
         self.come = set()
+        self._pushed = None  # in the iteration that has begun
 
     def parameters(self, i):
         return self._memory[0][i]
@@ -36,10 +38,18 @@ class _Handle:
     def join(self):
         pass
 
+    @property
+    def phase(self):
+        if self._pushed is None:
+            return _library.IDLE
+        return _library.PUSHED if len(self._pushed) == len(self._memory[0]) else _library.PUSHING
+
     def begin(self, contributes, rates):
         self.come = set()
+        self._pushed = set()
 
     def push_several(self, numbers, contributes=True):
+        self._pushed.update(numbers)
         self.log.append(("push" if contributes else "skip", list(numbers)))
 
     def wait(self, i):
@@ -48,6 +58,7 @@ class _Handle:
 
     def wait_all(self):
         self.log.append("wait_all")
+        self._pushed = None
 
     def received(self, i):
         end = i
@@ -58,11 +69,11 @@ class _Handle:
 
 @unittest.skipIf(torch is None, "PyTorch is not installed: the exchange of a model")
 class ModelExchangeTest(unittest.TestCase):
-    def make(self, *layers, schedule="FULL"):
+    def make(self, *layers):
         torch.manual_seed(1)
         self.model = nn.Sequential(*layers)
         self.tensors = _model.tensors_of(self.model)
-        self.handle = _Handle(self.tensors, getattr(_library, schedule))
+        self.handle = _Handle(self.tensors)
         self.exchange = _model_exchange.ModelExchange(self.handle, self.tensors)
         self.exchange.join()
 
@@ -81,8 +92,8 @@ class ModelExchangeTest(unittest.TestCase):
         found, self.handle.log = self.handle.log, []
         return found
 
-    def small(self, **options):
-        self.make(nn.Linear(3, 2), nn.Linear(2, 2), **options)
+    def small(self):
+        self.make(nn.Linear(3, 2), nn.Linear(2, 2))
 
     def test_small_gradients_are_pushed_together(self):
         self.small()
@@ -121,6 +132,17 @@ class ModelExchangeTest(unittest.TestCase):
         for i in reversed(range(8)):
             self.give(i)
         self.assertEqual(self.log(), [("push", [7, 6, 5, 4, 3, 2, 1, 0])])
+
+    def test_an_iteration_is_not_finished_before_step_although_everything_is_pushed(self):
+        self.make(nn.Linear(_LARGE, _LARGE, bias=False))
+        self.assertFalse(self.exchange.is_begun)
+        self.give(0)
+        self.assertEqual(self.handle.phase, _library.PUSHED)
+        self.assertTrue(self.exchange.is_begun)
+        self.assertEqual(self.exchange.iteration, 0)
+        self.step()
+        self.assertFalse(self.exchange.is_begun)
+        self.assertEqual(self.exchange.iteration, 1)
 
     def test_each_iteration_gathers_anew(self):
         self.make(nn.BatchNorm1d(_LARGE * _LARGE // 2))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -65,17 +66,12 @@ void WorkerProcess::AfterEvent() {
 }
 
 std::string WorkerProcess::Describe() {
-  std::vector<uint32_t> unanswered;
-  for (int slot = 0; slot < context_.config.shards(); ++slot) {
-    const std::vector<uint32_t> of_slot = core_.round().PushAgain(slot);
-    unanswered.insert(unanswered.end(), of_slot.begin(), of_slot.end());
-  }
   static constexpr const char* kSteps[] = {"connecting", "catching up", "pulling", "computing",
                                            "exchanging", "leaving",     "done"};
   return absl::StrCat("worker ", rank_, " is ", kSteps[static_cast<int>(step_)], " iteration ",
                       iteration_, " in view ", core_.view_number(), ", with ", to_push_.size(),
-                      " chunks to push, and without an answer for ",
-                      absl::StrJoin(unanswered, " "));
+                      " tensors to push, and ",
+                      core_.round().AllAnswered() ? "has all answers" : "lacks answers");
 }
 
 bool WorkerProcess::Advance() {
@@ -96,6 +92,7 @@ bool WorkerProcess::Advance() {
       return true;
     case Step::kCatchingUp:
       if (!core_.round().Settled()) return false;
+      core_.round().End();
       {
         const bool has_parameters = !core_.catch_up().abandoned;
         core_.EndCatchUp();
@@ -117,6 +114,7 @@ bool WorkerProcess::Advance() {
       return true;
     case Step::kExchanging:
       if (!to_push_.empty() || !core_.round().Settled()) return false;
+      core_.round().End();
       ++iteration_;
       // Under ASYNC a worker may be answered before worker 0 has pushed.
       if (LacksInitial()) {
@@ -155,19 +153,18 @@ void WorkerProcess::GiveUp(const absl::Status& failure) {
 }
 
 void WorkerProcess::AfterConnect() {
-  iteration_ = core_.start_iteration();
+  iteration_ = core_.round().next_iteration();
   if (const auto catch_up = core_.catch_up(); catch_up.iteration.has_value()) {
     if (!catch_up.abandoned) {
       step_ = Step::kCatchingUp;
       iteration_ = *catch_up.iteration;
-      if (const absl::Status begun = core_.Begin(iteration_, /*skip=*/true); !begun.ok()) return;
-      core_.Push(core_.other_chunks(), core_.last_chunks().empty());
-      if (!core_.last_chunks().empty()) core_.Push(core_.last_chunks(), true);
+      if (!core_.round().Begin(iteration_, /*skip=*/true).ok()) return;
+      PushTensors(AllTensors());
       ++iteration_;
       return;
     }
     core_.EndCatchUp();
-    iteration_ = core_.start_iteration();
+    iteration_ = core_.round().next_iteration();
   }
   if (context_.config.IsInitial(iteration_)) return PushInitial();
   PullSlots(absl::ZeroDuration());
@@ -265,34 +262,38 @@ void WorkerProcess::BeginIteration() {
 }
 
 void WorkerProcess::ComputeAndPush(bool skip) {
-  if (!core_.Begin(iteration_, skip).ok()) return;
+  if (!core_.round().Begin(iteration_, skip).ok()) return;
   step_ = Step::kExchanging;
-  to_push_.clear();
-  for (const Chunk& chunk : context_.config.plan().chunks()) to_push_.push_back(chunk.id);
+  to_push_ = AllTensors();
   Compute();
   PushNext();
 }
 
-// Under SEQUENTIAL all at once, otherwise in several portions.
+std::vector<int> WorkerProcess::AllTensors() const {
+  std::vector<int> tensors(context_.config.model().tensors().size());
+  std::iota(tensors.begin(), tensors.end(), 0);
+  return tensors;
+}
+
+void WorkerProcess::PushTensors(const std::vector<int>& tensors) {
+  const absl::Status pushed = core_.round().Push(tensors);
+  if (!pushed.ok()) context_.oracle.Violated(pushed.ToString());
+}
+
+// In several portions.
 void WorkerProcess::PushNext() {
   if (!core_.failure().ok()) return;
-  if (!core_.last_chunks().empty()) {
-    to_push_.clear();
-    core_.Push(core_.other_chunks(), false);
-    core_.Push(core_.last_chunks(), true);
-    return;
-  }
   World& world = context_.world;
-  std::vector<uint32_t> portion;
+  std::vector<int> portion;
   const int count = world.dice().Int(1, static_cast<int>(to_push_.size()));
   for (int i = 0; i < count; ++i) {
     portion.push_back(to_push_.back());
     to_push_.pop_back();
   }
-  core_.Push(portion, to_push_.empty());
+  PushTensors(portion);
   if (to_push_.empty()) return;
   // Chunks are small, so they would wait for the last portion otherwise.
-  if (world.dice().Once(2)) core_.Flush();
+  if (world.dice().Once(2)) core_.round().Flush();
   world.Run(node_, context_.scenario.compute * world.dice().Between(0, 0.5),
             [this, attempt = attempt_] {
               if (attempt == attempt_) PushNext();
@@ -341,14 +342,14 @@ std::string WorkerProcess::Gradient(const GradientHeader& header) {
 
 absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& header,
                                            const std::string& data, int primary) {
-  const absl::StatusOr<bool> counts = core_.Claim(slot, header);
+  const absl::StatusOr<bool> counts = core_.round().Claim(slot, header);
   if (!counts.ok()) return counts.status();
   if (!*counts) return absl::OkStatus();
   std::vector<float>& parameters = parameters_[header.chunk];
   Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}}, parameters.data());
   context_.oracle.Answered(primary, context_.oracle.Generation(generation_), rank_, incarnation_,
                            header, parameters);
-  core_.Answered(header.chunk, header.version);
+  core_.round().Answered(header.chunk, header.version);
   return absl::OkStatus();
 }
 

@@ -59,12 +59,14 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   void PullSlots(absl::Duration delay);
   void PullSlot(int slot);
   void BeginIteration();
+  std::vector<int> AllTensors() const;
+  void PushTensors(const std::vector<int>& tensors);
   void PushNext();
   void Compute();
   absl::StatusOr<Dealing> Deal() const;
   // When training ends, and which images are this worker's in the iteration.
   absl::StatusOr<uint64_t> DealImages();
-  // Computes and pushes all chunks.
+  // Computes and pushes everything.
   void ComputeAndPush(bool skip);
   void GiveUp(const absl::Status& failure);
 
@@ -83,7 +85,7 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   std::vector<bool> pulled_;
   uint64_t iteration_ = 0;
   std::optional<Dealing::Share> share_;
-  std::vector<uint32_t> to_push_;               // the last one first
+  std::vector<int> to_push_;                    // tensors, the last one first
   std::vector<std::vector<float>> gradients_;   // by chunk
   std::vector<std::vector<float>> parameters_;  // by chunk
 };

@@ -124,15 +124,15 @@ void WorkerTransport::Wake(int slot) {
 
 void WorkerTransport::Drain(int index, int stream) {
   const Stream& out = slots_[index].streams[stream];
-  const std::vector<GradientHeader> headers = core_->Take(index, stream, /*has_data=*/true);
+  const std::vector<GradientHeader> headers = core_->round().Take(index, stream, /*has_data=*/true);
   if (headers.empty()) return;
   for (const GradientHeader& header : headers) {
     auto data = std::make_shared<const std::string>(buffers_.Gradient(header));
     out.connection->Send(0, [end = out.end, header, data] {
       if (*end != nullptr) (*end)->Push(header, data);
     });
-    core_->Sent(header);
   }
+  core_->round().Sent(headers);
   World& world = context_.world;
   world.Run(node_, world.typical_delay * world.dice().Between(0, 0.2),
             [this, index, stream, attempt = slots_[index].attempt] {

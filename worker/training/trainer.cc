@@ -178,7 +178,7 @@ absl::Status Trainer::JoinAndTrain() {
   if (!connected.ok()) return reason(connected.status());
 
   TrainingExchange& exchange = **connected;
-  absl::StatusOr<int64_t> start = exchange.start_iteration();
+  absl::StatusOr<int64_t> start = exchange.next_iteration();
   absl::Status outcome;
   while (true) {
     outcome = start.ok() ? ReportAndTrain(exchange, *start) : start.status();

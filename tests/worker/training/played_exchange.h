@@ -48,7 +48,7 @@ class PlayedExchange final : public TrainingExchange {
         next_(script_.start),
         worker_sets_(script_.worker_sets) {}
 
-  int64_t start_iteration() const override { return script_.start; }
+  int64_t next_iteration() const override { return next_; }
   uint64_t view_number() const override { return view_; }
   std::vector<WorkerSet> worker_sets() const override { return worker_sets_; }
   bool went_back() const override { return return_.has_value(); }
@@ -83,7 +83,10 @@ class PlayedExchange final : public TrainingExchange {
     return Failure();
   }
 
-  void Push(int layer) override { CHECK(pending_.count(layer) == 1); }
+  absl::Status Push(int layer) override {
+    CHECK(pending_.count(layer) == 1);
+    return absl::OkStatus();
+  }
 
   absl::Status AwaitLayer(int layer) override {
     if (pending_.erase(layer) == 1 && pending_.empty()) Settle();
@@ -97,6 +100,8 @@ class PlayedExchange final : public TrainingExchange {
     }
     return Failure();
   }
+
+  bool is_begun() const override { return !pending_.empty(); }
 
   absl::Status Report(const WorkerUsage&, const std::stop_token&) override {
     return absl::OkStatus();

@@ -1,7 +1,6 @@
 #ifndef EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_CORE_H_
 #define EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_CORE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,16 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
-#include "common/wire/chunk_codec.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/view.pb.h"
 #include "worker/exchange/core/exchange_round.h"
 #include "worker/exchange/core/exchange_transport.h"
-#include "worker/exchange/core/push_lanes.h"
 #include "worker/exchange/core/slot_link.h"
+#include "worker/exchange/core/slot_links.h"
 
 namespace evenshard {
 
@@ -83,25 +80,15 @@ class ExchangeCore {
   // Events of the transport; see ExchangeTransport. Those of replaced attempts have no effect.
   void Connected(int slot, uint64_t attempt, const JoinResponse& response);
   void Broken(int slot, uint64_t attempt, const absl::Status& status);
-  // Removes the chunks of the next message for a stream of the slot, and returns their headers, or
-  // none. `has_data`: the gradients go with the message, which bounds how many.
-  std::vector<GradientHeader> Take(int slot, int stream, bool has_data);
-  // The chunk of `header` has passed flow control.
-  void Sent(const GradientHeader& header) { round_.Sent(header.chunk, header.iteration); }
-  // See ExchangeRound. Errors: also INTERNAL for a chunk that is not the slot's.
-  absl::StatusOr<bool> Claim(int slot, const ParameterHeader& header);
-  void Answered(uint32_t chunk, uint64_t version) { round_.Answered(chunk, version); }
-
-  // Whether every slot has accepted this worker, so that start_iteration is known and iterations
-  // may begin. False again after went_back() until Resume has connected the slots anew.
+  // Whether every slot has accepted this worker, so that round().next_iteration() is known and
+  // iterations may begin. False again after went_back() until Resume has connected the slots anew.
   bool ready() const;
   // OK, or why the exchange has failed or went back.
   absl::Status failure() const { return round_.failure(); }
   bool went_back() const;
-  uint64_t start_iteration() const;  // REQUIRES: ready()
-  // For a worker that joins a run under way: the iteration start_iteration() - 1, for which it must
-  // push `skip` for all chunks first. The answers give it the parameters at start_iteration(). If
-  // all others finish meanwhile, the wait for the answers ends without them, and abandoned is true.
+  // For a worker that joins a run under way: the iteration before its first one, in which it must
+  // take part without contributing. The answers give it the parameters to begin with. If all others
+  // finish meanwhile, the wait for the answers ends without them, and abandoned is true.
   struct CatchUp {
     std::optional<uint64_t> iteration;
     bool abandoned = false;
@@ -115,20 +102,9 @@ class ExchangeCore {
   // What this worker says of itself to whoever makes the views.
   ProcessState State() const;
   // "shard 1 (10.0.0.2:50051)", with the address at which the slot is now.
-  std::string SlotName(int slot) const;
+  std::string SlotName(int slot) const { return links_.Name(slot); }
 
-  // Begins an iteration, in which the worker takes part without contributing if `skip`. See
-  // ExchangeRound. Errors: the failure. REQUIRES: ready(), and round().Settled().
-  absl::Status Begin(uint64_t iteration, bool skip, absl::Span<const float> learning_rates = {});
-  // Queues chunks for their slots. `all`: these are the last of the iteration. `skip`: they
-  // contribute nothing.
-  void Push(absl::Span<const uint32_t> chunks, bool all, bool skip = false);
-  // What has been pushed leaves, although more of the iteration will follow: somebody waits for it.
-  void Flush();
-  // See PushLanes.
-  const std::vector<uint32_t>& last_chunks() const { return lanes_.last_chunks(); }
-  const std::vector<uint32_t>& other_chunks() const { return lanes_.other_chunks(); }
-  // The progress of the iteration, with the waits for it.
+  // The worker's iteration. Begin REQUIRES: ready().
   ExchangeRound& round() { return round_; }
   const ExchangeRound& round() const { return round_; }
 
@@ -161,16 +137,7 @@ class ExchangeCore {
 
   // Follows view_ if this worker is a member of it. Returns the slots that have something to take.
   std::vector<int> Adopt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves each slot to its primary in view_. Returns the same.
-  std::vector<int> MoveSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends all connections, and forgets what they were to.
-  void ForgetSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Begins to connect the slots that have no connection and no attempt: only the first until that
-  // has accepted this worker.
   void ConnectSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Attempt(int slot, absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Drop(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PushAgain(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Every slot has accepted this worker: decides where it starts.
   absl::Status BeginRunning() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the catch-up if nobody is left who would let it end.
@@ -184,19 +151,12 @@ class ExchangeCore {
   const Options options_;
   absl::Duration tick_period_;
 
-  // What the transport's threads use without the lock.
-  PushLanes lanes_;
-  std::vector<std::atomic<bool>> answers_;  // by slot: one has counted since the attempt began
-
-  mutable absl::Mutex names_mutex_;  // no other lock is acquired under it
-  std::vector<std::string> addresses_ ABSL_GUARDED_BY(names_mutex_);  // by slot
-
   ExchangeRound round_;  // thread-safe
   const SlotPatience patience_;
 
-  mutable absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;  // acquired before the round's
+  SlotLinks links_;            // all but its names guarded by mutex_
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kIdle;
-  std::vector<SlotLink> slots_ ABSL_GUARDED_BY(mutex_);
   View view_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // of the connections; 0: none yet
   bool is_member_ ABSL_GUARDED_BY(mutex_) = false;   // has been a MEMBER
@@ -207,10 +167,8 @@ class ExchangeCore {
   std::string gave_up_ ABSL_GUARDED_BY(mutex_);  // why this worker has failed
   bool says_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  bool all_pushed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time moved_ ABSL_GUARDED_BY(mutex_);  // when joining or leaving last made progress
-  uint64_t start_iteration_ ABSL_GUARDED_BY(mutex_) = 0;
-  CatchUp catch_up_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint64_t> catch_up_ ABSL_GUARDED_BY(mutex_);  // the iteration, see CatchUp
 };
 
 }  // namespace evenshard

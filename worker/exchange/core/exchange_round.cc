@@ -1,3 +1,11 @@
+// How a chunk gets through an iteration:
+//   1. Begin. Push marks the chunks of a tensor as pushed, and the schedule releases them: at once,
+//      or when everything has been pushed. What is released waits in PushLanes for the streams.
+//   2. A stream takes a message of chunks, and reports when it was sent. Under SEQUENTIAL the
+//      report of the last one releases the last chunk of each stream.
+//   3. The answer is claimed, stored by the caller, and counted.
+//   4. When everything is answered, and the view is that of the newest answer, the caller ends the
+//      iteration.
 #include "worker/exchange/core/exchange_round.h"
 
 #include <algorithm>
@@ -6,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/placement/plan.h"
 
 namespace evenshard {
 namespace {
@@ -16,154 +25,191 @@ constexpr size_t kMostNamed = 3;  // shards in a line
 
 }  // namespace
 
-ExchangeRound::ExchangeRound(const PlannedConfig& config,
-                             std::function<std::string(int)> shard_name, Trace* trace,
-                             std::function<void()> while_waiting)
-    : plan_(config.plan()),
-      limit_(1.1 * absl::Seconds(config.proto().limits().exchange_seconds()) + absl::Seconds(1)),
+ExchangeRound::ExchangeRound(const Options& options)
+    : options_(options),
+      config_(*options.config),
+      plan_(config_.plan()),
+      schedule_(config_),
+      limit_(1.1 * absl::Seconds(config_.proto().limits().exchange_seconds()) + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
-      shard_name_(std::move(shard_name)),
-      trace_(trace),
-      while_waiting_(std::move(while_waiting)),
-      layer_of_chunk_(plan_.chunks().size()),
-      states_(plan_.chunks().size(), State::kAnswered),
-      skips_(plan_.chunks().size()),
-      again_(plan_.chunks().size()),
-      versions_(plan_.chunks().size()) {
-  for (const Tensor& tensor : config.model().tensors()) {
-    is_statistic_.push_back(tensor.role == TensorRole::kRunningStatistic);
-  }
-  for (const Layer& layer : config.model().layers()) {
-    size_t chunks = 0;
-    for (int i = 0; i < layer.tensor_count; ++i) {
-      for (const uint32_t chunk : plan_.chunks_of_tensor(layer.first_tensor + i)) {
-        layer_of_chunk_[chunk] = static_cast<int>(layer_chunks_.size());
-        ++chunks;
-      }
-    }
-    layer_chunks_.push_back(chunks);
-  }
+      lanes_(&config_, &schedule_),
+      watch_(watch_period_),
+      chunks_(&config_, &schedule_, options.trace),
+      is_connected_(config_.shards()),
+      has_answered_(config_.shards()) {}
+
+ExchangeRound::Phase ExchangeRound::PhaseLocked() const {
+  if (!is_open_) return Phase::kIdle;
+  return chunks_.unpushed_tensors() > 0 ? Phase::kPushing : Phase::kPushed;
+}
+
+ExchangeRound::Phase ExchangeRound::phase() const {
   absl::MutexLock lock(&mutex_);
-  layer_unanswered_.resize(layer_chunks_.size());
-  tensor_unanswered_.resize(config.model().tensors().size());
-  shard_unsent_.resize(config.shards());
+  return PhaseLocked();
+}
+
+uint64_t ExchangeRound::next_iteration() const {
+  absl::MutexLock lock(&mutex_);
+  return next_iteration_;
+}
+
+void ExchangeRound::StartAt(uint64_t iteration) {
+  absl::MutexLock lock(&mutex_);
+  next_iteration_ = iteration;
 }
 
 absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip,
                                   absl::Span<const float> learning_rates) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  iteration_ = iteration;
-  learning_rates_.assign(learning_rates.begin(), learning_rates.end());
-  states_.assign(states_.size(), State::kBegun);
-  skips_.assign(skips_.size(), skip);
-  again_.assign(again_.size(), false);
-  layer_unpushed_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
-  for (size_t tensor = 0; tensor < tensor_unanswered_.size(); ++tensor) {
-    tensor_unanswered_[tensor] = plan_.chunks_of_tensor(static_cast<int>(tensor)).size();
+  if (is_open_) {
+    return absl::FailedPreconditionError(
+        "an iteration has begun, and not all of its tensors have been waited for");
   }
-  unanswered_ = states_.size();
+  is_open_ = true;
+  learning_rates_.assign(learning_rates.begin(), learning_rates.end());
+  chunks_.Begin(iteration, skip);
   ++moves_;
   return absl::OkStatus();
 }
 
-void ExchangeRound::Pushed(absl::Span<const uint32_t> chunks, bool skip) {
-  absl::MutexLock lock(&mutex_);
-  for (const uint32_t chunk : chunks) {
-    states_[chunk] = State::kPushed;
-    skips_[chunk] = skips_[chunk] || skip;
-    ++shard_unsent_[plan_.chunks()[chunk].shard];
-    const int layer = layer_of_chunk_[chunk];
-    const size_t before = layer_unpushed_[layer]--;
-    if (before == layer_chunks_[layer] && trace_ != nullptr) {
-      trace_->Begin("push", layer, iteration_);
+absl::Status ExchangeRound::CheckPush(absl::Span<const int> tensors) const {
+  if (!is_open_) return absl::FailedPreconditionError("no iteration has begun");
+  for (auto tensor = tensors.begin(); tensor != tensors.end(); ++tensor) {
+    if (chunks_.is_pushed(*tensor) || std::find(tensors.begin(), tensor, *tensor) != tensor) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          config_.model().tensors()[*tensor].name, " has been pushed in this iteration already"));
     }
   }
-  unsent_ += chunks.size();
+  return absl::OkStatus();
 }
 
-std::vector<uint32_t> ExchangeRound::PushAgain(int shard) {
-  absl::MutexLock lock(&mutex_);
-  std::vector<uint32_t> chunks;
-  for (const uint32_t chunk : plan_.chunks_of_shard(shard)) {
-    if (!IsPending(chunk)) continue;
-    again_[chunk] = true;
-    chunks.push_back(chunk);
+absl::Status ExchangeRound::Push(absl::Span<const int> tensors, bool contributes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(CheckPush(tensors));
+    for (const int tensor : tensors) chunks_.Push(tensor, /*skip=*/!contributes);
+    if (is_abandoned_) chunks_.GiveUp();
+    QueueReleased();
   }
-  return chunks;
+  WakeAll();
+  return absl::OkStatus();
+}
+
+void ExchangeRound::QueueReleased() {
+  for (const uint32_t chunk : chunks_.Release()) {
+    if (is_connected_[plan_.chunks()[chunk].shard]) lanes_.Queue(chunk);
+  }
+  if (chunks_.unpushed_tensors() > 0) return;
+  for (int shard = 0; shard < config_.shards(); ++shard) lanes_.AllQueued(shard);
+}
+
+void ExchangeRound::WakeAll() const {
+  for (int shard = 0; shard < config_.shards(); ++shard) options_.wake(shard);
+}
+
+void ExchangeRound::Open(int shard) {
+  absl::MutexLock lock(&mutex_);
+  is_connected_[shard] = true;
+  lanes_.Clear(shard);
+  for (const uint32_t chunk : chunks_.QueueAgain(shard)) lanes_.Queue(chunk);
+  lanes_.Flush(shard);  // somebody may wait for them
+  if (chunks_.unpushed_tensors() == 0) lanes_.AllQueued(shard);
+}
+
+void ExchangeRound::Close(int shard) {
+  absl::MutexLock lock(&mutex_);
+  is_connected_[shard] = has_answered_[shard] = false;
+  lanes_.Clear(shard);
+}
+
+bool ExchangeRound::HasAnswered(int shard) const {
+  absl::MutexLock lock(&mutex_);
+  return has_answered_[shard];
 }
 
 std::optional<float> ExchangeRound::LearningRate(uint32_t chunk) const {
-  if (learning_rates_.empty() || skips_[chunk]) return std::nullopt;
+  if (learning_rates_.empty() || chunks_.is_skipped(chunk)) return std::nullopt;
   const int tensor = plan_.chunks()[chunk].tensor;
-  return is_statistic_[tensor] ? std::nullopt : std::optional(learning_rates_[tensor]);
+  const bool is_statistic = config_.model().tensors()[tensor].role == TensorRole::kRunningStatistic;
+  return is_statistic ? std::nullopt : std::optional(learning_rates_[tensor]);
 }
 
-std::optional<ExchangeRound::Push> ExchangeRound::ToSend(uint32_t chunk) const {
-  absl::MutexLock lock(&mutex_);
-  if (!IsPending(chunk)) return std::nullopt;
-  return Push{.iteration = iteration_,
-              .base_version = versions_[chunk],
-              .view = view_,
-              .skip = skips_[chunk],
-              .learning_rate = LearningRate(chunk),
-              .again = again_[chunk]};
-}
-
-void ExchangeRound::Sent(uint32_t chunk, uint64_t iteration) {
-  absl::MutexLock lock(&mutex_);
-  if (iteration == iteration_ && states_[chunk] == State::kPushed) CountSent(chunk);
-}
-
-void ExchangeRound::CountSent(uint32_t chunk) {
-  states_[chunk] = State::kSent;
-  const int layer = layer_of_chunk_[chunk];
-  if (--layer_unsent_[layer] == 0 && trace_ != nullptr) trace_->End("push", layer, iteration_);
-  --shard_unsent_[plan_.chunks()[chunk].shard];
-  --unsent_;
-  ++moves_;
-}
-
-absl::StatusOr<bool> ExchangeRound::Claim(uint32_t chunk, uint64_t iteration, uint64_t view) {
-  absl::MutexLock lock(&mutex_);
-  if (iteration > iteration_ || (iteration == iteration_ && states_[chunk] == State::kBegun)) {
-    return absl::InternalError(absl::StrCat("it answered chunk ", chunk, " of iteration ",
-                                            iteration, ", which was not asked for"));
+std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {
+  std::vector<GradientHeader> taken;
+  while (taken.empty()) {
+    const std::vector<uint32_t> popped = lanes_.Pop(shard, stream, has_data);
+    if (popped.empty()) break;
+    absl::MutexLock lock(&mutex_);
+    for (const uint32_t chunk : popped) {
+      if (!chunks_.IsPending(chunk)) continue;
+      taken.push_back({.worker = static_cast<uint32_t>(options_.rank),
+                       .incarnation = options_.incarnation,
+                       .iteration = chunks_.iteration(),
+                       .chunk = chunk,
+                       .base_version = chunks_.version(chunk),
+                       .skip = chunks_.is_skipped(chunk),
+                       .encoding = config_.gradient_encoding(chunks_.iteration()),
+                       .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
+                       .view = view_,
+                       .learning_rate = LearningRate(chunk)});
+    }
   }
-  if (iteration < iteration_ || view < view_ || !IsPending(chunk)) return false;
-  if (states_[chunk] == State::kPushed) CountSent(chunk);
-  states_[chunk] = State::kClaimed;
-  newest_view_ = std::max(newest_view_, view);
+  return taken;
+}
+
+void ExchangeRound::Sent(absl::Span<const GradientHeader> headers) {
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const GradientHeader& header : headers) {
+      if (header.iteration == chunks_.iteration()) chunks_.MarkSent(header.chunk);
+    }
+    ++moves_;
+    if (!chunks_.MayRelease()) return;
+    QueueReleased();
+  }
+  WakeAll();
+}
+
+absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& header) {
+  const uint32_t chunk = header.chunk;
+  const bool is_of_shard = chunk < plan_.chunks().size() && plan_.chunks()[chunk].shard == shard;
+  absl::MutexLock lock(&mutex_);
+  using State = ChunkStates::State;
+  if (!is_of_shard || header.iteration > chunks_.iteration() ||
+      (header.iteration == chunks_.iteration() &&
+       (chunks_.state(chunk) == State::kBegun || chunks_.state(chunk) == State::kPushed))) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", chunk, " of iteration ",
+                                            header.iteration, ", which was not asked for"));
+  }
+  if (header.iteration < chunks_.iteration() || header.view < view_ || !chunks_.IsPending(chunk)) {
+    return false;
+  }
+  chunks_.Claim(chunk);
+  has_answered_[shard] = true;
+  newest_view_ = std::max(newest_view_, header.view);
   return true;
 }
 
 void ExchangeRound::Answered(uint32_t chunk, uint64_t version) {
-  absl::MutexLock lock(&mutex_);
-  versions_[chunk] = version;
-  CountAnswered(chunk);
-}
-
-void ExchangeRound::CountAnswered(uint32_t chunk) {
-  states_[chunk] = State::kAnswered;
-  --unanswered_;
-  --tensor_unanswered_[plan_.chunks()[chunk].tensor];
-  ++moves_;
-  const int layer = layer_of_chunk_[chunk];
-  const size_t before = layer_unanswered_[layer]--;
-  if (trace_ == nullptr) return;
-  if (before == layer_chunks_[layer]) trace_->Begin("pull", layer, iteration_);
-  if (before == 1) trace_->End("pull", layer, iteration_);
+  {
+    absl::MutexLock lock(&mutex_);
+    chunks_.Answer(chunk, version);
+    ++moves_;
+    if (!chunks_.MayRelease()) return;
+    QueueReleased();
+  }
+  WakeAll();
 }
 
 void ExchangeRound::SetVersion(uint32_t chunk, uint64_t version) {
   absl::MutexLock lock(&mutex_);
-  versions_[chunk] = version;
+  chunks_.SetVersion(chunk, version);
 }
 
 size_t ExchangeRound::ChunksAfter(uint64_t version) const {
   absl::MutexLock lock(&mutex_);
-  return std::count_if(versions_.begin(), versions_.end(),
-                       [version](uint64_t held) { return held > version; });
+  return chunks_.ChunksAfter(version);
 }
 
 void ExchangeRound::Follow(uint64_t view, bool waits_for_absent) {
@@ -173,25 +219,30 @@ void ExchangeRound::Follow(uint64_t view, bool waits_for_absent) {
   ++moves_;
 }
 
-void ExchangeRound::GiveUp() {
+void ExchangeRound::SetAbandoned(bool abandoned) {
   absl::MutexLock lock(&mutex_);
-  for (const Chunk& chunk : plan_.chunks()) {
-    if (!IsPending(chunk.id)) continue;
-    if (states_[chunk.id] == State::kPushed) CountSent(chunk.id);
-    CountAnswered(chunk.id);
-  }
+  is_abandoned_ = abandoned;
+  if (!abandoned) return;
+  chunks_.GiveUp();
+  ++moves_;
+}
+
+bool ExchangeRound::is_abandoned() const {
+  absl::MutexLock lock(&mutex_);
+  return is_abandoned_;
+}
+
+void ExchangeRound::End() {
+  absl::MutexLock lock(&mutex_);
+  if (std::exchange(is_open_, false)) next_iteration_ = chunks_.iteration() + 1;
 }
 
 void ExchangeRound::Reset() {
   absl::MutexLock lock(&mutex_);
   failure_ = absl::OkStatus();
-  iteration_ = 0;
   newest_view_ = 0;
-  states_.assign(states_.size(), State::kAnswered);
-  layer_unanswered_.assign(layer_unanswered_.size(), 0);
-  tensor_unanswered_.assign(tensor_unanswered_.size(), 0);
-  shard_unsent_.assign(shard_unsent_.size(), 0);
-  unanswered_ = unsent_ = 0;
+  is_open_ = is_abandoned_ = false;
+  chunks_.Reset();
 }
 
 void ExchangeRound::Fail(const absl::Status& failure) {
@@ -206,17 +257,17 @@ absl::Status ExchangeRound::failure() const {
 
 bool ExchangeRound::Settled() const {
   absl::MutexLock lock(&mutex_);
-  return unanswered_ == 0 && view_ >= newest_view_;
+  return chunks_.unanswered() == 0 && view_ >= newest_view_;
 }
 
 bool ExchangeRound::TensorAnswered(int tensor) const {
   absl::MutexLock lock(&mutex_);
-  return tensor_unanswered_[tensor] == 0;
+  return chunks_.unanswered_of_tensor(tensor) == 0;
 }
 
 bool ExchangeRound::AllAnswered() const {
   absl::MutexLock lock(&mutex_);
-  return unanswered_ == 0;
+  return chunks_.unanswered() == 0;
 }
 
 absl::Status ExchangeRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
@@ -225,31 +276,60 @@ absl::Status ExchangeRound::AwaitTensor(int tensor) { return Await({.tensor = te
 
 absl::Status ExchangeRound::AwaitAll() { return Await({}); }
 
-absl::Status ExchangeRound::AwaitSent() { return Await({.until = Until::kSent}); }
-
-absl::Status ExchangeRound::AwaitView() { return Await({.until = Until::kViewed}); }
+absl::Status ExchangeRound::AwaitView() { return Await({.is_for_view = true}); }
 
 size_t ExchangeRound::Remaining(const Wait& wait) const {
-  if (wait.until == Until::kSent) return unsent_;
-  if (wait.until == Until::kViewed) return view_ < newest_view_;
-  if (wait.tensor.has_value()) return tensor_unanswered_[*wait.tensor];
-  return wait.layer.has_value() ? layer_unanswered_[*wait.layer] : unanswered_;
+  if (wait.is_for_view) return view_ < newest_view_;
+  if (wait.tensor.has_value()) return chunks_.unanswered_of_tensor(*wait.tensor);
+  return wait.layer.has_value() ? chunks_.unanswered_of_layer(*wait.layer) : chunks_.unanswered();
 }
 
-// Abseil's timeouts follow the time of day, which may be changed during the wait. CheckProgress
-// therefore ends the wait instead, and the period of while_waiting_ is not exact.
+absl::Status ExchangeRound::CheckPushed(const Wait& wait) const {
+  if (PhaseLocked() != Phase::kPushing || wait.is_for_view || Remaining(wait) == 0) {
+    return absl::OkStatus();
+  }
+  const std::vector<Tensor>& tensors = config_.model().tensors();
+  int first = 0;
+  int end = static_cast<int>(tensors.size());
+  if (schedule_.pushes_early() && wait.tensor.has_value()) {
+    first = *wait.tensor;
+    end = first + 1;
+  } else if (schedule_.pushes_early() && wait.layer.has_value()) {
+    first = config_.model().layers()[*wait.layer].first_tensor;
+    end = first + config_.model().layers()[*wait.layer].tensor_count;
+  }
+  int count = 0;
+  std::string missing;
+  for (int tensor = first; tensor < end; ++tensor) {
+    if (!chunks_.is_pushed(tensor) && ++count == 1) missing = tensors[tensor].name;
+  }
+  if (count == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(count, count == 1 ? " tensor" : " tensors",
+                   " of the iteration must be pushed before this wait, first ", missing));
+}
+
+void ExchangeRound::Flush() {
+  if (phase() != Phase::kPushing) return;
+  for (int shard = 0; shard < config_.shards(); ++shard) lanes_.Flush(shard);
+  WakeAll();
+}
+
 absl::Status ExchangeRound::Await(const Wait& wait) {
+  Flush();
   absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(CheckPushed(wait));
   wait_ = wait;
   ++moves_;
   const auto over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return Remaining(wait) == 0 || !failure_.ok();
   };
   const absl::Duration period =
-      while_waiting_ == nullptr ? absl::InfiniteDuration() : kWhileWaitingPeriod;
+      options_.while_waiting == nullptr ? absl::InfiniteDuration() : kWhileWaitingPeriod;
   while (!mutex_.AwaitWithTimeout(absl::Condition(&over), period)) {
     mutex_.Unlock();
-    while_waiting_();
+    options_.while_waiting();
     mutex_.Lock();
   }
   wait_.reset();
@@ -258,60 +338,48 @@ absl::Status ExchangeRound::Await(const Wait& wait) {
 
 std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
   absl::MutexLock lock(&mutex_);
-  // If the calls were far apart, as on a machine that was suspended, only two periods count. The
-  // shards did not run in that time either, or their answers are yet to be read.
-  const absl::Duration step =
-      std::clamp(now - watch_.checked, absl::ZeroDuration(), 2 * watch_period_);
-  watch_.checked = now;
+  watch_.Look(now);
   if (!failure_.ok()) return std::nullopt;
-
-  if (!wait_.has_value() || Remaining(*wait_) == 0 || moves_ != watch_.moves) {
-    const Stall over = {
-        .iteration = watch_.iteration, .lasted = watch_.lasted, .is_news = watch_.news.Over()};
-    if (iteration_ != watch_.iteration) {
-      watch_.news = DoublingNotice(std::max(kNewsAfter, 2 * watch_.longest));
-      watch_.longest = absl::ZeroDuration();
-    }
-    watch_.iteration = iteration_;
-    watch_.moves = moves_;
-    watch_.lasted = absl::ZeroDuration();
-    return over.is_news ? std::optional(over) : std::nullopt;
+  if (!wait_.has_value() || Remaining(*wait_) == 0 || moves_ != watch_.moves()) {
+    return watch_.Moved(chunks_.iteration(), moves_);
   }
-
-  watch_.lasted += step;
-  watch_.longest = std::max(watch_.longest, watch_.lasted);
-  if (watch_.lasted >= limit_ && !waits_for_absent_) {
+  const absl::Duration lasted = watch_.Stood();
+  if (lasted >= limit_ && !waits_for_absent_) {
     failure_ = absl::DeadlineExceededError(
-        absl::StrCat("iteration ", iteration_, ": ", Missing(*wait_), " for ",
+        absl::StrCat("iteration ", chunks_.iteration(), ": ", Missing(*wait_), " for ",
                      absl::FormatDuration(limit_), " (limits.exchange_seconds)"));
     return std::nullopt;
   }
-  if (watch_.lasted < kNewsAfter) return std::nullopt;
-  return Stall{.iteration = iteration_,
-               .lasted = watch_.lasted,
+  if (lasted < StallWatch::kNewsAfter) return std::nullopt;
+  return Stall{.iteration = chunks_.iteration(),
+               .lasted = lasted,
                .missing = Missing(*wait_),
-               .is_news = watch_.news.Grew(watch_.lasted)};
+               .is_news = watch_.IsNews()};
 }
 
 std::string ExchangeRound::Missing(const Wait& wait) const {
-  if (wait.until == Until::kViewed) {
+  if (wait.is_for_view) {
     return absl::StrCat("view ", newest_view_, ", which a shard follows, has not come");
   }
-  std::vector<size_t> missing(shard_unsent_.size());
+  // Under SEQUENTIAL no shard answers while the last chunks wait for others to be sent.
+  const bool is_for_sent = chunks_.has_waiting();
+  std::vector<size_t> missing(config_.shards());
   std::vector<size_t> awaited(missing.size());
   for (const Chunk& chunk : plan_.chunks()) {
-    if (wait.layer.has_value() && layer_of_chunk_[chunk.id] != *wait.layer) continue;
-    if (wait.tensor.has_value() && chunk.tensor != *wait.tensor) continue;
+    const int layer = chunks_.layer_of(chunk.id);
+    const bool is_other_layer = layer != wait.layer.value_or(layer);
+    const bool is_other_tensor = chunk.tensor != wait.tensor.value_or(chunk.tensor);
+    if (!is_for_sent && (is_other_layer || is_other_tensor)) continue;
     ++awaited[chunk.shard];
-    if (states_[chunk.id] != State::kAnswered) ++missing[chunk.shard];
+    const ChunkStates::State state = chunks_.state(chunk.id);
+    missing[chunk.shard] +=
+        is_for_sent ? state == ChunkStates::State::kQueued : state != ChunkStates::State::kAnswered;
   }
-  const bool is_for_sent = wait.until == Until::kSent;
-  if (is_for_sent) missing = shard_unsent_;
 
   std::vector<std::string> shards;
   for (size_t shard = 0; shard < missing.size(); ++shard) {
     if (missing[shard] == 0) continue;
-    shards.push_back(absl::StrCat(shard_name_(static_cast<int>(shard)), " has not ",
+    shards.push_back(absl::StrCat(options_.shard_name(static_cast<int>(shard)), " has not ",
                                   is_for_sent ? "taken " : "answered ", missing[shard], " of ",
                                   awaited[shard], " chunks"));
   }

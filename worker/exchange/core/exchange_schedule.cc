@@ -1,13 +1,11 @@
 #include "worker/exchange/core/exchange_schedule.h"
 
-#include <utility>
-
 #include "common/base/status_macros.h"
 
 namespace evenshard {
 
 ExchangeSchedule::ExchangeSchedule(const Options& options)
-    : options_(options), schedule_(options.config->proto().exchange().schedule()) {}
+    : options_(options), schedule_(*options.config) {}
 
 template <typename Wait>
 absl::Status ExchangeSchedule::Timed(Wait wait) {
@@ -19,33 +17,31 @@ absl::Status ExchangeSchedule::Timed(Wait wait) {
 
 void ExchangeSchedule::Start(int64_t iteration) {
   iteration_ = iteration;
-  has_begun_ = false;
   waited_ = absl::ZeroDuration();
 }
 
 absl::Status ExchangeSchedule::AwaitParameters(int layer) {
-  if (schedule_ != ExchangeConfig::FULL) return absl::OkStatus();
+  if (!schedule_.waits_in_forward()) return absl::OkStatus();
   return Timed([&] { return options_.exchange->AwaitLayer(layer); });
 }
 
 absl::Status ExchangeSchedule::GradientReady(int layer) {
-  if (schedule_ == ExchangeConfig::SEQUENTIAL) return absl::OkStatus();
-  if (!std::exchange(has_begun_, true)) {
+  if (!schedule_.pushes_early()) return absl::OkStatus();
+  if (!options_.exchange->is_begun()) {
     RETURN_IF_ERROR(options_.exchange->Begin(iteration_, options_.gradients, options_.parameters));
   }
-  options_.exchange->Push(layer);
-  return absl::OkStatus();
+  return options_.exchange->Push(layer);
 }
 
 absl::Status ExchangeSchedule::Finish(bool contributes, bool everything) {
-  if (schedule_ == ExchangeConfig::SEQUENTIAL) {
+  if (!schedule_.pushes_early()) {
     return Timed([&] {
       return options_.exchange->PushPull(
           iteration_, contributes ? options_.gradients : absl::Span<const float>(),
           options_.parameters);
     });
   }
-  if (schedule_ == ExchangeConfig::FULL && !everything) return absl::OkStatus();
+  if (schedule_.waits_in_forward() && !everything) return absl::OkStatus();
   return Timed([&] { return options_.exchange->AwaitAll(); });
 }
 

@@ -9,12 +9,13 @@
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
 #include "worker/compute/layer_hooks.h"
+#include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/core/training_exchange.h"
 
 namespace evenshard {
 
-// Implements the config's exchange.schedule: it pushes a worker's gradients and waits for its
-// parameters at the right times. The backend gets it as hooks in every iteration:
+// Pushes a worker's gradients and waits for its parameters when the SchedulePolicy says. The
+// backend gets it as hooks in every iteration:
 //
 //   SEQUENTIAL  nothing while the backend computes; Finish pushes all and waits for all.
 //   BACKWARD    GradientReady pushes the layer; Finish waits for all.
@@ -38,8 +39,8 @@ class ExchangeSchedule final : public LayerHooks {
   // Must be called before the backend computes.
   void Start(int64_t iteration);
   // Must be called after the backend has computed. If `contributes` is false, the gradient is left
-  // out (SEQUENTIAL only). If `everything` is true, all parameters have been received when it
-  // returns, even under FULL. Errors: those of Exchange.
+  // out, which needs one that has not been pushed early. If `everything` is true, all parameters
+  // have been received when it returns, even under FULL. Errors: those of Exchange.
   absl::Status Finish(bool contributes, bool everything);
 
   absl::Status AwaitParameters(int layer) override;
@@ -54,9 +55,8 @@ class ExchangeSchedule final : public LayerHooks {
   absl::Status Timed(Wait wait);
 
   const Options options_;
-  const ExchangeConfig::Schedule schedule_;
+  const SchedulePolicy schedule_;
   int64_t iteration_ = 0;
-  bool has_begun_ = false;  // the iteration's exchange has begun
   absl::Duration waited_;
 };
 

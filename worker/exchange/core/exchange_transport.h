@@ -13,7 +13,7 @@ namespace evenshard {
 // which is the outcome of an attempt. No method blocks or calls the core.
 //
 // An attempt waits until `not_before`, opens the streams, and joins. Then it calls
-// ExchangeCore::Connected, and its streams take chunks with ExchangeCore::Take until that returns
+// ExchangeCore::Connected, and its streams take chunks with ExchangeRound::Take until that returns
 // nothing, whenever Wake has been called. If anything of this fails, before or after Connected, the
 // transport calls ExchangeCore::Broken with the attempt's number.
 class ExchangeTransport {
@@ -36,7 +36,7 @@ class ExchangeTransport {
   // Ends the slot's connection and any attempt.
   virtual void Disconnect(int slot) = 0;
   // The slot's streams, if it has any, have something to take. Idempotent. The one method that may
-  // call the core, namely Take.
+  // call the round, namely Take.
   virtual void Wake(int slot) = 0;
 };
 

@@ -33,8 +33,8 @@ class TrainingExchange {
 
   virtual ~TrainingExchange() = default;
 
-  // The first iteration to push. It is 0 unless the run had begun before this worker came.
-  virtual int64_t start_iteration() const = 0;
+  // The iteration to push next. At first it is 0 unless the run had begun before this worker came.
+  virtual int64_t next_iteration() const = 0;
 
   // The number of the view that this worker follows, 0 without views, and its list of worker sets
   // (View::worker_set), without views and under ASYNC all ranks from iteration 0 on. Both may
@@ -56,9 +56,11 @@ class TrainingExchange {
                                 absl::Span<float> parameters) = 0;
   virtual absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                              absl::Span<float> parameters) = 0;
-  virtual void Push(int layer) = 0;
+  virtual absl::Status Push(int layer) = 0;
   virtual absl::Status AwaitLayer(int layer) = 0;
   virtual absl::Status AwaitAll() = 0;
+  // Whether an iteration has begun and is not settled.
+  virtual bool is_begun() const = 0;
 
   // May be called from any thread until Leave.
   virtual absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) = 0;

@@ -1,17 +1,13 @@
 // A push-pull, step by step:
-//   1. Begin marks every chunk as not yet exchanged. PushChunks queues chunks for the streams of
-//      their shards: all at once (PushPull), or layer by layer as the gradients are ready (Push).
-//      Under FULL, when all are queued, those that have not left are sorted in the order in which
-//      the next forward pass needs them. An earlier layer does not overtake others before that:
-//      each worker would leave other chunks behind, and a shard answers a chunk when it has it from
-//      all of them.
+//   1. Begin and Push tell the ExchangeRound, which queues chunks for the streams of their shards
+//      when the schedule lets them leave. Under FULL, when all are queued, those that have not left
+//      are sorted in the order in which the next forward pass needs them. An earlier layer does not
+//      overtake others before that: each worker would leave other chunks behind, and a shard
+//      answers a chunk when it has it from all of them.
 //   2. A ShardStream takes the next chunk, or several small ones, when those before have passed
-//      flow control. NextGradients lends the gradients' own memory to gRPC (LentMemory), or encodes
-//      it.
-//   3. The shard answers (server/rpc/exchange_stream.cc). TakeParameters copies or decodes the
-//   received
-//      pieces to their final place and marks the chunk as answered. If the shard shares the
-//      worker's buffers, it reads and writes there, and the messages of steps 2 and 3 are headers.
+//      flow control (ChunkTransfer::NextGradients).
+//   3. The shard answers (server/rpc/exchange_stream.cc). ChunkTransfer::TakeParameters writes the
+//      parameters to their final place, and tells the round.
 //   4. AwaitLayer returns when the layer's chunks are answered. When all chunks are answered,
 //      AwaitLayer and AwaitAll also wait until gRPC has given all memory back, and for the view of
 //      the newest answer.
@@ -32,7 +28,6 @@
 #include "common/base/text.h"
 #include "common/net/same_host.h"
 #include "common/wire/encoding.h"
-#include "common/wire/message_slices.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -134,8 +129,19 @@ Exchange::Exchange(const Options& options)
              .has_views = view_link_ != nullptr,
              .trace = options.trace,
              .while_waiting = options.while_waiting}),
+      transfer_(&config_, &core_, options.on_parameters_written),
       on_stop_(stop_,
                [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
+  const ExchangeConfig& exchange = config_.proto().exchange();
+  for (size_t tensor = 0; tensor < config_.model().tensors().size(); ++tensor) {
+    Traffic& traffic = tensor_traffic_.emplace_back();
+    for (const uint32_t chunk : config_.plan().chunks_of_tensor(static_cast<int>(tensor))) {
+      const int64_t size = config_.plan().chunks()[chunk].size;
+      ++traffic.pushes;
+      traffic.bytes_out += EncodedBytes(exchange.gradient_encoding(), size);
+      traffic.bytes_in += EncodedBytes(exchange.parameter_encoding(), size);
+    }
+  }
   std::optional<SharedBuffers> offered;
   if (shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
       !config_.proto().recovery().has_etcd()) {
@@ -143,7 +149,6 @@ Exchange::Exchange(const Options& options)
     *offered->mutable_gradients() = shared_buffers_->gradients.place();
     *offered->mutable_parameters() = shared_buffers_->parameters.place();
   }
-  ShardConnection::Handler* const handler = this;
   for (int slot = 0; slot < config_.shards(); ++slot) {
     connections_.push_back(std::make_unique<ShardConnection>(
         ShardConnection::Options{.config = &config_,
@@ -154,7 +159,7 @@ Exchange::Exchange(const Options& options)
                                  .clock = &clock_,
                                  .stop = stop_,
                                  .buffers = offered,
-                                 .handler = handler}));
+                                 .handler = &transfer_}));
   }
   watcher_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
 }
@@ -226,13 +231,13 @@ void Exchange::Watch(const std::stop_token& stop) {
 absl::StatusOr<int64_t> Exchange::Resume() {
   if (!went_back()) return absl::FailedPreconditionError("the run has not gone back");
   for (const auto& connection : connections_) connection->AwaitDisconnected();
-  if (!lent_.AwaitAll(core_.round().limit())) {
+  if (!transfer_.AwaitGivenBack(core_.round().limit())) {
     return absl::InternalError("gRPC has not given back gradients of connections that were closed");
   }
   core_.Resume();
   Announce();
   RETURN_IF_ERROR(AwaitReady());
-  return start_iteration();
+  return next_iteration();
 }
 
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
@@ -246,7 +251,7 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
   }
   RETURN_IF_ERROR(
       ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); }));
-  const auto start = static_cast<uint64_t>(start_iteration());
+  const uint64_t start = core_.round().next_iteration();
   const size_t updated = core_.round().ChunksAfter(start);
   if (updated > 0 && config_.proto().update().policy() == Update::SYNC) {
     spdlog::info(
@@ -258,10 +263,9 @@ absl::Status Exchange::Pull(absl::Span<float> parameters) {
 }
 
 absl::Status Exchange::Initialize(absl::Span<const float> initial, absl::Span<float> parameters) {
-  if (config_.IsInitial(core_.start_iteration())) {
+  if (config_.IsInitial(core_.round().next_iteration())) {
     const bool gives = rank_ == 0;
     RETURN_IF_ERROR(PushPull(0, gives ? initial : absl::Span<const float>(), parameters));
-    is_initialized_ = true;
   } else {
     RETURN_IF_ERROR(Pull(parameters));
   }
@@ -311,12 +315,9 @@ absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
                                 absl::Span<float> parameters) {
   RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
-  PushUnlessSkipped(core_.other_chunks());
-  if (!core_.last_chunks().empty()) {
-    RETURN_IF_ERROR(core_.round().AwaitSent());
-    PushUnlessSkipped(core_.last_chunks());
-  }
-  skipped_.clear();
+  std::vector<int> tensors(config_.model().tensors().size());
+  std::iota(tensors.begin(), tensors.end(), 0);
+  RETURN_IF_ERROR(PushTensors(tensors, /*contributes=*/true));
   return AwaitAll();
 }
 
@@ -328,76 +329,39 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
     return absl::InvalidArgumentError(
         "the exchange was given other buffers than those that it shares with shards");
   }
-  RETURN_IF_ERROR(
-      core_.Begin(static_cast<uint64_t>(iteration), /*skip=*/gradients.empty(), learning_rates_));
-  unpushed_ = config_.plan().chunks().size();
-  gradients_ = gradients;
-  parameters_ = parameters;
+  contributes_ = !gradients.empty();
+  RETURN_IF_ERROR(core_.round().Begin(static_cast<uint64_t>(iteration), /*skip=*/!contributes_,
+                                      learning_rates_));
+  transfer_.SetBuffers(gradients, parameters);
   return absl::OkStatus();
 }
 
-void Exchange::Push(int layer) {
+absl::Status Exchange::Push(int layer) {
   const Layer& pushed = config_.model().layers()[layer];
   std::vector<int> tensors(pushed.tensor_count);
   std::iota(tensors.begin(), tensors.end(), pushed.first_tensor);
-  PushTensors(tensors, /*contributes=*/true);
+  return PushTensors(tensors, /*contributes=*/true);
 }
 
-void Exchange::PushTensors(absl::Span<const int> tensors, bool contributes) {
-  std::vector<uint32_t> chunks;
+absl::Status Exchange::PushTensors(absl::Span<const int> tensors, bool contributes) {
+  RETURN_IF_ERROR(core_.round().Push(tensors, contributes));
   for (const int tensor : tensors) {
-    const auto of_tensor = config_.plan().chunks_of_tensor(tensor);
-    chunks.insert(chunks.end(), of_tensor.begin(), of_tensor.end());
+    traffic_.pushes += tensor_traffic_[tensor].pushes;
+    traffic_.bytes_in += tensor_traffic_[tensor].bytes_in;
+    if (contributes_ && contributes) traffic_.bytes_out += tensor_traffic_[tensor].bytes_out;
   }
-  PushChunks(chunks, /*skip=*/!contributes);
-}
-
-void Exchange::PushUnlessSkipped(absl::Span<const uint32_t> chunks) {
-  if (skipped_.empty()) return PushChunks(chunks);
-  const auto is_skipped = [this](uint32_t chunk) {
-    return skipped_[config_.plan().chunks()[chunk].tensor];
-  };
-  std::vector<uint32_t> sorted(chunks.begin(), chunks.end());
-  const auto middle = std::stable_partition(sorted.begin(), sorted.end(), std::not_fn(is_skipped));
-  const auto contributing = static_cast<size_t>(middle - sorted.begin());
-  const absl::Span<const uint32_t> all = sorted;
-  if (contributing > 0) PushChunks(all.first(contributing));
-  if (contributing < all.size()) PushChunks(all.subspan(contributing), /*skip=*/true);
-}
-
-void Exchange::PushChunks(absl::Span<const uint32_t> chunks, bool skip) {
-  const ExchangeConfig& exchange = config_.proto().exchange();
-  for (const uint32_t id : chunks) {
-    const Chunk& chunk = config_.plan().chunks()[id];
-    traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), chunk.size);
-    if (!gradients_.empty() && !skip) {
-      traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), chunk.size);
-    }
-  }
-  traffic_.pushes += chunks.size();
-  unpushed_ -= chunks.size();
-  core_.Push(chunks, /*all=*/unpushed_ == 0, skip);
-}
-
-void Exchange::FlushIfPartial() {
-  if (unpushed_ > 0) core_.Flush();
+  return absl::OkStatus();
 }
 
 absl::Status Exchange::AwaitLayer(int layer) {
-  FlushIfPartial();
   RETURN_IF_ERROR(core_.round().AwaitLayer(layer));
-  return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
+  return Settle();
 }
 
 absl::Status Exchange::AwaitTensor(int tensor) {
-  FlushIfPartial();
   RETURN_IF_ERROR(core_.round().AwaitTensor(tensor));
-  return core_.round().AllAnswered() ? Settle() : absl::OkStatus();
+  return Settle();
 }
-
-bool Exchange::IsReceived(int tensor) const { return core_.round().TensorAnswered(tensor); }
-
-bool Exchange::IsEverythingReceived() const { return core_.round().AllAnswered(); }
 
 absl::Status Exchange::AwaitAll() {
   RETURN_IF_ERROR(core_.round().AwaitAll());
@@ -405,80 +369,13 @@ absl::Status Exchange::AwaitAll() {
 }
 
 absl::Status Exchange::Settle() {
+  if (!core_.round().AllAnswered()) return absl::OkStatus();
   RETURN_IF_ERROR(core_.round().AwaitView());
   // Every chunk was answered, so gRPC gives its memory back at once.
-  if (lent_.AwaitAll(core_.round().limit())) return absl::OkStatus();
-  return absl::InternalError("gRPC has not given back gradients that were answered");
-}
-
-std::vector<GradientHeader> Exchange::NextGradients(int slot, int stream,
-                                                    grpc::ByteBuffer* message) {
-  // The answer to an earlier push of the chunks may come at any time. Until this one is encoded or
-  // lent, it must not let the gradients change.
-  const LentMemory::Hold hold(&lent_);
-  const bool shares = connections_[slot]->shares_buffers();
-  std::vector<GradientHeader> headers = core_.Take(slot, stream, /*has_data=*/!shares);
-  std::vector<grpc::Slice> slices;
-  for (const GradientHeader& header : headers) {
-    const Chunk& chunk = config_.plan().chunks()[header.chunk];
-    const auto encoding = static_cast<Encoding>(header.encoding);
-    const bool is_sent = !header.skip && !shares;
-    const EncodedHeader encoded =
-        EncodeListed(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
-    slices.emplace_back(encoded.data(), encoded.size());
-    if (!is_sent) continue;
-    const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
-    slices.push_back(encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient));
+  if (!transfer_.AwaitGivenBack(core_.round().limit())) {
+    return absl::InternalError("gRPC has not given back gradients that were answered");
   }
-  *message = grpc::ByteBuffer(slices.data(), slices.size());
-  return headers;
-}
-
-absl::Status Exchange::CheckParameters(const Chunk& chunk,
-                                       const Decoded<ParameterHeader>& answer) const {
-  const Encoding encoding = config_.proto().exchange().parameter_encoding();
-  if (answer.header.encoding != encoding) {
-    return absl::InternalError(
-        absl::StrCat("it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
-                     "; the run's exchange.parameter_encoding is ", EncodingName(encoding)));
-  }
-  const size_t bytes = SegmentsSize(answer.data);
-  const size_t expected =
-      connections_[chunk.shard]->shares_buffers() ? 0 : EncodedBytes(encoding, chunk.size);
-  if (bytes != expected) {
-    return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
-                                            " bytes instead of ", expected));
-  }
-  if (encoding == FLOAT32) return absl::OkStatus();
-  // The shard encodes any value, so a parameter that the encoding cannot represent shows up here as
-  // one that is not finite.
-  const int64_t bad = FindNonFinite(encoding, answer.data);
-  if (bad < 0) return absl::OkStatus();
-  return absl::OutOfRangeError(
-      absl::StrCat("it answered with a parameter that is not finite", RangeOf(encoding), ": ",
-                   config_.model().tensors()[chunk.tensor].name, " element ", chunk.begin + bad,
-                   " (chunk ", chunk.id, ")"));
-}
-
-absl::Status Exchange::TakeParameters(int slot, const Segments& message) {
-  ASSIGN_OR_RETURN(const std::vector<Decoded<ParameterHeader>> answers,
-                   DecodeParameterChunks(message));
-  for (const Decoded<ParameterHeader>& answer : answers) {
-    RETURN_IF_ERROR(TakeAnswer(slot, answer));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Exchange::TakeAnswer(int slot, const Decoded<ParameterHeader>& answer) {
-  const ParameterHeader& header = answer.header;
-  ASSIGN_OR_RETURN(const bool counts, core_.Claim(slot, header));
-  if (!counts) return absl::OkStatus();
-  const Chunk& chunk = config_.plan().chunks()[header.chunk];
-  RETURN_IF_ERROR(CheckParameters(chunk, answer));
-  Decode(config_.proto().exchange().parameter_encoding(), answer.data,
-         parameters_.data() + chunk.model_offset);
-  on_parameters_written_(chunk.model_offset, chunk.size);
-  core_.Answered(chunk.id, header.version);
+  core_.round().End();
   return absl::OkStatus();
 }
 
@@ -523,7 +420,7 @@ absl::Status Exchange::Leave(const absl::Status& outcome) {
     connection->Disconnect();
   }
   for (const auto& connection : connections_) connection->AwaitDisconnected();
-  if (!lent_.AwaitAll(ShardControl::kTimeout)) {
+  if (!transfer_.AwaitGivenBack(ShardControl::kTimeout)) {
     spdlog::error("gRPC still holds gradient memory {} after its connections were closed",
                   absl::FormatDuration(ShardControl::kTimeout));
   }

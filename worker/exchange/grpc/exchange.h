@@ -1,7 +1,6 @@
 #ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_
 #define EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -24,7 +23,7 @@
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/core/exchange_core.h"
 #include "worker/exchange/core/training_exchange.h"
-#include "worker/exchange/grpc/lent_memory.h"
+#include "worker/exchange/grpc/chunk_transfer.h"
 #include "worker/exchange/grpc/shard_connection.h"
 
 namespace evenshard {
@@ -33,9 +32,8 @@ namespace evenshard {
 void LogStall(const Stall& stall);
 
 // A worker's side of the exchange with all shards: membership, pull and push-pull. Buffers have the
-// layout that Model defines. ExchangeSchedule decides when each layer is pushed. ExchangeCore
-// decides what follows when a connection breaks or a view comes; this class gives it gRPC, threads
-// and memory.
+// layout that Model defines. ExchangeCore decides what follows when a connection breaks or a view
+// comes, and its ExchangeRound owns the iteration; this class gives them gRPC, threads and memory.
 //
 //   absl::Status Train(const PlannedConfig& config, int rank, int64_t iterations) {
 //     ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
@@ -44,7 +42,7 @@ void LogStall(const Stall& stall);
 //     const absl::Span<float> parameters = buffers.parameters.span();
 //     const absl::Span<float> gradients = buffers.gradients.span();
 //     RETURN_IF_ERROR(exchange->Pull(parameters));
-//     for (int64_t i = exchange->start_iteration(); i < iterations; ++i) {
+//     for (int64_t i = exchange->next_iteration(); i < iterations; ++i) {
 //       ComputeGradients(parameters, gradients);
 //       RETURN_IF_ERROR(exchange->PushPull(i, gradients, parameters));
 //     }
@@ -52,7 +50,7 @@ void LogStall(const Stall& stall);
 //   }
 //
 // Not thread-safe, except for the methods that say otherwise.
-class Exchange final : public TrainingExchange, private ShardConnection::Handler {
+class Exchange final : public TrainingExchange {
  public:
   // Memory for the gradients and the parameters of the whole model. It can be shared with the
   // shards of this host if the config allows that and the system provides such memory.
@@ -74,11 +72,10 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
     // them. Shards of this host read and write in them if they can be shared, and may still do so
     // after an error. Another exchange then needs other buffers.
     const Buffers* buffers = nullptr;
-    Trace* trace = nullptr;  // records pushes and pulls (see ExchangeRound); null for no trace
+    Trace* trace = nullptr;  // records pushes and pulls (see ChunkStates); null for no trace
     // Called when Pull or a push-pull has written a range of the parameters, before any wait for
     // that range ends. Must be thread-safe.
-    std::function<void(int64_t begin, int64_t count)> on_parameters_written = [](int64_t, int64_t) {
-    };
+    ChunkTransfer::OnWritten on_parameters_written = [](int64_t, int64_t) {};
     // Called by a thread of the exchange while a wait for the shards makes no progress (see
     // ExchangeRound::CheckProgress). Must not call the exchange.
     std::function<void(const Stall&)> on_stall = LogStall;
@@ -103,10 +100,9 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // Calls Leave with an error if the caller has not called it.
   ~Exchange() override;
 
-  // The first iteration to push. It is 0 unless the worker was restarted or the run goes on from a
-  // checkpoint, or Initialize has taken iteration 0.
-  int64_t start_iteration() const override {
-    return std::max(static_cast<int64_t>(core_.start_iteration()), int64_t{is_initialized_});
+  // Also above 0 if Initialize has taken iteration 0.
+  int64_t next_iteration() const override {
+    return static_cast<int64_t>(core_.round().next_iteration());
   }
 
   uint64_t view_number() const override { return core_.view_number(); }
@@ -128,14 +124,10 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // Sets what goes with the gradients from the next iteration on: learning rates by tensor, in
   // place of the config's, or none. Under SYNC all workers must give the same ones.
   void SetLearningRates(std::vector<float> rates) { learning_rates_ = std::move(rates); }
-  // Sets the tensors, by index, to which this worker contributes nothing in the next PushPull.
-  void SetSkipped(std::vector<bool> skipped) { skipped_ = std::move(skipped); }
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
-  // `parameters`. Under the schedule SEQUENTIAL a shard begins to answer when all but the last
-  // chunk of each stream have been sent. If `gradients` is empty, the worker takes part without
-  // contributing (`skip`). Blocks. The buffers are in use until it returns or, after an error,
-  // until Leave returns.
+  // `parameters`. If `gradients` is empty, the worker takes part without contributing (`skip`).
+  // Blocks. The buffers are in use until it returns or, after an error, until Leave returns.
   //
   // Errors end this exchange, unless went_back() is true. They are: the reason and name of a shard
   // whose stream has ended for good (see ExchangeCore);
@@ -145,24 +137,27 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
                         absl::Span<float> parameters) override;
 
-  // These methods do the same layer by layer, under the other schedules. Call Begin, then Push once
-  // for each layer with tensors, then AwaitLayer for each of them or AwaitAll. After its Push a
-  // layer's parameters may change until they have been received. Its gradients must not change
+  // These methods do the same layer by layer. Call Begin, then Push once for each layer with
+  // tensors, then AwaitLayer for each of them or AwaitAll, which ends the iteration. After its Push
+  // a layer's parameters may change until they have been received. Its gradients must not change
   // until all layers have been received. Begin and Push do not block. What is small leaves with
-  // what is pushed later, at the latest when all is pushed or something is awaited. The errors are
-  // those of PushPull. Begin REQUIRES: everything pushed before has been received.
+  // what is pushed later, at the latest when all is pushed or something is awaited; under
+  // SEQUENTIAL everything leaves when all is pushed. Errors: those of PushPull, and those of
+  // ExchangeRound for calls out of order.
   absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                      absl::Span<float> parameters) override;
-  void Push(int layer) override;
+  absl::Status Push(int layer) override;
   absl::Status AwaitLayer(int layer) override;
   absl::Status AwaitAll() override;
+  bool is_begun() const override { return phase() != ExchangeRound::Phase::kIdle; }
 
   // The same for tensors, which go through in place of their layers, in this order. Without
-  // `contributes` their gradients are left out. IsReceived: AwaitTensor would return at once.
-  void PushTensors(absl::Span<const int> tensors, bool contributes);
+  // `contributes` their gradients are left out. IsReceived: AwaitTensor would wait for nothing.
+  absl::Status PushTensors(absl::Span<const int> tensors, bool contributes);
   absl::Status AwaitTensor(int tensor);
-  bool IsReceived(int tensor) const;
-  bool IsEverythingReceived() const;
+  bool IsReceived(int tensor) const { return core_.round().TensorAnswered(tensor); }
+  // Where the worker is in its iteration.
+  ExchangeRound::Phase phase() const { return core_.round().phase(); }
 
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
   // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
@@ -204,63 +199,33 @@ class Exchange final : public TrainingExchange, private ShardConnection::Handler
   // Tells whoever makes the views what this worker is and which view it follows.
   void Announce();
   absl::Status AwaitReady();
-  void PushChunks(absl::Span<const uint32_t> chunks, bool skip = false);
-  // Pushes chunks but contributes nothing to those of skipped tensors.
-  void PushUnlessSkipped(absl::Span<const uint32_t> chunks);
-  // Waits until the view is new enough and gRPC has given the lent gradients back. REQUIRES: every
-  // push has been answered.
+  // Ends the iteration if everything is answered: then it waits until the view is new enough and
+  // gRPC has given the lent gradients back.
   absl::Status Settle();
-  // What is waited for leaves, although not everything has been pushed.
-  void FlushIfPartial();
-  // Takes over one answer of a slot.
-  absl::Status TakeAnswer(int slot, const Decoded<ParameterHeader>& answer);
   // Pulls the parameters of a slot, from one process after another while the slot moves.
   absl::Status PullSlot(int slot, absl::Span<float> parameters);
-  // Implement ShardConnection::Handler. Called from gRPC's threads and the connections'.
-  std::vector<GradientHeader> NextGradients(int slot, int stream,
-                                            grpc::ByteBuffer* message) override;
-  void GradientSent(const GradientHeader& header) override { core_.Sent(header); }
-  absl::Status TakeParameters(int slot, const Segments& message) override;
-  void StreamEnded(int slot, uint64_t attempt, const absl::Status& status) override {
-    core_.Broken(slot, attempt, status);
-  }
-  void Joined(int slot, uint64_t attempt, const JoinResponse& response) override {
-    core_.Connected(slot, attempt, response);
-  }
-  void NotJoined(int slot, uint64_t attempt, const absl::Status& status) override {
-    core_.Broken(slot, attempt, status);
-  }
-
-  // Checks that an answer to a push of `chunk` has the run's encoding, the expected length and, in
-  // a 16-bit encoding, only finite values. The answer is empty if the shard wrote the parameters to
-  // shared buffers.
-  absl::Status CheckParameters(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
 
   // Constant after construction.
   const PlannedConfig& config_;
   const int rank_;
   const Clock& clock_;
   const std::stop_token stop_;
-  const std::function<void(int64_t begin, int64_t count)> on_parameters_written_;
+  const ChunkTransfer::OnWritten on_parameters_written_;
   const std::function<void(const Stall&)> on_stall_;
   const Buffers* const shared_buffers_;  // null if they cannot be shared
   ViewLink* const view_link_;
 
   std::atomic<bool> joined_all_{false};  // every shard has accepted this worker
-  size_t unpushed_ = 0;                  // this iteration's chunks that PushChunks has not queued
-  // While a chunk is pending, also used by the streams.
-  absl::Span<const float> gradients_;
-  absl::Span<float> parameters_;
-  std::vector<float> learning_rates_;  // by tensor, or empty
-  std::vector<bool> skipped_;          // by tensor, or empty
-  bool is_initialized_ = false;        // by Initialize
+  std::vector<float> learning_rates_;    // by tensor, or empty
+  bool contributes_ = false;             // in this iteration
+  std::vector<Traffic> tensor_traffic_;  // by tensor, of an iteration
   Traffic traffic_;
   bool leave_called_ = false;
 
   // Thread-safe.
-  LentMemory lent_;  // the gradients that gRPC sends
   Transport transport_{this};
   ExchangeCore core_;
+  ChunkTransfer transfer_;
   absl::Mutex announce_mutex_;  // held while the state is told, so that the latest is told last
 
   // Destroyed first, since they use the other members.

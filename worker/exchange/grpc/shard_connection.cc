@@ -145,14 +145,13 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
   }
   const absl::StatusOr<JoinResponse> joined = control->Join(attempt.join, stop);
   if (!joined.ok()) {
-    options_.handler->NotJoined(options_.slot, attempt.number, joined.status());
+    options_.handler->Ended(options_.slot, attempt.number, joined.status());
     return;
   }
   if (!joined->shared_buffers_refusal().empty()) {
     spdlog::info("{}: exchanging by messages: {}", control->name(),
                  Printable(joined->shared_buffers_refusal()));
   }
-  shares_buffers_ = joined->shared_buffers();
   options_.handler->Joined(options_.slot, attempt.number, *joined);
 }
 

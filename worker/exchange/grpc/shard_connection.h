@@ -1,7 +1,6 @@
 #ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_CONNECTION_H_
 #define EVENSHARD_WORKER_EXCHANGE_GRPC_SHARD_CONNECTION_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,10 +28,8 @@ class ShardConnection {
   // Receives the events of the connection. Called from the connection's thread and gRPC's.
   class Handler : public ShardStream::Handler {
    public:
-    // The attempt has succeeded. Afterwards only its streams can end.
+    // The attempt has succeeded. Ended comes for an attempt that has not, and when a stream ends.
     virtual void Joined(int slot, uint64_t attempt, const JoinResponse& response) = 0;
-    // The attempt has failed.
-    virtual void NotJoined(int slot, uint64_t attempt, const absl::Status& status) = 0;
   };
 
   struct Options {
@@ -65,8 +62,6 @@ class ShardConnection {
 
   // The calls to the process where the slot was at the last attempt. Null if there was none.
   std::shared_ptr<ShardControl> control() const;
-  // Whether the shard reads and writes in the worker's buffers. REQUIRES: Joined has been called.
-  bool shares_buffers() const { return shares_buffers_.load(std::memory_order_relaxed); }
 
  private:
   void Run();
@@ -76,7 +71,6 @@ class ShardConnection {
   void SetControl(const std::string& address);
 
   const Options options_;
-  std::atomic<bool> shares_buffers_{false};
 
   mutable absl::Mutex mutex_;  // no other lock is acquired under it
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;

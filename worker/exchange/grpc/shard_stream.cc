@@ -65,24 +65,28 @@ void ShardStream::OnReadInitialMetadataDone(bool ok) {
 
 void ShardStream::Wake() {
   absl::MutexLock lock(&mutex_);
-  if (writing_.empty()) WriteNext();
+  if (!is_writing_) WriteNext();
 }
 
 void ShardStream::WriteNext() {
-  writing_.clear();
+  is_writing_ = false;
   if (writing_stopped_) return;
   writing_ = handler_->NextGradients(options_.slot, options_.index, &write_message_);
-  if (!writing_.empty()) StartWrite(&write_message_);
+  is_writing_ = !writing_.empty();
+  if (is_writing_) StartWrite(&write_message_);
 }
 
 void ShardStream::OnWriteDone(bool ok) {
-  absl::MutexLock lock(&mutex_);
-  write_message_.Clear();
-  if (ok) {
-    for (const GradientHeader& header : writing_) handler_->GradientSent(header);
-  } else {
-    StopWriting();
+  std::vector<GradientHeader> sent;
+  {
+    absl::MutexLock lock(&mutex_);
+    write_message_.Clear();
+    sent.swap(writing_);
+    if (!ok) StopWriting();
   }
+  // What has been sent may let other chunks leave, by this stream too.
+  if (ok) handler_->GradientsSent(sent);
+  absl::MutexLock lock(&mutex_);
   WriteNext();
 }
 
@@ -122,7 +126,7 @@ void ShardStream::OnDone(const grpc::Status& status) {
     if (!parameters_error_.ok()) outcome = parameters_error_;
   }
   SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
-  handler_->StreamEnded(options_.slot, options_.attempt, outcome);
+  handler_->Ended(options_.slot, options_.attempt, outcome);
   running_.Remove();
 }
 

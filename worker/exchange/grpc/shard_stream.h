@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/base/pending_count.h"
 #include "common/wire/chunk_codec.h"
 #include "grpcpp/channel.h"
@@ -26,7 +27,8 @@ namespace evenshard {
 // before has passed HTTP/2 flow control, which bounds the bytes in flight. Thread-safe.
 class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // Receives the stream's events, on gRPC's threads. Must not block.
+  // Receives the stream's events, on gRPC's threads. Must not block. Only NextGradients is called
+  // with a lock held: it must not call the stream.
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -34,12 +36,12 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     // there is nothing to send.
     virtual std::vector<GradientHeader> NextGradients(int slot, int stream,
                                                       grpc::ByteBuffer* message) = 0;
-    // Called for each of them when the message has passed flow control.
-    virtual void GradientSent(const GradientHeader& header) = 0;
+    // Called when the message has passed flow control.
+    virtual void GradientsSent(absl::Span<const GradientHeader> headers) = 0;
     // Called when a ParameterChunks message has been received. An error ends the stream.
     virtual absl::Status TakeParameters(int slot, const Segments& message) = 0;
     // Called once, when the RPC has ended. `status` is OK after Close().
-    virtual void StreamEnded(int slot, uint64_t attempt, const absl::Status& status) = 0;
+    virtual void Ended(int slot, uint64_t attempt, const absl::Status& status) = 0;
   };
 
   struct Options {
@@ -91,7 +93,8 @@ class ShardStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   grpc::ByteBuffer write_message_;
 
   absl::Mutex mutex_;
-  std::vector<GradientHeader> writing_ ABSL_GUARDED_BY(mutex_);  // none if no write is under way
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;  // and until the handler knows what was sent
+  std::vector<GradientHeader> writing_ ABSL_GUARDED_BY(mutex_);
   bool writing_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status parameters_error_ ABSL_GUARDED_BY(mutex_);  // returned by TakeParameters
   PendingCount running_;                                   // 1 from the start of the RPC to OnDone

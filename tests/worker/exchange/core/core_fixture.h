@@ -36,6 +36,8 @@ inline constexpr char kCoreConfig[] = R"(
            reconnect_seconds: 3 }
 )";
 
+inline constexpr int kAllTensors[] = {0, 1, 2, 3};
+
 inline PlannedConfig MakeCoreConfig(const std::vector<std::string>& overrides) {
   absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(kCoreConfig, "test", overrides);
   if (!config.ok()) FAIL(config.status());
@@ -99,25 +101,22 @@ struct CoreFixture {
   std::vector<GradientHeader> TakeAll(int slot) {
     std::vector<GradientHeader> taken;
     while (true) {
-      const std::vector<GradientHeader> message = core.Take(slot, 0, /*has_data=*/true);
+      const std::vector<GradientHeader> message = core.round().Take(slot, 0, /*has_data=*/true);
       if (message.empty()) return taken;
-      for (const GradientHeader& header : message) {
-        taken.push_back(header);
-        core.Sent(header);
-      }
+      taken.insert(taken.end(), message.begin(), message.end());
+      core.round().Sent(message);
     }
   }
   void Answer(const GradientHeader& push, uint64_t view = 0) {
     const int slot = config.plan().chunks()[push.chunk].shard;
     const absl::StatusOr<bool> counts =
-        core.Claim(slot, {.iteration = push.iteration, .chunk = push.chunk, .view = view});
+        core.round().Claim(slot, {.iteration = push.iteration, .chunk = push.chunk, .view = view});
     REQUIRE(counts.ok());
-    if (*counts) core.Answered(push.chunk, push.iteration + 1);
+    if (*counts) core.round().Answered(push.chunk, push.iteration + 1);
   }
   void PushAll(uint64_t iteration) {
-    REQUIRE(core.Begin(iteration, /*skip=*/false).ok());
-    core.Push(core.other_chunks(), core.last_chunks().empty());
-    if (!core.last_chunks().empty()) core.Push(core.last_chunks(), true);
+    REQUIRE(core.round().Begin(iteration).ok());
+    REQUIRE(core.round().Push(kAllTensors).ok());
   }
   size_t ChunksOf(int slot) const { return config.plan().chunks_of_shard(slot).size(); }
 

@@ -39,7 +39,7 @@ TEST_CASE("a worker starts at the smallest iteration under SYNC, and at the larg
   fixture.Connect(0, 7);
   fixture.Connect(1, 6);
   REQUIRE(fixture.core.ready());
-  CHECK(fixture.core.start_iteration() == expected);
+  CHECK(fixture.core.round().next_iteration() == expected);
 }
 
 TEST_CASE("shards that are of different runs are refused") {
@@ -97,7 +97,10 @@ TEST_CASE("what is not answered is pushed again on the new connection, without h
   CoreFixture fixture({"exchange.schedule=SEQUENTIAL"});
   fixture.StartAndConnect();
   fixture.PushAll(4);
-  const std::vector<GradientHeader> first = fixture.TakeAll(1);
+  std::vector<GradientHeader> first = fixture.TakeAll(1);
+  CHECK(first.size() == fixture.ChunksOf(1) - 1);  // the last one waits for the other slot's
+  const std::vector<GradientHeader> other = fixture.TakeAll(0);
+  for (const GradientHeader& push : fixture.TakeAll(1)) first.push_back(push);
   REQUIRE(first.size() == fixture.ChunksOf(1));
   CHECK(first.front().hold);
   CHECK_FALSE(first.back().hold);
@@ -120,10 +123,24 @@ TEST_CASE("what is not answered is pushed again on the new connection, without h
     CHECK(push.chunk != first[0].chunk);
     fixture.Answer(push);
   }
-  for (const GradientHeader& push : fixture.TakeAll(0)) fixture.Answer(push);
+  for (const GradientHeader& push : other) fixture.Answer(push);
   CHECK(fixture.core.round().Settled());
   for (const GradientHeader& push : first) fixture.Answer(push);  // late, and ignored
   CHECK(fixture.core.failure().ok());
+}
+
+TEST_CASE("a connection that breaks before the last chunks may leave does not let them") {
+  CoreFixture fixture({"exchange.schedule=SEQUENTIAL"});
+  fixture.StartAndConnect();
+  fixture.PushAll(0);
+  REQUIRE(fixture.TakeAll(1).size() == fixture.ChunksOf(1) - 1);
+  fixture.Break(1);
+  fixture.Connect(1);
+  CHECK(fixture.TakeAll(1).size() == fixture.ChunksOf(1) - 1);  // again, and not the last one
+  fixture.transport.wakes.clear();
+  CHECK(fixture.TakeAll(0).size() == fixture.ChunksOf(0));
+  CHECK(fixture.transport.wakes == std::vector<int>{0, 1});
+  CHECK(fixture.TakeAll(1).size() == 1);
 }
 
 TEST_CASE("what is pushed while a slot is not connected leaves when it is") {
@@ -141,26 +158,27 @@ TEST_CASE(
     "small chunks wait for the rest of the iteration, but not those that somebody waits for") {
   CoreFixture fixture({"exchange.schedule=FULL"});
   fixture.StartAndConnect();
-  REQUIRE(fixture.core.Begin(0, /*skip=*/false).ok());
-  const absl::Span<const uint32_t> chunks = fixture.core.other_chunks();
-  fixture.core.Push(chunks.first(1), /*all=*/false);
-  CHECK(fixture.TakeAll(0).empty());
+  ExchangeRound& round = fixture.core.round();
+  REQUIRE(round.Begin(0).ok());
+  REQUIRE(round.Push({1}).ok());  // a small tensor
+  const int slot = fixture.config.plan().chunks()[5].shard;
+  CHECK(fixture.TakeAll(slot).empty());
   SECTION("when everything is pushed") {
-    fixture.core.Push(chunks.subspan(1), /*all=*/true);
-    CHECK(fixture.TakeAll(0).size() == fixture.ChunksOf(0));
+    REQUIRE(round.Push({0, 2, 3}).ok());
+    CHECK(fixture.TakeAll(slot).size() == fixture.ChunksOf(slot));
   }
   SECTION("when they are flushed") {
     fixture.transport.wakes.clear();
-    fixture.core.Flush();
+    round.Flush();
     CHECK(fixture.transport.wakes == std::vector<int>{0, 1});
-    CHECK(fixture.TakeAll(0).size() == 1);
+    CHECK(fixture.TakeAll(slot).size() == 1);
   }
   SECTION("when the connection is made again, since they may have been waited for before") {
-    fixture.core.Flush();
-    CHECK(fixture.TakeAll(0).size() == 1);
-    fixture.Break(0);
-    fixture.Connect(0);
-    CHECK(fixture.TakeAll(0).size() == 1);
+    round.Flush();
+    CHECK(fixture.TakeAll(slot).size() == 1);
+    fixture.Break(slot);
+    fixture.Connect(slot);
+    CHECK(fixture.TakeAll(slot).size() == 1);
   }
 }
 

@@ -1,182 +1,94 @@
 #include "worker/exchange/core/exchange_round.h"
 
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
-#include "tests/testing/fake_clock.h"
 #include "tests/testing/scratch_folder.h"
+#include "tests/worker/exchange/core/round_fixture.h"
 
 namespace evenshard {
-namespace {
 
-// fc1 has the chunks 0 to 4 (weight) and 5, on both shards; fc2, layer 2, has 6 and 7.
-constexpr char kRoundConfig[] = R"(
-  model {
-    input { channels: 16 height: 1 width: 1 }
-    layer { name: "fc1" linear { out_features: 16 } }
-    layer { relu {} }
-    layer { name: "fc2" linear { out_features: 2 } }
-  }
-  partition { scheme: MEMORY_BASED }
-  shard { address: "a:1" }
-  shard { address: "b:2" }
-  update { policy: SYNC }
-  training { iterations: 1 }
-  compute { backend: EMULATED }
-  limits { chunk_bytes: 256 }
-)";
-
-PlannedConfig MakeConfig(const std::vector<std::string>& overrides, const std::string& more = "") {
-  absl::StatusOr<PlannedConfig> config =
-      PlannedConfig::Parse(absl::StrCat(kRoundConfig, more), "test", overrides);
-  if (!config.ok()) FAIL(config.status());
-  return *std::move(config);
-}
-
-struct Fixture {
-  explicit Fixture(const std::vector<std::string>& overrides = {}, const std::string& more = "",
-                   Trace* trace = nullptr)
-      : config(MakeConfig(overrides, more)),
-        round(
-            config, [](int shard) { return "shard " + std::to_string(shard); }, trace) {}
-
-  std::vector<uint32_t> ChunksOf(int layer) const {
-    std::vector<uint32_t> chunks;
-    for (const Chunk& chunk : config.plan().chunks()) {
-      const int tensor = chunk.tensor - config.model().layers()[layer].first_tensor;
-      if (tensor >= 0 && tensor < config.model().layers()[layer].tensor_count) {
-        chunks.push_back(chunk.id);
-      }
-    }
-    return chunks;
-  }
-  void Push(int layer) { round.Pushed(ChunksOf(layer)); }
-  void Send(int layer) {
-    for (const uint32_t chunk : ChunksOf(layer)) SendChunk(chunk);
-  }
-  void Answer(int layer) {
-    for (const uint32_t chunk : ChunksOf(layer)) AnswerChunk(chunk);
-  }
-  absl::Status Begin(uint64_t begun) {
-    iteration = begun;
-    return round.Begin(begun);
-  }
-  void SendChunk(uint32_t chunk) { round.Sent(chunk, iteration); }
-  void AnswerChunk(uint32_t chunk) {
-    const absl::StatusOr<bool> counts = round.Claim(chunk, iteration, /*view=*/0);
-    REQUIRE(counts.ok());
-    if (*counts) round.Answered(chunk, /*version=*/iteration + 1);
-  }
-  // Begins an iteration and pushes everything.
-  void PushAll(uint64_t begun) {
-    REQUIRE(Begin(begun).ok());
-    for (const int layer : {2, 0}) Push(layer);
-  }
-  size_t ChunksOfShard(int shard) const { return config.plan().chunks_of_shard(shard).size(); }
-
-  const PlannedConfig config;
-  FakeClock clock;
-  ExchangeRound round;
-  uint64_t iteration = 0;
-};
-
-// Waits on a thread, and looks at the round whenever a second of the fixture's clock has passed.
-class WatchedWait {
- public:
-  explicit WatchedWait(Fixture* fixture,
-                       absl::Status (ExchangeRound::*wait)() = &ExchangeRound::AwaitAll)
-      : fixture_(*fixture), thread_([this, wait] {
-          outcome_ = (fixture_.round.*wait)();
-          ended_ = true;
-        }) {}
-  ~WatchedWait() {
-    if (!ended_) fixture_.round.Fail(absl::CancelledError("the test is over"));
-    thread_.join();
-  }
-
-  std::optional<Stall> Look(absl::Duration passed = absl::Seconds(1)) {
-    fixture_.clock.Advance(passed);
-    return fixture_.round.CheckProgress(fixture_.clock.Now());
-  }
-  // Looks until there is news; the first looks may come before the wait has begun.
-  Stall AwaitNews() {
-    while (true) {
-      const std::optional<Stall> stall = Look();
-      if (stall.has_value() && stall->is_news) return *stall;
-    }
-  }
-  // How long the wait had lasted whenever it was news, in so many further looks.
-  std::vector<absl::Duration> News(int looks) {
-    std::vector<absl::Duration> news;
-    for (int i = 0; i < looks; ++i) {
-      const std::optional<Stall> stall = Look();
-      if (stall.has_value() && stall->is_news) news.push_back(stall->lasted);
-    }
-    return news;
-  }
-  // Looks until the wait ends; its outcome.
-  absl::Status AwaitEnd() {
-    while (!ended_) Look();
-    return outcome_;
-  }
-
- private:
-  Fixture& fixture_;
-  absl::Status outcome_ = absl::UnknownError("has not ended");
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
-
-// Lets a wait for an iteration last `seconds` from its first look; what of it was news, with
-// its end, which is negative.
-std::vector<absl::Duration> NewsOfIteration(Fixture* fixture, uint64_t iteration, int seconds) {
-  fixture->PushAll(iteration);
-  WatchedWait wait(fixture);
-  std::optional<Stall> stall;
-  std::vector<absl::Duration> news;
-  absl::Duration lasted;
-  const auto take = [&] {
-    if (!stall.has_value()) return;
-    CHECK(stall->iteration == iteration);
-    lasted = stall->lasted;
-    if (stall->is_news) news.push_back(stall->missing.empty() ? -lasted : lasted);
-  };
-  while (lasted < absl::Seconds(seconds)) {
-    stall = wait.Look();
-    take();
-  }
-  for (const int layer : {0, 2}) fixture->Answer(layer);
-  stall = wait.Look();
-  take();
-  REQUIRE(wait.AwaitEnd().ok());
-  return news;
-}
-
-}  // namespace
+using Phase = ExchangeRound::Phase;
 
 TEST_CASE("a round that has not begun waits for nothing") {
-  Fixture fixture;
+  RoundFixture fixture;
   CHECK(fixture.round.AwaitLayer(0).ok());
+  CHECK(fixture.round.AwaitTensor(3).ok());
   CHECK(fixture.round.AwaitAll().ok());
-  CHECK(fixture.round.AwaitSent().ok());
   CHECK(fixture.round.AllAnswered());
+  CHECK(fixture.round.phase() == Phase::kIdle);
+}
+
+TEST_CASE("the round knows where the worker is in its iteration") {
+  RoundFixture fixture;
+  fixture.round.StartAt(7);
+  CHECK(fixture.round.next_iteration() == 7);
+  CHECK(fixture.round.Push({0}) == absl::FailedPreconditionError("no iteration has begun"));
+  fixture.round.End();  // none has begun
+  CHECK(fixture.round.next_iteration() == 7);
+  REQUIRE(fixture.Begin(7).ok());
+  CHECK(fixture.round.phase() == Phase::kPushing);
+  fixture.Push(2);
+  CHECK(fixture.round.phase() == Phase::kPushing);
+  fixture.Push(0);
+  CHECK(fixture.round.phase() == Phase::kPushed);
+  CHECK_THAT(std::string(fixture.Begin(8).message()), Catch::Contains("an iteration has begun"));
+  fixture.iteration = 7;
+  for (const int layer : {0, 2}) fixture.Answer(layer);
+  CHECK(fixture.round.phase() == Phase::kPushed);
+  CHECK(fixture.round.next_iteration() == 7);
+  fixture.round.End();
+  CHECK(fixture.round.phase() == Phase::kIdle);
+  CHECK(fixture.round.next_iteration() == 8);
+  CHECK(fixture.Begin(8).ok());
+}
+
+TEST_CASE("a tensor is pushed once in an iteration, and a refused call pushes none") {
+  RoundFixture fixture;
+  REQUIRE(fixture.Begin(0).ok());
+  REQUIRE(fixture.round.Push({3}).ok());
+  const std::vector<std::vector<int>> bad = {{2, 3}, {2, 2}};
+  for (const std::vector<int>& tensors : bad) {
+    CHECK_THAT(std::string(fixture.round.Push(tensors).message()),
+               Catch::Contains("has been pushed in this iteration already"));
+  }
+  CHECK(fixture.round.Push({2, 1, 0}).ok());
+}
+
+TEST_CASE("what is never going to come is not waited for") {
+  RoundFixture fixture({"exchange.schedule=" + GENERATE(std::string("BACKWARD"), "SEQUENTIAL")});
+  const bool is_early = fixture.config.proto().exchange().schedule() == ExchangeConfig::BACKWARD;
+  REQUIRE(fixture.Begin(0).ok());
+  fixture.Push(2);
+  CHECK(fixture.round.AwaitTensor(0) ==
+        absl::FailedPreconditionError(
+            absl::StrCat(is_early ? "1 tensor" : "2 tensors",
+                         " of the iteration must be pushed before this wait, first fc1/weight")));
+  CHECK(absl::IsFailedPrecondition(fixture.round.AwaitLayer(0)));
+  CHECK(absl::IsFailedPrecondition(fixture.round.AwaitAll()));
+  if (is_early) fixture.Answer(2);
+  // Under SEQUENTIAL nothing leaves before everything is pushed.
+  CHECK(fixture.round.AwaitTensor(2).ok() == is_early);
+  CHECK(fixture.round.AwaitLayer(2).ok() == is_early);
 }
 
 TEST_CASE("a layer is there when its own chunks are answered") {
-  Fixture fixture;
+  RoundFixture fixture;
   REQUIRE(fixture.Begin(7).ok());
   CHECK(fixture.round.AwaitLayer(1).ok());  // has no tensors
   fixture.Push(2);
   fixture.Push(0);
   fixture.Answer(0);
   CHECK(fixture.round.AwaitLayer(0).ok());
+  CHECK(fixture.round.TensorAnswered(0));
+  CHECK_FALSE(fixture.round.TensorAnswered(2));
   CHECK_FALSE(fixture.round.AllAnswered());
   fixture.Answer(2);
   CHECK(fixture.round.AwaitLayer(2).ok());
@@ -185,174 +97,225 @@ TEST_CASE("a layer is there when its own chunks are answered") {
 }
 
 TEST_CASE("only what was pushed in this iteration is awaited") {
-  Fixture fixture;
+  RoundFixture fixture;
   REQUIRE(fixture.Begin(7).ok());
   const uint32_t chunk = fixture.ChunksOf(2)[0];
-  CHECK(absl::IsInternal(fixture.round.Claim(chunk, 7, 0).status()));
+  CHECK(absl::IsInternal(fixture.Claim(chunk, 7).status()));
   fixture.Push(2);
-  CHECK(absl::IsInternal(fixture.round.Claim(chunk, 8, 0).status()));
-  CHECK_FALSE(*fixture.round.Claim(chunk, 6, 0));  // late
-  CHECK(*fixture.round.Claim(chunk, 7, 0));
-  CHECK_FALSE(*fixture.round.Claim(chunk, 7, 0));  // twice
+  CHECK(absl::IsInternal(fixture.Claim(chunk, 8).status()));
+  const int shard = fixture.config.plan().chunks()[chunk].shard;
+  CHECK(
+      absl::IsInternal(fixture.round.Claim(1 - shard, {.iteration = 7, .chunk = chunk}).status()));
+  CHECK(absl::IsInternal(fixture.round.Claim(0, {.iteration = 7, .chunk = 99}).status()));
+  CHECK_FALSE(*fixture.Claim(chunk, 6));  // late
+  CHECK_FALSE(fixture.round.HasAnswered(shard));
+  CHECK(*fixture.Claim(chunk, 7));
+  CHECK(fixture.round.HasAnswered(shard));
+  CHECK_FALSE(*fixture.Claim(chunk, 7));  // twice
   fixture.round.Answered(chunk, 1);
-  CHECK_FALSE(*fixture.round.Claim(chunk, 7, 0));
+  CHECK_FALSE(*fixture.Claim(chunk, 7));
 }
 
-TEST_CASE("a late report that a chunk was sent counts for its own iteration only") {
-  Fixture fixture;
-  fixture.PushAll(0);
-  for (const int layer : {0, 2}) fixture.Answer(layer);
-  fixture.PushAll(1);
-  for (const int layer : {0, 2}) {
-    for (const uint32_t chunk : fixture.ChunksOf(layer)) fixture.round.Sent(chunk, /*iteration=*/0);
+TEST_CASE("a message says what this worker pushes") {
+  RoundFixture fixture;
+  fixture.round.Follow(5);
+  fixture.round.SetVersion(6, 40);
+  const std::vector<float> rates = {1, 2, 3, 4};
+  REQUIRE(fixture.round.Begin(9, /*skip=*/false, rates).ok());
+  REQUIRE(fixture.round.Push({2}).ok());
+  REQUIRE(fixture.round.Push({0, 1, 3}, /*contributes=*/false).ok());
+  std::map<uint32_t, GradientHeader> taken = fixture.TakeAll(0);
+  taken.merge(fixture.TakeAll(1));
+  REQUIRE(taken.size() == 8);
+  for (const auto& [chunk, header] : taken) {
+    CHECK(header.worker == 1);
+    CHECK(header.incarnation == 77);
+    CHECK(header.iteration == 9);
+    CHECK(header.view == 5);
+    CHECK(header.base_version == (chunk == 6 ? 40 : 0));
+    CHECK(header.skip == (chunk != 6));
+    CHECK(header.learning_rate == (chunk == 6 ? std::optional(3.0f) : std::nullopt));
+    CHECK_FALSE(header.hold);
   }
-  CHECK(absl::IsDeadlineExceeded(WatchedWait(&fixture, &ExchangeRound::AwaitSent).AwaitEnd()));
 }
 
-TEST_CASE("what is not answered is pushed again, and its send counts once") {
-  Fixture fixture;
-  REQUIRE(fixture.Begin(3).ok());
+TEST_CASE("under SEQUENTIAL the last chunks leave when all others have been sent") {
+  RoundFixture fixture({"exchange.schedule=SEQUENTIAL"});
+  REQUIRE(fixture.Begin(0).ok());
   fixture.Push(0);
+  CHECK(fixture.TakeAll(0).empty());
   fixture.Push(2);
+  const std::map<uint32_t, GradientHeader> first = fixture.TakeAll(0);
+  const std::map<uint32_t, GradientHeader> second = fixture.TakeAll(1);
+  CHECK(first.size() == fixture.ChunksOfShard(0) - 1);
+  CHECK(second.size() == fixture.ChunksOfShard(1) - 1);
+  fixture.wakes = 0;
+  for (const auto& taken : {first, second}) {
+    for (const auto& [chunk, header] : taken) {
+      CHECK(header.hold);
+      CHECK(fixture.wakes == 0);
+      CHECK(fixture.TakeAll(0).empty());
+      // Reports of another iteration do not count.
+      fixture.SendChunk(chunk, 3);
+      fixture.SendChunk(chunk, 0);
+    }
+  }
+  CHECK(fixture.wakes > 0);
+  for (const int shard : {0, 1}) {
+    const std::map<uint32_t, GradientHeader> last = fixture.TakeAll(shard);
+    REQUIRE(last.size() == 1);
+    CHECK(last.begin()->first == fixture.config.plan().chunks_of_shard(shard).back());
+    CHECK_FALSE(last.begin()->second.hold);
+  }
+}
+
+TEST_CASE("an answer says that a chunk was sent, for the last chunks too") {
+  RoundFixture fixture({"exchange.schedule=SEQUENTIAL"});
+  fixture.PushAll(0);
+  for (const int shard : {0, 1}) {
+    for (const auto& [chunk, header] : fixture.TakeAll(shard)) {
+      CHECK(fixture.TakeAll(0).empty());
+      fixture.AnswerChunk(chunk);
+    }
+  }
+  CHECK(fixture.TakeAll(0).size() == 1);
+  CHECK(fixture.TakeAll(1).size() == 1);
+}
+
+TEST_CASE("what is not answered is sent again on a new connection, and its send counts once") {
+  RoundFixture fixture;
+  fixture.PushAll(3);
   const std::vector<uint32_t> of_layer = fixture.ChunksOf(2);
   const uint32_t answered = of_layer[0], pending = of_layer[1];
-  CHECK_FALSE(fixture.round.ToSend(pending)->again);
-  fixture.SendChunk(pending);
+  for (const int shard : {0, 1}) fixture.TakeAll(shard);
+  fixture.SendChunk(pending, 3);
   fixture.AnswerChunk(answered);
-  std::vector<uint32_t> again;
-  for (const int shard : {0, 1}) {
-    const std::vector<uint32_t> of_shard = fixture.round.PushAgain(shard);
-    again.insert(again.end(), of_shard.begin(), of_shard.end());
-  }
+  for (const int shard : {0, 1}) fixture.round.Close(shard);
+  CHECK(fixture.TakeAll(0).empty());
+  CHECK_FALSE(fixture.round.HasAnswered(0));
+  for (const int shard : {0, 1}) fixture.round.Open(shard);
+  std::map<uint32_t, GradientHeader> again = fixture.TakeAll(0);
+  again.merge(fixture.TakeAll(1));
   CHECK(again.size() == fixture.config.plan().chunks().size() - 1);
-  CHECK(std::count(again.begin(), again.end(), answered) == 0);
-  CHECK_FALSE(fixture.round.ToSend(answered).has_value());
-  CHECK(fixture.round.ToSend(pending)->again);
-  CHECK(fixture.round.ToSend(pending)->iteration == 3);
-  fixture.SendChunk(pending);
-  fixture.Send(0);
-  fixture.Send(2);
-  CHECK(fixture.round.AwaitSent().ok());
+  CHECK(again.count(answered) == 0);
+  fixture.SendChunk(pending, 3);
+  fixture.AnswerAll();
+  CHECK(fixture.round.AwaitAll().ok());
+  fixture.PushAll(4);
+  again = fixture.TakeAll(fixture.config.plan().chunks()[pending].shard);
+  CHECK(again.at(pending).base_version == 4);
+}
+
+TEST_CASE("what is answered before its turn to be sent again is not sent") {
+  RoundFixture fixture;
+  fixture.PushAll(0);
+  for (const int shard : {0, 1}) {
+    fixture.TakeAll(shard);
+    fixture.round.Close(shard);
+    fixture.round.Open(shard);
+  }
   fixture.Answer(0);
   fixture.Answer(2);
-  CHECK(fixture.round.AwaitAll().ok());
-  REQUIRE(fixture.Begin(4).ok());
-  fixture.Push(2);
-  CHECK_FALSE(fixture.round.ToSend(pending)->again);
-  CHECK(fixture.round.ToSend(pending)->base_version == 4);
+  CHECK(fixture.TakeAll(0).empty());
+  CHECK(fixture.TakeAll(1).empty());
 }
 
 TEST_CASE("answers of an older view do not count, and a newer one's view is waited for") {
-  Fixture fixture;
+  RoundFixture fixture;
   fixture.round.Follow(5);
   REQUIRE(fixture.Begin(0).ok());
   fixture.Push(2);
   const uint32_t chunk = fixture.ChunksOf(2)[0];
-  CHECK(fixture.round.ToSend(chunk)->view == 5);
-  CHECK_FALSE(*fixture.round.Claim(chunk, 0, 4));
-  CHECK(*fixture.round.Claim(chunk, 0, 7));
+  CHECK_FALSE(*fixture.Claim(chunk, 0, 4));
+  CHECK(*fixture.Claim(chunk, 0, 7));
   fixture.round.Answered(chunk, 1);
   std::thread other([&] { fixture.round.Follow(7); });
   CHECK(fixture.round.AwaitView().ok());
   other.join();
-  CHECK(fixture.round.ToSend(fixture.ChunksOf(2)[1])->view == 7);
   CHECK_FALSE(fixture.round.Settled());
-  fixture.round.GiveUp();
-  fixture.Push(0);
-  CHECK_FALSE(fixture.round.Settled());
-  fixture.round.GiveUp();
-  CHECK(fixture.round.Settled());
-  CHECK(fixture.round.AwaitAll().ok());
 }
 
-TEST_CASE("a view that does not come ends the wait for it") {
-  Fixture fixture({"limits.exchange_seconds=10"});
-  REQUIRE(fixture.Begin(2).ok());
+TEST_CASE("while nobody answers, what is pushed is taken for answered") {
+  RoundFixture fixture({"exchange.schedule=" + GENERATE(std::string("BACKWARD"), "SEQUENTIAL")});
+  REQUIRE(fixture.Begin(0).ok());
+  fixture.Push(2);
+  fixture.round.SetAbandoned(true);
+  CHECK_FALSE(fixture.round.Settled());
   fixture.Push(0);
-  const uint32_t chunk = fixture.ChunksOf(0)[0];
-  REQUIRE(*fixture.round.Claim(chunk, 2, 9));
-  fixture.round.Answered(chunk, 1);
-  CHECK(WatchedWait(&fixture, &ExchangeRound::AwaitView).AwaitEnd() ==
-        absl::DeadlineExceededError("iteration 2: view 9, which a shard follows, has not come for "
-                                    "12s (limits.exchange_seconds)"));
+  CHECK(fixture.round.Settled());
+  CHECK(fixture.round.AwaitAll().ok());
+  CHECK(fixture.round.ChunksAfter(0) == 0);
+  CHECK(fixture.TakeAll(0).empty());
+  fixture.round.End();
+  fixture.round.SetAbandoned(false);
+  fixture.PushAll(1);
+  CHECK_FALSE(fixture.round.AllAnswered());
 }
 
 TEST_CASE("a round that was reset begins anew") {
-  Fixture fixture;
-  REQUIRE(fixture.Begin(8).ok());
-  fixture.Push(0);
-  fixture.Push(2);
+  RoundFixture fixture({"exchange.schedule=" + GENERATE(std::string("BACKWARD"), "SEQUENTIAL")});
+  fixture.PushAll(8);
   fixture.Send(2);
   fixture.round.Fail(absl::AbortedError("back"));
   CHECK(fixture.round.AwaitAll() == absl::AbortedError("back"));
   fixture.round.Reset();
   CHECK(fixture.round.failure().ok());
   CHECK(fixture.round.Settled());
-  CHECK(fixture.round.AwaitSent().ok());
+  CHECK(fixture.round.phase() == Phase::kIdle);
+  for (const int shard : {0, 1}) {
+    fixture.round.Close(shard);
+    fixture.round.Open(shard);
+  }
   fixture.PushAll(2);
-  for (const int layer : {0, 2}) fixture.Answer(layer);
-  CHECK(fixture.round.AwaitAll().ok());
+  for (int turn = 0; turn < 2; ++turn) {  // under SEQUENTIAL the last chunks follow
+    for (const int shard : {0, 1}) {
+      for (const auto& [chunk, header] : fixture.TakeAll(shard)) fixture.SendChunk(chunk, 2);
+    }
+  }
+  fixture.AnswerAll();
+  CHECK(fixture.round.next_iteration() == 3);
 }
 
-TEST_CASE("a wait ends when another thread reports the last answer, or the last send") {
-  Fixture fixture;
+TEST_CASE("a wait ends when another thread reports the last answer") {
+  RoundFixture fixture;
   REQUIRE(fixture.Begin(0).ok());
   fixture.Push(0);
-  std::thread other([&] {
-    fixture.Send(0);
-    fixture.Answer(0);
-  });
-  const absl::Status sent = fixture.round.AwaitSent();
+  std::thread other([&] { fixture.Answer(0); });
   const absl::Status answered = fixture.round.AwaitLayer(0);
   other.join();  // before any CHECK, of which Catch allows one thread's at a time
-  CHECK(sent.ok());
   CHECK(answered.ok());
-}
-
-TEST_CASE("the report that a chunk was sent may come after its answer, in the next iteration") {
-  Fixture fixture;
-  REQUIRE(fixture.Begin(0).ok());
-  fixture.Push(0);
-  fixture.Answer(0);
-  REQUIRE(fixture.Begin(1).ok());
-  fixture.Push(0);
-  for (const uint32_t chunk : fixture.ChunksOf(0)) fixture.round.Sent(chunk, /*iteration=*/0);
-  fixture.Send(0);
-  CHECK(fixture.round.AwaitSent().ok());
-  fixture.Push(2);
-  CHECK(absl::IsDeadlineExceeded(WatchedWait(&fixture, &ExchangeRound::AwaitSent).AwaitEnd()));
 }
 
 TEST_CASE(
     "a trace has one push and one pull of each layer and iteration, whatever overtakes what") {
   const ScratchFolder folder;
-  const PlannedConfig config = MakeConfig({});
+  const PlannedConfig config = MakeRoundConfig({});
   const RealClock clock;
   auto trace = Trace::Create(folder.Path("trace"), /*rank=*/0, &config.model(), &clock);
   REQUIRE(trace.ok());
-  Fixture fixture({}, "", trace->get());
+  RoundFixture fixture({}, "", trace->get());
   // The answers come before the news that the chunks were sent, which come in the next iteration.
   REQUIRE(fixture.Begin(0).ok());
   fixture.Push(2);
   fixture.Push(0);
-  fixture.Answer(0);
-  fixture.Answer(2);
+  fixture.AnswerAll();
   REQUIRE(fixture.Begin(1).ok());
   fixture.Push(2);
   fixture.Send(2);
   fixture.Push(0);
   for (const int layer : {0, 2}) {
-    for (const uint32_t chunk : fixture.ChunksOf(layer)) fixture.round.Sent(chunk, 0);
+    for (const uint32_t chunk : fixture.ChunksOf(layer)) fixture.SendChunk(chunk, 0);
   }
   fixture.Send(0);
-  fixture.Answer(2);
-  fixture.Answer(0);
-  // A layer's chunks are pushed and sent one by one.
+  fixture.AnswerAll();
+  // A layer's tensors are pushed and sent one by one.
   REQUIRE(fixture.Begin(2).ok());
   for (const int layer : {0, 2}) {
-    for (const uint32_t chunk : fixture.ChunksOf(layer)) {
-      fixture.round.Pushed({chunk});
-      fixture.SendChunk(chunk);
+    for (const int tensor : fixture.TensorsOf(layer)) {
+      REQUIRE(fixture.round.Push({tensor}).ok());
+      for (const uint32_t chunk : fixture.config.plan().chunks_of_tensor(tensor)) {
+        fixture.SendChunk(chunk, 2);
+      }
     }
     fixture.Answer(layer);
   }
@@ -376,7 +339,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the first failure ends every wait, and every later round") {
-  Fixture fixture;
+  RoundFixture fixture;
   REQUIRE(fixture.Begin(0).ok());
   fixture.Push(0);
   std::thread other([&] {
@@ -387,111 +350,8 @@ TEST_CASE("the first failure ends every wait, and every later round") {
   CHECK(fixture.round.AwaitLayer(0) == gone);
   other.join();
   CHECK(fixture.round.AwaitAll() == gone);
-  CHECK(fixture.round.AwaitSent() == gone);
+  CHECK(fixture.round.AwaitTensor(0) == gone);
   CHECK(fixture.Begin(1) == gone);
-}
-
-TEST_CASE("if nothing moves for the limit, the error names the shards and the iteration") {
-  Fixture fixture({"limits.exchange_seconds=10"});
-  fixture.PushAll(3);
-  for (const uint32_t chunk : fixture.config.plan().chunks_of_shard(0)) {
-    fixture.AnswerChunk(chunk);
-  }
-  const absl::Status status = WatchedWait(&fixture).AwaitEnd();
-  CHECK(status == absl::DeadlineExceededError(absl::StrCat(
-                      "iteration 3: shard 1 has not answered ", fixture.ChunksOfShard(1), " of ",
-                      fixture.ChunksOfShard(1), " chunks for 12s (limits.exchange_seconds)")));
-  CHECK(fixture.Begin(4) == status);
-}
-
-TEST_CASE("there is no limit while the run waits for a worker that is not there") {
-  Fixture fixture({"limits.exchange_seconds=10"});
-  fixture.PushAll(0);
-  fixture.round.Follow(2, /*waits_for_absent=*/true);
-  WatchedWait wait(&fixture);
-  wait.AwaitNews();
-  CHECK(wait.News(/*looks=*/100).size() > 3);
-  CHECK(fixture.round.failure().ok());
-  fixture.round.Follow(3);
-  wait.News(/*looks=*/8);
-  CHECK(fixture.round.failure().ok());
-  CHECK(absl::IsDeadlineExceeded(wait.AwaitEnd()));
-}
-
-TEST_CASE("every answer begins the limit anew") {
-  Fixture fixture({"limits.exchange_seconds=10"});
-  fixture.PushAll(0);
-  WatchedWait wait(&fixture);
-  for (const int layer : {0, 2}) {
-    for (const uint32_t chunk : fixture.ChunksOf(layer)) {
-      wait.News(/*looks=*/10);
-      fixture.AnswerChunk(chunk);
-    }
-  }
-  CHECK(wait.AwaitEnd().ok());
-}
-
-TEST_CASE("a clock that stands still, and one that leaps, end no wait") {
-  Fixture fixture({"limits.exchange_seconds=10"});
-  fixture.PushAll(0);
-  WatchedWait wait(&fixture);
-  wait.AwaitNews();
-  // As after a machine was suspended, or the process stopped, for an hour; and as the time of day
-  // may be set back.
-  for (const absl::Duration leap : {absl::Hours(1), -absl::Hours(2), absl::ZeroDuration()}) {
-    const std::optional<Stall> stall = wait.Look(leap);
-    REQUIRE(stall.has_value());
-    CHECK(stall->lasted <= absl::Seconds(5));
-  }
-  for (const int layer : {0, 2}) fixture.Answer(layer);
-  CHECK(wait.AwaitEnd().ok());
-}
-
-TEST_CASE("a stall is news after 3 s, whenever it has doubled, and when it is over") {
-  Fixture fixture;
-  const std::vector<absl::Duration> news = NewsOfIteration(&fixture, 12, 25);
-  CHECK(news == std::vector<absl::Duration>{absl::Seconds(3), absl::Seconds(6), absl::Seconds(12),
-                                            absl::Seconds(24), -absl::Seconds(25)});
-}
-
-TEST_CASE("a wait that is over sooner is not news") {
-  Fixture fixture;
-  CHECK(NewsOfIteration(&fixture, 0, 0).empty());
-}
-
-TEST_CASE("iterations that wait as long as the last one are not news again") {
-  Fixture fixture;
-  CHECK(NewsOfIteration(&fixture, 0, 10).size() == 3);
-  CHECK(NewsOfIteration(&fixture, 1, 10).empty());
-  CHECK(NewsOfIteration(&fixture, 2, 10).empty());
-  CHECK(NewsOfIteration(&fixture, 3, 20) ==
-        std::vector<absl::Duration>{absl::Seconds(20), -absl::Seconds(20)});
-  NewsOfIteration(&fixture, 4, 0);
-  CHECK(NewsOfIteration(&fixture, 5, 3).size() == 2);
-}
-
-TEST_CASE("a stall says which shards have not answered, or not taken, how many chunks") {
-  Fixture fixture;
-  fixture.PushAll(0);
-  const absl::Span<const uint32_t> of_first = fixture.config.plan().chunks_of_shard(0);
-  fixture.AnswerChunk(of_first[0]);
-  fixture.SendChunk(of_first[0]);
-  const bool sent = GENERATE(false, true);
-  const std::string verb = sent ? "taken" : "answered";
-  WatchedWait wait(&fixture, sent ? &ExchangeRound::AwaitSent : &ExchangeRound::AwaitAll);
-  CHECK(wait.AwaitNews().missing ==
-        absl::StrCat("shard 0 has not ", verb, " ", of_first.size() - 1, " of ", of_first.size(),
-                     " chunks, shard 1 has not ", verb, " ", fixture.ChunksOfShard(1), " of ",
-                     fixture.ChunksOfShard(1), " chunks"));
-}
-
-TEST_CASE("a stall names three shards at most") {
-  Fixture fixture({},
-                  R"(shard { address: "c:3" } shard { address: "d:4" } shard { address: "e:5" })");
-  fixture.PushAll(0);
-  CHECK_THAT(WatchedWait(&fixture).AwaitNews().missing,
-             Catch::Contains("shard 2 has") && !Catch::Contains("shard 3 has") &&
-                 Catch::EndsWith(", nor have 2 other shards"));
 }
 
 }  // namespace evenshard

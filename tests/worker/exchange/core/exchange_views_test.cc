@@ -162,7 +162,7 @@ TEST_CASE("a new generation ends the iteration, and Resume connects anew") {
   fixture.Connect(0, 4, 11);
   fixture.Connect(1, 4, 11);
   REQUIRE(fixture.core.ready());
-  CHECK(fixture.core.start_iteration() == 4);
+  CHECK(fixture.core.round().next_iteration() == 4);
   CHECK(fixture.core.failure().ok());
   fixture.PushAll(4);
   CHECK(fixture.TakeAll(0).size() == fixture.ChunksOf(0));
@@ -197,10 +197,10 @@ TEST_CASE("a worker that joins a run under way catches up") {
   const uint64_t other = GENERATE(39, 42, 60);
   fixture.Connect(1, other);
   REQUIRE(fixture.core.ready());
-  CHECK(fixture.core.start_iteration() == 42);
+  CHECK(fixture.core.round().next_iteration() == 42);
   REQUIRE(fixture.core.catch_up().iteration == 41);
-  REQUIRE(fixture.core.Begin(41, /*skip=*/true).ok());
-  fixture.core.Push(fixture.core.other_chunks(), true);
+  REQUIRE(fixture.core.round().Begin(41, /*skip=*/true).ok());
+  REQUIRE(fixture.core.round().Push(kAllTensors).ok());
   const std::vector<GradientHeader> pushed = fixture.TakeAll(0);
   CHECK(pushed.size() == fixture.ChunksOf(0));
   CHECK(pushed[0].skip);
@@ -243,7 +243,7 @@ TEST_CASE("a replacement that is in the worker set starts where the slots are") 
   fixture.Connect(0, 39);
   fixture.Connect(1, 40);
   REQUIRE(fixture.core.ready());
-  CHECK(fixture.core.start_iteration() == 39);
+  CHECK(fixture.core.round().next_iteration() == 39);
   CHECK_FALSE(fixture.core.catch_up().iteration.has_value());
 }
 

@@ -1,0 +1,144 @@
+#include "worker/exchange/core/chunk_states.h"
+
+#include <algorithm>
+
+namespace evenshard {
+
+ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace)
+    : plan_(config->plan()),
+      schedule_(*schedule),
+      trace_(trace),
+      layer_of_chunk_(plan_.chunks().size()),
+      states_(plan_.chunks().size(), State::kAnswered),
+      skips_(plan_.chunks().size()),
+      again_(plan_.chunks().size()),
+      versions_(plan_.chunks().size()),
+      pushed_(config->model().tensors().size()),
+      tensor_unanswered_(pushed_.size()) {
+  for (const Layer& layer : config->model().layers()) {
+    size_t chunks = 0;
+    for (int i = 0; i < layer.tensor_count; ++i) {
+      for (const uint32_t chunk : plan_.chunks_of_tensor(layer.first_tensor + i)) {
+        layer_of_chunk_[chunk] = static_cast<int>(layer_chunks_.size());
+        ++chunks;
+      }
+    }
+    layer_chunks_.push_back(chunks);
+  }
+  layer_unanswered_.resize(layer_chunks_.size());
+}
+
+void ChunkStates::Begin(uint64_t iteration, bool skip) {
+  iteration_ = iteration;
+  states_.assign(states_.size(), State::kBegun);
+  skips_.assign(skips_.size(), skip);
+  again_.assign(again_.size(), false);
+  pushed_.assign(pushed_.size(), false);
+  layer_unqueued_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
+  for (size_t tensor = 0; tensor < pushed_.size(); ++tensor) {
+    tensor_unanswered_[tensor] = plan_.chunks_of_tensor(static_cast<int>(tensor)).size();
+  }
+  unpushed_tensors_ = pushed_.size();
+  unanswered_ = states_.size();
+}
+
+void ChunkStates::Reset() {
+  states_.assign(states_.size(), State::kAnswered);
+  waiting_.clear();
+  layer_unanswered_.assign(layer_unanswered_.size(), 0);
+  tensor_unanswered_.assign(tensor_unanswered_.size(), 0);
+  unpushed_tensors_ = unsent_ = unanswered_ = 0;
+}
+
+void ChunkStates::Push(int tensor, bool skip) {
+  pushed_[tensor] = true;
+  --unpushed_tensors_;
+  for (const uint32_t chunk : plan_.chunks_of_tensor(tensor)) {
+    states_[chunk] = State::kPushed;
+    skips_[chunk] = skips_[chunk] || skip;
+    waiting_.push_back(chunk);
+  }
+}
+
+std::vector<uint32_t> ChunkStates::Release() {
+  std::vector<uint32_t> released;
+  if (schedule_.pushes_early()) {
+    released.swap(waiting_);
+  } else if (unpushed_tensors_ == 0) {
+    std::sort(waiting_.begin(), waiting_.end());
+    const auto others = std::stable_partition(
+        waiting_.begin(), waiting_.end(),
+        [this](uint32_t chunk) { return schedule_.LastOfStream(chunk).has_value(); });
+    const bool only_last = others == waiting_.end();
+    if (only_last && unsent_ == 0) {
+      released.swap(waiting_);
+    } else if (!only_last) {
+      released.assign(others, waiting_.end());
+      waiting_.erase(others, waiting_.end());
+    }
+  }
+  for (const uint32_t chunk : released) Queue(chunk);
+  return released;
+}
+
+void ChunkStates::Queue(uint32_t chunk) {
+  states_[chunk] = State::kQueued;
+  ++unsent_;
+  const int layer = layer_of_chunk_[chunk];
+  const size_t before = layer_unqueued_[layer]--;
+  if (trace_ != nullptr && before == layer_chunks_[layer]) {
+    trace_->Begin("push", layer, iteration_);
+  }
+}
+
+std::vector<uint32_t> ChunkStates::QueueAgain(int shard) {
+  std::vector<uint32_t> chunks;
+  for (const uint32_t chunk : plan_.chunks_of_shard(shard)) {
+    if (!IsPending(chunk)) continue;
+    again_[chunk] = true;
+    chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+void ChunkStates::MarkSent(uint32_t chunk) {
+  if (states_[chunk] != State::kQueued) return;
+  states_[chunk] = State::kSent;
+  const int layer = layer_of_chunk_[chunk];
+  if (--layer_unsent_[layer] == 0 && trace_ != nullptr) trace_->End("push", layer, iteration_);
+  --unsent_;
+}
+
+void ChunkStates::Claim(uint32_t chunk) {
+  MarkSent(chunk);
+  states_[chunk] = State::kClaimed;
+}
+
+void ChunkStates::Answer(uint32_t chunk, uint64_t version) {
+  states_[chunk] = State::kAnswered;
+  versions_[chunk] = version;
+  --unanswered_;
+  --tensor_unanswered_[plan_.chunks()[chunk].tensor];
+  const int layer = layer_of_chunk_[chunk];
+  const size_t before = layer_unanswered_[layer]--;
+  if (trace_ == nullptr) return;
+  if (before == layer_chunks_[layer]) trace_->Begin("pull", layer, iteration_);
+  if (before == 1) trace_->End("pull", layer, iteration_);
+}
+
+void ChunkStates::GiveUp() {
+  for (const uint32_t chunk : waiting_) Queue(chunk);
+  waiting_.clear();
+  for (const Chunk& chunk : plan_.chunks()) {
+    if (!IsPending(chunk.id)) continue;
+    Claim(chunk.id);
+    Answer(chunk.id, versions_[chunk.id]);
+  }
+}
+
+size_t ChunkStates::ChunksAfter(uint64_t version) const {
+  return std::count_if(versions_.begin(), versions_.end(),
+                       [version](uint64_t held) { return held > version; });
+}
+
+}  // namespace evenshard

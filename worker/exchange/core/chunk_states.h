@@ -1,0 +1,106 @@
+#ifndef EVENSHARD_WORKER_EXCHANGE_CORE_CHUNK_STATES_H_
+#define EVENSHARD_WORKER_EXCHANGE_CORE_CHUNK_STATES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/placement/plan.h"
+#include "common/placement/planned_config.h"
+#include "worker/exchange/core/schedule_policy.h"
+#include "worker/trace/trace.h"
+
+namespace evenshard {
+
+// How far the exchange of an iteration is with each chunk, and which version of it the worker
+// holds.
+//
+//             Begin           Push            Release           MarkSent         Claim
+//   answered -------> begun --------> pushed ---------> queued ---------> sent -------> claimed
+//       ^                                                                                  |
+//       +---------------------------------- Answer ----------------------------------------+
+//
+// The gradient of a chunk that is pushed is there; the schedule says when it may be queued for the
+// streams to its shard. Not thread-safe: ExchangeRound guards it.
+class ChunkStates {
+ public:
+  enum class State : uint8_t { kAnswered, kBegun, kPushed, kQueued, kSent, kClaimed };
+
+  // `trace`, if not null, records each layer's "push", from its first chunk queued to its last one
+  // sent, and its "pull", from its first answer to its last. All must outlive this.
+  ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace);
+
+  // With `skip` all pushes of the iteration contribute nothing.
+  void Begin(uint64_t iteration, bool skip);
+  // All chunks are answered, as before the first iteration. Versions stay.
+  void Reset();
+
+  // REQUIRES: the tensor's chunks are begun.
+  void Push(int tensor, bool skip);
+  // Returns the chunks that may be queued from now on, in the order in which they should leave.
+  std::vector<uint32_t> Release();
+  // Whether Release has something to return now that everything queued has been sent.
+  bool MayRelease() const { return unsent_ == 0 && !waiting_.empty() && unpushed_tensors_ == 0; }
+  // Returns the chunks of the shard that are queued or sent, which have to be sent once more.
+  std::vector<uint32_t> QueueAgain(int shard);
+  // Does nothing for a chunk that is not queued.
+  void MarkSent(uint32_t chunk);
+  // REQUIRES: IsPending(chunk).
+  void Claim(uint32_t chunk);
+  void Answer(uint32_t chunk, uint64_t version);
+  // Takes everything that has been pushed and is not claimed for answered, in the version held.
+  void GiveUp();
+
+  uint64_t iteration() const { return iteration_; }
+  State state(uint32_t chunk) const { return states_[chunk]; }
+  bool IsPending(uint32_t chunk) const {
+    return states_[chunk] == State::kQueued || states_[chunk] == State::kSent;
+  }
+  bool is_skipped(uint32_t chunk) const { return skips_[chunk]; }
+  // QueueAgain has returned it in this iteration.
+  bool is_again(uint32_t chunk) const { return again_[chunk]; }
+  bool is_pushed(int tensor) const { return pushed_[tensor]; }
+  int layer_of(uint32_t chunk) const { return layer_of_chunk_[chunk]; }
+
+  // What is left of the iteration.
+  size_t unpushed_tensors() const { return unpushed_tensors_; }
+  size_t unanswered() const { return unanswered_; }
+  size_t unanswered_of_layer(int layer) const { return layer_unanswered_[layer]; }
+  size_t unanswered_of_tensor(int tensor) const { return tensor_unanswered_[tensor]; }
+  // Pushed, and not queued: they wait until others have been sent, or pushed.
+  bool has_waiting() const { return !waiting_.empty(); }
+
+  uint64_t version(uint32_t chunk) const { return versions_[chunk]; }
+  void SetVersion(uint32_t chunk, uint64_t version) { versions_[chunk] = version; }
+  // Returns how many chunks are held in a version after number `version`.
+  size_t ChunksAfter(uint64_t version) const;
+
+ private:
+  void Queue(uint32_t chunk);
+
+  // Constant after construction.
+  const Plan& plan_;
+  const SchedulePolicy& schedule_;
+  Trace* const trace_;
+  std::vector<int> layer_of_chunk_;
+  std::vector<size_t> layer_chunks_;
+
+  uint64_t iteration_ = 0;
+  std::vector<State> states_;  // by chunk, like the next three
+  std::vector<bool> skips_;
+  std::vector<bool> again_;
+  std::vector<uint64_t> versions_;
+  std::vector<bool> pushed_;       // by tensor
+  std::vector<uint32_t> waiting_;  // pushed and not queued, as they were pushed
+  std::vector<size_t> layer_unqueued_;
+  std::vector<size_t> layer_unsent_;
+  std::vector<size_t> layer_unanswered_;
+  std::vector<size_t> tensor_unanswered_;
+  size_t unpushed_tensors_ = 0;
+  size_t unsent_ = 0;  // queued and not sent
+  size_t unanswered_ = 0;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_EXCHANGE_CORE_CHUNK_STATES_H_

@@ -1,0 +1,107 @@
+#include "worker/exchange/grpc/chunk_transfer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/wire/encoding.h"
+#include "common/wire/message_slices.h"
+
+namespace evenshard {
+
+ChunkTransfer::ChunkTransfer(const PlannedConfig* config, ExchangeCore* core,
+                             OnWritten on_parameters_written)
+    : config_(*config),
+      core_(*core),
+      on_parameters_written_(std::move(on_parameters_written)),
+      shares_(config->shards()) {}
+
+void ChunkTransfer::SetBuffers(absl::Span<const float> gradients, absl::Span<float> parameters) {
+  gradients_ = gradients;
+  parameters_ = parameters;
+}
+
+std::vector<GradientHeader> ChunkTransfer::NextGradients(int slot, int stream,
+                                                         grpc::ByteBuffer* message) {
+  // The answer to an earlier push of the chunks may come at any time. Until this one is encoded or
+  // lent, it must not let the gradients change.
+  const LentMemory::Hold hold(&lent_);
+  const bool shares = shares_[slot].load(std::memory_order_relaxed);
+  std::vector<GradientHeader> headers = core_.round().Take(slot, stream, /*has_data=*/!shares);
+  std::vector<grpc::Slice> slices;
+  for (const GradientHeader& header : headers) {
+    const Chunk& chunk = config_.plan().chunks()[header.chunk];
+    const auto encoding = static_cast<Encoding>(header.encoding);
+    const bool is_sent = !header.skip && !shares;
+    const EncodedHeader encoded =
+        EncodeListed(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
+    slices.emplace_back(encoded.data(), encoded.size());
+    if (!is_sent) continue;
+    const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
+    slices.push_back(encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient));
+  }
+  *message = grpc::ByteBuffer(slices.data(), slices.size());
+  return headers;
+}
+
+void ChunkTransfer::GradientsSent(absl::Span<const GradientHeader> headers) {
+  core_.round().Sent(headers);
+}
+
+absl::Status ChunkTransfer::CheckAnswer(const Chunk& chunk,
+                                        const Decoded<ParameterHeader>& answer) const {
+  const Encoding encoding = config_.proto().exchange().parameter_encoding();
+  if (answer.header.encoding != encoding) {
+    return absl::InternalError(
+        absl::StrCat("it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
+                     "; the run's exchange.parameter_encoding is ", EncodingName(encoding)));
+  }
+  const size_t bytes = SegmentsSize(answer.data);
+  const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
+  const size_t expected = shares ? 0 : EncodedBytes(encoding, chunk.size);
+  if (bytes != expected) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
+                                            " bytes instead of ", expected));
+  }
+  if (encoding == FLOAT32) return absl::OkStatus();
+  // The shard encodes any value, so a parameter that the encoding cannot represent shows up here as
+  // one that is not finite.
+  const int64_t bad = FindNonFinite(encoding, answer.data);
+  if (bad < 0) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("it answered with a parameter that is not finite", RangeOf(encoding), ": ",
+                   config_.model().tensors()[chunk.tensor].name, " element ", chunk.begin + bad,
+                   " (chunk ", chunk.id, ")"));
+}
+
+absl::Status ChunkTransfer::TakeParameters(int slot, const Segments& message) {
+  ASSIGN_OR_RETURN(const std::vector<Decoded<ParameterHeader>> answers,
+                   DecodeParameterChunks(message));
+  for (const Decoded<ParameterHeader>& answer : answers) {
+    RETURN_IF_ERROR(TakeAnswer(slot, answer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>& answer) {
+  ASSIGN_OR_RETURN(const bool counts, core_.round().Claim(slot, answer.header));
+  if (!counts) return absl::OkStatus();
+  const Chunk& chunk = config_.plan().chunks()[answer.header.chunk];
+  RETURN_IF_ERROR(CheckAnswer(chunk, answer));
+  Decode(config_.proto().exchange().parameter_encoding(), answer.data,
+         parameters_.data() + chunk.model_offset);
+  on_parameters_written_(chunk.model_offset, chunk.size);
+  core_.round().Answered(chunk.id, answer.header.version);
+  return absl::OkStatus();
+}
+
+void ChunkTransfer::Joined(int slot, uint64_t attempt, const JoinResponse& response) {
+  shares_[slot] = response.shared_buffers();
+  core_.Connected(slot, attempt, response);
+}
+
+void ChunkTransfer::Ended(int slot, uint64_t attempt, const absl::Status& status) {
+  core_.Broken(slot, attempt, status);
+}
+
+}  // namespace evenshard

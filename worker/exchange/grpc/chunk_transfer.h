@@ -1,0 +1,66 @@
+#ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_CHUNK_TRANSFER_H_
+#define EVENSHARD_WORKER_EXCHANGE_GRPC_CHUNK_TRANSFER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/placement/plan.h"
+#include "common/placement/planned_config.h"
+#include "common/wire/chunk_codec.h"
+#include "worker/exchange/core/exchange_core.h"
+#include "worker/exchange/grpc/lent_memory.h"
+#include "worker/exchange/grpc/shard_connection.h"
+
+namespace evenshard {
+
+// Moves chunks between a worker's memory and the streams: it makes messages of what the core lets
+// leave, lending the gradients' own memory to gRPC or encoding it, and writes the answers that
+// count to their final place. With a shard that shares the memory, the messages are headers. It
+// passes the other events of the connections on to the core. Thread-safe but for SetBuffers.
+class ChunkTransfer final : public ShardConnection::Handler {
+ public:
+  // Called when answers have written a range of the parameters, before any wait for it ends.
+  using OnWritten = std::function<void(int64_t begin, int64_t count)>;
+
+  // `config` and `core` must outlive the transfer.
+  ChunkTransfer(const PlannedConfig* config, ExchangeCore* core, OnWritten on_parameters_written);
+
+  // Sets the memory of the next iteration. REQUIRES: the last one is over, or no stream is left.
+  void SetBuffers(absl::Span<const float> gradients, absl::Span<float> parameters);
+  // Waits until gRPC has given all gradients back. Returns false if `timeout` passes before.
+  bool AwaitGivenBack(absl::Duration timeout) { return lent_.AwaitAll(timeout); }
+
+  std::vector<GradientHeader> NextGradients(int slot, int stream,
+                                            grpc::ByteBuffer* message) override;
+  void GradientsSent(absl::Span<const GradientHeader> headers) override;
+  absl::Status TakeParameters(int slot, const Segments& message) override;
+  void Joined(int slot, uint64_t attempt, const JoinResponse& response) override;
+  void Ended(int slot, uint64_t attempt, const absl::Status& status) override;
+
+ private:
+  absl::Status TakeAnswer(int slot, const Decoded<ParameterHeader>& answer);
+  // Checks that an answer to a push of `chunk` has the run's encoding, the expected length and, in
+  // a 16-bit encoding, only finite values. The answer is empty if the shard wrote the parameters to
+  // shared memory.
+  absl::Status CheckAnswer(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
+
+  // Constant after construction.
+  const PlannedConfig& config_;
+  ExchangeCore& core_;
+  const OnWritten on_parameters_written_;
+
+  LentMemory lent_;                        // the gradients that gRPC sends
+  std::vector<std::atomic<bool>> shares_;  // by slot: the shard reads and writes the memory itself
+  // Read by the streams while a chunk is pending.
+  absl::Span<const float> gradients_;
+  absl::Span<float> parameters_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_CHUNK_TRANSFER_H_
