@@ -150,8 +150,8 @@ TEST_CASE("a unary request that is not a message is refused and changes nothing"
   grpc::GenericStub stub(
       grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
   const grpc::Slice garbage(bytes);
-  const auto call =
-      stub.PrepareUnaryCall(&context, "/evenshard.v1." + method, grpc::ByteBuffer(&garbage, 1), &queue);
+  const auto call = stub.PrepareUnaryCall(&context, "/evenshard.v1." + method,
+                                          grpc::ByteBuffer(&garbage, 1), &queue);
   call->StartCall();
   grpc::ByteBuffer answer;
   grpc::Status status;

@@ -55,7 +55,8 @@ constexpr char kUsage[] =
     "Without PROGRAM the workers are the program `worker`. PROGRAM is for configs with\n"
     "model.from_workers: it is run once for each rank, with RANK, WORLD_SIZE, LOCAL_RANK and\n"
     "LOCAL_WORLD_SIZE in its environment, and with EVENSHARD_CONFIG, EVENSHARD_OVERRIDES and\n"
-    "EVENSHARD_COORDINATOR for the library that it joins by. It keeps memory that it frees, unless\n"
+    "EVENSHARD_COORDINATOR for the library that it joins by. It keeps memory that it frees, "
+    "unless\n"
     "the environment has settings of glibc's malloc (MALLOC_MMAP_MAX_).\n\n"
     "With `recovery` in the config, a process that dies is started again, the run goes on as the\n"
     "config says, and the last line says what it survived. --resume begins from the newest "
@@ -156,7 +157,8 @@ std::vector<std::string> WorkerEnvironment(const Options& options,
        absl::StrCat("LOCAL_WORLD_SIZE=", config.workers()),
        absl::StrCat("EVENSHARD_CONFIG=", std::filesystem::absolute(options.config).string()),
        absl::StrCat("EVENSHARD_OVERRIDES=", absl::StrJoin(options.overrides, "\n")),
-       absl::StrCat("EVENSHARD_COORDINATOR=", coordinator == nullptr ? "" : coordinator->address())});
+       absl::StrCat("EVENSHARD_COORDINATOR=",
+                    coordinator == nullptr ? "" : coordinator->address())});
   return environment;
 }
 
