@@ -7,8 +7,8 @@
 
 namespace evenshard {
 
-// Reads the config of a call of client/evenshard.h: a file or the text itself, the other one is
-// null. Errors: INVALID_ARGUMENT unless it is one of them; those of Config::Load.
+// Reads a config from a file or from a text; the other argument is null. Errors: INVALID_ARGUMENT
+// unless exactly one of the two is given; those of Config::Load.
 absl::StatusOr<PlannedConfig> ReadConfig(const char* path, const char* text,
                                          const char* const* overrides, int override_count);
 

@@ -13,8 +13,8 @@
 
 namespace evenshard {
 
-// What client/evenshard.h calls a reader. That header says what each method does. Not thread-safe,
-// except for Interrupt.
+// Implements evenshard_reader of client/evenshard.h, which says what each method does. Not
+// thread-safe, except for Interrupt.
 class ClientReader {
  public:
   static absl::StatusOr<std::unique_ptr<ClientReader>> Create(

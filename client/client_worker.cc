@@ -50,7 +50,7 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
     parser.RecordErrorsTo(&problem);
     if (!parser.ParseFromString(options.optimizer, declaration.mutable_optimizer())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the optimizer is no OptimizerConfig: ", problem.text));
+          absl::StrCat("the optimizer is not an OptimizerConfig: ", problem.text));
     }
   }
   return declaration;
@@ -145,7 +145,7 @@ absl::Status ClientWorker::Explained(const absl::Status& status) const {
 absl::Status ClientWorker::TakeParameters() {
   const absl::Span<float> parameters = buffers_.parameters.span();
   if (config_.is_from_workers()) {
-    // What worker 0 gives is pushed from where gradients are.
+    // Worker 0's initial parameters are pushed from the memory of gradients.
     if (rank_ == 0) std::copy(parameters.begin(), parameters.end(), buffers_.gradients.data());
     return exchange_->Initialize(buffers_.gradients.span(), parameters);
   }

@@ -1,7 +1,8 @@
 /*
  * A whole worker in C: fits a line through points, of which each worker has its own, and prints
  * what it has found. The config has model.from_workers. Launch says in the environment which fields
- * of the config it has changed, such as ports, and who makes the run's views, if anybody does.
+ * of the config it has changed, such as ports, and the address of the run's coordinator, if there is
+ * one.
  *
  *   example CONFIG RANK ITERATIONS
  */

@@ -9,12 +9,12 @@ namespace evenshard {
 // See evenshard_set_interrupt_check. Thread-safe.
 void SetInterruptCheck(int (*check)());
 
-// Asks the check, if there is one, in this thread. Returns whether the call that waits is to end.
+// Calls the check, if one is set, in this thread. Returns whether the waiting call should end.
 bool AskInterruptCheck();
 
-// Runs a call that may block. If there is a check, the call runs in a thread of its own, and this
-// thread asks the check meanwhile and calls `interrupt` if the call is to end. Returns what the
-// call returns.
+// Runs a call that may block. If a check is set, the call runs in a thread of its own, and this
+// thread calls the check meanwhile, and `interrupt` when the call should end. Returns what the call
+// returns.
 absl::Status RunAside(absl::FunctionRef<absl::Status()> call, absl::FunctionRef<void()> interrupt);
 
 }  // namespace evenshard

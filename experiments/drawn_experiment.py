@@ -1,4 +1,4 @@
-"""Checks Evenshard's predictions on clusters that nobody tuned on; see docs/experiment.md.
+"""Checks Evenshard's predictions on clusters that were not used for tuning; see docs/experiment.md.
 
     bazel run -c opt //experiments:drawn -- --out=DIR
 

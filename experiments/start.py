@@ -1,4 +1,4 @@
-"""Starts a program so that Ctrl-C ends it alike at any time."""
+"""Starts a program so that Ctrl-C ends it in the same way at any time."""
 
 import importlib
 import sys

@@ -77,8 +77,8 @@ absl::Status CheckWithoutViews(const evenshard::PlannedConfig& config) {
                                 : nullptr;
   if (field == nullptr) return absl::OkStatus();
   return config.FieldError(field,
-                           "needs somebody who decides which process has which role, allowed: a "
-                           "run by launch, or recovery.etcd");
+                           "needs a coordinator, which decides which process has which role, "
+                           "allowed: a run by launch, or recovery.etcd");
 }
 
 void RequestShutdown() { kill(getpid(), SIGTERM); }
@@ -152,7 +152,7 @@ int Run(const CommandLine& command) {
                   config->processes(), config->processes() - 1);
     return 2;
   }
-  // Those that come later use those before them.
+  // Objects that are made later use those before them.
   const absl::StatusOr<evenshard::PlannedConfig> undeclared = config;
   evenshard::RealClock clock;
   EarlyLink early;
@@ -226,8 +226,8 @@ int Run(const CommandLine& command) {
     }
   }
   (*server)->Shutdown();
-  // The link calls the server, and gives up this process's roles, so that nobody may be answered
-  // any more.
+  // The link calls the server, and gives up this process's roles, so that it may answer no call any
+  // more.
   link.reset();
   const absl::Status candidate_failure =
       candidate == nullptr ? absl::OkStatus() : candidate->failure();
@@ -267,7 +267,7 @@ int main(int argc, char** argv) {
        .target = &command.overrides},
       {.name = "coordinator",
        .value = "ADDRESS",
-       .help = "who makes the run's views: set by launch",
+       .help = "the address of the run's coordinator: set by launch",
        .target = &command.coordinator},
       {.name = "resume",
        .value = "",

@@ -52,7 +52,7 @@ absl::Status Server::StartHost() {
   if (options_.view_link != nullptr) {
     host.holds_roles = [link = options_.view_link] { return link->HoldsRoles(); };
   } else if (recovery.has_checkpoint() && options_.shard == 0) {
-    // Otherwise whoever makes the views owns the folder.
+    // Otherwise the coordinator owns the folder.
     ASSIGN_OR_RETURN(folder_, FolderOwner::Take(&storage_, recovery.checkpoint().folder(),
                                                 config.run_fingerprint(), "ps 0"));
   }
@@ -71,7 +71,7 @@ absl::Status Server::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  // A chunk's state goes to a copy in one message, with at most two arrays of the optimizer's.
+  // A chunk's state goes to a replica in one message, with at most two arrays of the optimizer's.
   const int chunks = config.proto().recovery().replicas() > 0 ? 3 : 1;
   SetServerOptions(config.proto().limits(), chunks, &builder);
   builder.RegisterService(parameter_service_.get());
@@ -149,7 +149,7 @@ void Server::Watch() {
   // A limit is exceeded by a tenth at most.
   const absl::Duration checks =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
-  // Streams to copies, checkpoints and handovers do not wait longer than this.
+  // Streams to replicas, checkpoints and handovers do not wait longer than this.
   const absl::Duration period =
       options_.config->proto().has_recovery() ? std::min(checks, absl::Milliseconds(100)) : checks;
   uint64_t bytes_before = 0;

@@ -90,7 +90,7 @@ class Server {
   absl::Status StartHost();
   absl::Status Listen();
   void FollowViews();
-  // Says what the process is now to whoever makes the views.
+  // Announces the process's present state to the coordinator.
   void Announce();
   void Watch();
   // Calls `use` for every shard that the process has now.
@@ -108,7 +108,8 @@ class Server {
   mutable absl::Mutex views_mutex_;
   absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);
   std::stop_source stopping_;
-  // Held to announce a state, from its making on, so that none is followed by an older one.
+  // Held from the making of a state until it is announced, so that an older state never follows a
+  // newer one.
   absl::Mutex announce_mutex_;
   std::thread watcher_;
 };

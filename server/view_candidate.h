@@ -20,9 +20,9 @@
 
 namespace evenshard {
 
-// A ps's part in making the views of a run with recovery.etcd: its EtcdCoordinator, and the run's
-// checkpoints, whose folder the process takes when it is elected. It keeps the folder's lock then
-// until it is elected once more or ends. Thread-safe.
+// A ps as a candidate for coordinator of a run with recovery.etcd: its EtcdCoordinator, and the
+// run's checkpoints, whose folder the process takes when it is elected. It keeps the folder's lock
+// then until it is elected once more or ends. Thread-safe.
 class ViewCandidate final : private CoordinatorCheckpoints {
  public:
   struct Options {

@@ -229,7 +229,7 @@ int main(int argc, char** argv) {
        .required = true},
       {.name = "coordinator",
        .value = "ADDRESS",
-       .help = "who decides which process has which role, as launch says it",
+       .help = "the address of the run's coordinator: set by launch",
        .target = &command.coordinator},
       {.name = "set",
        .value = "FIELD=VALUE",

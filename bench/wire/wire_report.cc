@@ -33,8 +33,8 @@ Json SpreadJson(const std::vector<double>& values) {
   return {{"median", Median(values)}, {"min", *low}, {"max", *high}, {"windows", values.size()}};
 }
 
-// Returns the median of the ratios window by window, so that the machine's other load weighs on
-// both sides alike.
+// Returns the median of the ratios window by window, so that the machine's other load weighs
+// equally on both sides.
 double MedianRatio(const std::vector<double>& over, const std::vector<double>& under) {
   std::vector<double> ratios;
   for (size_t i = 0; i < over.size(); ++i) ratios.push_back(over[i] / under[i]);

@@ -16,7 +16,7 @@ namespace evenshard {
 // system supports that, otherwise under a temporary name in the same folder, and Commit() gives it
 // its name. A file that is destroyed before Commit() leaves nothing behind. If the path is a
 // symbolic link, the link stays and the file appears where it points. Large pieces are written
-// behind the caller's back where the file system can do that (DirectWriter). Not thread-safe.
+// asynchronously where the file system can do that (DirectWriter). Not thread-safe.
 class AtomicFile {
  public:
   // Reserves `bytes` of disk space, so that a full disk is an error of this call.

@@ -20,8 +20,8 @@ class DoublingNotice {
     return mentioned_ = true;
   }
 
-  // Returns whether to mention that it is over, which is so if it was mentioned. What grows next is
-  // mentioned only if it becomes twice as large as the last mention; a new object begins anew.
+  // Returns whether to mention that it is over: true if it was mentioned. The next growth is
+  // mentioned only when it reaches twice the size of the last mention; a new object begins anew.
   bool Over() { return std::exchange(mentioned_, false); }
 
  private:

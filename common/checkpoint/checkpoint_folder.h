@@ -40,8 +40,8 @@ enum class Verification {
 };
 
 // The folder of a run's checkpoints (recovery.checkpoint.folder). It keeps no state, so processes
-// may have one each. Other files in the folder are left alone. Thread-safe if one thread at a time
-// calls what changes the folder.
+// may have one each. Other files in the folder are left alone. Thread-safe, except that only one
+// thread at a time may call the methods that change the folder.
 class CheckpointFolder {
  public:
   // `storage` must outlive this. The folder need not exist yet.
@@ -71,13 +71,13 @@ class CheckpointFolder {
   absl::StatusOr<bool> TryComplete(const CheckpointId& id, uint64_t run, int shards,
                                    absl::Time now) const;
 
-  // Removes all complete checkpoints but the newest `keep`, at least 1, what is older than these,
-  // and incomplete ones older than the newest complete one. Errors: the first one of Storage, after
-  // which the others have been removed all the same.
+  // Removes all complete checkpoints but the newest `keep` (at least 1), every checkpoint that is
+  // older than these, and incomplete ones older than the newest complete one. Errors: the first one
+  // of Storage, after which the others have been removed all the same.
   absl::Status RemoveOld(int keep) const;
 
-  // Removes a checkpoint of the run unless it has its manifest. Whoever still writes to it fails.
-  // Errors: those of CheckOwner and of Storage.
+  // Removes a checkpoint of the run unless it has its manifest. A process that still writes to it
+  // gets an error. Errors: those of CheckOwner and of Storage.
   absl::Status RemoveIncomplete(const CheckpointId& id, uint64_t run) const;
 
   // Checks a checkpoint. Errors: NOT_FOUND if there is no manifest; DATA_LOSS if it is damaged;

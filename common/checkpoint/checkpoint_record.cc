@@ -48,7 +48,7 @@ absl::StatusOr<Json> Unseal(absl::string_view text, const std::string& path) {
   }
   Json json = Json::parse(content, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged: its content is no JSON object"));
+    return absl::DataLossError(absl::StrCat(path, " is damaged: its content is not a JSON object"));
   }
   return json;
 }

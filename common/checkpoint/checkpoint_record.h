@@ -30,8 +30,8 @@ struct CheckpointFacts {
   std::string policy;     // the name of Update.Policy
   uint64_t config_fingerprint = 0;
   uint64_t plan_fingerprint = 0;
-  // View::worker_set as far as the cut, and the number of the view that said so. A slot may have
-  // finished its file before it heard of the view that all of them then needed to get there.
+  // View::worker_set up to the cut, and the number of the view that it is from. A slot may finish
+  // its file in an older view than the one in which the other slots reach the cut.
   uint64_t view = 0;
   std::vector<WorkerSet> worker_set = {};
 };

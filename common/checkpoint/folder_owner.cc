@@ -55,7 +55,7 @@ absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t ru
   const absl::StatusOr<uint64_t> owner = OwnerOf(storage, folder);
   if (absl::IsNotFound(owner.status())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the folder ", folder, " is no run's: the file RUN is missing"));
+        absl::StrCat("no run owns the folder ", folder, ": the file RUN is missing"));
   }
   RETURN_IF_ERROR(owner.status());
   if (*owner == run) return absl::OkStatus();

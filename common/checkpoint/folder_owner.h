@@ -14,17 +14,15 @@
 namespace evenshard {
 
 // A run's hold on a folder of checkpoints, so that no two runs write to one folder. It has two
-// parts: the file LOCK, which is locked as long as this exists, and the file RUN, which says whose
-// the folder is even where locks do not reach, as between machines. The processes of the run check
-// RUN before they write (CheckOwner). Thread-safe.
+// parts: the file LOCK, which is locked as long as this exists, and the file RUN, which names the
+// run that owns the folder even where locks do not reach, as between machines. The processes of the
+// run check RUN before they write (CheckOwner). Thread-safe.
 class FolderOwner {
  public:
   // Makes the folder if necessary, locks it and makes it this run's, which goes on with the
   // checkpoints that are there. `who` is for other runs' errors: "launch, process 71 on host a".
-  // Called again for the same run, by whoever takes the coordinator over. `storage` must outlive
-  // this.
-  // Errors: FAILED_PRECONDITION if another process holds it, which the message names; those of
-  // Storage.
+  // The next coordinator of the same run calls it again. `storage` must outlive this. Errors:
+  // FAILED_PRECONDITION if another process holds it, which the message names; those of Storage.
   static absl::StatusOr<std::unique_ptr<FolderOwner>> Take(Storage* storage,
                                                            const std::string& folder, uint64_t run,
                                                            absl::string_view who);
@@ -35,12 +33,12 @@ class FolderOwner {
   const std::unique_ptr<FileLock> lock_;
 };
 
-// Returns the run whose folder it is. Errors: NOT_FOUND if it is no run's; DATA_LOSS if RUN is
+// Returns the run that owns the folder. Errors: NOT_FOUND if none does; DATA_LOSS if RUN is
 // damaged.
 absl::StatusOr<uint64_t> OwnerOf(Storage* storage, const std::string& folder);
 
-// Returns OK if the folder is the run's. Errors: FAILED_PRECONDITION if it is another's or no
-// run's, with what Take() wrote.
+// Returns OK if the run owns the folder. Errors: FAILED_PRECONDITION if another run or none does,
+// with what Take() wrote.
 absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t run);
 
 }  // namespace evenshard

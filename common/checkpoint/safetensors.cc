@@ -80,7 +80,7 @@ std::string ParseTensor(const Json& value, int64_t data_bytes, StoredTensor* ten
   tensor->offset = range[0];
   tensor->bytes = range[1] - range[0];
   const int64_t element_bytes = ElementBytes(tensor->dtype);
-  if (element_bytes == 0) return "";  // Whoever wants to read it will refuse the type.
+  if (element_bytes == 0) return "";  // The reader of the tensor will refuse the type.
   int64_t elements = tensor->bytes / element_bytes;
   bool fits = tensor->bytes % element_bytes == 0;
   if (std::count(tensor->shape.begin(), tensor->shape.end(), 0) > 0) {

@@ -29,7 +29,7 @@ struct Cut {
 
 // Writes the file of one slot, and then its record. The file is a safetensors file with a tensor
 // for each slice of a tensor and each array, such as "fc6/weight[0:1000]" and
-// "optimizer.0/fc6/weight[0:1000]". Who writes the same cut again writes the same bytes. Not
+// "optimizer.0/fc6/weight[0:1000]". Writing the same cut again gives the same bytes. Not
 // thread-safe.
 class ShardFileWriter {
  public:

@@ -40,10 +40,10 @@ class Config {
   bool is_from_workers() const { return proto_.model().has_from_workers(); }
   // Errors: INVALID_ARGUMENT with the field, if the model is one that workers bring.
   absl::Status CheckOwnModel() const;
-  // Whether what is pushed at an iteration is no gradient, but the parameters to begin with: those
-  // of worker 0, at the first iteration of a run with model.from_workers.
+  // Whether the pushes of an iteration carry the initial parameters (worker 0's) and not gradients:
+  // at the first iteration of a run with model.from_workers.
   bool IsInitial(uint64_t iteration) const { return iteration == 0 && is_from_workers(); }
-  // The encoding of what is pushed at an iteration.
+  // The encoding of the pushes of an iteration.
   Encoding gradient_encoding(uint64_t iteration) const {
     return IsInitial(iteration) ? FLOAT32 : proto_.exchange().gradient_encoding();
   }

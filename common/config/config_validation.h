@@ -21,14 +21,14 @@ void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems
 void ValidateTraining(const ClusterConfig& config, FieldProblems* problems);
 void ValidateData(const ClusterConfig& config, FieldProblems* problems);
 
-// What a config with model.from_workers may have, there too.
+// The part for model.from_workers, in the same file: which other fields such a config may have.
 void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems);
 
 // The part for model.initial_parameters, there too.
 void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems);
 
-// The parts for `recovery`, in config_validation_recovery.cc. The second one needs the size of the
-// chunks, which must be there.
+// The parts for `recovery`, in config_validation_recovery.cc. The second one needs
+// limits.chunk_bytes, which must be set.
 void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems);
 void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems);
 
@@ -43,7 +43,7 @@ inline constexpr double kMaxSeconds = 7 * 24 * 3600;
 // Checks that a time is above 0 and at most kMaxSeconds.
 void ValidateTime(const char* field, double seconds, FieldProblems* problems);
 
-// Refuses a field that is set but has no effect, because whoever set it expects one.
+// Refuses a field that is set but has no effect, because the user who set it expects one.
 void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::string_view kind_field,
                  const std::string& kind, absl::string_view used_by, FieldProblems* problems);
 

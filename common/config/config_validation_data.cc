@@ -147,7 +147,7 @@ void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems) {
   refuse(model.has_input(), "model.input", kWorkers);
   refuse(model.layer_size() > 0, "model.layer", kWorkers);
   refuse(model.has_shrink(), "model.shrink", kWorkers);
-  constexpr char kParameters[] = "worker 0 gives the parameters to begin with";
+  constexpr char kParameters[] = "worker 0 gives the initial parameters";
   refuse(model.has_initial_parameters(), "model.initial_parameters", kParameters);
   refuse(model.has_initial_values(), "model.initial_values", kParameters);
   constexpr char kPrograms[] = "the workers' own program trains";

@@ -48,8 +48,8 @@ void ValidateReplicas(const ClusterConfig& config, FieldProblems* problems) {
   const int processes = config.shard_size() + recovery.spare_size();
   if (recovery.replicas() == 1 && processes < 2) {
     problems->Add("recovery.replicas",
-                  "is 1, but there is only one ps, which cannot hold its own copy, allowed: 0, or "
-                  "another shard or recovery.spare",
+                  "is 1, but there is only one ps, which cannot hold its own replica, "
+                  "allowed: 0, or another shard or recovery.spare",
                   {"shard", "recovery.spare"});
   }
   for (int i = 0; i < recovery.spare_size(); ++i) {

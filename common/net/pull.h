@@ -22,8 +22,8 @@ absl::Status PullShard(
     ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
     const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take);
 
-// The same of the shard's Snapshot at an iteration. Errors: also ABORTED if the shard has passed
-// it, OUT_OF_RANGE if the run is over before it, RESOURCE_EXHAUSTED.
+// Does the same with the shard's Snapshot at an iteration. Errors: also ABORTED if the shard has
+// passed it, OUT_OF_RANGE if the run is over before it, RESOURCE_EXHAUSTED.
 absl::Status SnapshotShard(
     ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
     uint64_t iteration,

@@ -6,9 +6,9 @@
 
 namespace evenshard {
 
-// Convert between the statuses of gRPC and Abseil. Both libraries number their codes alike, and
-// only these two functions rely on that. They make the message Printable and limit its length,
-// because it may contain text from a peer, and because gRPC's metadata has little room.
+// Convert between the statuses of gRPC and Abseil. Both libraries use the same numbers for their
+// codes, and only these two functions rely on that. They make the message Printable and limit its
+// length, because it may contain text from a peer, and because gRPC's metadata has little room.
 grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 

@@ -157,7 +157,7 @@ UnixListeningSocket::~UnixListeningSocket() {
 }
 
 void UnixListeningSocket::Stop() const {
-  // The file is removed first, because nobody else takes the path while the socket listens.
+  // The file is removed first, because no other process takes the path while the socket listens.
   struct stat file;
   if (lstat(path_.c_str(), &file) == 0 && file.st_dev == device_ && file.st_ino == inode_) {
     unlink(path_.c_str());

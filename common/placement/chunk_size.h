@@ -26,8 +26,9 @@ struct ChunkSize {
 // however small it is, so it must not pass a link faster than they can follow; it has at least
 // 16 KiB.
 //
-// `shard_rates` are in 10^9 bits per second. Without them the parts are equal, and links are taken
-// for ones of 10. REQUIRES: `shards` > 0; `shard_rates` is empty or has a rate above 0 for each.
+// `shard_rates` are in 10^9 bits per second. Without them the parts are equal, and links are
+// assumed to have 10. REQUIRES: `shards` > 0; `shard_rates` is empty or has a rate above 0 for
+// each.
 ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const double> shard_rates);
 
 // Sets limits.chunk_bytes, and those limits that are not given and follow from it.

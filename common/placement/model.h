@@ -38,7 +38,7 @@ struct Initializer {
   double scale = 0;
 };
 
-// What workers push for a tensor, and what a shard does with it.
+// The role of a tensor: what workers push for it, and how a shard applies that.
 enum class TensorRole {
   kParameter,  // Workers push a gradient, which goes through the optimizer.
   // Workers push momentum * (running value - value of the batch), which is subtracted as it is.

@@ -7,10 +7,10 @@
 
 namespace evenshard {
 
-// Checks of a config that go by the model or by what is known of devices. Each adds what is wrong
-// to `problems`, with the field that is the cause.
+// Checks of a config that depend on its model or on the profiles of devices. Each adds the problems
+// that it finds to `problems`, with the field at fault.
 
-// AUTO goes by the time of each layer, so that it needs the profile of a device.
+// AUTO needs the time of each layer, and so the profile of a device.
 void CheckProfile(const ClusterConfig& config, FieldProblems* problems);
 
 // A model that workers bring is within limits.model_bytes.

@@ -73,8 +73,8 @@ class Plan {
   //
   // Errors: INVALID_ARGUMENT if a shard would own nothing (the message says how many shards the
   // model can fill under this scheme, or which shard is too slow), if the scheme is missing or is
-  // AUTO, which whoever makes the plan decides, if chunk_bytes is not a positive multiple of 64, or
-  // if there would be more than 2^24 chunks.
+  // AUTO, which plan_choice.h resolves, if chunk_bytes is not a positive multiple of 64, or if
+  // there would be more than 2^24 chunks.
   static absl::StatusOr<Plan> Create(const Model& model, const Partition& partition, int shards,
                                      int64_t chunk_bytes,
                                      absl::Span<const double> shard_rates = {});

@@ -161,10 +161,11 @@ std::vector<int64_t> Weights(int shards, absl::Span<const double> rates) {
 // shard would have been smaller than p, so after a tensor no deficit exceeds that of a shard which
 // got a piece by more than D; 32 is for rounding to 16 elements. Deficits add up to 0. So a shard
 // that got a piece has a deficit of at least -D, and until it gets the next one the deficit grows.
-// With equal shares, deficits grow alike, so that no two ever differ by more than D. Otherwise let
-// F(j) be the sum of the j largest deficits. If the whole tensor went to these shards, F(j) did not
-// grow. If not, another shard got a piece, whose deficit is at least F(j) / j - D, and
-// F(j + 1) / (j + 1) >= F(j) / j - D / (j + 1). As F(S) = 0, F(1) <= D * (1/2 + ... + 1/S).
+// With equal shares, all deficits grow at the same rate, so that no two ever differ by more than D.
+// Otherwise let F(j) be the sum of the j largest deficits. If the whole tensor went to these
+// shards, F(j) did not grow. If not, another shard got a piece, whose deficit is at least F(j) / j
+// - D, and F(j + 1) / (j + 1) >= F(j) / j - D / (j + 1). As F(S) = 0, F(1) <= D * (1/2 + ... +
+// 1/S).
 std::vector<Slice> CutInStripes(const Model& model, int shards, int64_t chunk_size,
                                 absl::Span<const double> rates) {
   const std::vector<int64_t> weights = Weights(shards, rates);

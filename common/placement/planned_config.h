@@ -43,14 +43,14 @@ class PlannedConfig : public Config {
   // not a valid model or optimizer, or differs from what the file or an earlier declaration says;
   // FAILED_PRECONDITION unless is_from_workers().
   absl::StatusOr<PlannedConfig> Declared(const Declaration& declaration) const;
-  // What workers have declared, with the tensors that the file has.
+  // The declaration of the workers, with the tensors that the file has.
   const Declaration& declaration() const { return declaration_; }
 
   const Model& model() const { return model_; }
   const Plan& plan() const { return choice_.plan; }
   // The plan, and why it and its chunks are as they are.
   const PlanChoice& plan_choice() const { return choice_; }
-  // What a simulation takes. It refers to this config.
+  // The input of a simulation. It refers to this config.
   PlannedRun planned_run() const { return {proto(), model_, choice_.plan}; }
 
   // Returns the part of the config that shards and workers must agree on. It has, for example, no

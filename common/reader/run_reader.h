@@ -34,7 +34,7 @@ class RunReader {
     // For how long shards that cannot be reached are tried again. nullopt: limits.startup_seconds
     // until all have been reached for the first time, then limits.exchange_seconds.
     std::optional<absl::Duration> patience = std::nullopt;
-    // Whether chunks that are behind others are waited for if no worker trains.
+    // Whether to wait for chunks that are behind others when no worker trains.
     bool waits_for_workers = true;
     std::stop_token stop = {};  // ends every call
   };
@@ -45,9 +45,8 @@ class RunReader {
 
   // Receives a snapshot that is newer than an iteration, and waits for one if there is none. Calls
   // `begin` at the beginning of each attempt, and then `take` for every chunk, with its parameters
-  // as float32, from several threads at the same time. What an attempt has taken that did not come
-  // to its end counts for nothing. An error of either is returned. Returns the snapshot's
-  // iteration.
+  // as float32, from several threads at the same time. The chunks of an attempt that failed count
+  // for nothing. An error of either is returned. Returns the snapshot's iteration.
   //
   // Errors, which name the shard:
   //   OUT_OF_RANGE: the run is over, and its last iteration is not newer.
@@ -75,11 +74,11 @@ class RunReader {
   absl::Status TryOnce(Attempt& attempt);
   // Asks all shards how far they have come.
   absl::StatusOr<std::vector<ShardStats>> AskShards(Attempt& attempt);
-  // Chooses the iteration to ask for, as the chunks count.
+  // Chooses the iteration to ask for, in the chunks' count.
   absl::StatusOr<uint64_t> Choose(const std::vector<ShardStats>& stats, Attempt& attempt);
   absl::Status Receive(uint64_t k, Attempt& attempt);
   ParameterServer::Stub* StubOf(int shard, const std::string& address);
-  // Decides after an attempt that has failed: OK to try again, when it has waited for long enough.
+  // Called after a failed attempt. Returns OK to try again, after a pause.
   absl::Status AfterFailure(const absl::Status& failure, Attempt& attempt);
   absl::Status Sleep(absl::Duration duration, const Attempt& attempt);
 

@@ -3,7 +3,7 @@
 
 namespace evenshard {
 
-// The metadata of an Exchange call, decimal numbers: whose stream it is. A shard that
+// The metadata of an Exchange call, decimal numbers: which worker's stream it is. A shard that
 // knows this from the start notices a worker that dies before its first push.
 inline constexpr char kWorkerMetadata[] = "ps-worker";
 inline constexpr char kIncarnationMetadata[] = "ps-incarnation";

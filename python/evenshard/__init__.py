@@ -3,10 +3,10 @@
     import evenshard
     optimizer = evenshard.Optimizer(model, "cluster.textproto")   # was torch.optim.SGD(...)
 
-Optimizer stands in the place of an optimizer of torch.optim, and the rest of the script stays as it
-is. It needs PyTorch, 1.13 or newer. Worker is for programs that compute gradients by themselves, on
-arrays of any library. Reader reads the parameters of a run from outside. launch runs a script as all workers of a run on this machine. Errors are in
-evenshard.errors, and all are an evenshard.Error.
+`Optimizer` stands in the place of an optimizer of torch.optim; it needs PyTorch, 1.13 or newer.
+`Worker` is for programs that compute gradients by themselves, on arrays of any library. `Reader`
+reads the parameters of a run from outside. `launch` starts the shards and one copy of a script per
+worker on this machine. Errors are in evenshard.errors, and all are an evenshard.Error.
 
 The package needs libevenshard.so: next to the package, in the checkout that the package lies in
 (`bazel build //client:libevenshard.so`), or where EVENSHARD_LIBRARY says.

@@ -35,7 +35,7 @@ def rank(given: int | None) -> int:
 
 
 def coordinator(given: str | None) -> str | None:
-    """Returns the address of who makes the run's views, if anybody does."""
+    """Returns the address of the run's coordinator, or None without one."""
     return os.environ.get("EVENSHARD_COORDINATOR") if given is None else given
 
 

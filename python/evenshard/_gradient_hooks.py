@@ -17,7 +17,7 @@ def on_gradient(parameter: torch.Tensor, call: Callable[..., None]):
 
 class _NodeHook:
     """Before PyTorch 2.1: a hook on the node that accumulates the gradient. The node lives as long
-    as somebody keeps it."""
+    as the hook keeps it."""
 
     def __init__(self, parameter, call):
         with torch.enable_grad():

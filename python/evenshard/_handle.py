@@ -49,7 +49,7 @@ class Handle:
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
     ):
-        """Checks everything and allocates the memory; connects to nobody. What is None comes from
+        """Checks everything and allocates the memory; does not connect yet. What is None comes from
         the environment (_environment.py). `config` is a path, or the text itself if it has a
         brace. `optimizer` is an OptimizerConfig in text format."""
         self._library = _library.load()

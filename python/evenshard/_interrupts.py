@@ -3,7 +3,7 @@
 Python runs signal handlers only in the main thread, and only between two bytecodes. A call of the
 library that waits for minutes would hold them up. The library therefore calls `CHECK` about every
 100 ms from the thread that waits. ctypes takes the GIL for it, Python runs the handlers that are
-due, and if one of them raises, the call ends. Whoever made the call then raises what the handler
+due, and if one of them raises, the call ends. The caller then raises what the handler
 had raised (`raise_pending`).
 
 A Python function cannot be the check: Python runs the handlers as soon as the function begins,

@@ -129,7 +129,7 @@ _PROTOTYPES = {
 
 
 class Owned:
-    """A worker or reader of the library. It is destroyed when nobody refers to this any more. In a
+    """A worker or reader of the library. It is destroyed with the last reference to this. In a
     child process it stays, as the library wants it."""
 
     def __init__(self, pointer: ctypes.c_void_p, destroy):

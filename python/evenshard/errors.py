@@ -39,7 +39,7 @@ class FailedPrecondition(Error):
 
 
 class DeadlineExceeded(Error):
-    """Somebody did not come in time. The message says who."""
+    """A process did not come or answer in time. The message says which."""
 
     status = "DEADLINE_EXCEEDED"
 

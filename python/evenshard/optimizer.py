@@ -96,7 +96,7 @@ class Optimizer(torch.optim.Optimizer):
             config's `workers`.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
-        coordinator: who makes the run's views, as launch says it. None: EVENSHARD_COORDINATOR.
+        coordinator: the address of the run's coordinator. None: EVENSHARD_COORDINATOR, from launch.
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
@@ -292,7 +292,7 @@ class Optimizer(torch.optim.Optimizer):
                 )
 
     def _contribution(self, grad_scaler):
-        """Whether this worker has a gradient in this step, and what it is to be divided by."""
+        """Whether this worker has a gradient in this step, and the divisor of its gradient."""
         scaled = _grad_scaler.state_of(self, grad_scaler)
         if scaled is not None:
             if self._exchange.has_pushed:

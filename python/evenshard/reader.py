@@ -96,7 +96,7 @@ class Reader:
         overrides: Iterable[str] | None = None,
     ):
         """Checks the config. If the workers bring the model (model.from_workers), waits until the
-        run has it, at most for limits.startup_seconds; otherwise connects to nobody.
+        run has it, at most for limits.startup_seconds; otherwise does not connect yet.
 
         config: the path of the run's ClusterConfig in text format, or its text. None:
             EVENSHARD_CONFIG.

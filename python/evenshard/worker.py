@@ -55,7 +55,7 @@ class Worker:
         optimizer: an OptimizerConfig in text format, if the config has none.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
-        coordinator: who makes the run's views, as launch says it. None: EVENSHARD_COORDINATOR.
+        coordinator: the address of the run's coordinator. None: EVENSHARD_COORDINATOR, from launch.
         running_statistics: names of tensors for which the old value minus the new one is pushed,
             and which go past the optimizer.
 

@@ -39,12 +39,12 @@ namespace evenshard {
 //
 // ASYNC: every chunk as it is when its turn comes.
 //
-// A cut that is due while another is being written is left out. Then only every second cut is
-// begun, of all that are counted alike at all slots, or every fourth, eighth... So slots of any
-// speed have cuts in common, which get complete. Slots that are fast enough again begin more of
-// them.
+// A cut that is due while another is being written is left out. After that the slot starts only
+// every 2nd, 4th, 8th ... checkpoint. All slots number checkpoints in the same way, so slow and
+// fast slots still share some, and these become complete. A slot that is fast enough again starts
+// more of them.
 //
-// Whoever finds the records of all slots in place completes the checkpoint with the manifest.
+// The slot that finds the records of all slots in place completes the checkpoint with the manifest.
 // Thread-safe. Lock order: a chunk's lock, then this one's.
 class Checkpointer final : public ChunkObserver {
  public:
@@ -55,14 +55,15 @@ class Checkpointer final : public ChunkObserver {
     Storage* storage = nullptr;
     const Clock* clock = nullptr;
     bool has_thread = true;  // otherwise only Work() writes
-    // For a test of what the tests notice: chunks are written as they are when their turn comes.
+    // Fault injection: writes each chunk as it is when its turn comes, which lets the simulation
+    // prove that it detects inconsistent checkpoints.
     bool breaks_cuts = false;
     // Called without a lock: the chunk may change now (UpdatePolicy::Resume).
     std::function<void(int index)> resume;
     // Whether every change of the chunk is confirmed. Called under the chunk's lock.
     std::function<bool(int index)> is_confirmed;
-    // Whether the slot cannot be another process's by now. Another writer would write the same
-    // under SYNC, but not under ASYNC.
+    // Whether no other process can hold the slot by now. Another writer would write the same under
+    // SYNC, but not under ASYNC.
     std::function<bool()> holds_role = [] { return true; };
   };
 
@@ -119,7 +120,7 @@ class Checkpointer final : public ChunkObserver {
   bool IsSync() const;
   // Whether the iteration is one of a cut that this slot has not begun or left out.
   bool IsDue(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // The number of the cut of an iteration, which all slots count alike.
+  // The number of an iteration's cut. All slots number cuts in the same way.
   uint64_t NumberOf(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Fill(Copy& copy, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);

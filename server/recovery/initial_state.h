@@ -13,9 +13,9 @@ namespace evenshard {
 
 // Makes the state of a slot from the checkpoint with this name (CheckpointId::ToString) in the
 // config's folder. If `checkpoint` is empty, from the config's initial parameters: those of
-// model.initial_parameters, or random ones that follow from the seed.
-// Errors: RESOURCE_EXHAUSTED if there is not enough memory; those of CheckpointReader and
-// InitialParameters; INVALID_ARGUMENT if it is no name of a checkpoint.
+// model.initial_parameters, or random ones that follow from the seed. Errors: RESOURCE_EXHAUSTED if
+// there is not enough memory; those of CheckpointReader and InitialParameters; INVALID_ARGUMENT if
+// `checkpoint` is not the name of a checkpoint.
 absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const PlannedConfig& config,
                                                                  int slot, Storage* storage,
                                                                  const std::string& checkpoint);

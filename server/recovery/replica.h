@@ -23,7 +23,7 @@ struct ReplicaMessage {
 };
 
 // A stream of messages from the primary of a slot to the slot's replica, in order. The destructor
-// ends it, and returns when the receiver is called no more.
+// ends it, and returns once the receiver will not be called again.
 class ReplicaStream {
  public:
   // Called by threads of the transport, one at a time, but never from within Send.

@@ -1,12 +1,10 @@
 // A change, from the primary to its replica and back:
 //   1. The update policy has changed a chunk, under the chunk's lock. Changed numbers the change
-//   and
-//      sends it. It lies in the memory where the primary has it until it is confirmed.
-//   2. The replica takes it (slot_replica.cc) and sends a receipt. Confirmed has the policy release
-//   the
-//      replies that waited for it.
+//      and sends it. Until it is confirmed, it stays in the memory where the primary has it.
+//   2. The replica takes it (slot_replica.cc) and sends a receipt. Confirmed makes the policy
+//      release the replies that waited for it.
 // A chunk that the replica does not have is sent as a whole first (FillMore). Its later changes
-// follow on the same stream; earlier ones wait for nobody.
+// follow on the same stream; earlier ones need no receipt.
 
 #include "server/recovery/replicator.h"
 

@@ -26,10 +26,10 @@ namespace evenshard {
 // is new, chunk by chunk, while updates go on. A chunk's changes wait for the replica's receipt
 // from the moment on at which the chunk's state was sent.
 //
-// Several streams share the work, each chunk always by the same one: connections that send at once
-// get equal parts of a link, and those to workers are many. When a stream breaks, Tick opens all
-// again, and what was not confirmed is sent again; the replica knows what it has. Thread-safe. Lock
-// order: a chunk's lock, then this one's.
+// Several streams share the work, and a chunk always uses the same one. A link is divided equally
+// among the connections that send, and there are many of those to workers. When a stream breaks,
+// Tick opens all again, and what was not confirmed is sent again; the replica knows what it has.
+// Thread-safe. Lock order: a chunk's lock, then this one's.
 class Replicator final : public ChunkObserver {
  public:
   struct Options {
@@ -51,12 +51,12 @@ class Replicator final : public ChunkObserver {
   // Calls Stop.
   ~Replicator() override;
 
-  // Ends the streams. When it returns, no callback is called any more, and what waits for the
-  // replica waits forever. Must not be called from a callback.
+  // Ends the streams. Once it returns, no callback is called any more, and an update that waits for
+  // the replica waits for ever. Must not be called from a callback.
   void Stop();
 
-  // Goes over to a view in which this process is the slot's primary. Changes that waited for
-  // another replica than the view's are confirmed.
+  // Adopts a view in which this process is the slot's primary. Changes that waited for another
+  // replica than the view's are confirmed.
   void Adopt(const View& view);
 
   bool ReadsGradients() const override { return true; }

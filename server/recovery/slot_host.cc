@@ -136,7 +136,8 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
     } else {
       ASSIGN_OR_RETURN(store, ParameterStore::Create(*options_.config, slot));
     }
-    // What a primary has that was taken its role is not complete: its last changes may be nobody's.
+    // The state of a primary that has lost its role is not complete: no other process may have its
+    // last changes.
     copy = std::make_shared<SlotReplica>(options_.config, slot, std::move(store),
                                          roles.replica_is_complete());
     primary = nullptr;

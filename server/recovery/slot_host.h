@@ -29,8 +29,7 @@ namespace evenshard {
 //
 // How a slot's state moves with the views:
 //   - At the start of a generation, primary and replica make it from the same checkpoint, or from
-//   the
-//     initial parameters.
+//     the initial parameters.
 //   - A replica that becomes primary goes on with what it has.
 //   - A replica that is not complete is filled by its primary (Replicator).
 //   - A primary that hands its slot over keeps what it has as the replica.
@@ -47,7 +46,7 @@ class SlotHost {
     Storage* storage = nullptr;
     // Without views: what the run begins from (View.generation, checkpoint, run and worker set).
     View start = {};
-    // Writes checkpoints in a thread of its own. Otherwise only Work does, as a simulation wants.
+    // Writes checkpoints in a thread of its own. Otherwise only Work does (simulations).
     bool has_threads = true;
     bool breaks_cuts = false;  // see Checkpointer::Options
     // See ViewLink::HoldsRoles.
@@ -65,15 +64,15 @@ class SlotHost {
   // Ends every shard.
   ~SlotHost();
 
-  // Goes over to a view with a larger number than any before. Blocks while a slot's state is read
-  // from a checkpoint. What fails is in State().
+  // Adopts a view with a larger number than any before. Blocks while a slot's state is read from a
+  // checkpoint. Failures are in State().
   void Adopt(const View& view);
 
-  // Return null if this process has not that role of the slot.
+  // Return null unless this process holds that role for the slot.
   std::shared_ptr<Shard> Primary(int slot) const;
   std::shared_ptr<SlotReplica> Copy(int slot) const;
 
-  // What the process says of itself to whoever makes the views.
+  // The state that the process announces to the coordinator.
   ProcessState State() const;
   View view() const;
   // Returns the statistics of a slot. Errors: UNAVAILABLE if this process is not its primary.

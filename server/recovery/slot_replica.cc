@@ -74,7 +74,7 @@ absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& 
       header.worker() >= static_cast<uint32_t>(config_.workers())) {
     return absl::InvalidArgumentError(
         absl::StrCat("a change of chunk ", chunk.id,
-                     is_async ? " must name" : " is no single worker's, but names",
+                     is_async ? " must name" : " belongs to no single worker, but names",
                      " a worker of the config: ", header.worker()));
   }
   if (!Encoding_IsValid(header.encoding())) {

@@ -27,8 +27,8 @@ class SlotReplica {
   SlotReplica(const PlannedConfig* config, int slot, std::shared_ptr<ParameterStore> store,
               bool is_complete);
 
-  // Goes over to a view in which this process holds the replica. When it returns, nothing that
-  // another primary, or the same one in an older view, has sent will be taken.
+  // Adopts a view in which this process holds the replica. Once it returns, no message of another
+  // primary, or of an older view, is taken.
   void Adopt(const View& view);
 
   // Takes one message of a stream that the primary with this incarnation opened in this view. A
@@ -42,13 +42,13 @@ class SlotReplica {
   absl::StatusOr<ReplicaReceipt> Take(uint64_t view, uint64_t primary_incarnation,
                                       const ReplicaMessage& message);
 
-  // Ends the replica and returns its parameters. Nothing is taken any more.
+  // Ends the replica and returns its parameters. No message is taken any more.
   std::shared_ptr<ParameterStore> Retire();
 
   ParameterStore& store() { return *store_; }  // for tests
 
  private:
-  // What the lock of each chunk guards besides the chunk.
+  // The state that each chunk's lock guards besides the chunk.
   struct Place {
     uint64_t view = 0;  // 0 refuses everything
     bool is_filled = false;

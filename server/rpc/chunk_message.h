@@ -34,8 +34,8 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
 // it.
 grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding);
 
-// The same of a Snapshot of iteration k. Parameters with an owner are borrowed where they need not
-// be encoded, others are copied.
+// Returns the same message for a Snapshot of iteration k. Parameters with an owner are borrowed
+// where they need not be encoded, others are copied.
 grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, uint64_t k,
                                  Encoding encoding);
 

@@ -13,15 +13,15 @@
 
 namespace evenshard {
 
-// What a PullStream sends. Used by one thread at a time.
+// Gives a PullStream the chunks that it sends. Used by one thread at a time.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
 
   struct Next {
     std::optional<grpc::ByteBuffer> message = {};
-    // Without a message: whether there will be none any more. Otherwise there is none yet, and the
-    // source says when to ask again.
+    // If there is no message: whether the source is at its end. Otherwise there is none yet, and
+    // the source says when to ask again.
     bool is_end = false;
   };
   // Returns the next message. An error ends the RPC.
@@ -34,8 +34,8 @@ class ChunkSource {
 absl::StatusOr<std::unique_ptr<ChunkSource>> PullSource(std::shared_ptr<Shard> shard,
                                                         const PullRequest& request);
 
-// Returns the chunks of a Snapshot. `wake` is called when it is worth to ask again; it must not
-// block or call back. Errors: those of PullSource and of Snapshots::Open.
+// Returns the chunks of a Snapshot. `wake` is called when a retry may succeed; it must not block or
+// call back. Errors: those of PullSource and of Snapshots::Open.
 absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shard> shard,
                                                             const SnapshotRequest& request,
                                                             std::function<void()> wake);

@@ -17,9 +17,9 @@
 
 namespace evenshard {
 
-// What a ps of a run with model.from_workers is before it knows the model: it listens, and refuses
-// everybody with UNAVAILABLE. Without views the first worker that wants to join declares the model;
-// with views they say it (View.declaration). Then this object is destroyed, and a Server takes its
+// A ps of a run with model.from_workers before it knows the model: it listens, and refuses every
+// call with UNAVAILABLE. Without views the first worker that wants to join declares the model; with
+// views they say it (View.declaration). Then this object is destroyed, and a Server takes its
 // place, at which the worker tries again. Thread-safe.
 class DeclarationWait {
  public:

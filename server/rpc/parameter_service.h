@@ -32,7 +32,7 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
-    int process = 0;                        // which slot is meant by calls that name none
+    int process = 0;                        // the slot of calls that name none
     const SlotHost* host = nullptr;
     const Clock* clock = nullptr;
   };

@@ -141,8 +141,8 @@ void PullStream::End(const grpc::Status& status) {
 void PullStream::Cancel(const absl::Status& reason) {
   spdlog::warn("ended the {} of {}: {}", open_->name(), Printable(context_->peer()),
                std::string(reason.message()));
-  // Finish would wait for the write under way, which nobody reads. gRPC's interface for C++ can
-  // cancel the call but not state a reason.
+  // Finish would wait for the write under way, which the client does not read. gRPC's interface for
+  // C++ can cancel the call but not state a reason.
   grpc_call_cancel_with_status(context_->c_call(), static_cast<grpc_status_code>(reason.raw_code()),
                                std::string(reason.message()).c_str(), nullptr);
 }

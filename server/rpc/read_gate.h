@@ -37,8 +37,8 @@ class ReadGate {
     kSetTimer,  // after `pace`, call TimerRang and then Next; the gate counts the timer as set
     kWait,      // call Next after the next change
   };
-  // Returns what the stream should do now. `pace` is for how long it should not be read because its
-  // worker is ahead of others, or zero.
+  // Returns what the stream should do now. `pace` is how long to leave the stream unread because
+  // its worker is ahead of others, or zero.
   Action Next(absl::Duration pace);
   void TimerRang() { timer_set_ = false; }
   bool timer_set() const { return timer_set_; }

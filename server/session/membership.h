@@ -41,11 +41,11 @@ class Membership {
   Membership(int workers, absl::Duration reconnect, const Clock* clock);
 
   // Gives the rank to the incarnation and returns its session. A repeated Join returns the session
-  // that has streams, or a new one if it has none. With a `view`, the rank is taken from whoever
-  // holds it, because the view says so; 0 without views.
-  // Errors: OUT_OF_RANGE for a rank that does not exist; INVALID_ARGUMENT for incarnation 0;
-  // ALREADY_EXISTS if another incarnation holds the rank; UNAVAILABLE if it does so without a
-  // stream, which ends by itself at a time that the message states.
+  // that has streams, or a new one if it has none. With a `view`, the rank is taken from its
+  // present holder, because the view says so; 0 without views. Errors: OUT_OF_RANGE for a rank that
+  // does not exist; INVALID_ARGUMENT for incarnation 0; ALREADY_EXISTS if another incarnation holds
+  // the rank; UNAVAILABLE if it does so without a stream, which ends by itself at a time that the
+  // message states.
   absl::StatusOr<std::shared_ptr<WorkerSession>> Join(
       uint32_t rank, uint64_t incarnation, const std::string& address,
       std::shared_ptr<WorkerBuffers> buffers = nullptr, uint64_t view = 0);
@@ -65,7 +65,7 @@ class Membership {
   // Counts a stream of the incarnation and returns its session.
   // Errors: also RESOURCE_EXHAUSTED if the incarnation has kMaxStreams streams open.
   absl::StatusOr<std::shared_ptr<WorkerSession>> StreamOpened(uint32_t rank, uint64_t incarnation);
-  // What the end of a stream means for its worker.
+  // The consequence of a stream's end for its worker.
   enum class AfterStream {
     kGoesOn,       // it has other streams, or has lost its rank before
     kMayComeBack,  // it was the last one

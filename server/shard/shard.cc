@@ -178,8 +178,8 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   ASSIGN_OR_RETURN(const bool took_part, membership_.Leave(request.worker(), request.incarnation(),
                                                            failed, request.view()));
   snapshots_.WakeAll();
-  // A worker that has not taken part yet can be started again without harm. With views, whoever
-  // makes them decides.
+  // A worker that has not taken part yet can be started again without harm. With views, the
+  // coordinator decides.
   if (failed && took_part && !request.before_start() && view_ == 0 &&
       config_.proto().update().policy() == Update::SYNC) {
     Fail(absl::AbortedError(
@@ -190,8 +190,8 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
 
 absl::StatusOr<std::shared_ptr<WorkerSession>> Shard::OpenStream(uint32_t worker,
                                                                  uint64_t incarnation) {
-  // A worker may have lost its rank because the run has failed. It is told the failure then. Nobody
-  // else would end a stream that comes after the shard has ended.
+  // A worker may have lost its rank because the run has failed. It is told the failure then.
+  // Nothing else would end a stream that comes after the shard has ended.
   RETURN_IF_ERROR(failure());
   absl::StatusOr<std::shared_ptr<WorkerSession>> session =
       membership_.StreamOpened(worker, incarnation);
@@ -295,8 +295,8 @@ absl::Status Shard::CheckFormat(const Gradient& gradient, const Chunk& chunk) co
   }
   if (config_.IsInitial(header.iteration) && header.worker != 0 && !header.skip) {
     return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed parameters to begin with, chunk ", chunk.id,
-                     "; they are worker 0's to give, and others set `skip`"));
+        absl::StrCat("worker ", header.worker, " pushed initial parameters, chunk ", chunk.id,
+                     "; only worker 0 gives them, and others set `skip`"));
   }
   if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
     const bool is_statistic =
@@ -341,7 +341,7 @@ std::string Shard::Describe(const std::vector<uint32_t>& ranks) const {
 }
 
 void Shard::CheckWaits() {
-  // With views, whoever makes them decides which workers are lost.
+  // With views, the coordinator decides which workers are lost.
   for (const Membership::Absence& absence :
        view_ == 0 ? membership_.LoseWithoutStream() : std::vector<Membership::Absence>()) {
     WorkerLost(absence.rank, absence.how);
@@ -402,8 +402,8 @@ void Shard::Fail(const absl::Status& failure) { End(failure, /*is_failure=*/true
 
 std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
   End(reason, /*is_failure=*/false);
-  // Whoever has ended the shard before may not have come so far yet. Afterwards, nothing changes
-  // the parameters, and the observer is not called.
+  // Another thread may have ended the shard and not have come so far yet. Afterwards, nothing
+  // changes the parameters, and the observer is not called.
   policy_->Abandon();
   return store_;
 }

@@ -71,9 +71,9 @@ class Shard {
   // REQUIRES: the shard owns the chunk.
   StoredChunk& chunk(uint32_t id) { return store_->chunks()[store_->IndexOf(id)]; }
 
-  // Goes over to a view in which this process is primary of the slot, and returns where the slot
-  // stands. Workers that do not hold their rank in it lose their sessions. When it returns, nothing
-  // of an older view will be counted. Errors: the failure of the run.
+  // Adopts a view in which this process is primary of the slot, and returns where the slot stands.
+  // Workers that do not hold their rank in it lose their sessions. Once it returns, no push of an
+  // older view is counted. Errors: the failure of the run.
   absl::StatusOr<SlotPosition> Adopt(const View& view);
   // See UpdatePolicy. A failure is the run's.
   void Resume(int index);
@@ -136,13 +136,13 @@ class Shard {
 
   // Takes the ranks of workers that have joined and opened no stream. Frees what snapshots do not
   // use. Fails the run if an update has waited for longer than limits.exchange_seconds, or waits
-  // for a worker that has finished. Otherwise logs for whom an update waits. One thread calls this
-  // about once a second.
+  // for a worker that has finished. Otherwise logs which workers an update waits for. One thread
+  // calls this about once a second.
   void CheckWaits();
 
   // Refuses Join and Push and ends snapshots from now on, with `reason`, without calling the
-  // listener of OnEnd: what ends because the shard shuts down is no failure. Returns false if the
-  // shard has been closed or the run has failed before.
+  // listener of OnEnd: the end of a shard that shuts down is no failure. Returns false if the shard
+  // has been closed or the run has failed before.
   bool Close(const absl::Status& reason);
 
   // Returns the first failure of the run, or OK. A failed shard keeps its parameters, answers Pull
@@ -179,8 +179,8 @@ class Shard {
   void WorkerLost(uint32_t rank, absl::string_view how);
   // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
   std::string Describe(const std::vector<uint32_t>& ranks) const;
-  // Since when an update waits for workers that are there. Never, if the view has nobody for one of
-  // the ranks: then whoever makes the views decides.
+  // Since when an update waits for workers that are present. Never, if the view has no holder of
+  // one of the ranks: then the coordinator decides.
   absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;
   void End(const absl::Status& reason, bool is_failure);
   bool Close(const absl::Status& reason, bool is_failure);

@@ -17,7 +17,7 @@
 
 namespace evenshard {
 
-// What has changed a chunk: an update, or an iteration or push to which nobody contributed.
+// A change of a chunk: an update, or an iteration or push without any contribution.
 struct ChunkChange {
   using Workers = absl::InlinedVector<uint32_t, 1>;
 

@@ -9,8 +9,8 @@
 
 namespace evenshard {
 
-// Memory for copies, of which at most `max_bytes` exist at a time. What is given back is kept for
-// the next copies, because fresh memory costs more than a copy into it. Not thread-safe.
+// Memory for copies, of which at most `max_bytes` exist at a time. Memory that is given back is
+// kept for the next copies, because fresh memory costs more than a copy into it. Not thread-safe.
 class CopyMemory {
  public:
   explicit CopyMemory(int64_t max_bytes) : max_bytes_(max_bytes) {}
@@ -24,7 +24,7 @@ class CopyMemory {
 
  private:
   const int64_t max_bytes_;
-  int64_t bytes_ = 0;                           // of what is taken and what is spare
+  int64_t bytes_ = 0;                           // of the memory in use and the spare memory
   std::multimap<int64_t, FloatBuffer> spares_;  // by bytes
 };
 

@@ -90,7 +90,7 @@ struct AdaGradRule {
   float learning_rate, epsilon;
 };
 
-// What is done to a gradient before the rule sees it.
+// The preparation of a gradient for the rule.
 struct Preparation {
   float scale, clip_value, weight_decay;
 };

@@ -120,7 +120,7 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
 
 int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
                               const UnalignedFloat* gradient, float scale, const UpdateRate& rate) {
-  // An update that sets the parameters to begin with counts for no optimizer.
+  // An update that sets the initial parameters counts for no optimizer.
   const bool sets = begins_empty_ && clock_.version == 1;
   const int64_t before = begins_empty_ ? 1 : 0;
   const double learning_rate =

@@ -38,7 +38,7 @@ struct UpdateRate {
 // received. ParameterStore owns the memory.
 class StoredChunk {
  public:
-  // All that is referred to must outlive the chunk.
+  // All objects that the arguments refer to must outlive the chunk.
   StoredChunk(const Chunk& info, const std::string& tensor_name, bool begins_empty,
               OptimizerSpan state, float* sum, const Optimizer* optimizer, ShardCounters* counters)
       : info_(info),

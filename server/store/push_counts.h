@@ -6,7 +6,7 @@
 
 namespace evenshard {
 
-// What became of a push that was taken. Pushes that are refused are not counted.
+// The outcome of a push that was taken. Pushes that are refused are not counted.
 enum class PushOutcome {
   kCounted,   // its gradient is in an update, or in a sum that will become one
   kSkipped,   // its worker contributes nothing at this iteration

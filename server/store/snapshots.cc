@@ -5,7 +5,7 @@
 //   2. Take hands over a chunk that is ready: from where it lies, under its lock, if it still is at
 //      k, and otherwise the copy.
 //   3. BeforeChange copies a chunk that leaves k before every reader has taken it.
-//   4. Changed makes a chunk ready that has come to k, and wakes who waits.
+//   4. Changed makes a chunk ready that has come to k, and wakes the readers that wait.
 
 #include "server/store/snapshots.h"
 
@@ -125,7 +125,7 @@ absl::StatusOr<Snapshots::Reader::Progress> Snapshots::Reader::Take(
       continue;
     }
     StoredChunk& chunk = owner_->options_.store->chunks()[index];
-    absl::ReaderMutexLock chunk_lock(&chunk.mutex);  // nobody copies or changes the chunk now
+    absl::ReaderMutexLock chunk_lock(&chunk.mutex);  // so that no thread copies or changes it
     std::shared_ptr<const Kept> kept;
     {
       absl::MutexLock lock(&owner_->mutex_);

@@ -23,7 +23,7 @@
 
 namespace evenshard {
 
-// What readers outside the training take from a slot while updates go on.
+// Serves a slot's parameters to readers outside the training while updates go on.
 //
 // SYNC: a snapshot of iteration k has the parameters of every chunk as they are when the chunk's
 // iteration is k. A chunk that is about to leave k is copied first, if a reader still has to take
@@ -33,7 +33,7 @@ namespace evenshard {
 // ASYNC: there is no iteration in common, and nothing is copied. Each chunk is taken as it is when
 // its turn comes, once it has had at least k updates.
 //
-// Thread-safe. Lock order: a chunk's lock, then this one's, then those of whom `wake` tells.
+// Thread-safe. Lock order: a chunk's lock, then this one's, then those that `wake` acquires.
 class Snapshots final : public ChunkObserver {
  private:
   struct Snapshot;
@@ -44,7 +44,7 @@ class Snapshots final : public ChunkObserver {
     const Chunk& info;
     uint64_t version;
     absl::Span<const float> parameters;
-    // Keeps `parameters` as they are. Null if they are so only until Reader::Take returns.
+    // Keeps `parameters` valid. Null if they are valid only until Reader::Take returns.
     std::shared_ptr<const void> owner;
   };
 
@@ -56,9 +56,9 @@ class Snapshots final : public ChunkObserver {
 
     enum class Progress { kTaken, kNoneYet, kAll };
     // Hands a chunk that is ready to `use`, each chunk once and in any order. After kNoneYet,
-    // `wake` is called when it is worth to ask again. Errors: RESOURCE_EXHAUSTED if a chunk could
-    // not be copied before its update; OUT_OF_RANGE if the run is over and a chunk has not come so
-    // far; that of Snapshots::End.
+    // `wake` is called when a retry may succeed. Errors: RESOURCE_EXHAUSTED if a chunk could not be
+    // copied before its update; OUT_OF_RANGE if the run is over and a chunk has not come so far;
+    // that of Snapshots::End.
     absl::StatusOr<Progress> Take(absl::FunctionRef<void(const Taken&)> use);
 
    private:
@@ -106,7 +106,7 @@ class Snapshots final : public ChunkObserver {
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   void ChangeFailed(const absl::Status& failure) override { Fail(failure); }
 
-  // Wakes the readers that wait, because is_over() may be another now.
+  // Wakes the readers that wait, because is_over() may have changed.
   void WakeAll();
   // Ends all readers with `reason`, the present ones and later ones. The first call counts.
   void End(const absl::Status& reason);
@@ -120,7 +120,7 @@ class Snapshots final : public ChunkObserver {
   struct Kept;
 
   bool IsSync() const;
-  // By what a chunk's progress is counted: its iteration or, under ASYNC, its updates.
+  // The measure of a chunk's progress: its iteration or, under ASYNC, its updates.
   uint64_t PositionOf(const StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   bool IsReadyAt(uint64_t k, uint64_t position) const {
     return IsSync() ? position == k : position >= k;

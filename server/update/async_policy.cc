@@ -44,7 +44,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
       if (chunk.NeedsInitial() && header.iteration > 0 && !header.skip) {
         return absl::FailedPreconditionError(
             absl::StrCat("worker ", header.worker, " pushed a gradient of chunk ", header.chunk,
-                         ", for which worker 0 has yet to push the parameters to begin with"));
+                         ", for which worker 0 has yet to push the initial parameters"));
       }
       CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
       next = header.iteration + 1;
@@ -113,7 +113,7 @@ uint64_t AsyncPolicy::StartIteration(uint32_t rank) const {
   uint64_t start = 0;
   for (const History& history : histories_) {
     absl::ReaderMutexLock lock(&history.chunk->mutex);
-    // Worker 0 was lost in the middle of giving the parameters to begin with, or a checkpoint has
+    // Worker 0 was lost in the middle of giving the initial parameters, or a checkpoint has
     // this chunk as it was before that. The others answer the push as a repeat.
     if (history.chunk->NeedsInitial()) return 0;
     start = std::max(start, history.chunk->clock().next_iteration[rank]);

@@ -14,7 +14,7 @@ absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& head
 }
 
 absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header) {
-  // With views, the version may have been lost with a primary before its copy had it.
+  // With views, the version may have been lost with a primary before its replica had it.
   if (header.base_version <= chunk.version() || header.view > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "worker ", header.worker, " pushed chunk ", chunk.info().id, " computed from version ",

@@ -13,7 +13,7 @@
 
 namespace evenshard {
 
-// What the update policies check of a push, and how they count it.
+// The update policies' checks of a push, and how they count it.
 
 // Returns the refusal of a push of an iteration that the chunk cannot be at. `allowed` completes
 // "the shard expects".

@@ -3,9 +3,9 @@
 //      iteration, which is that of the chunk's clock. A repeat is answered and not counted.
 //   2. Advance adds the gradient to the sum (in deterministic order: when those of all lower ranks
 //      are added).
-//   3. When every push that is waited for is here, the last gradient applies the optimizer instead
-//      (Add). The observers are asked before: one may hold the update up, and Resume makes up for
-//      it.
+//   3. When every push that the update waits for is here, the last gradient applies the optimizer
+//      instead (Add). The observers are asked before: one may hold the update up, and Resume makes
+//      up for it.
 //   4. Complete moves the chunk's clock on, tells the observers, and releases the replies, which
 //      one of them may keep back until Confirm.
 
@@ -160,8 +160,8 @@ bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
 }
 
 bool SyncPolicy::IsComplete(const Gather& gather) const {
-  // If the whole worker set of the iteration is leaving, nobody is waited for, and maybe nothing
-  // comes.
+  // If the whole worker set of the iteration is leaving, the update waits for no push, and maybe
+  // none comes.
   const uint64_t iteration = gather.chunk->clock().iteration;
   const WorkerSets& worker_sets = *gather.view->worker_sets;
   return gather.awaited == worker_sets.Waited(iteration) && !worker_sets.At(iteration).empty();
@@ -184,10 +184,10 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
   }
   if (gather.chunk->NeedsInitial()) {
     return absl::AbortedError(
-        "nobody has given the parameters to begin with: worker 0 was lost before it could");
+        "there are no initial parameters: worker 0 was lost before it could give them");
   }
   Complete(index, gather, std::move(change), released);
-  // The next iteration may be one that waits for nobody.
+  // The next iteration may wait for no push.
   return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
 }
 
@@ -211,8 +211,8 @@ SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
     take(gather.pushed[gather.newest]);
     return gradients;
   }
-  // A member of the worker set that has not pushed stops those behind it, unless it is not waited
-  // for.
+  // A member of the worker set that has not pushed stops those behind it, if the update waits for
+  // it.
   const std::vector<uint32_t>& worker_set =
       gather.view->worker_sets->At(gather.chunk->clock().iteration);
   for (; gather.added < static_cast<int>(worker_set.size()); ++gather.added) {

@@ -34,7 +34,7 @@ class SyncPolicy final : public UpdatePolicy {
     return deterministic_ ? absl::ZeroDuration() : pacing_.Wait(worker);
   }
   // A worker sends its next gradient of a chunk only after it has received this reply, and the next
-  // update needs the next gradient of every worker. A worker that is not waited for any more has
+  // update needs the next gradient of every worker. A worker that no update waits for any more has
   // lost its session, and what it still receives counts for nothing.
   bool RepliesMayBorrow() const override { return true; }
   std::vector<Pending> PendingUpdates() const override;
@@ -44,7 +44,7 @@ class SyncPolicy final : public UpdatePolicy {
 
   struct Pushed {
     bool here = false;  // this worker's push of the iteration has come
-    // Where its reply goes: to each stream that the push came on, the oldest first. A push on a
+    // The streams that the push came on, which all get its reply, the oldest first. A push on a
     // stream that the worker has given up may be overtaken by its repetition on another one.
     Sinks sinks = {};
     // The gradient until it is added: in deterministic order until all lower ranks' are, and
@@ -52,7 +52,8 @@ class SyncPolicy final : public UpdatePolicy {
     std::optional<Gradient> held;
   };
 
-  // Somebody who does not count at an iteration and waits for the parameters after it.
+  // A worker outside an iteration's worker set, which waits for the parameters after that
+  // iteration.
   struct Onlooker {
     uint32_t rank;
     uint64_t iteration;
@@ -68,12 +69,12 @@ class SyncPolicy final : public UpdatePolicy {
     std::shared_ptr<const PolicyView> view ABSL_GUARDED_BY(chunk->mutex);
     std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
     int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
-    int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that are waited for
+    int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that the update waits for
     int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the worker
                                                     // set that are done with
     int newest ABSL_GUARDED_BY(chunk->mutex) = 0;   // the rank of the latest push
     int summed ABSL_GUARDED_BY(chunk->mutex) = 0;   // gradients in the sum
-    // The learning rate of the first gradient that came, and whose it was.
+    // The learning rate of the first gradient that came, and the rank of its worker.
     std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
     std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
@@ -99,7 +100,7 @@ class SyncPolicy final : public UpdatePolicy {
   // Adds what is to be added now. With `complete`, that makes the update.
   absl::Status AddHeld(Gather& gather, bool complete, ChunkChange* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
-  // Whether all pushes that are waited for have come.
+  // Whether all pushes that the update waits for have come.
   bool IsComplete(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   bool MayUpdate(int index, const Gather& gather) const
       ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
@@ -115,7 +116,7 @@ class SyncPolicy final : public UpdatePolicy {
   // Begins the next iteration, and adds the replies that are due to `released`.
   void Complete(int index, Gather& gather, ChunkChange change, std::vector<DueReply>& released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
-  // Sets the chunk's view, and counts anew for whom it waits.
+  // Sets the chunk's view, and counts anew which pushes the update waits for.
   void SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
 

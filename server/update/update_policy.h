@@ -19,7 +19,7 @@
 
 namespace evenshard {
 
-// What a view says to the update policy of a slot's primary.
+// The part of a view that the update policy of a slot's primary needs.
 struct PolicyView {
   uint64_t number = 0;  // 0: the run has no views
   std::shared_ptr<const WorkerSets> worker_sets = nullptr;
@@ -60,7 +60,7 @@ class UpdatePolicy {
   // worker leaves out the iterations that its predecessor has pushed to some of the chunks only.
   static constexpr uint64_t kMaxGap = 1000;
 
-  // Returns the config's policy for the chunks of `store`, which it goes on with from their clocks.
+  // Returns the config's policy for the chunks of `store`, each of which goes on from its clock.
   // All that is pointed to, the observers too, must outlive it.
   static std::unique_ptr<UpdatePolicy> Create(const PlannedConfig& config, ParameterStore* store,
                                               ChunkObservers observers, const Clock* clock);
@@ -77,7 +77,7 @@ class UpdatePolicy {
   //   OUT_OF_RANGE: the update leaves the range of float32, so the run must fail (see
   //     StoredChunk::ApplySum). The push has been counted.
   //   ABORTED: workers disagree on the learning rate of an update, or nobody has given the
-  //     parameters to begin with. The run must fail.
+  //     initial parameters. The run must fail.
   virtual absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                             std::shared_ptr<ReplySink> sink) = 0;
 
@@ -85,8 +85,8 @@ class UpdatePolicy {
   // been overtaken, so that its gradient's memory has another content already.
   virtual bool Counts(int index, const GradientHeader& header) const = 0;
 
-  // Goes over to a view, and returns where the slot stands in it. When it returns, no push of an
-  // older view will be counted. Errors: OUT_OF_RANGE and ABORTED as for Push.
+  // Adopts a view, and returns where the slot stands in it. Once it returns, no push of an older
+  // view is counted. Errors: OUT_OF_RANGE and ABORTED as for Push.
   virtual absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) = 0;
 
   // Has a chunk changed that an observer held up (ChunkObserver::BeforeChange). Errors:

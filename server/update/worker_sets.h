@@ -8,7 +8,7 @@
 
 namespace evenshard {
 
-// Which workers count at which iteration, as the worker set list of a view says. Immutable.
+// Which workers count at which iteration, by a view's list of worker sets. Immutable.
 class WorkerSets {
  public:
   // The worker set of a run without views: all workers, always.
@@ -23,7 +23,8 @@ class WorkerSets {
     return EntryAt(iteration).contains[rank];
   }
   // Whether the update of an iteration waits for the rank's push. In the last iteration of a rank
-  // that leaves the worker set, its push counts where it has come, and is not waited for.
+  // that leaves the worker set, a push that has come counts, and no update waits for one that has
+  // not.
   bool WaitsFor(uint32_t rank, uint64_t iteration) const {
     return Contains(rank, iteration) && Contains(rank, iteration + 1);
   }

@@ -176,7 +176,7 @@ TEST_CASE("a tensor to which a worker contributes nothing is the mean of the oth
   RequireClose(parameters[0], expected, 1e-5f);
 }
 
-TEST_CASE("only worker 0 gives the parameters to begin with") {
+TEST_CASE("only worker 0 gives the initial parameters") {
   const PlannedConfig config = MustParse(Text("workers: 2 update { policy: ASYNC }"));
   TestCluster cluster(config);
   const auto exchange = cluster.Connect(1);
@@ -187,8 +187,8 @@ TEST_CASE("only worker 0 gives the parameters to begin with") {
   const absl::Status refused =
       (*exchange)->PushPull(iteration, gradient, absl::MakeSpan(parameters));
   CHECK_THAT(std::string(refused.message()),
-             Contains(iteration == 0 ? "they are worker 0's to give"
-                                     : "worker 0 has yet to push the parameters to begin with"));
+             Contains(iteration == 0 ? "only worker 0 gives them"
+                                     : "worker 0 has yet to push the initial parameters"));
 }
 
 void Leave(TestCluster& cluster, uint64_t incarnation) {
@@ -198,7 +198,7 @@ void Leave(TestCluster& cluster, uint64_t incarnation) {
   REQUIRE(cluster.server(0).shard().Leave(request).ok());
 }
 
-TEST_CASE("a worker 0 that was lost while it gave the parameters to begin with starts over") {
+TEST_CASE("a worker 0 that was lost while it gave the initial parameters starts over") {
   const PlannedConfig config = MustParse(Text("workers: 1 update { policy: ASYNC }"));
   TestCluster cluster(config);
   const Chunk& first = config.plan().chunks()[0];

@@ -168,7 +168,7 @@ TEST_CASE("every snapshot is of one iteration, while two workers train and four 
   CHECK(*snapshot.iteration == kMost);
 }
 
-TEST_CASE("a snapshot waits for the parameters to begin with, and for newer ones") {
+TEST_CASE("a snapshot waits for the initial parameters, and for newer ones") {
   const ScratchFolder folder;
   Run run(Text(folder, false, "update { policy: SYNC }"));
   const PlannedConfig config = run.ReaderConfig();

@@ -219,7 +219,7 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
   if (worker_losses > 0 && absl::StrContains(message, "worker 0 was lost before it could")) {
     return "";
   }
-  if (absl::StrContains(message, "nobody has a replica") &&
+  if (absl::StrContains(message, "no process has a replica") &&
       ps_deaths_ + coordinator_->lost_leases() >= (coordinator_->has_had_copies() ? 2 : 1) &&
       (!recovery.has_checkpoint() || absl::StrContains(message, "after the training had ended"))) {
     return "";

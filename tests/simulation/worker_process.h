@@ -52,9 +52,9 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   // Does one step if it is possible. Returns whether it was.
   bool Advance();
   void AfterConnect();
-  // A run whose workers bring the model begins: worker 0 pushes the parameters to begin with.
+  // A run whose workers bring the model begins: worker 0 pushes the initial parameters.
   void PushInitial();
-  // Whether the parameters to begin with are still to come, of some chunks.
+  // Whether the initial parameters are still to come, of some chunks.
   bool LacksInitial() const;
   void PullSlots(absl::Duration delay);
   void PullSlot(int slot);

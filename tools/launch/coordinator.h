@@ -21,9 +21,8 @@
 namespace evenshard {
 
 // The coordinator of a run on this machine: hosts the ViewCoordinator, and serves Coordinator to
-// the processes that launch has started. A process that ends is reported by the supervisor; one
-// that was heard of and is silent for recovery.silence_seconds is ordered to be killed.
-// Thread-safe.
+// the processes that launch has started. The supervisor reports a process that ends. A process that
+// has been heard of and then is silent for recovery.silence_seconds is to be killed. Thread-safe.
 class CoordinatorServer final : public RecoveryHost, private Coordinator::CallbackService {
  public:
   // Serves at a socket in a private folder, which the destructor removes. `clock` must outlive the

@@ -236,7 +236,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Planne
   return run;
 }
 
-// Checks that whoever brings the model trains it.
+// Checks that the program that brings the model is the one that trains it.
 absl::Status CheckProgram(const Options& options, const evenshard::PlannedConfig& config) {
   if (options.program.empty() != config.is_from_workers()) {
     return (options.summary.empty() && options.trace.empty()) || options.program.empty()

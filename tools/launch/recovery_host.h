@@ -20,7 +20,7 @@ struct ProcessRole {
   friend auto operator<=>(const ProcessRole&, const ProcessRole&) = default;
 };
 
-// Whom a supervisor asks what becomes of the run when processes of it end.
+// Decides for a supervisor what becomes of the run when its processes end.
 class RecoveryHost {
  public:
   enum class Verdict {
@@ -30,7 +30,7 @@ class RecoveryHost {
   };
   struct Orders {
     std::vector<ProcessRole> kill;         // are silent: they get SIGKILL
-    std::vector<ProcessRole> start_again;  // workers that were done are needed again
+    std::vector<ProcessRole> start_again;  // workers that had finished are needed again
     bool finished = false;                 // the training has ended
     // With `finished`: workers that the run went on without.
     std::vector<ProcessRole> end;

@@ -5,8 +5,8 @@
 
 namespace evenshard {
 
-// Decides when a process that has died is started again, and when it is given up. One object is for
-// one place of the run, and stays when the process is another. Not thread-safe.
+// Decides when a process that has died is started again, and when it is given up. One object serves
+// one place of the run, for all processes that take it one after another. Not thread-safe.
 class RestartPolicy {
  public:
   // A process that ends within this time of its start has failed early.

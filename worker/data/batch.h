@@ -7,7 +7,7 @@
 
 namespace evenshard {
 
-// A view of some images and their labels. The memory belongs to the one who filled it.
+// A view of some images and their labels. The code that filled it owns the memory.
 struct Batch {
   int64_t size = 0;
   absl::Span<const float> images;    // size x channels x height x width, normalised

@@ -50,9 +50,9 @@ class BatchLoader {
   // the error of the first of them, as for Dataset::Read; OUT_OF_RANGE at and beyond Options::end.
   absl::StatusOr<Batch> Load(int64_t batch);
 
-  // From batch `from` on the order is now another one, with another end. What has been read ahead
-  // of these batches is thrown away. The batch in use stays as it is until the next Load, even if
-  // it is one of them. REQUIRES: both orders are alike before `from`.
+  // Replaces the order, and its end, from batch `from` on. Batches from there on that were read
+  // ahead are thrown away. The batch in use stays as it is until the next Load, even if it is one
+  // of them. REQUIRES: both orders are the same before `from`.
   void Redeal(int64_t from, BatchOrder order, int64_t end);
 
   // Returns the memory that the images of all batches lie in. Each buffer holds one batch of

@@ -9,11 +9,12 @@
 //      parameters under SEQUENTIAL and BACKWARD.
 //   5. At the end of some epochs: receive all parameters, and evaluate on one worker.
 //
-// Who trains in an iteration is certain when the one before is settled (TrainingExchange). Whatever
-// depends on it is decided no earlier, so that all workers decide alike: whether an epoch or the
-// training has ended, and who evaluates. Only the batch has to be chosen earlier under FULL, where
-// step 2 begins before that. The pass has then waited for all parameters before it has a gradient,
-// and if its images turn out to be others', the iteration is begun again.
+// Which workers train in an iteration is certain when the one before is settled (TrainingExchange).
+// Decisions that depend on it are made no earlier, so that all workers make the same: whether an
+// epoch or the training has ended, and which worker evaluates. Only the batch has to be chosen
+// earlier under FULL, where step 2 begins before that. The pass has then waited for all parameters
+// before it has a gradient, and if other images turn out to be this worker's, the iteration is
+// begun again.
 
 #include "worker/training/trainer.h"
 

@@ -97,7 +97,7 @@ class Trainer {
   TrainingTotals Totals();             // called from the usage reporter's thread
   void ShowStall(const Stall& stall);  // called from a thread of the exchange
   // Whether something is to be done when all iterations before `iteration` are done: the training
-  // has ended, or somebody evaluates.
+  // has ended, or a worker evaluates.
   bool PausesAt(int64_t iteration) const;
   // Runs one iteration.
   absl::StatusOr<Outcome> Iterate(TrainingExchange& exchange, ExchangeSchedule& schedule,

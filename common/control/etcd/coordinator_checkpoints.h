@@ -9,13 +9,13 @@
 
 namespace evenshard {
 
-// A coordinator's way to the checkpoints of its run. One thread at a time uses it.
+// A coordinator's access to the checkpoints of its run. One thread at a time uses it.
 class CoordinatorCheckpoints {
  public:
   virtual ~CoordinatorCheckpoints() = default;
 
-  // A term begins. `is_new` says whether the run begins with it: then this returns what from,
-  // absent for the initial parameters. An error ends the term.
+  // Called when a term begins. If the run begins with it (`is_new`), returns the checkpoint to
+  // begin from, or nothing for the initial parameters. An error ends the term.
   virtual absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Begin(uint64_t run,
                                                                            bool is_new) = 0;
   // See ViewCoordinator::NewestCheckpoint. REQUIRES: Begin has returned OK.

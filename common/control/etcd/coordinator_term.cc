@@ -174,7 +174,7 @@ void CoordinatorTerm::TakeAll(const std::vector<mvccpb::KeyValue>& keys) {
 void CoordinatorTerm::TakePut(const mvccpb::KeyValue& key) {
   ProcessState state;
   if (!state.ParseFromString(key.value()) || options_.keys.Process(state) != key.key()) {
-    spdlog::warn("etcd's key {} is not the state of its process; it is left out of account",
+    spdlog::warn("etcd's key {} is not the state of its process; it is ignored",
                  Printable(key.key(), 100));
     return;
   }

@@ -19,7 +19,7 @@
 namespace evenshard {
 
 // A watch over one connection to one endpoint. Made by EtcdClient::Watch, which it must not
-// outlive. Destroying it ends the watch. Next and the others are for one thread.
+// outlive. Destroying it ends the watch. One thread calls Next and the other methods.
 class EtcdWatchStream {
  public:
   virtual ~EtcdWatchStream() = default;

@@ -66,7 +66,7 @@ void EtcdCoordinator::Run(const std::stop_token& stop) {
       const absl::StatusOr<std::optional<int64_t>> created = Campaign(lease, stop);
       if (created.ok() && !created->has_value()) break;
       if (created.ok()) {
-        spdlog::info("{} makes the views of the run from now on", options_.name);
+        spdlog::info("{} is the run's coordinator from now on", options_.name);
         const absl::Status over = RunTerm(lease, **created, stop);
         if (stop.stop_requested()) break;
         if (absl::IsFailedPrecondition(over)) {
@@ -74,7 +74,7 @@ void EtcdCoordinator::Run(const std::stop_token& stop) {
           SetElected(false);
           return;  // the lease ends with it, so that another candidate takes over
         }
-        spdlog::info("{} makes no more views for now: {}", options_.name,
+        spdlog::info("{} is not the coordinator for now: {}", options_.name,
                      std::string(over.message()));
       }
       wakeup_.SleepUntil(clock, clock.Now() + kPeriod, stop);

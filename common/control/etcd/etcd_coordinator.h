@@ -26,10 +26,9 @@
 
 namespace evenshard {
 
-// A candidate for making the views of a run in etcd. Every ps has one; etcd elects one of them, and
-// another one when that one's lease has ended. Views change later then, and nothing else happens:
-// the next coordinator goes on from the last view. Works by threads of its own until it is
-// destroyed.
+// A candidate for coordinator of a run in etcd. Every ps has one. etcd elects one candidate, and
+// another when that one's lease has ended. This only delays the next view: the next coordinator
+// goes on from the last view. Works by threads of its own until it is destroyed.
 //
 // A process whose key is deleted counts as gone: dead, or fenced by the end of its lease, as
 // EtcdLink promises under its assumptions. Shared memory between processes is not fenced by a
@@ -41,11 +40,11 @@ class EtcdCoordinator {
     std::string run;                     // recovery.etcd.run
     absl::Duration ttl;                  // whole seconds, at least EtcdLease::kShortestTtl
     const Clock* clock = nullptr;        // must outlive the coordinator
-    std::string name;                    // of this process, for whoever looks into etcd: "ps 1"
+    std::string name;                    // of this process, for operators: "ps 1"
     ViewCoordinator::Settings settings;  // `run` is chosen by the first coordinator of the run
     CoordinatorCheckpoints* checkpoints =
         nullptr;  // null without checkpoints; must outlive the coordinator
-    // Called by the coordinator's thread with what an operator wants to know of.
+    // Called by the coordinator's thread with each event for the operator.
     std::function<void(const RecoveryEvent& event)> on_event = [](const RecoveryEvent&) {};
   };
 
@@ -53,7 +52,7 @@ class EtcdCoordinator {
   // Blocks for a few seconds at most.
   ~EtcdCoordinator();
 
-  // Whether this one makes the views, as far as it knows.
+  // Whether this candidate is the coordinator, as far as it knows.
   bool IsElected() const;
 
  private:

@@ -24,7 +24,8 @@ namespace evenshard {
 //   than a quarter, and do not stop, as they do in a machine that is suspended;
 // - etcd keeps a lease for its TTL after it has confirmed a renewal, also across its own restarts
 //   and changes of its leader. Both extend leases.
-// A renewal counts from the moment at which it was sent, so that late answers shorten nothing else.
+// A renewal counts from the moment at which it was sent, so that a late answer only makes the lease
+// shorter.
 class EtcdLease {
  public:
   struct Options {

@@ -27,11 +27,11 @@
 
 namespace evenshard {
 
-// A process's tie to the views of its run through etcd, where an EtcdCoordinator in some ps makes
-// them. The process's place is a key with the process's lease. The coordinator gives the roles of a
-// process to others when that key is gone, so the process must answer nobody by then: HoldsRoles()
-// becomes false before the lease can end, under the assumptions that EtcdLease states, and nobody
-// but the link deletes the key.
+// A process's link to the views of its run through etcd. An EtcdCoordinator in one of the ps makes
+// the views. The process's place is a key with the process's lease. The coordinator gives the roles
+// of a process to others when that key is gone, so the process must answer nobody by then:
+// HoldsRoles() becomes false before the lease can end, under the assumptions that EtcdLease states,
+// and nobody but the link deletes the key.
 //
 // The link ends (Listener::on_end) with
 // - UNAVAILABLE if the lease has ended, since the roles may be another's: the process has to be
@@ -83,7 +83,7 @@ class EtcdLink final : public ViewLink {
   void TakeKey(const mvccpb::KeyValue& key);
   void TakeView(const mvccpb::KeyValue& key);
 
-  // What a process hears that comes after the end of the run.
+  // The refusal of a process that comes after the end of the run.
   absl::Status IsOver(const Verdict& verdict) const;
   void End(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(delivery_mutex_);
 

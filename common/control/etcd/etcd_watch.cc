@@ -39,7 +39,7 @@ void EtcdWatch::Run(const std::stop_token& stop) {
   while (true) {
     const absl::Status ended = Follow(stop);
     if (stop.stop_requested()) return;
-    // Whoever watches also has a lease, whose trouble is worth a warning.
+    // A process that watches also has a lease, which warns of the same trouble.
     spdlog::debug("{}; trying again", std::string(ended.message()));
     if (!options_.clock->SleepUntil(options_.clock->Now() + pause_, stop)) return;
     pause_ = std::min(2 * pause_, kLongestPause);
@@ -92,8 +92,8 @@ absl::Status EtcdWatch::ReadAll(const std::stop_token& stop) {
 }
 
 absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response, EtcdWatchStream* stream) {
-  // A store that was put back from an older copy has not come to this revision, and would keep the
-  // watch waiting for it.
+  // A store that was restored from an older backup has not come to this revision, and would keep
+  // the watch waiting for it.
   const bool is_behind = response.created() && response.header().revision() + 1 < next_revision_;
   if (response.compact_revision() != 0 || is_behind) {
     next_revision_ = 0;

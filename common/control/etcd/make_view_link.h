@@ -10,9 +10,9 @@
 
 namespace evenshard {
 
-// Returns a process's tie to whoever makes the views of its run: the coordinator at `coordinator`
-// (--coordinator) if that is not empty, else the config's etcd, else null, since nobody does.
-// `clock` must outlive the link.
+// Returns a process's link to the coordinator of its run: the one at the address `coordinator`
+// (--coordinator) if that is not empty, otherwise the one that the config's etcd elects, otherwise
+// null, since the run has no views. `clock` must outlive the link.
 std::unique_ptr<ViewLink> MakeViewLink(const std::string& coordinator, const ClusterConfig& config,
                                        const Clock* clock);
 

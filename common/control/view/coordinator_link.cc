@@ -78,7 +78,7 @@ void CoordinatorLink::Run(const Listener& listener) {
         listener.on_end(status);
       } else if (absl::Now() > reached + patience_) {
         listener.on_end(absl::UnavailableError(
-            absl::StrCat("nobody makes views of the run any more: ", status.message())));
+            absl::StrCat("the run has no coordinator any more: ", status.message())));
       } else if (!Stops(kRetry)) {
         continue;
       }

@@ -17,11 +17,11 @@
 
 namespace evenshard {
 
-// Follows the views of an Coordinator (proto/coordinator.proto), which is at
-// `--coordinator=ADDRESS`, and reaches it again after every interruption. Thread-safe.
+// Follows the views of the coordinator at `--coordinator=ADDRESS` (proto/coordinator.proto), and
+// connects again after every interruption. Thread-safe.
 //
-// Nobody else takes the roles of a process that runs: the coordinator ends a process before it
-// gives its roles away. So the process always holds them.
+// A process that runs always holds its roles, because the coordinator ends a process before it
+// gives the process's roles away.
 class CoordinatorLink final : public ViewLink {
  public:
   // `address` is "unix:PATH" or "HOST:PORT". If the coordinator cannot be reached for

@@ -12,7 +12,7 @@ constexpr size_t kMostEvents = 1000;
 void EventLog::Add(std::string what, absl::Time now) { End(std::move(what), now, now); }
 
 void EventLog::AddUntil(uint64_t number, std::string what, absl::Time since) {
-  // Only a run in which nobody follows the views any more gets so many of them.
+  // Only a run in which no process follows the views any more gets so many of them.
   if (open_.size() == kMostEvents) open_.pop_front();
   open_.push_back({number, std::move(what), since});
 }

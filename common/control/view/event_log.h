@@ -11,8 +11,8 @@
 
 namespace evenshard {
 
-// Collects what an operator wants to know of, and for how long each event held the run up. Has a
-// bound: the oldest events are forgotten if nobody takes them. Not thread-safe.
+// Collects events for the operator, and how long each event held the run up. Has a bound: the
+// oldest events are forgotten if nobody takes them. Not thread-safe.
 class EventLog {
  public:
   // Adds an event that held nobody up.

@@ -12,8 +12,8 @@
 
 namespace evenshard {
 
-// A link that is followed before there is somebody who acts on its views: whoever starts it hears
-// the latest view, and those that follow. Thread-safe.
+// Keeps the latest view until its consumer starts, and then passes on that view and each later one.
+// Thread-safe.
 class RelayedLink final : public ViewLink {
  public:
   // Starts `link`, which must outlive this object and must not be started by anybody else.
@@ -26,7 +26,7 @@ class RelayedLink final : public ViewLink {
 
  private:
   ViewLink* const link_;
-  absl::Mutex mutex_;  // held while a listener is called, so that it is called by one at a time
+  absl::Mutex mutex_;  // held while a listener is called, so that calls do not overlap
   Listener listener_ ABSL_GUARDED_BY(mutex_);
   std::optional<View> latest_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);

@@ -100,11 +100,11 @@ void SlotCoordinator::ReplaceGone(const View& view, absl::Time now, View* next) 
     } else if (slot->has_primary()) {
       const uint32_t gone = slot->primary().process();
       loss_ = absl::StrCat("ps ", gone, " ", processes_[gone].reason,
-                           ", and nobody has a replica of slot ", s);
+                           ", and no process has a replica of slot ", s);
       lost_since_ = std::min(lost_since_, processes_[gone].gone_since);
       slot->clear_primary();
     } else if (loss_.empty()) {
-      loss_ = absl::StrCat("nobody has a replica of slot ", s);
+      loss_ = absl::StrCat("no process has a replica of slot ", s);
       lost_since_ = now;
     }
     RemoveCopy(slot);

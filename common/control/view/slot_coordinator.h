@@ -30,8 +30,8 @@ class SlotCoordinator {
   // REQUIRES: HasEnoughProcesses().
   void AssignAll(View* next);
 
-  // Takes what the primaries say of the replicas that they fill and the slots that they hand over,
-  // and replaces processes that are gone. A slot of which nobody has the state is left without a
+  // Applies what the primaries report of the replicas that they fill and the slots that they hand
+  // over, and replaces processes that are gone. A slot whose state no process has is left without a
   // primary.
   void ReplaceGone(const View& view, absl::Time now, View* next);
 

@@ -64,7 +64,7 @@ ViewCoordinator::ViewCoordinator(Settings settings, NewestCheckpoint newest_chec
     ProcessState state;
     state.set_incarnation(incarnation);
     state.set_address(address);
-    // What has no incarnation, or does not exist, is nobody.
+    // A place without an incarnation is empty, and one that does not exist is ignored.
     table->Seen(index, state, absl::InfinitePast()).IgnoreError();
   };
   for (const SlotView& slot : view_.slot()) {
@@ -208,7 +208,7 @@ void ViewCoordinator::BeginGeneration(const std::optional<Checkpoint>& checkpoin
   next->set_generation(std::max(next->generation(), former) + 1);
   next->set_checkpoint(checkpoint.has_value() ? checkpoint->name : "");
   slots_.AssignAll(next);
-  // Whoever has finished has to be started again. The start that has finished is done.
+  // A worker that has finished has to be started again. The start that has finished is done.
   for (int r = 0; r < next->worker_size(); ++r) {
     if (next->worker(r).state() != WorkerView::FINISHED) continue;
     workers_.Gone(r, next->worker(r).incarnation(), "had finished", now_);
@@ -233,7 +233,7 @@ const ProcessState::Position* ViewCoordinator::PositionOf(int slot, const View& 
   return nullptr;
 }
 
-// The number of the view that everyone who has a role follows.
+// The number of the newest view that every process with a role follows.
 uint64_t ViewCoordinator::SmallestFollowed() const {
   uint64_t smallest = view_.number();
   for (const SlotView& slot : view_.slot()) {

@@ -22,13 +22,13 @@
 
 namespace evenshard {
 
-// Decides which process has which role: the coordinator of a run. Whoever hosts it says what the
-// processes say of themselves, which of them are gone, and what time it is, and publishes each new
-// view. docs/recovery.md explains the decisions.
+// Decides which process has which role: the coordinator of a run. Its host tells it what the
+// processes say of themselves, which of them are gone, and the time, and publishes each new view.
+// docs/recovery.md explains the decisions.
 //
 // A pure state machine: it has no threads, no clock and no randomness, so that equal inputs give
-// equal views. Not thread-safe. Everything that a successor needs is in the latest view, or is said
-// again by the processes. The times that it is given must not go backwards.
+// equal views. Not thread-safe. A successor finds everything that it needs in the latest view, or
+// hears it again from the processes. The times that are passed in must not go backwards.
 class ViewCoordinator {
  public:
   // A complete checkpoint, as its manifest describes it.
@@ -80,7 +80,7 @@ class ViewCoordinator {
 
   // Notes that a start of a process is gone since `since`. REQUIRES: it is fenced, so that it
   // answers nobody and changes no memory of another process any more. `reason` says what happened
-  // to it: "was killed by SIGKILL". Says nothing new about a start that is gone or unknown.
+  // to it: "was killed by SIGKILL". Has no effect for a start that is gone or unknown.
   void Gone(PsProcess process, absl::string_view reason, absl::Time since, absl::Time now);
   void Gone(Worker worker, absl::string_view reason, absl::Time since, absl::Time now);
 
@@ -93,8 +93,8 @@ class ViewCoordinator {
   const absl::Status& failure() const { return failure_; }
   // Whether the run has succeeded: every worker whose gradients count has trained to the end.
   bool finished() const;
-  // Returns the events since the last call, in order. Each is there when what it tells is over, and
-  // has then the time that the run, or a slot, was held up.
+  // Returns the events since the last call, in order. An event is returned once it is over, with
+  // the time for which it held up the run or a slot.
   std::vector<RecoveryEvent> TakeEvents();
 
  private:
@@ -118,7 +118,7 @@ class ViewCoordinator {
   StartTable workers_;
   SlotCoordinator slots_;
   WorkerSetCoordinator worker_set_;
-  absl::Time now_ = absl::InfinitePast();  // the latest time that it was given
+  absl::Time now_ = absl::InfinitePast();  // the latest time that was passed in
   // Since when the newest checkpoint cannot be read.
   absl::Time unreadable_since_ = absl::InfiniteFuture();
   absl::Time read_again_ = absl::InfinitePast();

@@ -8,8 +8,9 @@
 
 namespace evenshard {
 
-// A process's tie to whoever makes the views of its run: launch on one machine, etcd on several.
-// It says what the process is and where it stands, and hears each view. Thread-safe.
+// A process's link to the coordinator of its run: launch on one machine, a ps elected through etcd
+// on several. It tells the coordinator what the process is and where it stands, and hears each
+// view. Thread-safe.
 class ViewLink {
  public:
   // Called by one thread of the link at a time.
@@ -17,7 +18,7 @@ class ViewLink {
     // A view with a larger number than any before. Views in between may be left out.
     std::function<void(const View& view)> on_view;
     // The run has ended, or this process is not part of it: its place is another process's, its
-    // config differs, or nobody makes views any more. Nothing follows. The process should end.
+    // config differs, or there is no coordinator any more. No call follows. The process should end.
     std::function<void(const absl::Status& reason)> on_end;
   };
 
@@ -26,8 +27,8 @@ class ViewLink {
   // Begins to follow the views. Called once, before any Announce. Does not block.
   virtual void Start(Listener listener) = 0;
 
-  // Replaces what this process says of itself. Does not block: the latest state is delivered as
-  // soon as it can be, and again after every interruption.
+  // Replaces the state that this process announces. Does not block: the latest state is delivered
+  // as soon as it can be, and again after every interruption.
   virtual void Announce(const ProcessState& state) = 0;
 
   // Whether no later view can have taken this process's roles away without its knowledge. A

@@ -34,16 +34,16 @@ uint64_t InWorkerSetSince(const WorkerSetHistory& history, uint32_t rank);
 bool IsInWorkerSet(const WorkerSetHistory& history, uint32_t rank, uint64_t iteration);
 
 // Returns whether the update of `iteration` waits for the rank's gradient: the rank is in the
-// worker set of that iteration and of the next one. A worker that is lost leaves the worker set
-// from the iteration after the first that some chunk is still at; at that one its gradients count
-// where they came, and nobody waits for the others.
+// worker set of that iteration and of the next one. A lost worker leaves the worker set after the
+// first iteration that some chunk is still at. In that iteration the gradients that it has pushed
+// count, and no update waits for the rest.
 bool IsWaitedFor(const WorkerSetHistory& history, uint32_t rank, uint64_t iteration);
 
 // Changes the worker sets of all iterations from `iteration` on.
 void AddToWorkerSet(uint32_t rank, uint64_t iteration, WorkerSetHistory* history);
 void RemoveFromWorkerSet(uint32_t rank, uint64_t iteration, WorkerSetHistory* history);
 
-// Forgets every change after `iteration`: what remains says the worker sets up to it.
+// Forgets every change after `iteration`.
 void CutWorkerSets(uint64_t iteration, WorkerSetHistory* history);
 
 // Formats ranks for people: "0-3, 7".

@@ -9,8 +9,8 @@
 namespace evenshard {
 namespace {
 
-// At the start of a run, workers come one shortly after another. Each view interrupts everyone, so
-// it takes all who came in this time.
+// At the start of a run, workers come one shortly after another. Each view interrupts all
+// processes, so one view takes all workers that have come in this time.
 constexpr absl::Duration kGather = absl::Milliseconds(100);
 
 // The history of the worker set is in every view. When it has so many entries, lost workers are no
@@ -196,7 +196,7 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
     SetState(WorkerView::ABSENT, 0, next->mutable_worker(leaving[i]));
     WorkerSetHistory without = next->worker_set();
     RemoveFromWorkerSet(leaving[i], first + 1, &without);
-    // Those who join later do not help an iteration that has nobody else.
+    // Workers that join later do not help an iteration that has no other worker.
     is_waited_for[i] =
         SmallestWorkerSet(without, first + 1) < std::max<size_t>(settings_.min_workers, 1);
     absence_[leaving[i]].is_waited_for = is_waited_for[i];

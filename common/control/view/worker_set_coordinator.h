@@ -33,21 +33,21 @@ class WorkerSetCoordinator {
     absl::Duration cut_every = absl::InfiniteDuration();
   };
 
-  // `workers` and `events` must outlive the object. What a worker has said before it followed the
-  // view `number` of its being finished does not count.
+  // `workers` and `events` must outlive the object. Ignores a worker's "finished" if it was sent
+  // before the worker followed view `number`.
   WorkerSetCoordinator(Settings settings, uint64_t number, const StartTable* workers,
                        EventLog* events);
 
-  // Everyone trains from `iteration` on, those who had finished included. Before it the worker sets
-  // were those of `history`, which is empty if no iteration is kept.
+  // All workers train from `iteration` on, also those that had finished. `history` has the worker
+  // sets before it, and is empty if no iteration is kept.
   void BeginGeneration(WorkerSetHistory history, uint64_t iteration, absl::Time now, View* next);
 
   // Returns where a slot stands in the present view, or nullptr if its primary has not said so yet,
   // or another one is to follow it.
   using PositionOf = std::function<const ProcessState::Position*(int slot)>;
 
-  // Notes who has come, gone and finished, and changes the worker set.
-  // Errors: ABORTED if the run fails because a worker is lost.
+  // Notes which workers have come, gone and finished, and changes the worker set. Errors: ABORTED
+  // if the run fails because a worker is lost.
   absl::Status Update(const View& view, const PositionOf& position_of, absl::Time now, View* next);
 
   // Whether every worker whose gradients count has trained to the end.
@@ -66,8 +66,7 @@ class WorkerSetCoordinator {
   void Admit(absl::Time now, View* next);
   bool FinishChange(const View& view, const PositionOf& position_of, absl::Time now, View* next);
   void BeginChange(absl::Time now, View* next);
-  // Begins a change that leaves the worker set as it is and ends with the order of a cut, if one is
-  // due.
+  // If a cut is due, begins a change that keeps the worker set and ends with the order to cut.
   void OrderCut(absl::Time now, View* next);
   bool IsGivenUp(uint32_t rank, absl::Time now) const;
   bool ChangesWorkerSets() const;

@@ -7,9 +7,9 @@
 
 namespace evenshard {
 
-// What a simulation has to know of a run. A config is chosen by simulating alternatives, so that
-// this does not need a complete Config. REQUIRES: `config` is valid and has its defaults filled in,
-// and `plan` is a plan of `model` for the config's number of shards. All three must outlive it.
+// The input of a simulation. AUTO simulates alternatives before there is a plan, so this does not
+// need a complete Config. REQUIRES: `config` is valid and has its defaults filled in, and `plan` is
+// a plan of `model` for the config's number of shards. All three must outlive it.
 struct PlannedRun {
   const ClusterConfig& config;
   const Model& model;

@@ -77,11 +77,11 @@ TEST_CASE("the buffer of checkpoints holds a chunk with the optimizer's state") 
         "state, 3072");
 }
 
-TEST_CASE("there are as many copies as there are processes for them") {
+TEST_CASE("there are as many replicas as there are processes for them") {
   CHECK(ErrorOfOverride("recovery.replicas=2") == "recovery.replicas: is 2, allowed: 0 to 1");
   CHECK(ErrorOfOverride("recovery.replicas=-1") == "recovery.replicas: is -1, allowed: 0 to 1");
   CHECK(ErrorAfter({"shard=[{address: 'a:1'}]"}, "recovery.replicas=1") ==
-        "recovery.replicas: is 1, but there is only one ps, which cannot hold its own copy, "
+        "recovery.replicas: is 1, but there is only one ps, which cannot hold its own replica, "
         "allowed: 0, or another shard or recovery.spare");
 }
 

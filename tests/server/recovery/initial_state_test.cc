@@ -49,7 +49,7 @@ TEST_CASE("a slot gets its part of a checkpoint, however the model was cut then"
   }
 }
 
-TEST_CASE("what is no name of a checkpoint, or of none that is there, is an error") {
+TEST_CASE("an unknown or malformed checkpoint name is an error") {
   const PlannedConfig config = CheckpointConfig(
       1,
       {"recovery.checkpoint.folder=\"" + kFolder + "\"", "recovery.checkpoint.every_iterations=5"});

@@ -122,7 +122,9 @@ TEST_CASE_METHOD(PolicyFixture, "a change of the worker set holds all updates up
   CHECK(Applied() == 4);
 }
 
-TEST_CASE_METHOD(PolicyFixture, "who joins is answered when the chunk is past its eve") {
+TEST_CASE_METHOD(
+    PolicyFixture,
+    "a joining worker is answered once the chunk has passed the iteration before its first") {
   Start(3);
   Adopt({{0, {0, 1}}, {2, {0, 1, 2}}});
   CHECK(Push(2, 1, 0, 0, /*skip=*/true).ok());

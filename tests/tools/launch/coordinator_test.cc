@@ -130,7 +130,7 @@ TEST_CASE("a process that does not belong to the run is told so") {
   CHECK(other.end().message() == "there is no ps 7, allowed: 0 to 0");
 }
 
-TEST_CASE("a link ends when nobody makes views any more") {
+TEST_CASE("a link ends when the run has no coordinator any more") {
   const RealClock clock;
   auto coordinator = StartCoordinator(&clock);
   Process shard(coordinator->address(), kPs, 11);
@@ -140,7 +140,7 @@ TEST_CASE("a link ends when nobody makes views any more") {
   coordinator.reset();
   CHECK_FALSE(std::filesystem::exists(socket.parent_path()));
   AwaitTrue([&] { return !shard.end().ok(); });
-  CHECK(absl::StrContains(shard.end().message(), "nobody makes views of the run any more"));
+  CHECK(absl::StrContains(shard.end().message(), "the run has no coordinator any more"));
 }
 
 TEST_CASE("a silent process is to be killed, and then counts as dead") {

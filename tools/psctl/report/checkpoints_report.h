@@ -16,7 +16,7 @@ namespace evenshard {
 struct CheckpointsReport {
   std::string folder;
   absl::Time now;
-  std::optional<uint64_t> run;  // whose the folder is, if it is known
+  std::optional<uint64_t> run;  // the run that owns the folder, if it is known
   std::vector<CheckpointInfo> checkpoints;
 
   // Whether a checkpoint that was complete cannot be read any more.

@@ -32,7 +32,7 @@ struct CudaPass {
   float* gradients = nullptr;  // null in evaluation
 };
 
-// The objects that layers are made with. All of them must outlive the layers.
+// The objects with which layers are made. All of them must outlive the layers.
 struct CudaContext {
   CudaDevice* device = nullptr;
   CudaMemory* memory = nullptr;

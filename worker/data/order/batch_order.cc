@@ -20,8 +20,8 @@ std::vector<ImageToRead> ShuffledOrder::operator()(int64_t iteration) {
   for (size_t i = 0; i < batch.size(); ++i) {
     batch[i].index = permutation_[share->first + i * share->stride];
     if (!options_.augment) continue;
-    // The stream depends on the image, not on worker or position, so that whoever reads the image
-    // augments it alike.
+    // The stream depends on the image, not on worker or position, so that an image is augmented in
+    // the same way whichever worker reads it.
     batch[i].augment.emplace(options_.seed, absl::StrCat("augment/", epoch, "/", batch[i].index));
   }
   return batch;

@@ -10,16 +10,16 @@
 
 namespace evenshard {
 
-// Deals the images of a data set to the workers of a run. It follows from the number of images, the
-// batch size and the list of worker sets alone, so all workers that know the same worker sets agree
-// on it.
+// Deals out the images of a data set to the workers of a run. It follows from the number of images,
+// the batch size and the list of worker sets alone, so all workers that know the same worker sets
+// agree on it.
 //
-// In each epoch the images have an order of their own, in which the iterations consume them: one of
-// a worker set of n workers takes the n * batch_size images that come next. Member j of the worker
-// set reads those at the positions first + j, first + j + n, first + j + 2n, ..., so that the
-// batches of an iteration together are the batch of a single worker with an n times larger batch
-// size. When fewer images are left than an iteration needs, they are dropped and the next epoch
-// begins. So whatever worker sets come and go, an epoch deals no image twice.
+// In each epoch the images have an order of their own, in which the iterations consume them: an
+// iteration with a worker set of n workers takes the n * batch_size images that come next. Member j
+// of the worker set reads those at the positions first + j, first + j + n, first + j + 2n, ..., so
+// that the batches of an iteration together are the batch of a single worker with an n times larger
+// batch size. When fewer images are left than an iteration needs, they are dropped and the next
+// epoch begins. So however the worker set changes, an epoch deals out no image twice.
 //
 // Takes time in proportion to the number of worker sets, not to that of iterations. Immutable after
 // creation.
@@ -57,8 +57,8 @@ class Dealing {
   // Returns the number of iterations of the first `epochs` epochs. REQUIRES: epochs >= 1.
   int64_t IterationsOf(int64_t epochs) const;
 
-  // Returns an iteration such that both deal alike before it; the largest integer if they deal
-  // alike for ever. REQUIRES: both are of the same images and batch size.
+  // Returns an iteration before which both deal in the same way; the largest integer if they never
+  // differ. REQUIRES: both are of the same images and batch size.
   int64_t FirstDifference(const Dealing& other) const;
 
  private:

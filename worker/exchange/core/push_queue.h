@@ -35,7 +35,7 @@ class PushQueue {
     std::fill(last_.begin(), last_.end(), std::nullopt);
   }
 
-  // What is in the queue waits for nothing that comes later.
+  // Chunks in the queue no longer wait for later ones to share a message with.
   void Flush() {
     absl::MutexLock lock(&mutex_);
     is_flushed_ = true;

@@ -44,7 +44,7 @@ class SlotLink {
   void MoveTo(const ProcessId& primary);
   void MoveNowhere();
   bool IsAt(const ProcessId& primary) const;
-  // It is somewhere, but is neither connected nor attempting.
+  // Whether the slot has an address, and neither a connection nor an attempt.
   bool IsIdle() const { return is_somewhere_ && !is_connected_ && !is_attempting_; }
 
   // Begins an attempt at the time `at`, in place of any connection or earlier attempt. Returns its
@@ -56,14 +56,14 @@ class SlotLink {
   }
   // The attempt has succeeded. Errors: FAILED_PRECONDITION if the shard has lost its state.
   absl::Status Accept(const JoinResponse& response, absl::Time now);
-  // The attempt or the connection has ended. Returns after which pause to begin the next attempt;
-  // `answered` means that the shard was of use. Errors: `status`, if no attempt should follow.
+  // The attempt or the connection has ended. Returns the pause before the next attempt; `answered`
+  // means that the shard has answered a push. Errors: `status`, if no attempt should follow.
   absl::StatusOr<absl::Duration> Break(const absl::Status& status, bool answered);
   // Lets the next attempt begin without a pause.
   void ForgetPause() { pause_ = absl::ZeroDuration(); }
   // Ends the connection or the attempt. Returns whether there was one.
   bool Drop(absl::Time now);
-  // Forgets all that was before, also where the slot is. REQUIRES: as MoveTo.
+  // Forgets everything, also where the slot is. REQUIRES: as MoveTo.
   void Forget();
 
   // Errors: the slot has been missed for too long. They name it.

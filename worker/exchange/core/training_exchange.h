@@ -14,12 +14,12 @@
 
 namespace evenshard {
 
-// What the training loop needs of an Exchange, which says more of each method.
+// The part of Exchange that the training loop uses; exchange.h says more of each method.
 //
 // An iteration is settled when all its parameters have been received: PushPull or AwaitAll has
 // returned, or AwaitLayer for every layer. By then the worker follows a view at least as new as
-// each of the answers. So once iteration i - 1 is settled, worker sets() says for good who trains
-// in iteration i, and all workers see the same.
+// each of the answers. So once iteration i - 1 is settled, worker_sets() is final for iteration i,
+// and the same at all workers.
 //
 // Not thread-safe, except for the methods that say otherwise.
 class TrainingExchange {
@@ -43,7 +43,7 @@ class TrainingExchange {
   virtual std::vector<WorkerSet> worker_sets() const = 0;
 
   // Whether the run has gone back to a checkpoint (a new generation) since Connect or the last
-  // Resume. It is true before worker sets() shows that. While it is true, calls that push or wait
+  // Resume. It is true before worker_sets() shows that. While it is true, calls that push or wait
   // fail, and so does Leave for a worker that has finished.
   virtual bool went_back() const = 0;
   // After went_back: joins again and returns the iteration to go on with. Nothing that was pushed

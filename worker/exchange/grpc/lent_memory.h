@@ -15,7 +15,7 @@ namespace evenshard {
 // Thread-safe.
 class LentMemory {
  public:
-  // While it exists, AwaitAll waits: for who has to decide first whether to lend.
+  // While it exists, AwaitAll waits. A caller holds one while it decides whether to lend.
   class Hold {
    public:
     explicit Hold(LentMemory* memory) : lent_(*memory->lent_) { lent_.Add(); }

@@ -152,7 +152,7 @@ TEST_CASE("a copy that is not complete does not take over") {
   run.Settle();
   CHECK(absl::StrContains(run.Events().back(),
                           "went back to the checkpoint of iteration 400, because ps 0 was killed "
-                          "by SIGKILL, and nobody has a replica of slot 1"));
+                          "by SIGKILL, and no process has a replica of slot 1"));
 }
 
 TEST_CASE("what a primary says of an earlier copy does not count for the present one") {
@@ -243,7 +243,7 @@ TEST_CASE("a lost slot ends a run without checkpoints") {
   const uint64_t number = run.coordinator->view().number();
   run.KillPs(0);
   CHECK(run.coordinator->failure().message() ==
-        "ps 0 was killed by SIGKILL, and nobody has a replica of slot 1, and there are no "
+        "ps 0 was killed by SIGKILL, and no process has a replica of slot 1, and there are no "
         "checkpoints "
         "to go back to (recovery.checkpoint)");
   run.StartPs(0);
