@@ -152,23 +152,7 @@ class EtcdRun {
       REQUIRE(code == 0);
     }
     FinalParameters parameters;
-    for (int slot = 0; slot < 2; ++slot) {
-      PullRequest request;
-      request.set_plan_fingerprint(config->plan().fingerprint());
-      request.set_slot(slot);
-      grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-      const auto stub = ParameterServer::NewStub(Channel(AddressOf(slot)));
-      const auto stream = stub->Pull(&context, request);
-      ParameterChunk chunk;
-      while (stream->Read(&chunk)) {
-        parameters[absl::StrCat(slot, "/", chunk.chunk(), " version ", chunk.version())] =
-            chunk.data();
-      }
-      const grpc::Status status = stream->Finish();
-      INFO(status.error_message());
-      REQUIRE(status.ok());
-    }
+    for (int slot = 0; slot < 2; ++slot) AwaitTrue([&] { return Pull(slot, &parameters); });
     return parameters;
   }
   // Ends the ps processes, which end well.
@@ -195,6 +179,26 @@ class EtcdRun {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  // Returns false if the slot cannot be read just now, as when its primary is yet to hear of etcd.
+  bool Pull(int slot, FinalParameters* parameters) {
+    PullRequest request;
+    request.set_plan_fingerprint(config->plan().fingerprint());
+    request.set_slot(slot);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    const auto stub = ParameterServer::NewStub(Channel(AddressOf(slot)));
+    const auto stream = stub->Pull(&context, request);
+    ParameterChunk chunk;
+    while (stream->Read(&chunk)) {
+      (*parameters)[absl::StrCat(slot, "/", chunk.chunk(), " version ", chunk.version())] =
+          chunk.data();
+    }
+    const grpc::Status status = stream->Finish();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return false;
+    INFO(status.error_message());
+    REQUIRE(status.ok());
+    return true;
   }
   static std::string Output(const std::unique_ptr<Program>& process) {
     return process == nullptr ? "" : process->output();
