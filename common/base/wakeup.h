@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_CONTROL_ETCD_WAKEUP_H_
-#define EVENSHARD_COMMON_CONTROL_ETCD_WAKEUP_H_
+#ifndef EVENSHARD_COMMON_BASE_WAKEUP_H_
+#define EVENSHARD_COMMON_BASE_WAKEUP_H_
 
 #include <functional>
 #include <stop_token>
@@ -45,4 +45,4 @@ class Wakeup {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_CONTROL_ETCD_WAKEUP_H_
+#endif  // EVENSHARD_COMMON_BASE_WAKEUP_H_

@@ -15,12 +15,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/wakeup.h"
 #include "common/control/etcd/coordinator_checkpoints.h"
 #include "common/control/etcd/etcd_client.h"
 #include "common/control/etcd/etcd_keys.h"
 #include "common/control/etcd/etcd_lease.h"
 #include "common/control/etcd/etcd_watch.h"
-#include "common/control/etcd/wakeup.h"
 #include "common/control/view/view_coordinator.h"
 #include "proto/view.pb.h"
 

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/wakeup.h"
 #include "common/control/etcd/etcd_client.h"
-#include "common/control/etcd/wakeup.h"
 #include "proto/etcd/kv.pb.h"
 
 namespace evenshard {

@@ -7,7 +7,7 @@ namespace evenshard {
 
 std::unique_ptr<ViewLink> MakeViewLink(const std::string& coordinator, const ClusterConfig& config,
                                        const Clock* clock) {
-  if (!coordinator.empty()) return std::make_unique<CoordinatorLink>(coordinator, config);
+  if (!coordinator.empty()) return std::make_unique<CoordinatorLink>(coordinator, config, clock);
   if (!config.recovery().has_etcd()) return nullptr;
   return std::make_unique<EtcdLink>(EtcdLink::OptionsOf(config, clock));
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/net/status_conversion.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -38,70 +37,63 @@ bool IsFinal(const absl::Status& status) {
 
 }  // namespace
 
-CoordinatorLink::CoordinatorLink(const std::string& address, const ClusterConfig& config)
-    : heartbeat_(
+CoordinatorLink::CoordinatorLink(const std::string& address, const ClusterConfig& config,
+                                 const Clock* clock)
+    : clock_(*clock),
+      heartbeat_(
           std::min(absl::Seconds(config.recovery().silence_seconds()) / 5, kLongestHeartbeat)),
       patience_(absl::Seconds(config.limits().startup_seconds())),
       stub_(Coordinator::NewStub(CreateLinkChannel(address))) {}
 
 CoordinatorLink::~CoordinatorLink() {
-  if (!thread_.joinable()) return;
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_; };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&ended), kFarewell) && context_ != nullptr) {
-      context_->TryCancel();
-    }
-  }
-  thread_.join();
+  thread_.request_stop();
+  if (running_.AwaitZeroFor(kFarewell)) return;
+  absl::MutexLock lock(&mutex_);
+  if (context_ != nullptr) context_->TryCancel();
 }
 
 void CoordinatorLink::Start(Listener listener) {
-  thread_ = std::thread([this, listener = std::move(listener)] { Run(listener); });
+  running_.Add();
+  thread_ = std::jthread(
+      [this, listener = std::move(listener)](const std::stop_token& stop) { Run(listener, stop); });
 }
 
 void CoordinatorLink::Announce(const ProcessState& state) {
-  absl::MutexLock lock(&mutex_);
-  state_ = state;
-  has_state_ = true;
-  is_delivered_ = false;
-}
-
-void CoordinatorLink::Run(const Listener& listener) {
-  absl::Time reached = absl::Now();
-  while (true) {
-    const absl::Status status = Follow(listener);
-    if (std::exchange(was_heard_, false)) reached = absl::Now();
-    if (!Stops(absl::ZeroDuration())) {
-      if (IsFinal(status)) {
-        listener.on_end(status);
-      } else if (absl::Now() > reached + patience_) {
-        listener.on_end(absl::UnavailableError(
-            absl::StrCat("the run has no coordinator any more: ", status.message())));
-      } else if (!Stops(kRetry)) {
-        continue;
-      }
-    }
+  {
     absl::MutexLock lock(&mutex_);
-    ended_ = true;
-    return;
+    state_ = state;
+    has_state_ = true;
+    is_delivered_ = false;
   }
+  wakeup_.Wake();
 }
 
-// Waits at most so long for the destructor. Returns whether it has begun.
-bool CoordinatorLink::Stops(absl::Duration wait) {
-  absl::MutexLock lock(&mutex_);
-  const auto stops = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
-  return mutex_.AwaitWithTimeout(absl::Condition(&stops), wait);
+void CoordinatorLink::Run(const Listener& listener, const std::stop_token& stop) {
+  absl::Time reached = clock_.Now();
+  bool goes_on = true;
+  while (goes_on) {
+    const absl::Status status = Follow(listener, stop);
+    if (std::exchange(was_heard_, false)) reached = clock_.Now();
+    goes_on = false;
+    if (stop.stop_requested()) break;
+    if (IsFinal(status)) {
+      listener.on_end(status);
+    } else if (clock_.Now() > reached + patience_) {
+      listener.on_end(absl::UnavailableError(
+          absl::StrCat("the run has no coordinator any more: ", status.message())));
+    } else {
+      goes_on = clock_.SleepUntil(clock_.Now() + kRetry, stop);
+    }
+  }
+  running_.Remove();
 }
 
 // Keeps one stream until it ends, and returns why.
-absl::Status CoordinatorLink::Follow(const Listener& listener) {
+absl::Status CoordinatorLink::Follow(const Listener& listener, const std::stop_token& stop) {
   grpc::ClientContext context;
   {
     absl::MutexLock lock(&mutex_);
-    if (stopping_) return absl::CancelledError();
+    if (stop.stop_requested()) return absl::CancelledError();
     context_ = &context;
     is_broken_ = is_delivered_ = false;
   }
@@ -114,18 +106,21 @@ absl::Status CoordinatorLink::Follow(const Listener& listener) {
       number_ = view.number();
       listener.on_view(view);
     }
-    absl::MutexLock lock(&mutex_);
-    is_broken_ = true;
+    {
+      absl::MutexLock lock(&mutex_);
+      is_broken_ = true;
+    }
+    wakeup_.Wake();
   });
   absl::Time heartbeat = absl::InfinitePast();
-  while (WaitForWork(heartbeat)) {
+  while (AwaitWork(heartbeat, stop)) {
     ProcessState state;
     {
       absl::MutexLock lock(&mutex_);
       state = state_;
       is_delivered_ = true;
     }
-    heartbeat = absl::Now() + heartbeat_;
+    heartbeat = clock_.Now() + heartbeat_;
     if (!stream->Write(state)) break;
   }
   stream->WritesDone();
@@ -137,15 +132,19 @@ absl::Status CoordinatorLink::Follow(const Listener& listener) {
 }
 
 // Waits until the state is to be sent, and returns false if the stream has ended or is to end.
-bool CoordinatorLink::WaitForWork(absl::Time heartbeat) {
-  absl::MutexLock lock(&mutex_);
-  const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return is_broken_ || stopping_ || (has_state_ && !is_delivered_);
-  };
-  const absl::Time until = has_state_ ? heartbeat : absl::InfiniteFuture();
-  mutex_.AwaitWithDeadline(absl::Condition(&has_work), until);
-  if (is_broken_) return false;
-  return stopping_ ? has_state_ && !is_delivered_ : true;
+bool CoordinatorLink::AwaitWork(absl::Time heartbeat, const std::stop_token& stop) {
+  while (true) {
+    absl::Time until = absl::InfiniteFuture();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (is_broken_) return false;
+      if (has_state_ && !is_delivered_) return true;
+      if (stop.stop_requested()) return false;
+      if (has_state_) until = heartbeat;
+    }
+    if (clock_.Now() >= until) return true;
+    wakeup_.SleepUntil(clock_, until, stop);
+  }
 }
 
 }  // namespace evenshard

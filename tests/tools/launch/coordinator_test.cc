@@ -31,7 +31,7 @@ constexpr ProcessRole kWorker = {true, 0};
 class Process {
  public:
   Process(const std::string& address, ProcessRole role, uint64_t incarnation)
-      : link_(std::make_unique<CoordinatorLink>(address, OneShard())) {
+      : link_(std::make_unique<CoordinatorLink>(address, OneShard(), &clock_)) {
     if (role.is_worker) {
       state_.set_worker(role.index);
     } else {
@@ -74,6 +74,7 @@ class Process {
   std::vector<View> views_;
   absl::Status end_;
   ProcessState state_;
+  const RealClock clock_;
   std::unique_ptr<CoordinatorLink> link_;
 };
 

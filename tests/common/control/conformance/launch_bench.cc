@@ -44,7 +44,7 @@ class LaunchBench final : public ViewBench {
     way = std::make_unique<TcpProxy>(
         0, std::string(absl::StripPrefix(coordinator_->address(), "unix:")));
     way->Delay(delay_);
-    return std::make_unique<CoordinatorLink>(way->endpoint(), config_);
+    return std::make_unique<CoordinatorLink>(way->endpoint(), config_, &clock_);
   }
 
   void Cut(BenchRole role) override { ways_.at(role)->Hold(); }

@@ -3,48 +3,21 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/control/etcd/etcd_keys.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
+#include "tests/testing/hand_clock.h"
 
 namespace evenshard {
 
 namespace {
 
 constexpr absl::Duration kTtl = absl::Seconds(2);
-
-// A clock that only Advance moves. Who sleeps waits until it has come to the deadline.
-class HandClock final : public Clock {
- public:
-  absl::Time Now() const override {
-    absl::MutexLock lock(&mutex_);
-    return now_;
-  }
-  bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const override {
-    absl::MutexLock lock(&mutex_);
-    const auto is_over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-      return stop.stop_requested() || now_ >= deadline;
-    };
-    while (!mutex_.AwaitWithTimeout(absl::Condition(&is_over), absl::Milliseconds(10))) {
-    }
-    return !stop.stop_requested();
-  }
-  void Advance(absl::Duration duration) {
-    absl::MutexLock lock(&mutex_);
-    now_ += duration;
-  }
-
- private:
-  mutable absl::Mutex mutex_;
-  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1'700'000'000);
-};
 
 struct Fixture {
   std::optional<std::string> Read(const std::string& key) {
