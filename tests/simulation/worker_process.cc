@@ -5,8 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/random.h"
 #include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
@@ -17,6 +17,8 @@ namespace {
 // Gradients are multiples of 1/64 of at most this many: every encoding has them exactly, and so has
 // a float32 their sum.
 constexpr uint64_t kSteps = 100;
+// As of ShardControl.
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 
 }  // namespace
 
@@ -66,8 +68,8 @@ void WorkerProcess::AfterEvent() {
 }
 
 std::string WorkerProcess::Describe() {
-  static constexpr const char* kSteps[] = {"connecting", "catching up", "pulling", "computing",
-                                           "exchanging", "leaving",     "done"};
+  static constexpr const char* kSteps[] = {"connecting", "pulling", "computing",
+                                           "exchanging", "leaving", "done"};
   return absl::StrCat("worker ", rank_, " is ", kSteps[static_cast<int>(step_)], " iteration ",
                       iteration_, " in view ", core_.view_number(), ", with ", to_push_.size(),
                       " tensors to push, and ",
@@ -88,37 +90,31 @@ bool WorkerProcess::Advance() {
   switch (step_) {
     case Step::kConnecting:
       if (!core_.ready()) return false;
-      AfterConnect();
+      has_pulled_ = false;
+      bootstrap_.emplace(
+          ParameterBootstrap::Options{.config = &context_.config,
+                                      .clock = &context_.world.loop(),
+                                      .core = &core_,
+                                      .rank = rank_,
+                                      .brings_parameters = context_.config.is_from_workers()});
+      Bootstrap();
       return true;
-    case Step::kCatchingUp:
-      if (!core_.round().Settled()) return false;
-      core_.round().End();
-      {
-        const bool has_parameters = !core_.catch_up().abandoned;
-        core_.EndCatchUp();
-        if (has_parameters) {
-          BeginIteration();
-        } else {
-          PullSlots(absl::ZeroDuration());
+    case Step::kPulling: {
+      const auto is_over = [](const Pull& pull) { return pull.state == Pull::State::kDone; };
+      for (size_t slot = 0; slot < pulls_.size(); ++slot) {
+        if (pulls_[slot].state == Pull::State::kDue && core_.IsConnected(static_cast<int>(slot))) {
+          StartPull(static_cast<int>(slot));
         }
       }
+      if (pulls_.empty() || !absl::c_all_of(pulls_, is_over)) return false;
+      Bootstrap();
       return true;
-    case Step::kPulling:
-      if (std::count(pulled_.begin(), pulled_.end(), false) > 0) return false;
-      if (LacksInitial()) {
-        PullSlots(absl::Milliseconds(10));
-        return true;
-      }
-      if (core_.round().ChunksAfter(iteration_) > 0) context_.oracle.Mixed();
-      BeginIteration();
-      return true;
+    }
     case Step::kExchanging:
       if (!to_push_.empty() || !core_.round().Settled()) return false;
       core_.round().End();
-      ++iteration_;
-      // Under ASYNC a worker may be answered before worker 0 has pushed.
-      if (LacksInitial()) {
-        PullSlots(absl::ZeroDuration());
+      if (bootstrap_.has_value()) {
+        Bootstrap();
       } else {
         BeginIteration();
       }
@@ -145,74 +141,122 @@ void WorkerProcess::GiveUp(const absl::Status& failure) {
     context_.oracle.Violated(absl::StrCat("worker ", rank_, " gives up: ", failure.ToString()));
   }
   step_ = Step::kDone;
-  core_.Stop(failure);
-  link_.Announce(core_.State());
-  // Its last words are on the way.
-  context_.world.Run(node_, absl::Milliseconds(10),
-                     [this, failure] { context_.exit(node_.node, failure.ToString()); });
+  gives_up_ = failure;
+  Leave(failure);
 }
 
-void WorkerProcess::AfterConnect() {
-  iteration_ = core_.round().next_iteration();
-  if (const auto catch_up = core_.catch_up(); catch_up.iteration.has_value()) {
-    if (!catch_up.abandoned) {
-      step_ = Step::kCatchingUp;
-      iteration_ = *catch_up.iteration;
-      if (!core_.round().Begin(iteration_, /*skip=*/true).ok()) return;
-      PushTensors(AllTensors());
-      ++iteration_;
-      return;
-    }
-    core_.EndCatchUp();
-    iteration_ = core_.round().next_iteration();
+void WorkerProcess::Bootstrap() {
+  const absl::StatusOr<ParameterBootstrap::Step> step = bootstrap_->Next();
+  if (!step.ok()) {
+    GiveUp(step.status());
+    return;
   }
-  if (context_.config.IsInitial(iteration_)) return PushInitial();
-  PullSlots(absl::ZeroDuration());
-}
-
-void WorkerProcess::PushInitial() {
-  // Each start of worker 0 begins with the same ones.
-  for (std::vector<float>& parameters : parameters_) {
-    std::fill(parameters.begin(), parameters.end(), 0);
-  }
-  share_.reset();
-  ++attempt_;
-  ComputeAndPush(/*skip=*/rank_ != 0);
-}
-
-bool WorkerProcess::LacksInitial() const {
-  return context_.config.is_from_workers() &&
-         core_.round().ChunksAfter(0) < context_.config.plan().chunks().size();
-}
-
-void WorkerProcess::PullSlots(absl::Duration delay) {
-  step_ = Step::kPulling;
-  pulled_.assign(context_.config.shards(), false);
-  context_.world.Run(node_, delay, [this, attempt = attempt_] {
-    if (attempt != attempt_) return;
-    for (int slot = 0; slot < context_.config.shards(); ++slot) PullSlot(slot);
-  });
-}
-
-void WorkerProcess::PullSlot(int slot) {
-  transport_.Pull(slot, [this, slot, attempt = attempt_](const WorkerTransport::Answer& answer) {
-    if (attempt != attempt_) return;
-    if (!answer.ok()) {
-      context_.world.Run(node_, absl::Milliseconds(100), [this, slot, attempt] {
-        if (attempt == attempt_) PullSlot(slot);
-      });
-      return;
-    }
-    for (const PsProcess::Pulled& pulled : *answer) {
-      std::memcpy(parameters_[pulled.chunk].data(), pulled.data.data(), pulled.data.size());
-      if (pulled.version > 0) {
-        RoundTo(context_.config.proto().exchange().parameter_encoding(),
-                absl::MakeSpan(parameters_[pulled.chunk]));
+  switch (step->kind) {
+    case ParameterBootstrap::Step::Kind::kExchange:
+      // Each start of worker 0 begins with the same parameters.
+      for (std::vector<float>& parameters : parameters_) {
+        std::fill(parameters.begin(), parameters.end(), 0);
       }
-      core_.round().SetVersion(pulled.chunk, pulled.version);
+      share_.reset();
+      ++attempt_;
+      iteration_ = step->iteration;
+      ComputeAndPush(/*skip=*/!step->contributes);
+      return;
+    case ParameterBootstrap::Step::Kind::kPull:
+      PullSlots(step->not_before);
+      return;
+    case ParameterBootstrap::Step::Kind::kDone: {
+      bootstrap_.reset();
+      const ExchangeRound& round = core_.round();
+      if (has_pulled_ && round.ChunksAfter(round.next_iteration()) > 0) context_.oracle.Mixed();
+      BeginIteration();
     }
-    pulled_[slot] = true;
+  }
+}
+
+void WorkerProcess::PullSlots(absl::Time not_before) {
+  step_ = Step::kPulling;
+  has_pulled_ = true;
+  pulls_.clear();
+  const absl::Time now = context_.world.loop().Now();
+  context_.world.Run(node_, std::max(not_before - now, absl::ZeroDuration()),
+                     [this, attempt = attempt_] {
+                       if (attempt != attempt_) return;
+                       const int slots = context_.config.shards();
+                       for (int i = 0; i < slots; ++i) pulls_.push_back({core_.StartPull()});
+                     });
+}
+
+void WorkerProcess::StartPull(int slot) {
+  pulls_[slot].state = Pull::State::kUnderWay;
+  transport_.Pull(slot, [this, slot, attempt = attempt_](const WorkerTransport::Answer& answer) {
+    if (attempt == attempt_) Pulled(slot, answer);
   });
+}
+
+void WorkerProcess::Pulled(int slot, const WorkerTransport::Answer& answer) {
+  if (answer.ok()) {
+    for (const PsProcess::Pulled& pulled : *answer) {
+      std::vector<float>& parameters = parameters_[pulled.chunk];
+      std::memcpy(parameters.data(), pulled.data.data(), pulled.data.size());
+      core_.round().TakePulled(pulled.chunk, pulled.version, absl::MakeSpan(parameters));
+    }
+  }
+  Pull& pull = pulls_[slot];
+  const absl::StatusOr<std::optional<absl::Time>> again = pull.call.Ended(answer.status());
+  if (!again.ok()) {
+    GiveUp(again.status());
+    return;
+  }
+  pull.state = again->has_value() ? Pull::State::kPaused : Pull::State::kDone;
+  if (!again->has_value()) return;
+  context_.world.Run(node_, **again - context_.world.loop().Now(),
+                     [this, slot, attempt = attempt_] {
+                       if (attempt == attempt_) pulls_[slot].state = Pull::State::kDue;
+                     });
+}
+
+void WorkerProcess::Leave(const absl::Status& outcome) {
+  ++attempt_;
+  core_.BeginLeave(outcome);
+  link_.Announce(core_.State());
+  const LeaveRequest message = core_.LeaveMessage(outcome);
+  farewells_.clear();
+  const int slots = context_.config.shards();
+  for (int i = 0; i < slots; ++i) farewells_.push_back({core_.StartLeave(outcome, kLeaveTimeout)});
+  for (int slot = 0; slot < slots; ++slot) {
+    Tell(slot, message);
+    context_.world.Run(node_, kLeaveTimeout, [this, slot, message, attempt = attempt_] {
+      if (attempt == attempt_) Told(slot, message, absl::DeadlineExceededError("no answer"));
+    });
+  }
+}
+
+void WorkerProcess::Tell(int slot, const LeaveRequest& message) {
+  transport_.Leave(slot, message,
+                   [this, slot, message, attempt = attempt_](const absl::Status& status) {
+                     if (attempt == attempt_) Told(slot, message, status);
+                   });
+}
+
+void WorkerProcess::Told(int slot, const LeaveRequest& message, const absl::Status& status) {
+  Farewell& farewell = farewells_[slot];
+  if (farewell.is_over) return;
+  const absl::StatusOr<std::optional<absl::Time>> again = farewell.call.Ended(status);
+  if (again.ok() && again->has_value()) {
+    context_.world.Run(node_, **again - context_.world.loop().Now(),
+                       [this, slot, message, attempt = attempt_] {
+                         if (attempt == attempt_) Tell(slot, message);
+                       });
+    return;
+  }
+  farewell.is_over = true;
+  if (!absl::c_all_of(farewells_, [](const Farewell& each) { return each.is_over; })) return;
+  if (gives_up_.has_value()) {
+    context_.exit(node_.node, gives_up_->ToString());
+  } else {
+    core_.EndLeave();
+  }
 }
 
 absl::StatusOr<Dealing> WorkerProcess::Deal() const {
@@ -238,6 +282,7 @@ absl::StatusOr<uint64_t> WorkerProcess::DealImages() {
 }
 
 void WorkerProcess::BeginIteration() {
+  iteration_ = core_.round().next_iteration();
   const absl::StatusOr<uint64_t> end = DealImages();
   if (!end.ok()) {
     GiveUp(end.status());
@@ -246,11 +291,7 @@ void WorkerProcess::BeginIteration() {
   ++attempt_;
   if (iteration_ >= *end) {
     step_ = Step::kLeaving;
-    core_.Finish(/*announced=*/false);
-    for (int slot = 0; slot < context_.config.shards(); ++slot) {
-      transport_.Leave(slot, [](const absl::Status&) {});
-    }
-    core_.Finish(/*announced=*/true);
+    Leave(absl::OkStatus());
     return;
   }
   step_ = Step::kComputing;

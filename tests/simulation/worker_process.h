@@ -12,6 +12,8 @@
 #include "tests/simulation/worker_transport.h"
 #include "worker/data/order/dealing.h"
 #include "worker/exchange/core/exchange_core.h"
+#include "worker/exchange/core/parameter_bootstrap.h"
+#include "worker/exchange/core/slot_calls.h"
 
 namespace evenshard {
 
@@ -34,12 +36,23 @@ class WorkerProcess final : private WorkerTransport::Buffers {
  private:
   enum class Step {
     kConnecting,
-    kCatchingUp,  // takes part in the iteration before its first one
     kPulling,
     kComputing,
     kExchanging,
     kLeaving,
     kDone,
+  };
+
+  // The call that fetches a slot's chunks.
+  struct Pull {
+    enum class State { kDue, kUnderWay, kPaused, kDone };
+    SlotPull call;
+    State state = State::kDue;
+  };
+  // The call that tells a slot that the worker leaves.
+  struct Farewell {
+    SlotLeave call;
+    bool is_over = false;
   };
 
   // See WorkerTransport::Buffers.
@@ -51,13 +64,15 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   void Tick();
   // Does one step if it is possible. Returns whether it was.
   bool Advance();
-  void AfterConnect();
-  // A run whose workers bring the model begins: worker 0 pushes the initial parameters.
-  void PushInitial();
-  // Whether the initial parameters are still to come, of some chunks.
-  bool LacksInitial() const;
-  void PullSlots(absl::Duration delay);
-  void PullSlot(int slot);
+  // Does the next step of bootstrap_.
+  void Bootstrap();
+  void PullSlots(absl::Time not_before);
+  void StartPull(int slot);
+  void Pulled(int slot, const WorkerTransport::Answer& answer);
+  // Tells every slot that this worker leaves, finished or with an error.
+  void Leave(const absl::Status& outcome);
+  void Tell(int slot, const LeaveRequest& message);
+  void Told(int slot, const LeaveRequest& message, const absl::Status& status);
   void BeginIteration();
   std::vector<int> AllTensors() const;
   void PushTensors(const std::vector<int>& tensors);
@@ -82,7 +97,11 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   uint64_t generation_ = 0;
   std::optional<WorkerSet> first_worker_set_;
   uint64_t attempt_ = 0;  // counts what makes outstanding events of the loop void
-  std::vector<bool> pulled_;
+  std::optional<ParameterBootstrap> bootstrap_;  // while it has steps left
+  bool has_pulled_ = false;                      // for the bootstrap
+  std::vector<Pull> pulls_;                      // by slot, and so the next
+  std::vector<Farewell> farewells_;
+  std::optional<absl::Status> gives_up_;  // why
   uint64_t iteration_ = 0;
   std::optional<Dealing::Share> share_;
   std::vector<int> to_push_;                    // tensors, the last one first

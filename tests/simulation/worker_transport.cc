@@ -155,15 +155,15 @@ void WorkerTransport::Pull(int index, std::function<void(const Answer&)> done) {
   });
 }
 
-void WorkerTransport::Leave(int index, std::function<void(const absl::Status&)> done) {
+void WorkerTransport::Leave(int index, LeaveRequest request,
+                            std::function<void(const absl::Status&)> done) {
   const int process = slots_[index].process;
   if (process < 0) return done(absl::OkStatus());
-  LeaveRequest request;
-  request.set_worker(rank_);
-  request.set_incarnation(incarnation_);
   request.set_view(slots_[index].view);
   const std::shared_ptr<Connection> connection = Reach(process);
-  connection->OnBroken(0, done);
+  connection->OnBroken(0, [done](const absl::Status& status) {
+    done(status.ok() ? absl::UnavailableError("it ended") : status);
+  });
   connection->Send(0, [index, process, connection, done, request, context = &context_] {
     const absl::Status left = context->ps(process)->Leave(index, request);
     connection->Send(1, [connection, done, left] {

@@ -41,7 +41,7 @@ class WorkerTransport final : public ExchangeTransport {
   // why there was none.
   using Answer = absl::StatusOr<std::vector<PsProcess::Pulled>>;
   void Pull(int slot, std::function<void(const Answer&)> done);
-  void Leave(int slot, std::function<void(const absl::Status&)> done);
+  void Leave(int slot, LeaveRequest message, std::function<void(const absl::Status&)> done);
 
  private:
   struct Stream {

@@ -192,6 +192,7 @@ absl::Status ExchangeCore::BeginRunning() {
   }
   round_.StartAt(start);
   stage_ = Stage::kRunning;
+  has_started_ = true;
   CheckCatchUp();
   return absl::OkStatus();
 }
@@ -271,12 +272,29 @@ void ExchangeCore::Resume() {
   for (const int slot : wake) options_.transport->Wake(slot);
 }
 
-void ExchangeCore::Finish(bool announced) {
+void ExchangeCore::BeginLeave(const absl::Status& outcome) {
+  if (!outcome.ok() || !options_.has_views) return Stop(outcome);
   absl::MutexLock lock(&mutex_);
-  moved_ = options_.clock->Now();
-  if (stage_ != Stage::kRunning && stage_ != Stage::kLeaving) return;
+  if (stage_ != Stage::kRunning) return;
   stage_ = Stage::kLeaving;
-  says_finished_ = announced;
+  moved_ = options_.clock->Now();
+}
+
+LeaveRequest ExchangeCore::LeaveMessage(const absl::Status& outcome) const {
+  LeaveRequest request;
+  request.set_worker(options_.rank);
+  request.set_incarnation(options_.incarnation);
+  request.set_error(std::string(outcome.message()));
+  absl::MutexLock lock(&mutex_);
+  request.set_before_start(!has_started_);
+  return request;
+}
+
+void ExchangeCore::EndLeave() {
+  absl::MutexLock lock(&mutex_);
+  if (stage_ != Stage::kLeaving) return;
+  says_finished_ = true;
+  moved_ = options_.clock->Now();
 }
 
 void ExchangeCore::Stop(const absl::Status& outcome) {
@@ -285,6 +303,15 @@ void ExchangeCore::Stop(const absl::Status& outcome) {
   if (!outcome.ok() && !absl::IsCancelled(outcome) && !is_dismissed_) {
     gave_up_ = std::string(outcome.message());
   }
+}
+
+SlotPull ExchangeCore::StartPull() const {
+  return SlotPull(options_.clock, options_.has_views ? round_.limit() : patience_.reconnect);
+}
+
+bool ExchangeCore::IsConnected(int slot) const {
+  absl::MutexLock lock(&mutex_);
+  return links_.IsConnected(slot);
 }
 
 bool ExchangeCore::ready() const {

@@ -18,6 +18,7 @@
 #include "proto/view.pb.h"
 #include "worker/exchange/core/exchange_round.h"
 #include "worker/exchange/core/exchange_transport.h"
+#include "worker/exchange/core/slot_calls.h"
 #include "worker/exchange/core/slot_link.h"
 #include "worker/exchange/core/slot_links.h"
 
@@ -72,8 +73,9 @@ class ExchangeCore {
   // Ends attempts and waits that have taken too long. Must be called every tick_period().
   void Tick();
   absl::Duration tick_period() const { return tick_period_; }
-  // Whether a connection that breaks is made again.
-  bool reconnects() const { return patience_.reconnects(); }
+  // How a pull of a slot's chunks is made again.
+  SlotPull StartPull() const;
+  bool IsConnected(int slot) const;
   // Fails the exchange. Only the first failure is kept.
   void Fail(const absl::Status& failure);
 
@@ -110,9 +112,19 @@ class ExchangeCore {
 
   // After went_back: connects to the slots of the present view. REQUIRES: no stream is left.
   void Resume();
-  // The worker has trained to the end: broken connections are not made again, and State() says it
-  // from the call with `announced` on.
-  void Finish(bool announced);
+  // How a worker leaves, with an error or because it has trained to the end:
+  //   1. BeginLeave. Broken connections are not made again.
+  //   2. The caller tells every slot what LeaveMessage has (SlotLeave), and then calls EndLeave.
+  //   3. With views, one that has trained to the end says so in State() from now on, until
+  //      finished(): then the caller calls Stop. It is done already otherwise.
+  // The caller announces State() after each of them.
+  void BeginLeave(const absl::Status& outcome);
+  LeaveRequest LeaveMessage(const absl::Status& outcome) const;  // without slot and view
+  // How a call that tells it to a slot is made again.
+  SlotLeave StartLeave(const absl::Status& outcome, absl::Duration timeout) const {
+    return SlotLeave(options_.clock, outcome.ok() && patience_.reconnects(), timeout);
+  }
+  void EndLeave();
   // Whether the view says that this worker has finished.
   bool finished() const;
   // No event has an effect from now on. If the worker has failed with an error, State() says so,
@@ -131,7 +143,7 @@ class ExchangeCore {
     kJoining,  // not every slot has accepted this worker
     kRunning,
     kWentBack,  // until Resume
-    kLeaving,   // after Finish
+    kLeaving,   // after BeginLeave, trained to the end
     kStopped,
   };
 
@@ -158,8 +170,9 @@ class ExchangeCore {
   SlotLinks links_;            // all but its names guarded by mutex_
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kIdle;
   View view_ ABSL_GUARDED_BY(mutex_);
-  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // of the connections; 0: none yet
-  bool is_member_ ABSL_GUARDED_BY(mutex_) = false;   // has been a MEMBER
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;   // of the connections; 0: none yet
+  bool is_member_ ABSL_GUARDED_BY(mutex_) = false;    // has been a MEMBER
+  bool has_started_ ABSL_GUARDED_BY(mutex_) = false;  // every slot has accepted it, at least once
   bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status later_failure_ ABSL_GUARDED_BY(mutex_);  // of the exchange, after it went back
   bool is_dismissed_ ABSL_GUARDED_BY(mutex_) =

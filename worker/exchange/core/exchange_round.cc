@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/placement/plan.h"
+#include "common/wire/encoding.h"
 
 namespace evenshard {
 namespace {
@@ -202,7 +203,8 @@ void ExchangeRound::Answered(uint32_t chunk, uint64_t version) {
   WakeAll();
 }
 
-void ExchangeRound::SetVersion(uint32_t chunk, uint64_t version) {
+void ExchangeRound::TakePulled(uint32_t chunk, uint64_t version, absl::Span<float> parameters) {
+  if (version > 0) RoundTo(config_.proto().exchange().parameter_encoding(), parameters);
   absl::MutexLock lock(&mutex_);
   chunks_.SetVersion(chunk, version);
 }

@@ -111,8 +111,9 @@ class ExchangeRound {
   absl::StatusOr<bool> Claim(int shard, const ParameterHeader& header);
   void Answered(uint32_t chunk, uint64_t version);
 
-  // Sets the version that this worker holds, after a Pull.
-  void SetVersion(uint32_t chunk, uint64_t version);
+  // A pull has written a chunk's parameters, in this version. Rounds them as those have them who
+  // were answered with it.
+  void TakePulled(uint32_t chunk, uint64_t version, absl::Span<float> parameters);
   // Returns how many chunks this worker holds in a version after number `version`.
   size_t ChunksAfter(uint64_t version) const;
 

@@ -29,6 +29,7 @@
 #include "common/net/same_host.h"
 #include "common/wire/encoding.h"
 #include "spdlog/spdlog.h"
+#include "worker/exchange/core/parameter_bootstrap.h"
 
 namespace evenshard {
 namespace {
@@ -199,17 +200,11 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
     });
     exchange->Announce();
   }
-  const absl::Status ready = exchange->AwaitReady();
+  const absl::Status ready = exchange->core_.AwaitReady();
   if (ready.ok()) return exchange;
   // Tell the shards that have accepted this worker.
   exchange->Leave(ready).IgnoreError();
   return ready;
-}
-
-absl::Status Exchange::AwaitReady() {
-  RETURN_IF_ERROR(core_.AwaitReady());
-  joined_all_ = true;
-  return absl::OkStatus();
 }
 
 void Exchange::Announce() {
@@ -236,79 +231,58 @@ absl::StatusOr<int64_t> Exchange::Resume() {
   }
   core_.Resume();
   Announce();
-  RETURN_IF_ERROR(AwaitReady());
+  RETURN_IF_ERROR(core_.AwaitReady());
   return next_iteration();
 }
 
 absl::Status Exchange::Pull(absl::Span<float> parameters) {
-  if (const ExchangeCore::CatchUp catch_up = core_.catch_up(); catch_up.iteration.has_value()) {
-    if (!catch_up.abandoned) {
-      RETURN_IF_ERROR(PushPull(static_cast<int64_t>(*catch_up.iteration), {}, parameters));
-    }
-    const bool has_parameters = !core_.catch_up().abandoned;
-    core_.EndCatchUp();
-    if (has_parameters) return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(
-      ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); }));
-  const uint64_t start = core_.round().next_iteration();
-  const size_t updated = core_.round().ChunksAfter(start);
-  if (updated > 0 && config_.proto().update().policy() == Update::SYNC) {
-    spdlog::info(
-        "repeats iteration {}, of which {} of {} chunks are updated already: the gradient of the "
-        "others is of parameters that are newer in part",
-        start, updated, config_.plan().chunks().size());
-  }
-  return absl::OkStatus();
+  return Bootstrap(/*brings_parameters=*/false, {}, parameters);
 }
 
 absl::Status Exchange::Initialize(absl::Span<const float> initial, absl::Span<float> parameters) {
-  if (config_.IsInitial(core_.round().next_iteration())) {
-    const bool gives = rank_ == 0;
-    RETURN_IF_ERROR(PushPull(0, gives ? initial : absl::Span<const float>(), parameters));
-  } else {
-    RETURN_IF_ERROR(Pull(parameters));
-  }
-  // Under ASYNC a worker may be answered before worker 0 has pushed.
-  constexpr absl::Duration kPause = absl::Milliseconds(10);
-  const absl::Time deadline = clock_.Now() + core_.round().limit();
-  while (core_.round().ChunksAfter(0) < config_.plan().chunks().size()) {
-    if (clock_.Now() >= deadline) {
-      return absl::DeadlineExceededError(
-          "worker 0 has not given the parameters to begin with (limits.exchange_seconds)");
+  return Bootstrap(/*brings_parameters=*/true, initial, parameters);
+}
+
+absl::Status Exchange::Bootstrap(bool brings_parameters, absl::Span<const float> initial,
+                                 absl::Span<float> parameters) {
+  ParameterBootstrap bootstrap({.config = &config_,
+                                .clock = &clock_,
+                                .core = &core_,
+                                .rank = rank_,
+                                .brings_parameters = brings_parameters});
+  while (true) {
+    ASSIGN_OR_RETURN(const ParameterBootstrap::Step step, bootstrap.Next());
+    switch (step.kind) {
+      case ParameterBootstrap::Step::Kind::kExchange:
+        RETURN_IF_ERROR(PushPull(static_cast<int64_t>(step.iteration),
+                                 step.contributes ? initial : initial.first(0), parameters));
+        break;
+      case ParameterBootstrap::Step::Kind::kPull:
+        if (step.not_before > clock_.Now()) clock_.SleepUntil(step.not_before, stop_);
+        RETURN_IF_ERROR(
+            ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); }));
+        break;
+      case ParameterBootstrap::Step::Kind::kDone:
+        return absl::OkStatus();
     }
-    clock_.SleepUntil(clock_.Now() + kPause, stop_);
-    RETURN_IF_ERROR(core_.failure());
-    RETURN_IF_ERROR(Pull(parameters));
   }
-  return absl::OkStatus();
 }
 
 absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
-  constexpr absl::Duration kPause = absl::Milliseconds(100);
-  const absl::Duration limit = view_link_ != nullptr
-                                   ? core_.round().limit()
-                                   : absl::Seconds(config_.proto().limits().reconnect_seconds());
-  const absl::Time deadline = clock_.Now() + limit;
+  SlotPull pull = core_.StartPull();
   while (true) {
     RETURN_IF_ERROR(core_.AwaitConnected(slot));
     const absl::Status pulled =
         connections_[slot]->control()->Pull([&](const Chunk& chunk, const ParameterChunk& message) {
-          const absl::Span<float> pulled = parameters.subspan(chunk.model_offset, chunk.size);
-          std::memcpy(pulled.data(), message.data().data(), message.data().size());
-          // As those have it who were answered with this version.
-          if (message.version() > 0) {
-            RoundTo(config_.proto().exchange().parameter_encoding(), pulled);
-          }
-          core_.round().SetVersion(chunk.id, message.version());
+          const absl::Span<float> to = parameters.subspan(chunk.model_offset, chunk.size);
+          std::memcpy(to.data(), message.data().data(), message.data().size());
+          core_.round().TakePulled(chunk.id, message.version(), to);
           on_parameters_written_(chunk.model_offset, chunk.size);
           return absl::OkStatus();
         });
-    if (pulled.ok() || !core_.reconnects() || !IsPassing(pulled, /*has_joined=*/true) ||
-        clock_.Now() >= deadline || stop_.stop_requested()) {
-      return pulled;
-    }
-    clock_.SleepUntil(clock_.Now() + kPause, stop_);
+    ASSIGN_OR_RETURN(const std::optional<absl::Time> again, pull.Ended(pulled));
+    if (!again.has_value()) return absl::OkStatus();
+    clock_.SleepUntil(*again, stop_);
   }
 }
 
@@ -386,27 +360,22 @@ absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& s
 }
 
 absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {
+  const LeaveRequest message = core_.LeaveMessage(outcome);
   return ForEachShard(config_.shards(), [&](int slot) {
     const std::shared_ptr<ShardControl> control = connections_[slot]->control();
     if (control == nullptr) return absl::OkStatus();
-    return control->Leave(outcome, /*before_start=*/!joined_all_,
-                          /*tries_again=*/outcome.ok() && core_.reconnects(), timeout);
+    return control->Leave(message, core_.StartLeave(outcome, timeout));
   });
 }
 
 absl::Status Exchange::Leave(const absl::Status& outcome) {
-  const bool announces = outcome.ok() && view_link_ != nullptr;
-  if (announces) {
-    core_.Finish(/*announced=*/false);
-  } else {
-    core_.Stop(outcome);
-    Announce();
-  }
+  core_.BeginLeave(outcome);
+  Announce();
   absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
-  if (announces) {
+  if (outcome.ok() && view_link_ != nullptr) {
     // A shard that is gone is none of this worker's concern any more: the view counts.
     if (!told.ok()) spdlog::info("{}", std::string(told.message()));
-    core_.Finish(/*announced=*/true);
+    core_.EndLeave();
     Announce();
     told = core_.AwaitFinished();
     if (went_back()) return told;

@@ -1,7 +1,6 @@
 #ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_
 #define EVENSHARD_WORKER_EXCHANGE_GRPC_EXCHANGE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -198,10 +197,12 @@ class Exchange final : public TrainingExchange {
   void Watch(const std::stop_token& stop);
   // Tells whoever makes the views what this worker is and which view it follows.
   void Announce();
-  absl::Status AwaitReady();
   // Ends the iteration if everything is answered: then it waits until the view is new enough and
   // gRPC has given the lent gradients back.
   absl::Status Settle();
+  // Receives the parameters to go on with, as a ParameterBootstrap says.
+  absl::Status Bootstrap(bool brings_parameters, absl::Span<const float> initial,
+                         absl::Span<float> parameters);
   // Pulls the parameters of a slot, from one process after another while the slot moves.
   absl::Status PullSlot(int slot, absl::Span<float> parameters);
 
@@ -215,7 +216,6 @@ class Exchange final : public TrainingExchange {
   const Buffers* const shared_buffers_;  // null if they cannot be shared
   ViewLink* const view_link_;
 
-  std::atomic<bool> joined_all_{false};  // every shard has accepted this worker
   std::vector<float> learning_rates_;    // by tensor, or empty
   bool contributes_ = false;             // in this iteration
   std::vector<Traffic> tensor_traffic_;  // by tensor, of an iteration

@@ -19,8 +19,6 @@ namespace {
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
 // How often a wait checks whether a stop is requested.
 constexpr absl::Duration kStopPeriod = absl::Milliseconds(50);
-// The pause before a Leave is sent once more.
-constexpr absl::Duration kLeavePause = absl::Milliseconds(50);
 
 // The context of a blocking call, which ends after `timeout` and once `stop` is requested. gRPC
 // measures the timeout by the monotonic clock from here on.
@@ -107,40 +105,24 @@ absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_toke
   return Named(FromGrpc(stub_->Report(&call.context, request, &response)));
 }
 
-absl::Status ShardControl::Leave(const absl::Status& outcome, bool before_start, bool tries_again,
-                                 absl::Duration timeout) {
+absl::Status ShardControl::Leave(LeaveRequest message, SlotLeave call) {
   if (!join_called_) return absl::OkStatus();
-  LeaveRequest request;
-  request.set_worker(options_.rank);
-  request.set_incarnation(options_.incarnation);
-  request.set_error(std::string(outcome.message()));
-  request.set_before_start(before_start);
-  request.set_view(join_view_);
-  if (options_.names_slot) request.set_slot(options_.slot);
-  const Clock& clock = *options_.clock;
-  const absl::Time deadline = clock.Now() + timeout;
-  bool may_have_left = false;  // an answer may have been lost
-  grpc::Status status;
+  message.set_view(join_view_);
+  if (options_.names_slot) message.set_slot(options_.slot);
   while (true) {
-    CallContext call(std::stop_token(), deadline - clock.Now());
+    CallContext context(std::stop_token(), call.left());
     LeaveResponse response;
-    status = stub_->Leave(&call.context, request, &response);
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || !tries_again ||
-        clock.Now() + kLeavePause >= deadline) {
-      break;
+    const absl::StatusOr<std::optional<absl::Time>> again =
+        call.Ended(FromGrpc(stub_->Leave(&context.context, message, &response)));
+    if (absl::IsDeadlineExceeded(again.status())) {
+      return absl::DeadlineExceededError(absl::StrCat(name(), " has not answered Leave for ",
+                                                      absl::FormatDuration(call.timeout())));
     }
-    may_have_left = true;
-    clock.SleepUntil(clock.Now() + kLeavePause, std::stop_token());
+    if (!again.ok()) return Named(again.status());
+    has_left_ = !again->has_value();
+    if (has_left_) return absl::OkStatus();
+    options_.clock->SleepUntil(**again, std::stop_token());
   }
-  if (may_have_left && status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
-    status = grpc::Status::OK;  // the rank is not held any more
-  }
-  has_left_ = status.ok();
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(
-        absl::StrCat(name(), " has not answered Leave for ", absl::FormatDuration(timeout)));
-  }
-  return Named(FromGrpc(status));
 }
 
 }  // namespace evenshard

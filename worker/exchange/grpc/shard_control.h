@@ -16,6 +16,7 @@
 #include "grpcpp/channel.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "proto/worker_usage.pb.h"
+#include "worker/exchange/core/slot_calls.h"
 
 namespace evenshard {
 
@@ -62,11 +63,9 @@ class ShardControl {
   // Tells the shard what this worker uses. Returns CANCELLED soon after `stop` is requested.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
 
-  // Gives up the rank. The worker has finished if `outcome` is OK, and failed if it is an error.
-  // `before_start` says that the worker has not joined every shard. Does nothing if Join was never
-  // called. `tries_again`: as long as the shard cannot be reached, until `timeout`.
-  absl::Status Leave(const absl::Status& outcome, bool before_start, bool tries_again,
-                     absl::Duration timeout);
+  // Gives up the rank with `message` (ExchangeCore::LeaveMessage), again and again as `call` says.
+  // Does nothing if Join was never called.
+  absl::Status Leave(LeaveRequest message, SlotLeave call);
   // Returns whether the shard has confirmed a Leave.
   bool has_left() const { return has_left_; }
 

@@ -62,7 +62,9 @@ class FakeTransport final : public ExchangeTransport {
 // A core of rank 1 whose connections the test makes and breaks.
 struct CoreFixture {
   explicit CoreFixture(const std::vector<std::string>& overrides = {}, bool has_views = false)
-      : config(MakeCoreConfig(overrides)),
+      : CoreFixture(MakeCoreConfig(overrides), has_views) {}
+  explicit CoreFixture(PlannedConfig with, bool has_views = false)
+      : config(std::move(with)),
         core({.config = &config,
               .rank = 1,
               .incarnation = kIncarnation,

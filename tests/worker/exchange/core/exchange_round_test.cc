@@ -119,7 +119,8 @@ TEST_CASE("only what was pushed in this iteration is awaited") {
 TEST_CASE("a message says what this worker pushes") {
   RoundFixture fixture;
   fixture.round.Follow(5);
-  fixture.round.SetVersion(6, 40);
+  std::vector<float> pulled(1);
+  fixture.round.TakePulled(6, 40, absl::MakeSpan(pulled));
   const std::vector<float> rates = {1, 2, 3, 4};
   REQUIRE(fixture.round.Begin(9, /*skip=*/false, rates).ok());
   REQUIRE(fixture.round.Push({2}).ok());

@@ -275,11 +275,12 @@ TEST_CASE("a worker that gives up fails the run, unless the run has dismissed it
 TEST_CASE("a worker has finished when the view says so, unless the run goes back before") {
   ViewFixture fixture;
   fixture.FollowAndConnect();
-  fixture.core.Finish(/*announced=*/false);
+  fixture.core.BeginLeave(absl::OkStatus());
   CHECK_FALSE(fixture.core.State().finished());
   fixture.Break(0);
   CHECK(fixture.transport.attempts.size() == 2);  // is not connected again
-  fixture.core.Finish(/*announced=*/true);
+  CHECK_FALSE(fixture.core.LeaveMessage(absl::OkStatus()).before_start());
+  fixture.core.EndLeave();
   CHECK(fixture.core.State().finished());
   fixture.Follow();
   CHECK_FALSE(fixture.core.finished());

@@ -31,6 +31,17 @@ struct Fixture {
     return cluster.RequestToJoin(rank, incarnation);
   }
 
+  // What a worker that has finished says.
+  LeaveRequest Farewell(int rank, uint64_t incarnation) const {
+    LeaveRequest message;
+    message.set_worker(rank);
+    message.set_incarnation(incarnation);
+    return message;
+  }
+  SlotLeave Once() const {
+    return SlotLeave(&clock, /*tries_again=*/false, ShardControl::kTimeout);
+  }
+
   TestCluster cluster{MustParse(kSmallConfig, {"update.policy=ASYNC"})};
   RealClock clock;
 };
@@ -47,10 +58,7 @@ TEST_CASE_METHOD(Fixture, "a rank is taken, reported for and given up") {
   usage.set_resident_bytes(4711);
   CHECK(control.Report(usage, {}).ok());
   CHECK_FALSE(control.has_left());
-  CHECK(control
-            .Leave(absl::OkStatus(), /*before_start=*/false, /*tries_again=*/false,
-                   ShardControl::kTimeout)
-            .ok());
+  CHECK(control.Leave(Farewell(1, 7), Once()).ok());
   CHECK(control.has_left());
   const WorkerStats stats = cluster.server(0).shard().Stats().worker(1);
   CHECK(stats.state() == WorkerStats::LEFT);
@@ -59,10 +67,7 @@ TEST_CASE_METHOD(Fixture, "a rank is taken, reported for and given up") {
 
 TEST_CASE_METHOD(Fixture, "who never called Join has nothing to leave") {
   ShardControl control(OptionsOf(1, 7));
-  CHECK(control
-            .Leave(absl::OkStatus(), /*before_start=*/false, /*tries_again=*/false,
-                   ShardControl::kTimeout)
-            .ok());
+  CHECK(control.Leave(Farewell(1, 7), Once()).ok());
   CHECK_FALSE(control.has_left());
 }
 
@@ -74,7 +79,7 @@ TEST_CASE_METHOD(Fixture, "a refusal is returned as the shard gives it") {
   const absl::Status held = successor.Join(RequestOf(0, 8), {}).status();
   CHECK(absl::IsUnavailable(held));
   CHECK_THAT(Message(held), Contains("it is free in"));
-  CHECK(holder.Leave(absl::OkStatus(), false, false, ShardControl::kTimeout).ok());
+  CHECK(holder.Leave(Farewell(0, 7), Once()).ok());
   CHECK(successor.Join(RequestOf(0, 8), {}).ok());
 
   CHECK(absl::IsOutOfRange(ShardControl(OptionsOf(7, 9)).Join(RequestOf(7, 9), {}).status()));
@@ -97,7 +102,7 @@ TEST_CASE_METHOD(Fixture, "a Leave to a shard that cannot be reached is tried ag
   cluster.server(0).Shutdown();
   for (const bool tries_again : {false, true}) {
     const absl::Status left =
-        control.Leave(absl::OkStatus(), false, tries_again, absl::Milliseconds(300));
+        control.Leave(Farewell(1, 7), SlotLeave(&clock, tries_again, absl::Milliseconds(300)));
     INFO(left.ToString());
     CHECK_FALSE(left.ok());
     CHECK_THAT(Message(left), Contains("shard 0 (127.0.0.1:"));

@@ -1,0 +1,60 @@
+#include "worker/exchange/core/parameter_bootstrap.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace evenshard {
+namespace {
+
+// Between two pulls for what worker 0 has yet to give.
+constexpr absl::Duration kPause = absl::Milliseconds(10);
+
+}  // namespace
+
+ParameterBootstrap::Step ParameterBootstrap::Pull(absl::Time not_before) {
+  has_pulled_ = true;
+  return {.kind = Step::Kind::kPull, .not_before = not_before};
+}
+
+absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
+  ExchangeCore& core = *options_.core;
+  RETURN_IF_ERROR(core.failure());
+  const bool is_first = !std::exchange(has_begun_, true);
+  if (const ExchangeCore::CatchUp catch_up = core.catch_up(); catch_up.iteration.has_value()) {
+    if (is_first && !catch_up.abandoned) {
+      return Step{.kind = Step::Kind::kExchange, .iteration = *catch_up.iteration};
+    }
+    core.EndCatchUp();
+    if (catch_up.abandoned) return Pull();
+  } else if (is_first) {
+    const uint64_t next = core.round().next_iteration();
+    if (!options_.brings_parameters || !options_.config->IsInitial(next)) return Pull();
+    return Step{
+        .kind = Step::Kind::kExchange, .iteration = next, .contributes = options_.rank == 0};
+  }
+  const size_t chunks = options_.config->plan().chunks().size();
+  if (options_.brings_parameters && core.round().ChunksAfter(0) < chunks) {
+    const absl::Time now = options_.clock->Now();
+    deadline_ = std::min(deadline_, now + core.round().limit());
+    if (now < deadline_) return Pull(now + kPause);
+    return absl::DeadlineExceededError(
+        "worker 0 has not given the parameters to begin with (limits.exchange_seconds)");
+  }
+  if (has_pulled_) LogRepeat();
+  return Step{.kind = Step::Kind::kDone};
+}
+
+void ParameterBootstrap::LogRepeat() const {
+  const ExchangeRound& round = options_.core->round();
+  const size_t updated = round.ChunksAfter(round.next_iteration());
+  if (updated == 0 || options_.config->proto().update().policy() != Update::SYNC) return;
+  spdlog::info(
+      "repeats iteration {}, of which {} of {} chunks are updated already: the gradient of the "
+      "others is of parameters that are newer in part",
+      round.next_iteration(), updated, options_.config->plan().chunks().size());
+}
+
+}  // namespace evenshard
