@@ -96,6 +96,7 @@ void Replicator::Adopt(const View& view) {
         chunks_[index].fill = complete ? Fill::kConfirmed : Fill::kNone;
       }
       filled_ = complete ? chunks_.size() : 0;
+      heard_ = options_.clock->Now();
     }
     old = Relink(due);
   }
@@ -164,6 +165,7 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   message.data = change.gradient;
   // What a broken stream has of the message must not be freed either.
   message.owner = change.owner == nullptr ? options_.store : change.owner;
+  if (unconfirmed_ == 0 && filled_ == chunks_.size()) heard_ = options_.clock->Now();
   ++unconfirmed_;
   ++state.changes;
   if (!link_->broken_) link_->Send(index, state.changes, message);
@@ -178,6 +180,7 @@ void Replicator::Confirmed(const Link* link, Lane* lane) {
     if (link != link_.get() || lane->sent_.empty()) return;
     due = lane->sent_.front();
     lane->sent_.pop_front();
+    heard_ = options_.clock->Now();
     ChunkState& chunk = chunks_[due.index];
     if (due.change == 0) {
       chunk.fill = Fill::kConfirmed;
@@ -214,6 +217,13 @@ void Replicator::Ended(const Link* link, const absl::Status& status) {
 }
 
 void Replicator::Tick() {
+  bool is_news;
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool was_unreachable = std::exchange(told_unreachable_, IsUnreachable());
+    is_news = told_unreachable_ != was_unreachable;
+  }
+  if (is_news) options_.on_progress();
   std::vector<Due> due;
   std::unique_ptr<Link> old;
   {
@@ -285,6 +295,16 @@ bool Replicator::is_idle() const {
 bool Replicator::IsConfirmed(int index) const {
   absl::MutexLock lock(&mutex_);
   return chunks_[index].unconfirmed.empty();
+}
+
+bool Replicator::IsUnreachable() const {
+  return copy_.has_value() && (unconfirmed_ > 0 || filled_ < chunks_.size()) &&
+         options_.clock->Now() >= heard_ + options_.patience;
+}
+
+bool Replicator::is_unreachable() const {
+  absl::MutexLock lock(&mutex_);
+  return IsUnreachable();
 }
 
 uint64_t Replicator::unconfirmed() const {

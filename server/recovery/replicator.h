@@ -35,12 +35,13 @@ class Replicator final : public ChunkObserver {
   struct Options {
     int slot = 0;
     std::shared_ptr<ParameterStore> store;
-    ReplicaTransport* transport = nullptr;  // must outlive the replicator
-    const Clock* clock = nullptr;           // must outlive the replicator
-    int streams = 1;                        // to the replica
+    ReplicaTransport* transport = nullptr;               // must outlive the replicator
+    const Clock* clock = nullptr;                        // must outlive the replicator
+    int streams = 1;                                     // to the replica
+    absl::Duration patience = absl::InfiniteDuration();  // see is_unreachable
     // Called, without a lock, when the replica has confirmed a change (UpdatePolicy::Confirm).
     std::function<void(int index, uint64_t change)> confirm;
-    // Called, without a lock, when is_filled() or is_idle() may have become true.
+    // Called, without a lock, when is_filled(), is_idle() or is_unreachable() may have changed.
     std::function<void()> on_progress;
     // Called when the replica says that it lacks changes that it had confirmed, or has another
     // state.
@@ -64,11 +65,13 @@ class Replicator final : public ChunkObserver {
                                   const ChunkChange& change) override
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
-  // Opens broken streams again. Called every 100 ms or so.
+  // Opens broken streams again, and notices that the replica is silent. Called every 100 ms or so.
   void Tick();
 
   // Whether the view's replica has every chunk.
   bool is_filled() const;
+  // Whether the replica should confirm something, and has confirmed nothing for Options::patience.
+  bool is_unreachable() const;
   // Whether the replica has confirmed everything.
   bool is_idle() const;
   // Whether the replica has confirmed all changes of a chunk.
@@ -104,6 +107,7 @@ class Replicator final : public ChunkObserver {
   void Confirmed(const Link* link, Lane* lane);
   void Ended(const Link* link, const absl::Status& status);
 
+  bool IsUnreachable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Replaces the link, and sends again what is not confirmed. Returns the old link, which the
   // caller destroys without the lock. A chunk whose state was on the way counts as not sent, and
   // its changes are added to `due`.
@@ -127,7 +131,10 @@ class Replicator final : public ChunkObserver {
   uint64_t filled_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks that the replica has
   int filling_ ABSL_GUARDED_BY(mutex_) = 0;       // states on the way
   size_t next_fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the first chunk that may not have been sent
-  std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);  // null without a replica
+  // When the replica last confirmed something, or had nothing to confirm.
+  absl::Time heard_ ABSL_GUARDED_BY(mutex_);
+  bool told_unreachable_ ABSL_GUARDED_BY(mutex_) = false;  // to on_progress
+  std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);     // null without a replica
   std::string logged_ ABSL_GUARDED_BY(mutex_);  // why a stream ended, as logged the last time
 };
 

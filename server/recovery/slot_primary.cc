@@ -13,6 +13,10 @@ namespace {
 // short. But all workers wait for the replica, and the way to it has two full links.
 constexpr int kStreamsPerConnection = 4;
 
+// After which part of recovery.silence_seconds without a receipt the replica counts as unreachable.
+// Whoever makes the views waits for silence_seconds from then on.
+constexpr double kQuiet = 0.25;
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options) {
@@ -45,6 +49,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .transport = own.transport,
         .clock = own.clock,
         .streams = kStreamsPerConnection * own.config->proto().limits().connections(),
+        .patience = kQuiet * absl::Seconds(own.config->proto().recovery().silence_seconds()),
         .confirm = [self](int index, uint64_t change) { self->shard_->Confirm(index, change); },
         .on_progress = own.on_progress,
         .on_failure = [self](const absl::Status& failure) { self->shard_->Fail(failure); }});
@@ -87,6 +92,7 @@ void SlotPrimary::Describe(ProcessState* state) const {
   }
   if (replicator_ == nullptr) return;
   if (replicator_->is_filled()) state->add_filled(options_.slot);
+  if (replicator_->is_unreachable()) state->add_unreachable(options_.slot);
   if (handing_over_ && replicator_->is_idle()) state->add_handed_over(options_.slot);
 }
 

@@ -41,11 +41,13 @@ bool Contains(const google::protobuf::RepeatedField<uint32_t>& slots, int slot) 
 }  // namespace
 
 SlotCoordinator::SlotCoordinator(int slots, bool has_copies, absl::Duration patience,
-                                 const StartTable* processes, EventLog* events)
+                                 const StartTable* processes, Reachability* reachability,
+                                 EventLog* events)
     : slots_(slots),
       has_copies_(has_copies),
       patience_(patience),
       processes_(*processes),
+      reachability_(*reachability),
       events_(*events),
       lacks_copy_since_(slots, absl::InfiniteFuture()) {}
 
@@ -124,6 +126,16 @@ void SlotCoordinator::TakeReports(const View& view, absl::Time now, View* next) 
     // What it says of an earlier view may be about another replica.
     if (state.view() != view.number()) continue;
     const uint32_t copy = slot.replica().process();
+    if (const auto since = reachability_.MissesReplica(slot, s, now); since.has_value()) {
+      // The replica has every update that was answered so far, and none of those that follow.
+      RemoveCopy(next->mutable_slot(s));
+      reachability_.KeepApart(slot.primary().incarnation(), slot.replica().incarnation(), now);
+      events_.AddUntil(view.number() + 1,
+                       absl::StrCat("ps ", slot.primary().process(), " cannot reach ps ", copy,
+                                    "; slot ", s, " has no replica now"),
+                       *since);
+      continue;
+    }
     if (!slot.replica_is_complete() && Contains(state.filled(), s)) {
       next->mutable_slot(s)->set_replica_is_complete(true);
       events_.Add(absl::StrCat("ps ", copy, " has a whole replica of slot ", s), now);
@@ -148,7 +160,7 @@ void SlotCoordinator::Improve(absl::Time now, View* next) {
   GiveCopies(now, next);
   if (next->worker_set_changes()) return;
   BeginHandingOver(now, next);
-  MoveReplica(next);
+  MoveReplica(now, next);
 }
 
 void SlotCoordinator::GiveCopies(absl::Time now, View* next) {
@@ -170,6 +182,8 @@ void SlotCoordinator::GiveCopies(absl::Time now, View* next) {
     int best = -1;
     for (int p = 0; p < count; ++p) {
       if (!processes_.IsAlive(p) || static_cast<uint32_t>(p) == slot->primary().process()) continue;
+      if (reachability_.AreApart(slot->primary().incarnation(), processes_[p].present, now))
+        continue;
       if (patient && p != s && loads[p].all >= kShare) continue;
       if (best < 0 || rank(p) < rank(best)) best = p;
     }
@@ -181,7 +195,7 @@ void SlotCoordinator::GiveCopies(absl::Time now, View* next) {
 
 // Gives a process that answers for no slot a replica of a slot of one that answers for several, so
 // that the slot can be handed over to it. The slot has no complete replica meanwhile.
-void SlotCoordinator::MoveReplica(View* next) const {
+void SlotCoordinator::MoveReplica(absl::Time now, View* next) const {
   for (const SlotView& slot : next->slot()) {
     if (!slot.replica_is_complete() || slot.handing_over()) return;
   }
@@ -192,6 +206,7 @@ void SlotCoordinator::MoveReplica(View* next) const {
     for (int s = 0; s < slots_; ++s) {
       const uint32_t primary = next->slot(s).primary().process();
       if (loads[primary].primaries < 2) continue;
+      if (reachability_.AreApart(processes_[primary].present, processes_[p].present, now)) continue;
       // Its own slot at best, and at worst one that is at its own process.
       const auto rank = [&](int slot) {
         return std::pair(slot != p,

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "common/control/view/event_log.h"
+#include "common/control/view/reachability.h"
 #include "common/control/view/start_table.h"
 #include "proto/view.pb.h"
 
@@ -17,11 +18,11 @@ namespace evenshard {
 // differs. Not thread-safe.
 class SlotCoordinator {
  public:
-  // `processes` and `events` must outlive the object. `patience` is how long a slot goes without a
-  // replica rather than load a process with more than its share: a process that has died may be
-  // back by then.
+  // `processes`, `reachability` and `events` must outlive the object. `patience` is how long a slot
+  // goes without a replica rather than load a process with more than its share: a process that has
+  // died may be back by then.
   SlotCoordinator(int slots, bool has_copies, absl::Duration patience, const StartTable* processes,
-                  EventLog* events);
+                  Reachability* reachability, EventLog* events);
 
   // Whether enough processes are alive for a generation: each slot has its own process or a spare.
   bool HasEnoughProcesses() const;
@@ -47,7 +48,7 @@ class SlotCoordinator {
  private:
   void TakeReports(const View& view, absl::Time now, View* next);
   void GiveCopies(absl::Time now, View* next);
-  void MoveReplica(View* next) const;
+  void MoveReplica(absl::Time now, View* next) const;
   bool IsBeingFilled(const View& view, const ProcessId& process) const;
   void BeginHandingOver(absl::Time now, View* next);
   void SetProcess(uint32_t index, ProcessId* id) const;
@@ -56,6 +57,7 @@ class SlotCoordinator {
   const bool has_copies_;
   const absl::Duration patience_;
   const StartTable& processes_;
+  Reachability& reachability_;
   EventLog& events_;
   std::vector<absl::Time> lacks_copy_since_;  // by slot; InfiniteFuture: it has one
   absl::Time hands_over_since_ = absl::InfiniteFuture();

@@ -45,9 +45,10 @@ ViewCoordinator::ViewCoordinator(Settings settings, NewestCheckpoint newest_chec
       declaration_(view_.declaration()),
       processes_("ps", settings_.slots + settings_.spares),
       workers_("worker", settings_.workers),
+      reachability_(absl::Seconds(settings_.recovery.silence_seconds()), &processes_),
       slots_(settings_.slots, settings_.recovery.replicas() > 0,
              kCopyPatience * absl::Seconds(settings_.recovery.silence_seconds()), &processes_,
-             &events_),
+             &reachability_, &events_),
       worker_set_({.synchronous = settings_.synchronous,
                    .worker_loss = settings_.recovery.worker_loss(),
                    .min_workers = static_cast<uint32_t>(settings_.recovery.min_workers()),
@@ -131,6 +132,7 @@ void ViewCoordinator::Advance(absl::Time now) {
     next.set_run(settings_.run);
     BeginGeneration(settings_.resume, &next);
   } else {
+    reachability_.Note(view_, now_);
     slots_.ReplaceGone(view_, now_, &next);
     if (slots_.loss().empty()) {
       slots_.Improve(now_, &next);

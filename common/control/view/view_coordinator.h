@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/control/view/event_log.h"
+#include "common/control/view/reachability.h"
 #include "common/control/view/slot_coordinator.h"
 #include "common/control/view/start_table.h"
 #include "common/control/view/worker_set.h"
@@ -116,6 +117,7 @@ class ViewCoordinator {
   uint64_t told_before_ = 0;        // how many were told before these
   StartTable processes_;
   StartTable workers_;
+  Reachability reachability_;
   SlotCoordinator slots_;
   WorkerSetCoordinator worker_set_;
   absl::Time now_ = absl::InfinitePast();  // the latest time that was passed in

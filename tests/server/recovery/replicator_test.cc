@@ -62,6 +62,7 @@ class ReplicatorFixture {
         .store = store,
         .transport = &net,
         .clock = &clock,
+        .patience = absl::Seconds(10),
         .confirm = [this](int index, uint64_t change) { confirmed.emplace_back(index, change); },
         .on_progress = [this] { ++progress; },
         .on_failure = [this](const absl::Status& failure) { failures.push_back(failure); }});
@@ -269,6 +270,52 @@ TEST_CASE_METHOD(ReplicatorFixture, "after Stop nothing is sent") {
   replicator->Tick();
   CHECK(net.opened == 1);
   CHECK(confirmed.empty());
+}
+
+TEST_CASE_METHOD(ReplicatorFixture, "a copy that should confirm and does not is unreachable") {
+  Adopt(1, 20, true);
+  clock.Advance(absl::Seconds(100));
+  replicator->Tick();
+  CHECK_FALSE(replicator->is_unreachable());  // there is nothing to confirm
+  Change(0);
+  Change(1);
+  clock.Advance(absl::Seconds(9));
+  net.Confirm();
+  clock.Advance(absl::Seconds(9));
+  replicator->Tick();
+  CHECK_FALSE(replicator->is_unreachable());
+  const int before = progress;
+  clock.Advance(absl::Seconds(1));
+  replicator->Tick();
+  CHECK(replicator->is_unreachable());
+  CHECK(progress == before + 1);
+  SECTION("until it confirms something") {
+    net.Confirm();
+    CHECK_FALSE(replicator->is_unreachable());
+    replicator->Tick();
+    CHECK(progress == before + 3);  // one is for being idle
+  }
+  SECTION("also when the stream is opened again, and when the view changes") {
+    net.stream->receiver->Ended(absl::UnavailableError("gone"));
+    clock.Advance(absl::Milliseconds(50));
+    replicator->Tick();
+    CHECK(replicator->is_unreachable());
+    Adopt(2, 20, true);
+    CHECK(replicator->is_unreachable());
+  }
+  SECTION("until the view has none, and its changes are released") {
+    Adopt(2, 0, false);
+    CHECK_FALSE(replicator->is_unreachable());
+    CHECK(confirmed == Confirmations{{0, 1}, {1, 1}});
+  }
+}
+
+TEST_CASE_METHOD(ReplicatorFixture, "a copy that is not filled is unreachable when it is silent") {
+  Adopt(1, 20, false);
+  clock.Advance(absl::Seconds(10));
+  CHECK(replicator->is_unreachable());
+  net.Confirm();
+  CHECK_FALSE(replicator->is_unreachable());
 }
 
 }  // namespace evenshard

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +25,19 @@ namespace evenshard {
 // stop to carry anything and can be slow. Thread-safe.
 class TcpProxy {
  public:
+  // A unix socket at which somebody listens. The proxy takes its place.
+  struct InFrontOf {
+    std::string path;
+  };
+  explicit TcpProxy(const InFrontOf& place) : target_(0), unix_path_(place.path + ".behind") {
+    REQUIRE(rename(place.path.c_str(), unix_path_.c_str()) == 0);
+    listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_un address = At(place.path);
+    REQUIRE(bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(listen(listener_, 64) == 0);
+    threads_.emplace_back([this] { Accept(); });
+  }
+
   explicit TcpProxy(int target, const std::string& unix_path = "")
       : target_(target), unix_path_(unix_path) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -67,7 +81,16 @@ class TcpProxy {
 
   // From now on nothing gets through, in connections that are open or new, until Release.
   void Hold() { Set(&held_, true); }
-  void Release() { Set(&held_, false); }
+  void Release() {
+    Set(&held_, false);
+    absl::MutexLock lock(&mutex_);
+    held_client_ = -1;
+  }
+  // The same for the connections of one process, to a unix socket.
+  void HoldFrom(pid_t client) {
+    absl::MutexLock lock(&mutex_);
+    held_client_ = client;
+  }
 
   // Makes everything that gets through late by this time.
   void Delay(absl::Duration delay) {
@@ -82,6 +105,20 @@ class TcpProxy {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(static_cast<uint16_t>(port));
     return address;
+  }
+
+  static sockaddr_un At(const std::string& path) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    return address;
+  }
+  // -1 if it cannot be known.
+  static pid_t ProcessAt(int fd) {
+    ucred peer = {};
+    socklen_t size = sizeof(peer);
+    const bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+    return known && peer.pid > 0 ? peer.pid : -1;
   }
 
   void Set(bool* flag, bool value) {
@@ -102,8 +139,9 @@ class TcpProxy {
         shutdown(client, SHUT_RDWR);
         continue;
       }
-      threads_.emplace_back([this, client, server] { Forward(client, server); });
-      threads_.emplace_back([this, client, server] { Forward(server, client); });
+      const pid_t pid = ProcessAt(client);
+      threads_.emplace_back([this, client, server, pid] { Forward(client, server, pid); });
+      threads_.emplace_back([this, client, server, pid] { Forward(server, client, pid); });
     }
   }
 
@@ -112,21 +150,20 @@ class TcpProxy {
       const sockaddr_in address = Loopback(target_);
       return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
     }
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    unix_path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const sockaddr_un address = At(unix_path_);
     return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   }
 
-  void Forward(int from, int to) {
+  void Forward(int from, int to, pid_t client) {
     char buffer[16384];
     while (true) {
       const ssize_t size = read(from, buffer, sizeof(buffer));
       absl::Duration delay;
       {
         absl::MutexLock lock(&mutex_);
-        const auto may_pass = [this]()
-                                  ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_ || !held_; };
+        const auto may_pass = [this, client]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+          return ended_ || !(held_ || (client >= 0 && client == held_client_));
+        };
         mutex_.Await(absl::Condition(&may_pass));
         if (ended_ || size <= 0) break;
         delay = delay_;
@@ -146,6 +183,7 @@ class TcpProxy {
   mutable absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  pid_t held_client_ ABSL_GUARDED_BY(mutex_) = -1;
   absl::Duration delay_ ABSL_GUARDED_BY(mutex_);
   std::vector<int> fds_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -87,8 +88,12 @@ class CoordinatorRun {
     for (int s = 0; s < view.slot_size(); ++s) {
       const SlotView& slot = view.slot(s);
       if (slot.primary().incarnation() != ps.at(index)) continue;
-      if (fills && slot.has_replica() && !slot.replica_is_complete()) state.add_filled(s);
-      if (hands_over && slot.handing_over()) state.add_handed_over(s);
+      const bool reaches = !cut.contains({index, slot.replica().process()});
+      if (slot.has_replica() && !reaches) state.add_unreachable(s);
+      if (fills && reaches && slot.has_replica() && !slot.replica_is_complete()) {
+        state.add_filled(s);
+      }
+      if (hands_over && reaches && slot.handing_over()) state.add_handed_over(s);
       if (!view.worker_set_changes() || !reports) continue;
       ProcessState::Position* position = state.add_position();
       position->set_slot(s);
@@ -127,6 +132,14 @@ class CoordinatorRun {
       if (coordinator->view().number() == before) return true;
     }
     return false;
+  }
+
+  // Lets everyone follow for a while.
+  void Pass(absl::Duration duration) {
+    for (const absl::Time end = now + duration; now < end;) {
+      now += absl::Milliseconds(100);
+      FollowOnce();
+    }
   }
 
   // "0:1* 2:0" says for each slot the primary, and the copy, with a star if it is complete; ">" if
@@ -174,6 +187,7 @@ class CoordinatorRun {
   std::map<uint32_t, uint64_t> ps;      // the incarnations that are alive, by index
   std::map<uint32_t, uint64_t> worker;  // by rank
   std::set<uint32_t> finished;
+  std::set<std::pair<uint32_t, uint32_t>> cut;  // the first ps does not reach the second
   // Whether primaries say that a copy is full, that they have handed over, where they stand.
   bool fills = true;
   bool hands_over = true;

@@ -32,6 +32,7 @@ class RandomRun {
   void Calm() {
     run_.fills = run_.hands_over = run_.reports = true;
     run_.finished.clear();
+    run_.cut.clear();
     for (int i = 0; i < run_.settings.slots + run_.settings.spares; ++i) {
       if (!run_.ps.contains(i)) run_.StartPs(i);
       Check();
@@ -43,7 +44,7 @@ class RandomRun {
       Check();
     }
     for (int i = 0; i < 100; ++i) {
-      run_.now += absl::Milliseconds(60);
+      run_.now += absl::Milliseconds(400);
       for (int p = 0; p < run_.settings.slots + run_.settings.spares; ++p) Deliver(run_.PsState(p));
       for (const auto& [rank, incarnation] : run_.worker) Deliver(run_.WorkerState(rank));
       run_.coordinator->Tick(run_.now);
@@ -72,6 +73,7 @@ class RandomRun {
     settings.workers = 1 + Dice(5);
     settings.synchronous = Dice(4) > 0;
     settings.recovery.set_replicas(Dice(5) > 0);
+    settings.recovery.set_silence_seconds(0.5);
     settings.recovery.set_worker_loss(Dice(3) == 0 ? Recovery::WAIT : Recovery::CONTINUE);
     settings.recovery.set_min_workers(1 + Dice(settings.workers));
     settings.recovery.mutable_checkpoint()->set_folder("checkpoints");
@@ -87,7 +89,14 @@ class RandomRun {
     const int all = run_.settings.slots + run_.settings.spares;
     const uint32_t p = Dice(all);
     const uint32_t r = Dice(run_.settings.workers);
-    switch (Dice(15)) {
+    switch (Dice(16)) {
+      case 15:
+        if (Dice(2) == 0) {
+          run_.cut.clear();
+        } else {
+          run_.cut.emplace(p, Dice(all));
+        }
+        break;
       case 0:
         if (run_.ps.contains(p) && Dice(2) == 0) run_.KillPs(p);
         break;
@@ -176,6 +185,13 @@ class RandomRun {
     int handing_over = 0;
     for (int s = 0; s < view.slot_size(); ++s) {
       const SlotView& slot = view.slot(s);
+      if (s < last_.slot_size()) {
+        // A replica that is dropped misses what follows.
+        const uint64_t former = last_.slot(s).replica().incarnation();
+        if (former != slot.replica().incarnation() && former != slot.primary().incarnation()) {
+          has_state_.erase({view.generation(), s, former});
+        }
+      }
       if (slot.has_primary()) {
         if (is_new) has_state_.insert({view.generation(), s, slot.primary().incarnation()});
         REQUIRE(has_state_.contains({view.generation(), s, slot.primary().incarnation()}));
