@@ -16,6 +16,7 @@
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/await.h"
 #include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/raw_worker.h"
@@ -320,7 +321,7 @@ namespace {
 // in their destructors.
 class FakeShard : public ParameterServer::Service {
  public:
-  FakeShard() {
+  explicit FakeShard(int shard = 0) : shard_(shard) {
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -333,7 +334,8 @@ class FakeShard : public ParameterServer::Service {
 
   const std::string& address() const { return address_; }
 
-  grpc::Status Join(grpc::ServerContext*, const JoinRequest*, JoinResponse*) override {
+  grpc::Status Join(grpc::ServerContext*, const JoinRequest*, JoinResponse* response) override {
+    response->set_shard(shard_);
     return grpc::Status::OK;
   }
   grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveResponse*) override {
@@ -354,48 +356,45 @@ class FakeShard : public ParameterServer::Service {
   }
 
  private:
+  const int shard_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
 
-// A shard that answers nothing on a stream before its last chunk, and reads no more of the
-// stream that chunk 0 comes on than its first message until it may.
+// A shard that answers nothing on a stream before its last chunk, and reads nothing until it may.
 class SlowShard final : public FakeShard {
  public:
-  explicit SlowShard(const PlannedConfig& config) : config_(config) {}
-  ~SlowShard() override { Stop(); }
+  using FakeShard::FakeShard;
+  ~SlowShard() override {
+    if (!may_read.HasBeenNotified()) may_read.Notify();
+    Stop();
+  }
 
   absl::Notification may_read;
-  absl::Notification most_received;         // on the other stream
-  std::atomic<bool> last_too_early{false};  // a stream's last chunk before may_read
+  std::atomic<int> held_chunks{0};  // read, on all streams
   std::atomic<int> last_chunks{0};
   std::atomic<int> after_the_last{0};
 
   grpc::Status Exchange(
       grpc::ServerContext*,
       grpc::ServerReaderWriter<ParameterChunks, GradientChunks>* stream) override {
-    const size_t most = config_.plan().chunks().size() / 2;
     stream->SendInitialMetadata();  // which a worker awaits before it joins
+    may_read.WaitForNotification();
     std::vector<ParameterChunk> replies;
     bool answered = false;
     ChunkReader<GradientChunks> pushes;
     GradientChunk chunk;
     while (pushes.Read(*stream, &chunk)) {
-      if (chunk.chunk() == 0) may_read.WaitForNotification();
       replies.push_back(AnswerTo(chunk));
-      if (!may_read.HasBeenNotified() && replies.size() == most) most_received.Notify();
       after_the_last += answered;
+      held_chunks += chunk.hold();
       if (chunk.hold()) continue;
       answered = true;
       ++last_chunks;
-      if (!may_read.HasBeenNotified()) last_too_early = true;
       for (const ParameterChunk& reply : replies) stream->Write(MessageOf(reply));
     }
     return grpc::Status::OK;
   }
-
- private:
-  const PlannedConfig& config_;
 };
 
 // A shard that notes the order in which chunks come, and reads nothing until it may.
@@ -492,13 +491,14 @@ TEST_CASE("under FULL layers do not overtake each other until all are pushed, th
 }
 
 TEST_CASE("under SEQUENTIAL no reply is sent before all but the last pushes have been sent") {
-  // 64 MB: far more than a stream that is not read takes.
+  // 32 MB for each shard: far more than streams that are not read take.
   const PlannedConfig config = MustParse(R"(
     model {
       input { channels: 4096 height: 1 width: 1 }
       layer { name: "fc" linear { out_features: 4096 bias: false } }
     }
     partition { scheme: MEMORY_BASED }
+    shard { address: "127.0.0.1:0" }
     shard { address: "127.0.0.1:0" }
     update { policy: SYNC }
     training { iterations: 1 }
@@ -511,9 +511,13 @@ TEST_CASE("under SEQUENTIAL no reply is sent before all but the last pushes have
       exchange_seconds: 60
     }
   )");
-  REQUIRE(config.plan().chunks().size() == 64);
-  SlowShard shard(config);
-  auto exchange = Exchange::Connect({.config = &config, .rank = 0, .addresses = {shard.address()}});
+  REQUIRE(config.plan().chunks_of_shard(0).size() == 32);
+  REQUIRE(config.plan().chunks_of_shard(1).size() == 32);
+  SlowShard slow(0);
+  SlowShard fast(1);
+  fast.may_read.Notify();
+  auto exchange = Exchange::Connect(
+      {.config = &config, .rank = 0, .addresses = {slow.address(), fast.address()}});
   INFO(exchange.status().ToString());
   REQUIRE(exchange.ok());
   const std::vector<float> gradients(config.model().buffer_size(), 3);
@@ -521,15 +525,18 @@ TEST_CASE("under SEQUENTIAL no reply is sent before all but the last pushes have
   absl::Status outcome = absl::UnknownError("did not run");
   std::thread worker(
       [&] { outcome = (*exchange)->PushPull(0, gradients, absl::MakeSpan(parameters)); });
-  shard.most_received.WaitForNotification();
+  AwaitTrue([&] { return fast.held_chunks == 30; });
   absl::SleepFor(absl::Milliseconds(100));  // time for what must not come
-  shard.may_read.Notify();
+  CHECK(fast.last_chunks == 0);
+  slow.may_read.Notify();
   worker.join();
   INFO(outcome.ToString());
   CHECK(outcome.ok());
-  CHECK_FALSE(shard.last_too_early);
-  CHECK(shard.last_chunks == 2);
-  CHECK(shard.after_the_last == 0);
+  for (const SlowShard* shard : {&slow, &fast}) {
+    CHECK(shard->held_chunks == 30);
+    CHECK(shard->last_chunks == 2);
+    CHECK(shard->after_the_last == 0);
+  }
   CHECK(parameters == gradients);
   CHECK((*exchange)->Leave(absl::OkStatus()).ok());
 }
