@@ -10,13 +10,12 @@
 namespace evenshard {
 namespace {
 
-// How many roles a process has. With replicas, one that has its share has two: a primary and a
-// replica.
+// How many roles a process has. Each is a slot in its memory.
 struct Load {
   int primaries = 0;
   int all = 0;
 };
-constexpr int kShare = 2;
+constexpr int kMostRoles = 2;
 
 std::vector<Load> Loads(const View& view, int processes) {
   std::vector<Load> loads(processes);
@@ -40,16 +39,13 @@ bool Contains(const google::protobuf::RepeatedField<uint32_t>& slots, int slot) 
 
 }  // namespace
 
-SlotCoordinator::SlotCoordinator(int slots, bool has_copies, absl::Duration patience,
-                                 const StartTable* processes, Reachability* reachability,
-                                 EventLog* events)
+SlotCoordinator::SlotCoordinator(int slots, bool has_copies, const StartTable* processes,
+                                 Reachability* reachability, EventLog* events)
     : slots_(slots),
       has_copies_(has_copies),
-      patience_(patience),
       processes_(*processes),
       reachability_(*reachability),
-      events_(*events),
-      lacks_copy_since_(slots, absl::InfiniteFuture()) {}
+      events_(*events) {}
 
 bool SlotCoordinator::HasEnoughProcesses() const {
   int missing = 0;
@@ -163,16 +159,11 @@ void SlotCoordinator::Improve(absl::Time now, View* next) {
   MoveReplica(now, next);
 }
 
-void SlotCoordinator::GiveCopies(absl::Time now, View* next) {
+void SlotCoordinator::GiveCopies(absl::Time now, View* next) const {
   const int count = processes_.size();
   for (int s = 0; s < slots_; ++s) {
     SlotView* slot = next->mutable_slot(s);
-    if (slot->has_replica()) {
-      lacks_copy_since_[s] = absl::InfiniteFuture();
-      continue;
-    }
-    lacks_copy_since_[s] = std::min(lacks_copy_since_[s], now);
-    const bool patient = now < lacks_copy_since_[s] + patience_;
+    if (slot->has_replica()) continue;
     const std::vector<Load> loads = Loads(*next, count);
     // The slot's own process comes first, because it can take the slot again; then the less loaded
     // one, and among equals the one that has the replica at the start.
@@ -184,12 +175,11 @@ void SlotCoordinator::GiveCopies(absl::Time now, View* next) {
       if (!processes_.IsAlive(p) || static_cast<uint32_t>(p) == slot->primary().process()) continue;
       if (reachability_.AreApart(slot->primary().incarnation(), processes_[p].present, now))
         continue;
-      if (patient && p != s && loads[p].all >= kShare) continue;
+      if (loads[p].all >= kMostRoles) continue;
       if (best < 0 || rank(p) < rank(best)) best = p;
     }
     if (best < 0) continue;
     SetProcess(best, slot->mutable_replica());
-    lacks_copy_since_[s] = absl::InfiniteFuture();
   }
 }
 
@@ -201,7 +191,7 @@ void SlotCoordinator::MoveReplica(absl::Time now, View* next) const {
   }
   const std::vector<Load> loads = Loads(*next, processes_.size());
   for (int p = 0; p < processes_.size(); ++p) {
-    if (!processes_.IsAlive(p) || loads[p].primaries > 0) continue;
+    if (!processes_.IsAlive(p) || loads[p].primaries > 0 || loads[p].all >= kMostRoles) continue;
     int best = -1;
     for (int s = 0; s < slots_; ++s) {
       const uint32_t primary = next->slot(s).primary().process();

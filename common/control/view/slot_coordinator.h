@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "common/control/view/event_log.h"
@@ -18,10 +17,8 @@ namespace evenshard {
 // differs. Not thread-safe.
 class SlotCoordinator {
  public:
-  // `processes`, `reachability` and `events` must outlive the object. `patience` is how long a slot
-  // goes without a replica rather than load a process with more than its share: a process that has
-  // died may be back by then.
-  SlotCoordinator(int slots, bool has_copies, absl::Duration patience, const StartTable* processes,
+  // `processes`, `reachability` and `events` must outlive the object.
+  SlotCoordinator(int slots, bool has_copies, const StartTable* processes,
                   Reachability* reachability, EventLog* events);
 
   // Whether enough processes are alive for a generation: each slot has its own process or a spare.
@@ -41,13 +38,14 @@ class SlotCoordinator {
   const std::string& loss() const { return loss_; }
   absl::Time lost_since() const { return lost_since_; }
 
-  // Finds processes for replicas that are missing, and relieves processes that have more than their
-  // share. REQUIRES: no slot is lost.
+  // Finds processes for replicas that are missing, and relieves those that are primary of several
+  // slots. No process gets more than two roles: a slot rather goes without a replica.
+  // REQUIRES: no slot is lost.
   void Improve(absl::Time now, View* next);
 
  private:
   void TakeReports(const View& view, absl::Time now, View* next);
-  void GiveCopies(absl::Time now, View* next);
+  void GiveCopies(absl::Time now, View* next) const;
   void MoveReplica(absl::Time now, View* next) const;
   bool IsBeingFilled(const View& view, const ProcessId& process) const;
   void BeginHandingOver(absl::Time now, View* next);
@@ -55,11 +53,9 @@ class SlotCoordinator {
 
   const int slots_;
   const bool has_copies_;
-  const absl::Duration patience_;
   const StartTable& processes_;
   Reachability& reachability_;
   EventLog& events_;
-  std::vector<absl::Time> lacks_copy_since_;  // by slot; InfiniteFuture: it has one
   absl::Time hands_over_since_ = absl::InfiniteFuture();
   std::string loss_;
   absl::Time lost_since_ = absl::InfiniteFuture();

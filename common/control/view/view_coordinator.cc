@@ -19,10 +19,6 @@ constexpr absl::Duration kReadPause = absl::Milliseconds(100);
 // How many events a view tells.
 constexpr size_t kToldEvents = 20;
 
-// How many times recovery.silence_seconds a slot goes without a replica rather than load a process
-// with more than its share.
-constexpr int kCopyPatience = 2;
-
 bool IsSame(const View& a, const View& b) { return a.SerializeAsString() == b.SerializeAsString(); }
 
 }  // namespace
@@ -46,9 +42,8 @@ ViewCoordinator::ViewCoordinator(Settings settings, NewestCheckpoint newest_chec
       processes_("ps", settings_.slots + settings_.spares),
       workers_("worker", settings_.workers),
       reachability_(absl::Seconds(settings_.recovery.silence_seconds()), &processes_),
-      slots_(settings_.slots, settings_.recovery.replicas() > 0,
-             kCopyPatience * absl::Seconds(settings_.recovery.silence_seconds()), &processes_,
-             &reachability_, &events_),
+      slots_(settings_.slots, settings_.recovery.replicas() > 0, &processes_, &reachability_,
+             &events_),
       worker_set_({.synchronous = settings_.synchronous,
                    .worker_loss = settings_.recovery.worker_loss(),
                    .min_workers = static_cast<uint32_t>(settings_.recovery.min_workers()),

@@ -183,6 +183,7 @@ class RandomRun {
     const bool is_new = view.generation() != last_.generation();
     if (is_new) ++goes_back_;
     int handing_over = 0;
+    std::map<uint32_t, int> roles;  // by process
     for (int s = 0; s < view.slot_size(); ++s) {
       const SlotView& slot = view.slot(s);
       if (s < last_.slot_size()) {
@@ -193,6 +194,7 @@ class RandomRun {
         }
       }
       if (slot.has_primary()) {
+        REQUIRE(++roles[slot.primary().process()] <= 2);
         if (is_new) has_state_.insert({view.generation(), s, slot.primary().incarnation()});
         REQUIRE(has_state_.contains({view.generation(), s, slot.primary().incarnation()}));
         REQUIRE(Present(run_.ps, slot.primary().process()) == slot.primary().incarnation());
@@ -201,6 +203,7 @@ class RandomRun {
         REQUIRE_FALSE(slot.has_replica());
       }
       if (slot.has_replica()) {
+        REQUIRE(++roles[slot.replica().process()] <= 2);
         REQUIRE(run_.settings.recovery.replicas() == 1);
         REQUIRE(slot.replica().process() != slot.primary().process());
         REQUIRE(Present(run_.ps, slot.replica().process()) == slot.replica().incarnation());
