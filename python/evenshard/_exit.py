@@ -2,15 +2,19 @@
 
 A worker that is not closed leaves in `atexit`, so that the others learn at once why. After an
 exception that nobody caught it leaves with its text. `sys.exit(1)` is none: Python does not say in
-`atexit` with which code the program ends.
+`atexit` with which code the program ends. If the run goes back meanwhile, the program is needed
+again: it ends with 1, so that it is started again.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import traceback
 import weakref
+
+from evenshard import errors
 
 _MAX_TEXT = 1000
 
@@ -54,9 +58,15 @@ def _note_uncaught() -> None:
 
 
 def _end_all() -> None:
+    is_needed = False
     for worker in list(_open):
         try:
             worker._end_of_program(_uncaught)
-        except BaseException:  # pylint: disable=broad-except
+        except BaseException as error:  # pylint: disable=broad-except
             # The next one must still be told.
             traceback.print_exc()
+            is_needed = is_needed or isinstance(error, errors.WentBack)
+    if is_needed:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)  # Python itself would end with 0

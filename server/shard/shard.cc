@@ -38,12 +38,6 @@ std::vector<UpdatePolicy::Pending>::const_iterator Oldest(
                              [](const auto& a, const auto& b) { return a.since < b.since; });
 }
 
-bool IsFinished(const WorkerView& worker) { return worker.state() == WorkerView::FINISHED; }
-
-bool Trains(const WorkerView& worker) {
-  return worker.state() == WorkerView::MEMBER || worker.state() == WorkerView::JOINING;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
@@ -95,10 +89,9 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
       membership_.EndOthers(rank, ranks_[rank]);
     }
     view_ = view.number();
-    is_over_in_view_ =
-        absl::c_any_of(view.worker(),
-                       [](const WorkerView& worker) { return IsFinished(worker); }) &&
-        absl::c_none_of(view.worker(), [](const WorkerView& worker) { return Trains(worker); });
+    is_over_in_view_ = view.finished();
+    has_lost_slot_ =
+        absl::c_any_of(view.slot(), [](const SlotView& slot) { return !slot.has_primary(); });
   }
   snapshots_.WakeAll();
   absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
@@ -386,7 +379,9 @@ absl::Time Shard::WaitsSince(const UpdatePolicy::Pending& update) const {
   absl::MutexLock lock(&view_mutex_);
   const auto is_absent = [this](uint32_t rank)
                              ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; };
-  if (view_ != 0 && absl::c_any_of(update.missing, is_absent)) return absl::InfiniteFuture();
+  if (has_lost_slot_ || (view_ != 0 && absl::c_any_of(update.missing, is_absent))) {
+    return absl::InfiniteFuture();
+  }
   return std::max(update.since, last_return_);
 }
 

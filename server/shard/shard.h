@@ -180,7 +180,7 @@ class Shard {
   // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
   std::string Describe(const std::vector<uint32_t>& ranks) const;
   // Since when an update waits for workers that are present. Never, if the view has no holder of
-  // one of the ranks: then the coordinator decides.
+  // one of the ranks or no primary of some slot: then the coordinator decides.
   absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;
   void End(const absl::Status& reason, bool is_failure);
   bool Close(const absl::Status& reason, bool is_failure);
@@ -208,6 +208,7 @@ class Shard {
   mutable absl::Mutex view_mutex_;
   std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
   bool is_over_in_view_ ABSL_GUARDED_BY(view_mutex_) = false;
+  bool has_lost_slot_ ABSL_GUARDED_BY(view_mutex_) = false;  // some slot has no primary
   // When a view last gave a rank to a worker that the view before gave to nobody.
   absl::Time last_return_ ABSL_GUARDED_BY(view_mutex_) = absl::InfinitePast();
 

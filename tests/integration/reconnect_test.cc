@@ -121,6 +121,7 @@ struct ViewedShards : Shards {
     std::thread last([this] {
       while (!link.state().finished()) absl::SleepFor(absl::Milliseconds(1));
       view.mutable_worker(0)->set_state(WorkerView::FINISHED);
+      view.set_finished(true);
       Publish();
     });
     const absl::Status left = exchange->Leave(absl::OkStatus());

@@ -213,6 +213,7 @@ TEST_CASE("a process dies, comes back, is filled and takes its slot again, and n
     AwaitTrue([&] { return run.worker_links[rank]->state().finished(); });
     run.view.mutable_worker(rank)->set_state(WorkerView::FINISHED);
   }
+  run.view.set_finished(true);
   run.Publish();
   for (std::thread& worker : workers) worker.join();
   RequireAllOk(outcomes);

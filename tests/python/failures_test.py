@@ -469,5 +469,25 @@ class EndTest(unittest.TestCase):
         self.assertIn("between backward() and step()", other.error or "")
 
 
+_NEEDED_SCRIPT = """
+from evenshard import _exit, errors
+
+class NeededWorker:
+    def _end_of_program(self, reason):
+        raise errors.WentBack("the run has gone back")
+
+worker = NeededWorker()
+_exit.watch(worker)
+print("trained")
+"""
+
+
+class WentBackAtEndTest(unittest.TestCase):
+    def test_a_program_whose_run_goes_back_as_it_ends_has_failed(self):
+        code, output, complaints = fixture.run_script(_NEEDED_SCRIPT)
+        self.assertEqual((code, output), (1, "trained\n"))
+        self.assertIn("the run has gone back", complaints)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -67,6 +67,55 @@ TEST_CASE("without copies a run goes back to a checkpoint") {
   run.End();
 }
 
+TEST_CASE("a slot that nobody holds for longer than any limit is waited for") {
+  REQUIRE_ETCD();
+  EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_iterations: 10 }");
+  const std::vector<std::string> flags = {"--set=limits.exchange_seconds=4"};
+  for (int i = 0; i < 2; ++i) run.ps[i] = run.Ps(i, flags);
+  for (int i = 0; i < 2; ++i) run.workers[i] = run.Worker(i, flags);
+  run.AwaitIteration(30);
+  kill(run.ps[1]->pid(), SIGKILL);
+  run.AwaitView([](const View& view) { return !view.slot(1).has_primary(); });
+  absl::SleepFor(absl::Seconds(7));  // a worker's limit is 5.4 s
+  run.ps[1] = run.Ps(1, flags);
+  CHECK(run.Finish() == Undisturbed());
+  CHECK(run.ReadView().generation() == 2);
+  run.End();
+}
+
+TEST_CASE("a worker that has finished stays until the training has ended") {
+  REQUIRE_ETCD();
+  EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_seconds: 0.2 }");
+  const std::vector<std::string> flags = {"--set=limits.exchange_seconds=1",
+                                          "--set=update.policy=ASYNC",
+                                          "--set=update.deterministic=false"};
+  for (int i = 0; i < 2; ++i) run.ps[i] = run.Ps(i, flags);
+  run.workers[0] = run.Worker(0, flags);
+  const auto has_finished = [](const View& view) {
+    return view.worker(0).state() == WorkerView::FINISHED;
+  };
+  run.AwaitView(has_finished);
+  SECTION("and goes on if the run goes back") {
+    kill(run.ps[1]->pid(), SIGKILL);
+    run.ps[1] = run.Ps(1, flags);
+    run.AwaitView([](const View& view) { return view.generation() == 2; });
+    run.AwaitView(has_finished);
+    run.workers[1] = run.Worker(1, flags);
+    run.Finish();
+  }
+  SECTION("and waits for that, if it is started again") {
+    kill(run.workers[0]->pid(), SIGKILL);
+    run.workers[0] = run.Worker(0, flags);
+    run.workers[0]->WaitFor("worker 0 has finished in this run");
+    absl::SleepFor(absl::Seconds(3));  // a worker's limit is 2.1 s
+    run.workers[1] = run.Worker(1, flags);
+    CHECK(run.workers[1]->Wait() == 0);
+    CHECK(run.workers[0]->Wait() == 1);
+    CHECK_THAT(run.workers[0]->output(), Contains("the training has ended without this worker"));
+  }
+  run.End();
+}
+
 TEST_CASE("a run survives that all its processes are killed, those of etcd too") {
   REQUIRE_ETCD();
   EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_iterations: 10 }");

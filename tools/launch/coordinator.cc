@@ -220,11 +220,6 @@ RecoveryHost::Verdict CoordinatorServer::Ended(ProcessRole role, absl::string_vi
   Place& place = places_[role];
   const absl::Time now = clock_.Now();
   place.runs = false;
-  if (role.is_worker && success && place.state.incarnation() != 0) {
-    // Its last message may have been lost.
-    place.state.set_finished(true);
-    coordinator_.Seen(place.state, now).IgnoreError();
-  }
   const bool had_finished = HasFinished(role);
   if (place.ordered_killed) {
     Gone(role,

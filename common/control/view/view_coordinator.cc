@@ -136,10 +136,14 @@ void ViewCoordinator::Advance(absl::Time now) {
       return;
     }
   }
-  const auto position_of = [&](int slot) { return PositionOf(slot, next); };
-  if (absl::Status status = worker_set_.Update(view_, position_of, now_, &next); !status.ok()) {
-    Fail(status.message());
-    return;
+  if (!next.finished()) {
+    const auto position_of = [&](int slot) { return PositionOf(slot, next); };
+    if (absl::Status status = worker_set_.Update(view_, position_of, now_, &next); !status.ok()) {
+      Fail(status.message());
+      return;
+    }
+    // Without one of its slots the run has yet to go back.
+    next.set_finished(slots_.loss().empty() && worker_set_.AllFinished(next, now_));
   }
   if (declaration_.has_model()) *next.mutable_declaration() = declaration_;
   if (!IsSame(view_, next)) {
@@ -205,11 +209,6 @@ void ViewCoordinator::BeginGeneration(const std::optional<Checkpoint>& checkpoin
   next->set_generation(std::max(next->generation(), former) + 1);
   next->set_checkpoint(checkpoint.has_value() ? checkpoint->name : "");
   slots_.AssignAll(next);
-  // A worker that has finished has to be started again. The start that has finished is done.
-  for (int r = 0; r < next->worker_size(); ++r) {
-    if (next->worker(r).state() != WorkerView::FINISHED) continue;
-    workers_.Gone(r, next->worker(r).incarnation(), "had finished", now_);
-  }
   worker_set_.BeginGeneration(checkpoint.has_value() ? checkpoint->worker_set : WorkerSetHistory(),
                               checkpoint.has_value() ? checkpoint->iteration : 0, now_, next);
 }
@@ -247,7 +246,5 @@ uint64_t ViewCoordinator::SmallestFollowed() const {
 void ViewCoordinator::Fail(absl::string_view reason) {
   if (failure_.ok()) failure_ = absl::AbortedError(reason);
 }
-
-bool ViewCoordinator::finished() const { return worker_set_.AllFinished(view_, now_); }
 
 }  // namespace evenshard

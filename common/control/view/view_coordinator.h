@@ -93,7 +93,7 @@ class ViewCoordinator {
   // Why the run has failed. Nothing changes any more then.
   const absl::Status& failure() const { return failure_; }
   // Whether the run has succeeded: every worker whose gradients count has trained to the end.
-  bool finished() const;
+  bool finished() const { return view_.finished(); }
   // Returns the events since the last call, in order. An event is returned once it is over, with
   // the time for which it held up the run or a slot.
   std::vector<RecoveryEvent> TakeEvents();

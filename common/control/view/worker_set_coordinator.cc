@@ -279,7 +279,7 @@ bool WorkerSetCoordinator::IsGivenUp(uint32_t rank, absl::Time now) const {
 }
 
 bool WorkerSetCoordinator::AllFinished(const View& view, absl::Time now) const {
-  if (view.number() == 0 || Count(view, WorkerView::FINISHED) == 0) return false;
+  if (Count(view, WorkerView::FINISHED) == 0) return false;
   for (const uint32_t rank : LastWorkerSet(view.worker_set())) {
     if (view.worker(rank).state() == WorkerView::FINISHED) continue;
     const bool given_up = !settings_.synchronous && settings_.worker_loss == Recovery::CONTINUE &&

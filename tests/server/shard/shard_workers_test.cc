@@ -207,7 +207,7 @@ TEST_CASE_METHOD(ShardFixture,
                  "a worker that the view has nobody for is waited for without limit") {
   Start(2);
   View view;
-  view.add_slot();
+  view.add_slot()->mutable_primary();
   const auto adopt = [&](uint64_t incarnation) {
     view.set_number(view.number() + 1);
     view.clear_worker();
@@ -229,6 +229,20 @@ TEST_CASE_METHOD(ShardFixture,
   shard->CheckWaits();
   REQUIRE(failures.size() == 1);
   CHECK(absl::IsDeadlineExceeded(failures[0]));
+}
+
+TEST_CASE_METHOD(ShardFixture, "while nobody holds some slot, its workers are waited for") {
+  Start(2);
+  View view;
+  view.set_number(1);
+  view.add_slot()->mutable_primary();
+  view.add_slot();
+  for (const int rank : {0, 1}) view.add_worker()->set_incarnation(Incarnation(rank));
+  REQUIRE(shard->Adopt(view).ok());
+  REQUIRE(Push({.worker = 1, .incarnation = Incarnation(1), .view = 1}, {1, 1, 1, 1}).ok());
+  clock.Advance(absl::Hours(1));
+  shard->CheckWaits();
+  CHECK(failures.empty());
 }
 
 TEST_CASE_METHOD(ShardFixture, "a worker that joins and opens no stream is lost after a grace") {

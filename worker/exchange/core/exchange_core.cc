@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/control/view/worker_set.h"
 #include "common/placement/plan.h"
+#include "spdlog/spdlog.h"
 
 namespace evenshard {
 namespace {
@@ -54,7 +55,7 @@ void ExchangeCore::Start() {
   std::vector<int> wake;
   {
     absl::MutexLock lock(&mutex_);
-    moved_ = options_.clock->Now();
+    started_ = options_.clock->Now();
     if (has_failed_) return;
     if (options_.has_views) {
       stage_ = Stage::kWaiting;
@@ -73,8 +74,12 @@ void ExchangeCore::OnView(const View& view) {
   {
     absl::MutexLock lock(&mutex_);
     if (stage_ == Stage::kStopped || view.number() <= view_.number()) return;
+    if (view_.number() == 0 && !view.finished() && options_.rank < view.worker_size() &&
+        view.worker(options_.rank).state() == WorkerView::FINISHED) {
+      spdlog::info("worker {} has finished in this run; waits for the run to go back or to end",
+                   options_.rank);
+    }
     view_ = view;
-    moved_ = options_.clock->Now();
     if (stage_ != Stage::kIdle) wake = Adopt();
   }
   for (const int slot : wake) options_.transport->Wake(slot);
@@ -83,11 +88,7 @@ void ExchangeCore::OnView(const View& view) {
 void ExchangeCore::OnEnd(const absl::Status& reason) {
   absl::MutexLock lock(&mutex_);
   is_dismissed_ = true;
-  if (reason.ok() && says_finished_) {
-    is_finished_ = true;
-  } else {
-    FailLocked(reason.ok() ? absl::AbortedError("the run has ended") : reason);
-  }
+  FailLocked(reason);
 }
 
 WorkerView::State ExchangeCore::OwnState() const {
@@ -117,14 +118,16 @@ std::vector<int> ExchangeCore::Adopt() {
   }
   const WorkerView::State state = OwnState();
   if (state == WorkerView::FINISHED) {
-    is_finished_ = stage_ == Stage::kLeaving;
+    is_finished_ = stage_ == Stage::kLeaving && view_.finished();
     return {};
   }
   if (state != WorkerView::MEMBER) {
-    if (is_member_ && state != WorkerView::JOINING) {
-      is_dismissed_ = true;
+    is_dismissed_ = view_.finished() || (is_member_ && state != WorkerView::JOINING);
+    if (is_dismissed_) {
       FailLocked(absl::FailedPreconditionError(
-          absl::StrCat("the run counts this worker as lost (view ", view_.number(), ")")));
+          absl::StrCat(view_.finished() ? "the training has ended without this worker"
+                                        : "the run counts this worker as lost",
+                       " (view ", view_.number(), ")")));
     }
     return {};
   }
@@ -136,8 +139,10 @@ std::vector<int> ExchangeCore::Adopt() {
   const auto is_absent = [this](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return view_.worker(static_cast<int>(rank)).state() == WorkerView::ABSENT;
   };
-  round_.Follow(view_.number(), !view_.worker_set().empty() &&
-                                    absl::c_any_of(LastWorkerSet(view_.worker_set()), is_absent));
+  const auto is_lost = [](const SlotView& slot) { return !slot.has_primary(); };
+  round_.Follow(view_.number(), absl::c_any_of(view_.slot(), is_lost) ||
+                                    (!view_.worker_set().empty() &&
+                                     absl::c_any_of(LastWorkerSet(view_.worker_set()), is_absent)));
   std::vector<int> wake = links_.Follow(view_, /*is_leaving=*/stage_ == Stage::kLeaving);
   ConnectSlots();
   CheckCatchUp();
@@ -155,7 +160,6 @@ void ExchangeCore::Connected(int slot, uint64_t attempt, const JoinResponse& res
     const absl::StatusOr<bool> accepted = links_.Accept(slot, attempt, response);
     if (!accepted.ok()) FailLocked(accepted.status());
     if (!accepted.ok() || !*accepted) return;
-    moved_ = options_.clock->Now();
     if (stage_ == Stage::kJoining) {
       ConnectSlots();
       if (!links_.AllJoined()) return;
@@ -221,22 +225,11 @@ void ExchangeCore::Tick() {
   absl::MutexLock lock(&mutex_);
   has_failed_ = has_failed_ || !round_.failure().ok();
   if (has_failed_) return;
-  const absl::Time now = options_.clock->Now();
-  const absl::Duration limit = round_.limit();
-  if (stage_ == Stage::kWaiting) {
-    if (view_.number() == 0 && now - moved_ >= patience_.startup) {
-      FailLocked(absl::DeadlineExceededError(
-          absl::StrCat("nobody has said within ", absl::ToDoubleSeconds(patience_.startup),
-                       " s where the shards are (limits.startup_seconds)")));
-    } else if (view_.number() > 0 && now - moved_ >= limit) {
-      FailLocked(absl::DeadlineExceededError(
-          absl::StrCat("the run has not taken this worker in for ", absl::FormatDuration(limit),
-                       " (limits.exchange_seconds; view ", view_.number(), ")")));
-    }
-  } else if (stage_ == Stage::kLeaving && says_finished_ && now - moved_ >= limit) {
+  if (stage_ == Stage::kWaiting && view_.number() == 0) {
+    if (options_.clock->Now() - started_ < patience_.startup) return;
     FailLocked(absl::DeadlineExceededError(
-        absl::StrCat("the run has not noticed that this worker has finished for ",
-                     absl::FormatDuration(limit), " (limits.exchange_seconds)")));
+        absl::StrCat("nobody has said within ", absl::ToDoubleSeconds(patience_.startup),
+                     " s where the shards are (limits.startup_seconds)")));
   } else if (stage_ == Stage::kJoining || stage_ == Stage::kRunning) {
     if (const absl::Status missed = links_.Check(); !missed.ok()) FailLocked(missed);
   }
@@ -265,7 +258,6 @@ void ExchangeCore::Resume() {
     has_failed_ = is_finished_ = false;
     catch_up_.reset();
     stage_ = Stage::kWaiting;
-    moved_ = options_.clock->Now();
     if (!later_failure_.ok()) FailLocked(later_failure_);
     wake = Adopt();
   }
@@ -277,7 +269,6 @@ void ExchangeCore::BeginLeave(const absl::Status& outcome) {
   absl::MutexLock lock(&mutex_);
   if (stage_ != Stage::kRunning) return;
   stage_ = Stage::kLeaving;
-  moved_ = options_.clock->Now();
 }
 
 LeaveRequest ExchangeCore::LeaveMessage(const absl::Status& outcome) const {
@@ -294,7 +285,6 @@ void ExchangeCore::EndLeave() {
   absl::MutexLock lock(&mutex_);
   if (stage_ != Stage::kLeaving) return;
   says_finished_ = true;
-  moved_ = options_.clock->Now();
 }
 
 void ExchangeCore::Stop(const absl::Status& outcome) {

@@ -44,7 +44,9 @@ namespace evenshard {
 // A run with views: the first view in which this worker is a MEMBER connects it. A view with
 // another primary for a slot connects the slot to it; an unchanged slot gets what is unanswered
 // once more, under the new view's number. A view of a new generation fails the iteration under way,
-// and went_back() is true until Resume.
+// and went_back() is true until Resume. For what only the coordinator decides, a worker
+// waits as long as there is a coordinator: that it is taken in, that a slot has a primary again,
+// and that the training has ended.
 class ExchangeCore {
  public:
   struct Options {
@@ -67,8 +69,7 @@ class ExchangeCore {
   void Start();
   // Follows a view, unless it is not newer than the present one.
   void OnView(const View& view);
-  // Nobody makes views any more: the exchange fails with the reason. OK: the run has ended well,
-  // which implies that this worker has finished if it has said so.
+  // Nobody makes views any more, or not for this worker: the exchange fails with the reason.
   void OnEnd(const absl::Status& reason);
   // Ends attempts and waits that have taken too long. Must be called every tick_period().
   void Tick();
@@ -125,7 +126,7 @@ class ExchangeCore {
     return SlotLeave(options_.clock, outcome.ok() && patience_.reconnects(), timeout);
   }
   void EndLeave();
-  // Whether the view says that this worker has finished.
+  // Whether this worker has finished and is not needed any more, because the training has ended.
   bool finished() const;
   // No event has an effect from now on. If the worker has failed with an error, State() says so,
   // which fails the run: unless it was told to stop (CANCELLED), or the run goes on without it.
@@ -180,7 +181,7 @@ class ExchangeCore {
   std::string gave_up_ ABSL_GUARDED_BY(mutex_);  // why this worker has failed
   bool says_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Time moved_ ABSL_GUARDED_BY(mutex_);  // when joining or leaving last made progress
+  absl::Time started_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> catch_up_ ABSL_GUARDED_BY(mutex_);  // the iteration, see CatchUp
 };
 

@@ -214,10 +214,10 @@ size_t ExchangeRound::ChunksAfter(uint64_t version) const {
   return chunks_.ChunksAfter(version);
 }
 
-void ExchangeRound::Follow(uint64_t view, bool waits_for_absent) {
+void ExchangeRound::Follow(uint64_t view, bool waits_for_others) {
   absl::MutexLock lock(&mutex_);
   view_ = view;
-  waits_for_absent_ = waits_for_absent;
+  waits_for_others_ = waits_for_others;
   ++moves_;
 }
 
@@ -346,7 +346,7 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
     return watch_.Moved(chunks_.iteration(), moves_);
   }
   const absl::Duration lasted = watch_.Stood();
-  if (lasted >= limit_ && !waits_for_absent_) {
+  if (lasted >= limit_ && !waits_for_others_) {
     failure_ = absl::DeadlineExceededError(
         absl::StrCat("iteration ", chunks_.iteration(), ": ", Missing(*wait_), " for ",
                      absl::FormatDuration(limit_), " (limits.exchange_seconds)"));

@@ -117,9 +117,10 @@ class ExchangeRound {
   // Returns how many chunks this worker holds in a version after number `version`.
   size_t ChunksAfter(uint64_t version) const;
 
-  // From now on pushes are of this view, and older answers do not count. `waits_for_absent`: the
-  // run waits for a worker that is not there, for however long that takes, so waits have no limit.
-  void Follow(uint64_t view, bool waits_for_absent = false);
+  // From now on pushes are of this view, and older answers do not count. `waits_for_others`: the
+  // run waits for a worker or a shard that is not there, for however long that takes, so waits have
+  // no limit.
+  void Follow(uint64_t view, bool waits_for_others = false);
   // Nobody answers this worker's pushes: those without an answer, and later ones, are taken for
   // answered, until it is set to false.
   void SetAbandoned(bool abandoned);
@@ -185,7 +186,7 @@ class ExchangeRound {
   std::vector<bool> is_connected_ ABSL_GUARDED_BY(mutex_);     // by shard, like the next
   std::vector<bool> has_answered_ ABSL_GUARDED_BY(mutex_);
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool waits_for_absent_ ABSL_GUARDED_BY(mutex_) = false;
+  bool waits_for_others_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t newest_view_ ABSL_GUARDED_BY(mutex_) = 0;  // of the answers that counted
   std::optional<Wait> wait_ ABSL_GUARDED_BY(mutex_);  // the current wait, if any
   uint64_t moves_ ABSL_GUARDED_BY(mutex_) = 0;  // counts everything that begins or advances a wait

@@ -39,6 +39,7 @@ void SlotLink::MoveTo(const ProcessId& primary) {
 
 void SlotLink::MoveNowhere() {
   is_somewhere_ = false;
+  missed_since_ = absl::InfiniteFuture();
   ForgetPause();
 }
 
@@ -104,7 +105,6 @@ bool SlotLink::Drop(absl::Time now) {
 void SlotLink::Forget() {
   MoveNowhere();
   has_joined_ = false;
-  missed_since_ = absl::InfiniteFuture();
   lost_ = reason_ = absl::OkStatus();
   history_.reset();
   start_iteration_ = 0;

@@ -42,6 +42,7 @@ class SlotLink {
 
   // Sets where the slot is. REQUIRES: it is neither connected nor attempting.
   void MoveTo(const ProcessId& primary);
+  // Nobody holds the slot. It is not missed: the coordinator waits for a process for it.
   void MoveNowhere();
   bool IsAt(const ProcessId& primary) const;
   // Whether the slot has an address, and neither a connection nor an attempt.

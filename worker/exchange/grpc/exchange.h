@@ -165,9 +165,9 @@ class Exchange final : public TrainingExchange {
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override;
 
   // Gives up the rank at every shard and ends the streams. The worker has finished if `outcome` is
-  // OK, and failed if it is an error. With views it returns when the view says that the worker has
-  // finished. Errors name the shards that could not be reached; with views they are those of
-  // PushPull, and the exchange goes on if went_back() is true.
+  // OK, and failed if it is an error. With views one that has finished waits until all have. Errors
+  // name the shards that could not be reached; with views they are those of PushPull, and the
+  // exchange goes on if went_back() is true.
   absl::Status Leave(const absl::Status& outcome) override;
 
   // Only sends the message of Leave, for a process that must end at once. May be called from any

@@ -166,6 +166,10 @@ TEST_CASE("ASYNC: the worker set stays as it is") {
   CHECK_FALSE(run.coordinator->finished());
   run.coordinator->Tick(run.now += absl::Seconds(6));
   CHECK(run.coordinator->finished());
+  // The others have gone by now.
+  run.StartWorker(0);
+  CHECK(run.Workers() == "AF");
+  CHECK(run.coordinator->finished());
 }
 
 TEST_CASE("the run has succeeded when all have finished") {
@@ -183,7 +187,21 @@ TEST_CASE("the run has succeeded when all have finished") {
   CHECK(run.coordinator->failure().ok());
 }
 
-TEST_CASE("a run that goes back starts workers again that had finished") {
+TEST_CASE("a run that has lost a slot does not end before it has gone back") {
+  CoordinatorRun run(Settings(1, 0, 1));
+  run.StartAll();
+  run.KillPs(0);
+  run.finished = {0};
+  run.FollowOnce();
+  CHECK(run.Workers() == "F");
+  CHECK_FALSE(run.coordinator->finished());
+  run.StartPs(0);
+  CHECK(run.coordinator->view().generation() == 2);
+  CHECK(run.Workers() == "M");
+  CHECK(run.coordinator->failure().ok());
+}
+
+TEST_CASE("a run that goes back takes workers back that had finished") {
   CoordinatorRun run(Settings(2, 0, 3, Recovery::CONTINUE));
   run.checkpoint = At(5);
   run.StartAll();
@@ -194,18 +212,21 @@ TEST_CASE("a run that goes back starts workers again that had finished") {
   run.FollowOnce();
   CHECK(run.Workers() == "FMA");
   const ProcessState finished = run.WorkerState(0);
+  const bool is_gone = GENERATE(false, true);
+  if (is_gone) run.KillWorker(0);
   run.KillPs(0);
   run.KillPs(1);
   run.StartPs(0);
   run.StartPs(1);
   CHECK(run.coordinator->view().generation() == 2);
-  CHECK(run.Workers() == "AMA");
+  const std::string workers = is_gone ? "AMA" : "MMA";
+  CHECK(run.Workers() == workers);
   CHECK(run.WorkerSets() == "0:0, 1");
   // Its last message counts no more.
-  CHECK(run.Announce(finished).code() == absl::StatusCode::kFailedPrecondition);
-  CHECK(run.Workers() == "AMA");
+  CHECK(run.Announce(finished).ok() == !is_gone);
+  CHECK(run.Workers() == workers);
   run.finished = {};
-  run.StartWorker(0);
+  if (is_gone) run.StartWorker(0);
   run.Settle();
   CHECK(run.Workers() == "MMA");
 }

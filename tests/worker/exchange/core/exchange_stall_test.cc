@@ -118,7 +118,7 @@ TEST_CASE("if nothing moves for the limit, the error names the shards and the it
 TEST_CASE("there is no limit while the run waits for a worker that is not there") {
   RoundFixture fixture({"limits.exchange_seconds=10"});
   fixture.PushAll(0);
-  fixture.round.Follow(2, /*waits_for_absent=*/true);
+  fixture.round.Follow(2, /*waits_for_others=*/true);
   WatchedWait wait(&fixture);
   wait.AwaitNews();
   CHECK(wait.News(/*looks=*/100).size() > 3);
