@@ -8,6 +8,7 @@
 #include "tests/simulation/oracle.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sim_disk.h"
+#include "tests/simulation/watch.h"
 #include "tests/simulation/world.h"
 
 namespace evenshard {
@@ -23,7 +24,8 @@ struct Context {
         plant(plant),
         world(scenario.seed),
         disk(&world),
-        oracle(config) {}
+        oracle(config),
+        watch(this) {}
 
   const Scenario& scenario;
   const PlannedConfig& config;
@@ -31,6 +33,7 @@ struct Context {
   World world;
   SimDisk disk;
   Oracle oracle;
+  Watch watch;
 
   // The nodes. The ps processes come first, by index, then the workers, by rank.
   int NodeOfPs(int index) const { return index; }

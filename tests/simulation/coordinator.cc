@@ -57,7 +57,7 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Coordinator::Newest()
 }
 
 void Coordinator::MakeCoordinator() {
-  const absl::Time now = context_.world.loop().Now();
+  const absl::Time now = Now();
   coordinator_.emplace(
       settings_, [this] { return Newest(); }, published_);
   for (const auto& [node, process] : processes_) {
@@ -110,14 +110,14 @@ void Coordinator::Opened(const Peer& peer) {
   Process& process = processes_[peer.node.node];
   if (!(process.peer.node == peer.node)) process = Process();
   process.peer = peer;
-  process.heard = context_.world.loop().Now();
+  process.heard = Now();
   if (published_.number() > 0) TellView(peer);
 }
 
 void Coordinator::Heard(NodeRef node, absl::Time asked) {
   const auto found = processes_.find(node.node);
   if (found == processes_.end() || !(found->second.peer.node == node)) return;
-  found->second.heard = context_.world.loop().Now();
+  found->second.heard = Now();
   if (!context_.scenario.etcd) return;
   const Peer& peer = found->second.peer;
   peer.connection->Send(1, [on_lease = peer.on_lease, asked] { on_lease(asked); });
@@ -127,7 +127,7 @@ void Coordinator::Said(NodeRef node, const std::string& state) {
   const auto found = processes_.find(node.node);
   if (found == processes_.end() || !(found->second.peer.node == node)) return;
   Process& process = found->second;
-  process.heard = context_.world.loop().Now();
+  process.heard = Now();
   process.state.ParseFromString(state);
   process.incarnation = process.state.incarnation();
   process.has_said = true;
@@ -145,12 +145,12 @@ void Coordinator::Died(NodeRef node, uint64_t incarnation, const std::string& wh
   if (context_.scenario.etcd) return;
   const auto found = processes_.find(node.node);
   if (found != processes_.end() && found->second.peer.node == node) processes_.erase(found);
-  Gone(node.node, incarnation, why, context_.world.loop().Now());
+  Gone(node.node, incarnation, why, Now());
 }
 
 void Coordinator::Gone(int node, uint64_t incarnation, const std::string& why, absl::Time since) {
   if (!coordinator_.has_value()) return;
-  const absl::Time now = context_.world.loop().Now();
+  const absl::Time now = Now();
   if (IsWorker(node)) {
     const uint32_t rank = node - context_.scenario.processes();
     coordinator_->Gone(ViewCoordinator::Worker{rank, incarnation}, why, since, now);
@@ -161,7 +161,7 @@ void Coordinator::Gone(int node, uint64_t incarnation, const std::string& why, a
 }
 
 void Coordinator::Tick() {
-  const absl::Time now = context_.world.loop().Now();
+  const absl::Time now = Now();
   // As launch does: if it could not run for a while, it has not heard what the others said.
   const bool was_away = !context_.scenario.etcd && now > ticked_ + silence_ / 2;
   ticked_ = now;
@@ -172,6 +172,7 @@ void Coordinator::Tick() {
   }
   for (const int node : silent) {
     const Process process = processes_[node];
+    context_.watch.CountsAsSilent(node);
     if (context_.scenario.etcd) {
       context_.world.Log(absl::StrCat("the lease of ", context_.world.name(node), " has run out"));
       process.peer.connection->Close(1, absl::UnavailableError("its lease has run out"));
@@ -202,7 +203,8 @@ void Coordinator::Publish() {
                                  [](const SlotView& slot) { return slot.replica_is_complete(); });
   context_.world.Log(absl::StrCat("view: ", published_.ShortDebugString()));
   // A checkpoint that cannot be read at the moment counts as damaged, and is passed over.
-  context_.oracle.ViewBegan(published_, /*reads_newest=*/!context_.disk.is_failing());
+  context_.oracle.ViewBegan(published_, /*reads_newest=*/!context_.disk.is_failing() &&
+                                                   !context_.disk.has_read_errors());
   for (const auto& [node, process] : processes_) TellView(process.peer);
 }
 

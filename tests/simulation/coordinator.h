@@ -80,6 +80,7 @@ class Coordinator {
     absl::Time heard;
   };
 
+  absl::Time Now() const { return context_.world.clock(options_.node.node).Now(); }
   bool IsWorker(int node) const { return node >= context_.scenario.processes(); }
   void MakeCoordinator();
   absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest();

@@ -48,7 +48,16 @@ void CoordinatorLink::Connect() {
 }
 
 void CoordinatorLink::Beat() {
-  const absl::Time now = context_.world.loop().Now();
+  const NodeClock& clock = context_.world.clock(node_.node);
+  const absl::Duration period = context_.coordinator()->silence() / 5;
+  if (context_.plant == Plant::kBeatsByTimeOfDay) {
+    if (clock.TimeOfDay() < next_beat_) {
+      context_.world.Run(node_, period / 10, [this] { Beat(); });
+      return;
+    }
+    next_beat_ = clock.TimeOfDay() + period;
+  }
+  const absl::Time now = clock.Now();
   if (context_.scenario.etcd && lease_until_ != absl::InfinitePast() &&
       now >= lease_until_ + 2 * kMargin * context_.coordinator()->silence()) {
     context_.exit(node_.node, "its lease has ended");
@@ -56,7 +65,7 @@ void CoordinatorLink::Beat() {
   }
   connection_->Send(
       0, [context = &context_, node = node_, now] { context->coordinator()->Heard(node, now); });
-  context_.world.Run(node_, context_.coordinator()->silence() / 5, [this] { Beat(); });
+  context_.world.Run(node_, period, [this] { Beat(); });
 }
 
 void CoordinatorLink::Announce(const ProcessState& state) {
@@ -69,7 +78,7 @@ void CoordinatorLink::Announce(const ProcessState& state) {
 }
 
 bool CoordinatorLink::HoldsRoles() const {
-  return !context_.scenario.etcd || context_.world.loop().Now() < lease_until_;
+  return !context_.scenario.etcd || context_.world.clock(node_.node).Now() < lease_until_;
 }
 
 }  // namespace evenshard

@@ -35,6 +35,7 @@ class CoordinatorLink {
   int connections_ = 0;
   std::string state_;                              // serialised; empty: none yet
   absl::Time lease_until_ = absl::InfinitePast();  // with etcd
+  absl::Time next_beat_ = absl::InfinitePast();    // for Plant::kBeatsByTimeOfDay
   uint64_t view_ = 0;
 };
 

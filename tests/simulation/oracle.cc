@@ -311,8 +311,17 @@ void Oracle::CheckpointCompleted(const CheckpointId& id) {
   ++coverage_.checkpoints;
 }
 
+std::optional<CheckpointId> Oracle::NewestCheckpoint() const {
+  if (complete_.empty()) return std::nullopt;
+  return complete_.rbegin()->first;
+}
+
 void Oracle::ViewBegan(const View& view, bool reads_newest) {
-  const std::string newest = complete_.empty() ? "" : complete_.rbegin()->first.ToString();
+  std::string newest;
+  for (const auto& [id, run] : complete_) {
+    const std::string name = id.ToString();
+    if (!damaged_.contains(id) || view.checkpoint() == name) newest = name;
+  }
   for (const SlotView& slot : view.slot()) coverage_.handovers += slot.handing_over() ? 1 : 0;
   if (view.worker_set_changes()) {
     for (const WorkerView& worker : view.worker()) {

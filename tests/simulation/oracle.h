@@ -82,6 +82,9 @@ class Oracle {
   void Mixed() { ++coverage_.mixed; }
   // A manifest is on the disk.
   void CheckpointCompleted(const CheckpointId& id);
+  // A file of a checkpoint has changed. Whoever does not notice must not be harmed.
+  void Damaged(const CheckpointId& id) { damaged_.insert(id); }
+  std::optional<CheckpointId> NewestCheckpoint() const;
   // The coordinator goes over to a view. `reads_newest`: a generation must begin from the newest
   // complete checkpoint.
   void ViewBegan(const View& view, bool reads_newest);
@@ -132,6 +135,7 @@ class Oracle {
   std::map<std::tuple<GenerationId, int, uint64_t, uint32_t>, uint64_t> told_;
   // The run's start that completed a checkpoint.
   std::map<CheckpointId, uint64_t> complete_;
+  std::set<CheckpointId> damaged_;
   // The worker sets of each generation, as its latest view says them.
   std::map<GenerationId, WorkerSetHistory> worker_sets_;
   // What a generation began from.

@@ -116,7 +116,7 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
   SlotHost::Options options;
   options.config = &context_.config;
   options.self = IdOf(index, incarnation);
-  options.clock = &context_.world.loop();
+  options.clock = &context_.world.clock(node_.node);
   options.has_views = true;
   options.transport = this;
   options.storage = context_.scenario.has_checkpoints ? storage_.get() : nullptr;
@@ -177,6 +177,21 @@ void PsProcess::Announce() {
   link_.Announce(state);
 }
 
+int PsProcess::slots_held() const {
+  int held = 0;
+  for (int slot = 0; slot < context_.config.shards(); ++slot) {
+    held += host_->Primary(slot) != nullptr || host_->Copy(slot) != nullptr ? 1 : 0;
+  }
+  return held;
+}
+
+bool PsProcess::holds_replica() const {
+  for (int slot = 0; slot < context_.config.shards(); ++slot) {
+    if (host_->Copy(slot) != nullptr) return true;
+  }
+  return false;
+}
+
 void PsProcess::AfterEvent() {
   if (std::exchange(announce_, false)) Announce();
 }
@@ -184,7 +199,8 @@ void PsProcess::AfterEvent() {
 void PsProcess::WorkLater() {
   if (!context_.scenario.has_checkpoints || std::exchange(working_, true)) return;
   World& world = context_.world;
-  world.Run(node_, world.typical_delay * world.dice().Scale(0.1, 10), [this] {
+  const absl::Duration pause = world.typical_delay * world.dice().Scale(0.1, 10);
+  world.Run(node_, pause + context_.disk.Lag(node_.node), [this] {
     working_ = false;
     if (host_->Work()) WorkLater();
   });

@@ -35,6 +35,9 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
   int index() const { return index_; }
   uint64_t incarnation() const { return incarnation_; }
   NodeRef node() const { return node_; }
+  // How many slots' states are in its memory, and whether one of them is a replica.
+  int slots_held() const;
+  bool holds_replica() const;
 
   // What workers ask for. UNAVAILABLE if this process is not primary of the slot.
   absl::StatusOr<JoinResponse> Join(int slot, const JoinRequest& request);

@@ -14,6 +14,8 @@ namespace {
 constexpr uint64_t kFaultSeed = 0x9e3779b97f4a7c15;
 // So has whether the workers bring the model.
 constexpr uint64_t kModelSeed = 0xbf58476d1ce4e5b9;
+// And whether faults last.
+constexpr uint64_t kLastingSeed = 0x94d049bb133111eb;
 
 std::string DrawModel(Dice& dice) {
   const int features = dice.Int(7, 10);
@@ -39,7 +41,8 @@ std::string DrawDeclaredModel(Dice& dice) {
 
 std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
   std::string text = absl::StrCat("recovery {\n  replicas: ", scenario.replicas,
-                                  "\n  silence_seconds: ", scenario.etcd ? 2 : 1);
+                                  "\n  silence_seconds: ",
+                                  (scenario.etcd ? 2 : 1) * (scenario.lasting ? 0.5 : 1));
   if (scenario.has_checkpoints) {
     absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(2, 4));
     // A chunk of 64 bytes with two arrays of optimizer state has 192.
@@ -70,7 +73,8 @@ const std::vector<Plant>& AllPlants() {
   static const auto& plants = *new std::vector<Plant>{
       Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy, Plant::kLeavesOutSync,
       Plant::kIgnoresViews,       Plant::kInconsistentCut,   Plant::kDealsByFirstWorkerSet,
-      Plant::kReportsFilledEarly, Plant::kHandsOverEarly};
+      Plant::kReportsFilledEarly, Plant::kHandsOverEarly,    Plant::kBeatsByTimeOfDay,
+      Plant::kKeepsAll};
   return plants;
 }
 
@@ -94,6 +98,10 @@ std::string PlantName(Plant plant) {
       return "reports_filled_early";
     case Plant::kHandsOverEarly:
       return "hands_over_early";
+    case Plant::kBeatsByTimeOfDay:
+      return "beats_by_time_of_day";
+    case Plant::kKeepsAll:
+      return "keeps_all";
   }
   return "";
 }
@@ -118,6 +126,15 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.from_workers = model_dice.Once(4);
   if (scenario.from_workers && scenario.iterations == 0)
     scenario.iterations = model_dice.Int(4, 20);
+
+  Dice lasting_dice(seed ^ kLastingSeed);
+  scenario.lasting = lasting_dice.Once(2);
+  scenario.restarts_finished = lasting_dice.Once(2);
+  // Long enough for many more checkpoints than are kept.
+  if (scenario.lasting && scenario.iterations > 0 && lasting_dice.Once(4)) {
+    scenario.iterations *= 10;
+    scenario.compute = std::min(scenario.compute, absl::Milliseconds(5));
+  }
 
   const int batch = dice.Int(2, 4);
   const int images = batch * scenario.workers * dice.Int(1, 6) + dice.Int(0, 5);
@@ -147,15 +164,18 @@ Scenario DrawScenario(uint64_t seed) {
       dice.Once(5) ? " gradient_encoding: FLOAT16" : "",
       dice.Once(6) ? " parameter_encoding: BFLOAT16" : "", " shared_memory: false }\n",
       "limits { chunk_bytes: 64 connections: ", dice.Int(1, 3),
-      " exchange_seconds: 300 startup_seconds: 20 reconnect_seconds: 2 }\n",
+      scenario.lasting
+          ? absl::StrFormat(" exchange_seconds: %.3f startup_seconds: 8 reconnect_seconds: 2 }\n",
+                            lasting_dice.Between(2, 4))
+          : " exchange_seconds: 300 startup_seconds: 20 reconnect_seconds: 2 }\n",
       DrawRecovery(scenario, dice), "\n");
   return scenario;
 }
 
 std::vector<Fault> Scenario::DrawFaults(absl::Duration duration) const {
+  if (lasting) return DrawLastingFaults(duration);
   Dice dice(seed ^ kFaultSeed);
   std::vector<Fault> faults(dice.Int(0, 5));
-  const int nodes = processes() + workers;
   for (Fault& fault : faults) {
     using Kind = Fault::Kind;
     static constexpr Kind kKinds[] = {Kind::kCrash,      Kind::kCrash,       Kind::kCrash,
@@ -165,9 +185,9 @@ std::vector<Fault> Scenario::DrawFaults(absl::Duration duration) const {
                                       Kind::kDiskErrors, Kind::kCoordinator, Kind::kBreakStreams};
     fault.kind = kKinds[dice.Int(0, std::size(kKinds) - 1)];
     fault.at = duration * dice.Between(0, 1.3);
-    fault.node = dice.Int(0, nodes - 1);
+    fault.node = dice.Int(0, nodes() - 1);
     // With the coordinator as well.
-    fault.other = dice.Int(0, nodes);
+    fault.other = dice.Int(0, nodes());
     fault.lasts = absl::Seconds(dice.Scale(0.02, 8));
     if (dice.Once(2)) fault.effects = dice.Int(0, 30);
     // Several at about the same time, sometimes.
@@ -177,6 +197,48 @@ std::vector<Fault> Scenario::DrawFaults(absl::Duration duration) const {
   }
   std::sort(faults.begin(), faults.end(),
             [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return faults;
+}
+
+std::vector<Fault> Scenario::DrawLastingFaults(absl::Duration duration) const {
+  Dice dice(seed ^ kFaultSeed);
+  std::vector<Fault> faults(dice.Int(1, 4));
+  for (Fault& fault : faults) {
+    using Kind = Fault::Kind;
+    static constexpr Kind kKinds[] = {
+        Kind::kAway,       Kind::kAway,        Kind::kAway,      Kind::kCut,
+        Kind::kCut,        Kind::kCut,         Kind::kCut,       Kind::kPause,
+        Kind::kPause,      Kind::kSlow,        Kind::kCrashAll,  Kind::kLosePower,
+        Kind::kDiskErrors, Kind::kSlowDisk,    Kind::kSlowDisk,  Kind::kReadErrors,
+        Kind::kBitRot,     Kind::kCoordinator, Kind::kStepClock, Kind::kBreakStreams};
+    fault.kind = kKinds[dice.Int(0, std::size(kKinds) - 1)];
+    fault.at = duration * dice.Between(0, 1);
+    fault.node = dice.Int(0, nodes() - 1);
+    fault.lasts = absl::Seconds(dice.Scale(0.5, 30));
+    fault.one_way = dice.Once(3);
+    if (fault.kind == Kind::kCut) {
+      // Only pairs that talk: a worker and a shard, a primary and its replica, and anyone and the
+      // coordinator.
+      if (fault.node >= processes()) {
+        fault.other = dice.Once(4) ? nodes() : dice.Int(0, slots - 1);
+      } else {
+        fault.other = dice.Once(4) ? nodes() : (fault.node + 1) % processes();
+      }
+      if (dice.Once(2)) std::swap(fault.node, fault.other);
+    } else if (fault.kind == Kind::kSlowDisk) {
+      fault.node %= processes();
+    } else if (fault.kind == Kind::kStepClock && dice.Once(2)) {
+      fault.lasts = -fault.lasts;
+    }
+    // What is damaged is read at once, sometimes.
+    if (&fault == &faults[0] || dice.Once(2)) continue;
+    const Fault& before = *(&fault - 1);
+    if (before.kind != Kind::kReadErrors && before.kind != Kind::kBitRot) continue;
+    fault.kind = Kind::kCrashAll;
+    fault.at = before.at;
+  }
+  std::stable_sort(faults.begin(), faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return faults;
 }
 
@@ -191,14 +253,17 @@ std::vector<std::string> Scenario::NodeNames() const {
 std::string Scenario::ToString() const {
   return absl::StrFormat(
       "%d slots, %d spares, %d workers%s, views by %s, %s, %s, latency %s, an iteration computes "
-      "for "
-      "%s, restart after %s\n%s",
+      "for %s, restart after %s%s\n%s",
       slots, spares, workers, from_workers ? " who bring the model" : "", etcd ? "etcd" : "launch",
       replicas > 0 ? "with copies" : "without copies",
       has_checkpoints ? "with checkpoints" : "without checkpoints",
       absl::FormatDuration(absl::Trunc(latency, absl::Microseconds(1))),
       absl::FormatDuration(absl::Trunc(compute, absl::Microseconds(1))),
-      absl::FormatDuration(absl::Trunc(restart, absl::Milliseconds(1))), config);
+      absl::FormatDuration(absl::Trunc(restart, absl::Milliseconds(1))),
+      !lasting            ? ""
+      : restarts_finished ? ", faults last, and who has finished is started again"
+                          : ", faults last",
+      config);
 }
 
 std::string Fault::ToString(const std::vector<std::string>& names) const {
@@ -208,11 +273,13 @@ std::string Fault::ToString(const std::vector<std::string>& names) const {
     case Kind::kCrash:
       return absl::StrCat(names[node], " crashes",
                           effects < 0 ? "" : absl::StrCat(" after ", effects, " effects"));
+    case Kind::kAway:
+      return absl::StrCat(names[node], " crashes, and cannot be started", for_a_while);
     case Kind::kPause:
       return absl::StrCat(names[node], " stops", for_a_while);
     case Kind::kCut:
-      return absl::StrCat(names[node], " and ", names[other], " do not reach each other",
-                          for_a_while);
+      return absl::StrCat(names[node], one_way ? " does not reach " : " and ", names[other],
+                          one_way ? "" : " do not reach each other", for_a_while);
     case Kind::kSlow:
       return absl::StrCat(names[node], " is slow", for_a_while);
     case Kind::kCrashAll:
@@ -223,6 +290,15 @@ std::string Fault::ToString(const std::vector<std::string>& names) const {
       return absl::StrCat("the disk is full", for_a_while);
     case Kind::kDiskErrors:
       return absl::StrCat("the disk has errors", for_a_while);
+    case Kind::kSlowDisk:
+      return absl::StrCat("the disk is slow for ", names[node], for_a_while);
+    case Kind::kReadErrors:
+      return absl::StrCat("a file of the newest checkpoint cannot be read", for_a_while);
+    case Kind::kBitRot:
+      return "a bit of a file of the newest checkpoint changes";
+    case Kind::kStepClock:
+      return absl::StrCat("the clock of ", names[node], " is set by ",
+                          absl::FormatDuration(absl::Trunc(lasts, absl::Milliseconds(1))));
     case Kind::kCoordinator:
       return absl::StrCat(names.back(), " does nothing", for_a_while);
     case Kind::kBreakStreams:

@@ -23,6 +23,8 @@ enum class Plant {
   kDealsByFirstWorkerSet,  // workers deal images by the worker set of the beginning
   kReportsFilledEarly,     // a primary says that its copy is complete before it is
   kHandsOverEarly,         // a primary hands a slot over before the copy has everything
+  kBeatsByTimeOfDay,       // a process says that it is alive when the time of day says so
+  kKeepsAll,               // the disk keeps what is removed
 };
 // Those above, without kNone.
 const std::vector<Plant>& AllPlants();
@@ -32,13 +34,18 @@ std::string PlantName(Plant plant);
 struct Fault {
   enum class Kind {
     kCrash,         // a process crashes, between two events or in the middle of one
+    kAway,          // a process crashes, and cannot be started for a while
     kPause,         // a process stops for a while
-    kCut,           // nothing passes between two processes for a while
+    kCut,           // nothing passes between two processes for a while, or not in one direction
     kSlow,          // a process's messages take long for a while
     kCrashAll,      // every process and the coordinator end; the run is started again
     kLosePower,     // the same, and the disk loses what it has not synced
     kFullDisk,      // the disk is full for a while
     kDiskErrors,    // some operations of the disk fail for a while
+    kSlowDisk,      // the disk is slow for one process for a while
+    kReadErrors,    // one file of the newest checkpoint cannot be read for a while
+    kBitRot,        // one bit of a file of the newest checkpoint changes
+    kStepClock,     // a machine's time of day is set
     kCoordinator,   // the coordinator does nothing for a while; with etcd, another one takes over
     kBreakStreams,  // all connections of a process break
   };
@@ -47,7 +54,8 @@ struct Fault {
   absl::Duration at;
   int node = 0;
   int other = 0;
-  absl::Duration lasts;
+  absl::Duration lasts;  // kStepClock: by how much the time of day is set
+  bool one_way = false;  // kCut: only from `node` to `other`
   int effects = -1;  // kCrash: how many messages and changes of the disk still happen; -1: at once
 
   std::string ToString(const std::vector<std::string>& names) const;
@@ -73,15 +81,24 @@ struct Scenario {
   absl::Duration latency;
   absl::Duration compute;
   absl::Duration restart;  // until a process that has ended is started again
+  // Faults last longer than every time-out, which are short, clocks run at rates of their own, and
+  // with etcd whoever starts the processes does not know what the run needs.
+  bool lasting = false;
+  // With `lasting` and etcd: workers that have finished are started again at once, and not never.
+  bool restarts_finished = false;
 
   // `duration` is how long the run takes without faults.
   std::vector<Fault> DrawFaults(absl::Duration duration) const;
 
   int processes() const { return slots + spares; }
+  int nodes() const { return processes() + workers; }  // without the coordinator
   // How many iterations a run exchanges whose workers bring the model: one for that comes first.
   uint64_t exchanges() const { return 1 + iterations; }
   std::vector<std::string> NodeNames() const;
   std::string ToString() const;
+
+ private:
+  std::vector<Fault> DrawLastingFaults(absl::Duration duration) const;
 };
 
 Scenario DrawScenario(uint64_t seed);

@@ -4,12 +4,16 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
 namespace evenshard {
 namespace {
+
+// For how long a loss of power may bring back what was removed.
+constexpr absl::Duration kWriteBack = absl::Seconds(5);
 
 std::string Parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
@@ -20,6 +24,14 @@ class SimWritableFile final : public WritableFile {
   SimWritableFile(SimDisk* disk, NodeRef node, std::string path, int64_t bytes)
       : disk_(*disk), node_(node), path_(std::move(path)), contents_(bytes, '\0') {}
 
+  ~SimWritableFile() override {
+    // A process that has crashed leaves what it was writing.
+    if (committed_ || disk_.world_.IsRunning(node_) || !disk_.world_.dice().Once(2)) return;
+    auto torn = std::make_shared<SimDisk::File>();
+    torn->contents = contents_.substr(0, contents_.size() / 2);
+    disk_.files_[absl::StrCat(Parent(path_), "/.", path_.substr(Parent(path_).size() + 1))] = torn;
+  }
+
   absl::Status WriteAt(int64_t offset, absl::string_view bytes) override {
     RETURN_IF_ERROR(disk_.Check(node_.node, path_));
     if (contents_.size() < offset + bytes.size()) contents_.resize(offset + bytes.size());
@@ -29,6 +41,7 @@ class SimWritableFile final : public WritableFile {
 
   absl::Status Commit() override {
     RETURN_IF_ERROR(disk_.Check(node_.node, path_));
+    committed_ = true;
     auto file = std::make_shared<SimDisk::File>();
     file->contents = std::move(contents_);
     file->synced = disk_.leaves_out_sync ? disk_.world_.loop().Now() + absl::Seconds(5)
@@ -45,15 +58,17 @@ class SimWritableFile final : public WritableFile {
   const NodeRef node_;
   const std::string path_;
   std::string contents_;
+  bool committed_ = false;
 };
 
 class SimReadableFile final : public ReadableFile {
  public:
-  SimReadableFile(std::string path, std::string contents)
-      : path_(std::move(path)), contents_(std::move(contents)) {}
+  SimReadableFile(const SimDisk* disk, std::string path, std::string contents)
+      : disk_(*disk), path_(std::move(path)), contents_(std::move(contents)) {}
 
   int64_t size() const override { return static_cast<int64_t>(contents_.size()); }
   absl::Status ReadAt(int64_t offset, absl::Span<char> out) const override {
+    RETURN_IF_ERROR(disk_.CheckRead(path_));
     if (offset + out.size() > contents_.size()) {
       return absl::DataLossError(absl::StrCat(path_, " ends early"));
     }
@@ -62,6 +77,7 @@ class SimReadableFile final : public ReadableFile {
   }
 
  private:
+  const SimDisk& disk_;
   const std::string path_;
   const std::string contents_;
 };
@@ -96,7 +112,7 @@ class MountedDisk final : public Storage {
     if (found == disk_.files_.end()) {
       return absl::NotFoundError(absl::StrCat(path, ": No such file or directory"));
     }
-    return std::make_unique<SimReadableFile>(path, found->second->contents);
+    return std::make_unique<SimReadableFile>(&disk_, path, found->second->contents);
   }
 
   absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& named) override {
@@ -127,7 +143,9 @@ class MountedDisk final : public Storage {
 
   absl::Status RemoveFile(const std::string& path) override {
     RETURN_IF_ERROR(disk_.Check(node_.node, path));
-    disk_.files_.erase(path);
+    if (const auto found = disk_.files_.find(path); found != disk_.files_.end()) {
+      disk_.Forget(path, found->second);
+    }
     return absl::OkStatus();
   }
 
@@ -138,7 +156,7 @@ class MountedDisk final : public Storage {
         std::none_of(disk_.files_.begin(), disk_.files_.end(),
                      [&](const auto& file) { return Parent(file.first) == path; });
     if (!is_empty) return absl::FailedPreconditionError(absl::StrCat(path, " is not empty"));
-    disk_.folders_.erase(path);
+    if (disk_.folders_.contains(path)) disk_.Forget(path, nullptr);
     return absl::OkStatus();
   }
 
@@ -177,11 +195,83 @@ absl::Status SimDisk::Check(int node, const std::string& path) {
   return absl::Status(failure_.code(), absl::StrCat(path, ": ", failure_.message()));
 }
 
+absl::Status SimDisk::CheckRead(const std::string& path) const {
+  if (!has_read_errors() || path != unreadable_) return absl::OkStatus();
+  return absl::UnknownError(absl::StrCat(path, ": Input/output error"));
+}
+
+void SimDisk::Forget(const std::string& path, std::shared_ptr<File> file) {
+  if (keeps_all) return;
+  while (!removed_.empty() && removed_.front().at + kWriteBack < world_.loop().Now()) {
+    removed_.pop_front();
+  }
+  if (file == nullptr) {
+    folders_.erase(path);
+  } else {
+    files_.erase(path);
+  }
+  removed_.push_back({path, std::move(file), world_.loop().Now()});
+}
+
 void SimDisk::LosePower() {
   for (const auto& [path, file] : files_) {
     if (file->synced <= world_.loop().Now()) continue;
     file->contents.resize(file->contents.size() / 2);
   }
+  // A file system forgets the latest changes of its folders, and none before these.
+  const size_t lost = removed_.empty() ? 0 : world_.dice().Int(0, static_cast<int>(removed_.size()));
+  for (size_t i = 0; i < lost; ++i) {
+    const Removed removed = std::move(removed_.back());
+    removed_.pop_back();
+    if (removed.at + kWriteBack < world_.loop().Now()) break;
+    if (removed.file == nullptr) {
+      folders_.insert(removed.path);
+    } else if (folders_.contains(Parent(removed.path))) {
+      files_.emplace(removed.path, removed.file);
+    }
+  }
+  removed_.clear();
+}
+
+absl::Duration SimDisk::Lag(int node) {
+  const auto found = slow_until_.find(node);
+  if (found == slow_until_.end() || found->second <= world_.loop().Now()) {
+    return absl::ZeroDuration();
+  }
+  return absl::Seconds(world_.dice().Scale(0.05, 1));
+}
+
+std::string SimDisk::FileOf(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& [path, file] : files_) {
+    // The shards' records are not read any more when there is a manifest.
+    const bool is_read = absl::EndsWith(path, "/manifest.json") || !absl::EndsWith(path, ".json");
+    if (Parent(path) == folder && is_read) files.push_back(path);
+  }
+  return files.empty() ? "" : files[world_.dice().Int(0, static_cast<int>(files.size()) - 1)];
+}
+
+bool SimDisk::FailReadsUntil(const std::string& folder, absl::Time until) {
+  unreadable_ = FileOf(folder);
+  unreadable_until_ = until;
+  return !unreadable_.empty();
+}
+
+bool SimDisk::Rot(const std::string& folder) {
+  const std::string path = FileOf(folder);
+  if (path.empty() || files_[path]->contents.empty()) return false;
+  std::string& contents = files_[path]->contents;
+  contents[world_.dice().Int(0, static_cast<int>(contents.size()) - 1)] ^=
+      static_cast<char>(1 << world_.dice().Int(0, 7));
+  return true;
+}
+
+std::vector<std::string> SimDisk::FoldersOf(const std::string& path) const {
+  std::vector<std::string> names;
+  for (const std::string& folder : folders_) {
+    if (Parent(folder) == path) names.push_back(folder.substr(path.size() + 1));
+  }
+  return names;
 }
 
 }  // namespace evenshard

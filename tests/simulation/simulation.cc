@@ -41,7 +41,10 @@ Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
       world_(context_.world) {
   world_.verbose = verbose;
   world_.typical_delay = scenario_.latency;
-  for (const std::string& name : scenario_.NodeNames()) world_.AddNode(name);
+  for (const std::string& name : scenario_.NodeNames()) {
+    const int node = world_.AddNode(name);
+    if (scenario_.lasting) world_.clock(node).SetRate(world_.dice().Between(0.98, 1.02));
+  }
   context_.ps = [this](int index) {
     const auto found = ps_.find(context_.NodeOfPs(index));
     return found == ps_.end() ? nullptr : found->second.get();
@@ -54,6 +57,7 @@ Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
     });
   };
   context_.disk.leaves_out_sync = plant == Plant::kLeavesOutSync;
+  context_.disk.keeps_all = plant == Plant::kKeepsAll;
   context_.disk.on_commit = [this](const std::string& path) {
     if (!absl::EndsWith(path, kManifestName)) return;
     const std::string folder = path.substr(0, path.rfind('/'));
@@ -80,13 +84,19 @@ void Simulation::StartAll() {
           if (world_.IsRunning(ref)) EndProcess(killed, why);
         });
       }});
+  context_.watch.Start();
   done_.clear();
   for (int i = 0; i < node; ++i) {
     // Sometimes one comes late.
     const double delay =
         world_.dice().Once(10) ? world_.dice().Scale(0.1, 5) : world_.dice().Between(0, 0.1);
     world_.loop().After(absl::Seconds(delay), [this, i, run = runs_] {
-      if (run == runs_ && !world_.IsRunning(i)) StartProcess(i);
+      if (run != runs_ || world_.IsRunning(i)) return;
+      if (world_.loop().Now() < away_until_[i]) {
+        RestartLater(i);
+      } else {
+        StartProcess(i);
+      }
     });
   }
 }
@@ -137,8 +147,10 @@ void Simulation::RestartLater(int node) {
   const absl::Duration delay = scenario_.restart * world_.dice().Scale(0.5, 2);
   world_.loop().After(delay, [this, node, run = runs_] {
     if (run != runs_ || world_.IsRunning(node)) return;
-    bool may_start = coordinator_->MayStart(node);
-    if (done_[node]) {
+    bool may_start = coordinator_->MayStart(node) && world_.loop().Now() >= away_until_[node];
+    if (done_[node] && scenario_.etcd && scenario_.lasting) {
+      may_start &= scenario_.restarts_finished;
+    } else if (done_[node]) {
       // Only if the run has gone back.
       const int rank = node - scenario_.processes();
       const View& view = coordinator_->view();
@@ -157,6 +169,7 @@ void Simulation::Strike(const Fault& fault) {
   using Kind = Fault::Kind;
   world_.Log(absl::StrCat("FAULT: ", fault.ToString(scenario_.NodeNames())));
   const absl::Time until = world_.loop().Now() + fault.lasts;
+  context_.watch.Struck(until);
   switch (fault.kind) {
     case Kind::kCrash:
       if (!world_.IsRunning(fault.node)) return;
@@ -166,13 +179,22 @@ void Simulation::Strike(const Fault& fault) {
         EndProcess(fault.node, "crashed");
       }
       return;
+    case Kind::kAway:
+      away_until_[fault.node] = std::max(away_until_[fault.node], until);
+      if (world_.IsRunning(fault.node)) EndProcess(fault.node, "crashed");
+      return;
     case Kind::kPause:
+      was_disturbed_ = true;
       world_.Pause(fault.node, until);
       return;
     case Kind::kCut:
-      if (fault.node != fault.other) world_.Cut(fault.node, fault.other, until);
+      was_disturbed_ = true;
+      if (fault.node == fault.other) return;
+      world_.Cut(fault.node, fault.other, until);
+      if (!fault.one_way) world_.Cut(fault.other, fault.node, until);
       return;
     case Kind::kSlow:
+      was_disturbed_ = true;
       world_.Slow(fault.node, absl::Milliseconds(200), until);
       return;
     case Kind::kCrashAll:
@@ -191,7 +213,22 @@ void Simulation::Strike(const Fault& fault) {
       disk_failed_ = true;
       context_.disk.FailUntil(until, absl::UnknownError("Input/output error"), 3);
       return;
+    case Kind::kSlowDisk:
+      context_.disk.SlowUntil(fault.node, until);
+      return;
+    case Kind::kReadErrors:
+      context_.disk.FailReadsUntil(NewestFolder(), until);
+      return;
+    case Kind::kBitRot:
+      if (context_.disk.Rot(NewestFolder())) {
+        context_.oracle.Damaged(*context_.oracle.NewestCheckpoint());
+      }
+      return;
+    case Kind::kStepClock:
+      world_.clock(fault.node).Set(fault.lasts);
+      return;
     case Kind::kCoordinator:
+      was_disturbed_ = true;
       if (scenario_.etcd) {
         coordinator_->ReplaceCoordinator(until);
       } else {
@@ -204,6 +241,12 @@ void Simulation::Strike(const Fault& fault) {
   }
 }
 
+std::string Simulation::NewestFolder() const {
+  const std::optional<CheckpointId> newest = context_.oracle.NewestCheckpoint();
+  return absl::StrCat(context_.config.proto().recovery().checkpoint().folder(), "/",
+                      newest.has_value() ? newest->ToString() : "");
+}
+
 std::string Simulation::JudgeFailure(const absl::Status& failure) const {
   const absl::string_view message = failure.message();
   const Recovery& recovery = context_.config.proto().recovery();
@@ -212,10 +255,12 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
     return "";
   }
   const int worker_losses = worker_deaths_ + coordinator_->lost_leases();
-  if (recovery.worker_loss() == Recovery::FAIL && worker_losses > 0 &&
+  if (recovery.worker_loss() == Recovery::FAIL && (worker_losses > 0 || was_disturbed_) &&
       absl::StartsWith(message, "worker ")) {
     return "";
   }
+  // Not even a first view has come in that time.
+  if (absl::StrContains(message, "(limits.startup_seconds)")) return "";
   if (worker_losses > 0 && absl::StrContains(message, "worker 0 was lost before it could")) {
     return "";
   }
@@ -234,7 +279,7 @@ Outcome Simulation::Run() {
     world_.loop().After(fault.at, [this, fault] {
       if (coordinator_ != nullptr) Strike(fault);
     });
-    limit = std::max(limit, world_.loop().Now() + fault.at + fault.lasts + kLimit);
+    limit = std::max(limit, world_.loop().Now() + fault.at + absl::AbsDuration(fault.lasts) + kLimit);
   }
   Outcome outcome;
   Oracle& oracle = context_.oracle;

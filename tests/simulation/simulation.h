@@ -49,6 +49,8 @@ class Simulation {
   void Strike(const Fault& fault);
   // Whether a run may fail for this reason, given what has happened.
   std::string JudgeFailure(const absl::Status& failure) const;
+  // The folder of the newest checkpoint, or nothing.
+  std::string NewestFolder() const;
   uint64_t NewIncarnation() { return ++incarnations_; }
 
   const Scenario scenario_;
@@ -64,10 +66,12 @@ class Simulation {
   uint64_t incarnations_ = 0;
   uint64_t runs_ = 0;
 
+  std::map<int, absl::Time> away_until_;                   // by node
   // What has happened, by which a failure is judged.
   int ps_deaths_ = 0;
   int worker_deaths_ = 0;
   bool disk_failed_ = false;
+  bool was_disturbed_ = false;  // somebody was cut off, stopped or slow
 };
 
 // Runs a seed: first without faults, and then with those that it draws.

@@ -134,8 +134,7 @@ bool WorkerProcess::Advance() {
 
 void WorkerProcess::GiveUp(const absl::Status& failure) {
   const bool is_bug = absl::IsInternal(failure) || absl::IsInvalidArgument(failure) ||
-                      absl::IsDataLoss(failure) || absl::IsOutOfRange(failure) ||
-                      absl::IsDeadlineExceeded(failure);
+                      absl::IsDataLoss(failure) || absl::IsOutOfRange(failure);
   context_.world.Log(absl::StrCat("worker ", rank_, " gives up: ", failure.ToString()));
   if (is_bug) {
     context_.oracle.Violated(absl::StrCat("worker ", rank_, " gives up: ", failure.ToString()));

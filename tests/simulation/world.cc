@@ -17,7 +17,9 @@ World::~World() {
 }
 
 int World::AddNode(std::string name) {
-  nodes_.emplace_back().name = std::move(name);
+  Node& added = nodes_.emplace_back();
+  added.name = std::move(name);
+  added.clock = std::make_unique<NodeClock>(&loop_);
   return static_cast<int>(nodes_.size()) - 1;
 }
 
@@ -27,6 +29,7 @@ NodeRef World::Boot(int node, std::function<void()> after_event, std::function<v
   booted.running = true;
   booted.dying = false;
   booted.effects_left = -1;
+  booted.clock->Boot();
   booted.paused_until = absl::InfinitePast();
   booted.deferred.clear();
   booted.connections.clear();
@@ -56,6 +59,7 @@ void World::Halt(int node) {
 void World::Pause(int node, absl::Time until) {
   if (!nodes_[node].running) return;
   nodes_[node].paused_until = std::max(nodes_[node].paused_until, until);
+  Disturb(node, until);
   loop_.At(until, [this, ref = Ref(node)] { WakeUp(ref); });
 }
 
@@ -81,16 +85,18 @@ bool World::MayAct(int node) {
   return false;
 }
 
-void World::Cut(int a, int b, absl::Time until) {
-  absl::Time& cut = cuts_[{std::min(a, b), std::max(a, b)}];
+void World::Cut(int from, int to, absl::Time until) {
+  absl::Time& cut = cuts_[{from, to}];
   cut = std::max(cut, until);
-  // A side notices after a while that nothing comes any more, if at all.
-  for (const auto& connection : nodes_[a].connections) {
-    if (connection->node(0) != b && connection->node(1) != b) continue;
+  Disturb(from, until);
+  Disturb(to, until);
+  // A side notices after a while that nothing comes any more, or is acknowledged, if at all.
+  for (const auto& connection : nodes_[from].connections) {
+    if (connection->node(0) != to && connection->node(1) != to) continue;
     for (int side = 0; side < 2; ++side) {
       if (dice_.Once(2)) continue;
       loop_.After(absl::Seconds(dice_.Scale(0.05, 5)), [this, connection, side] {
-        if (CutUntil(connection->node(0), connection->node(1)) <= loop_.Now()) return;
+        if (!IsCut(connection->node(0), connection->node(1))) return;
         connection->Break(side, absl::UnavailableError("nothing is heard any more"));
       });
     }
@@ -100,6 +106,15 @@ void World::Cut(int a, int b, absl::Time until) {
 void World::Slow(int node, absl::Duration delay, absl::Time until) {
   nodes_[node].slow = delay;
   nodes_[node].slow_until = until;
+  Disturb(node, until);
+}
+
+void World::Disturb(int node, absl::Time until) {
+  nodes_[node].disturbed_until = std::max(nodes_[node].disturbed_until, until);
+}
+
+bool World::IsCut(int a, int b) const {
+  return std::max(CutUntil(a, b), CutUntil(b, a)) > loop_.Now();
 }
 
 void World::BreakAll(int node) {
@@ -108,13 +123,8 @@ void World::BreakAll(int node) {
   }
 }
 
-void World::HealAll() {
-  cuts_.clear();
-  for (Node& node : nodes_) node.slow_until = absl::InfinitePast();
-}
-
-absl::Time World::CutUntil(int a, int b) const {
-  const auto found = cuts_.find({std::min(a, b), std::max(a, b)});
+absl::Time World::CutUntil(int from, int to) const {
+  const auto found = cuts_.find({from, to});
   return found == cuts_.end() ? absl::InfinitePast() : found->second;
 }
 
@@ -158,6 +168,13 @@ std::shared_ptr<Connection> World::Connect(NodeRef from, NodeRef to) {
       });
     }
     connections.push_back(connection);
+  }
+  if (IsCut(from.node, to.node)) {
+    // Nobody answers.
+    loop_.After(absl::Seconds(dice_.Scale(0.05, 5)), [this, connection] {
+      if (!IsCut(connection->node(0), connection->node(1))) return;
+      connection->Break(0, absl::UnavailableError("it cannot be reached"));
+    });
   }
   if (!IsRunning(to)) {
     connection->sides_[1].open = false;
@@ -221,11 +238,9 @@ void Connection::Enqueue(int to, std::function<void()> deliver) {
 
 void Connection::Pump(int to) {
   Side& side = sides_[to];
-  const absl::Time healed = world_.CutUntil(node(0), node(1));
+  const absl::Time healed = world_.CutUntil(node(1 - to), node(to));
   if (healed > world_.loop().Now()) {
-    // HealAll may end the cut earlier.
-    const absl::Time next = std::min(healed, world_.loop().Now() + absl::Milliseconds(50));
-    world_.loop().At(next, [self = shared_from_this(), to] { self->Pump(to); });
+    world_.loop().At(healed, [self = shared_from_this(), to] { self->Pump(to); });
     return;
   }
   while (side.open && !side.incoming.empty() &&

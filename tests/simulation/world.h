@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "tests/simulation/event_loop.h"
+#include "tests/simulation/node_clock.h"
 #include "tests/testing/dice.h"
 
 namespace evenshard {
@@ -58,13 +59,17 @@ class World {
   // Counts an effect of a node. Returns false if the node has crashed before it.
   bool MayAct(int node);
 
-  // Nothing passes between the two nodes until then.
-  void Cut(int a, int b, absl::Time until);
+  // Nothing passes from a node to another one until then.
+  void Cut(int from, int to, absl::Time until);
   // What the node sends and receives takes so much longer until then.
   void Slow(int node, absl::Duration delay, absl::Time until);
   void BreakAll(int node);
-  void HealAll();
-  absl::Time CutUntil(int a, int b) const;
+  absl::Time CutUntil(int from, int to) const;
+
+  // The node's clock, which lives as long as the world.
+  NodeClock& clock(int node) { return *nodes_[node].clock; }
+  // Until when something keeps the node from being heard in time.
+  absl::Time DisturbedUntil(int node) const { return nodes_[node].disturbed_until; }
 
   // Runs something at a node after a while, unless this start of it has ended.
   void Run(NodeRef ref, absl::Duration delay, std::function<void()> run);
@@ -93,19 +98,24 @@ class World {
     absl::Time paused_until = absl::InfinitePast();
     absl::Time slow_until = absl::InfinitePast();
     absl::Duration slow;
+    absl::Time disturbed_until = absl::InfinitePast();
+    std::unique_ptr<NodeClock> clock;
     std::deque<std::function<void()>> deferred;
     std::function<void()> after_event;
     std::function<void()> on_crash;
     std::vector<std::shared_ptr<Connection>> connections;
   };
 
+  // Whether something is lost between two nodes at the moment.
+  bool IsCut(int a, int b) const;
+  void Disturb(int node, absl::Time until);
   void Execute(NodeRef ref, const std::function<void()>& run);
   void WakeUp(NodeRef ref);
 
   EventLoop loop_;
   Dice dice_;
   std::vector<Node> nodes_;
-  std::map<std::pair<int, int>, absl::Time> cuts_;
+  std::map<std::pair<int, int>, absl::Time> cuts_;  // by sender and receiver
   std::deque<std::string> lines_;
 };
 

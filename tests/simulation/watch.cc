@@ -1,0 +1,117 @@
+#include "tests/simulation/watch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/checkpoint_id.h"
+#include "tests/simulation/context.h"
+#include "tests/simulation/coordinator.h"
+#include "tests/simulation/ps_process.h"
+
+namespace evenshard {
+namespace {
+
+constexpr absl::Duration kPeriod = absl::Milliseconds(100);
+
+// How many checkpoints there may be on the disk besides recovery.checkpoint.keep: those that are
+// being written, and those that wait for a shard that is slower.
+constexpr int kUnfinished = 10;
+
+// A checkpoint may be so many of its periods old, and so many iterations.
+constexpr int kPeriods = 4;
+constexpr int kIterations = 12;
+// And as long as this after something bad has happened.
+constexpr absl::Duration kRest = absl::Seconds(5);
+
+// How many slots a process may have in its memory if it has a replica.
+constexpr int kMostSlots = 2;
+
+}  // namespace
+
+Watch::Watch(Context* context) : context_(*context) {}
+
+void Watch::Start() {
+  since_ = context_.world.loop().Now();
+  if (!started_) Look();
+  started_ = true;
+}
+
+void Watch::Struck(absl::Time until) {
+  struck_until_ = std::max({struck_until_, until, context_.world.loop().Now()});
+}
+
+void Watch::CountsAsSilent(int node) {
+  World& world = context_.world;
+  const absl::Duration silence = context_.coordinator()->silence();
+  // Its messages may just have taken long.
+  if (!world.IsRunning(node) || silence < 200 * world.typical_delay) return;
+  const absl::Time until =
+      std::max(world.DisturbedUntil(node), world.DisturbedUntil(context_.NodeOfCoordinator()));
+  if (world.loop().Now() < until + 2 * silence + absl::Seconds(6)) return;
+  context_.oracle.Violated(
+      absl::StrCat(world.name(node), " counts as silent, though nothing has befallen it"));
+}
+
+void Watch::Look() {
+  if (context_.coordinator() != nullptr) {
+    if (context_.scenario.has_checkpoints) {
+      LookAtFolder();
+      LookAtAge();
+    }
+    LookAtMemory();
+  }
+  context_.world.loop().After(kPeriod, [this] { Look(); });
+}
+
+void Watch::LookAtFolder() {
+  const auto& settings = context_.config.proto().recovery().checkpoint();
+  int checkpoints = 0;
+  for (const std::string& name : context_.disk.FoldersOf(settings.folder())) {
+    checkpoints += ParseCheckpointId(name).has_value() ? 1 : 0;
+  }
+  if (checkpoints <= settings.keep() + kUnfinished) return;
+  context_.oracle.Violated(absl::StrCat("there are ", checkpoints, " checkpoints on the disk with ",
+                                        "recovery.checkpoint.keep: ", settings.keep()));
+}
+
+void Watch::LookAtAge() {
+  const absl::Time now = context_.world.loop().Now();
+  const View& view = context_.coordinator()->view();
+  std::string roles = absl::StrCat(view.generation(), " ");
+  for (const SlotView& slot : view.slot()) absl::StrAppend(&roles, slot.SerializeAsString(), "|");
+  for (const WorkerView& worker : view.worker()) {
+    absl::StrAppend(&roles, worker.SerializeAsString(), "|");
+  }
+  const Coverage& coverage = context_.oracle.coverage();
+  if (roles != roles_ || coverage.checkpoints != checkpoints_ || now < struck_until_ + kRest) {
+    roles_ = std::move(roles);
+    checkpoints_ = coverage.checkpoints;
+    changes_ = coverage.changes;
+    since_ = now;
+    return;
+  }
+  const auto& settings = context_.config.proto().recovery().checkpoint();
+  const auto chunks = static_cast<int>(context_.config.plan().chunks().size());
+  const int writers = context_.scenario.sync ? 1 : context_.scenario.workers;
+  const int iterations = (coverage.changes - changes_) / (chunks * writers);
+  // A chunk takes up to ten times the delay to be written.
+  const absl::Duration writing = 20 * chunks * context_.world.typical_delay;
+  if (iterations < kIterations + kPeriods * settings.every_iterations() ||
+      now < since_ + kPeriods * absl::Seconds(settings.every_seconds()) + kPeriods * writing) {
+    return;
+  }
+  context_.oracle.Violated(absl::StrCat("no checkpoint was completed for ", iterations,
+                                        " iterations and ", absl::FormatDuration(now - since_)));
+}
+
+void Watch::LookAtMemory() {
+  for (int index = 0; index < context_.scenario.processes(); ++index) {
+    PsProcess* const process = context_.ps(index);
+    if (process == nullptr || !process->holds_replica()) continue;
+    if (process->slots_held() <= kMostSlots) continue;
+    context_.oracle.Violated(
+        absl::StrCat("ps ", index, " has ", process->slots_held(), " slots in its memory"));
+  }
+}
+
+}  // namespace evenshard

@@ -1,0 +1,45 @@
+#ifndef EVENSHARD_TESTS_SIMULATION_WATCH_H_
+#define EVENSHARD_TESTS_SIMULATION_WATCH_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace evenshard {
+
+struct Context;
+
+// What must hold at every moment of a simulated run, beside what the oracle judges of its history:
+// the checkpoints on the disk are few, and one of them is young; a process has no more slots in its
+// memory than it was meant to; nobody counts as silent who is well.
+class Watch {
+ public:
+  // `context` must outlive the watch.
+  explicit Watch(Context* context);
+
+  // The run is started. It looks around now and then from now on.
+  void Start();
+  // Something bad happens until then, so that the checkpoints may get older.
+  void Struck(absl::Time until);
+  // The coordinator is about to count a node as gone because nothing was heard of it.
+  void CountsAsSilent(int node);
+
+ private:
+  void Look();
+  void LookAtFolder();
+  void LookAtAge();
+  void LookAtMemory();
+
+  Context& context_;
+  bool started_ = false;
+  absl::Time struck_until_ = absl::InfinitePast();
+  // Since when a checkpoint is due, and how many changes of chunks and checkpoints there were.
+  absl::Time since_;
+  int changes_ = 0;
+  int checkpoints_ = 0;
+  std::string roles_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_TESTS_SIMULATION_WATCH_H_
