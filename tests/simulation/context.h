@@ -5,11 +5,11 @@
 #include <string>
 
 #include "common/placement/planned_config.h"
+#include "tests/simulation/machines/sim_disk.h"
+#include "tests/simulation/machines/world.h"
 #include "tests/simulation/oracle.h"
 #include "tests/simulation/scenario.h"
-#include "tests/simulation/sim_disk.h"
 #include "tests/simulation/watch.h"
-#include "tests/simulation/world.h"
 
 namespace evenshard {
 

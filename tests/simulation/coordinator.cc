@@ -203,8 +203,8 @@ void Coordinator::Publish() {
                                  [](const SlotView& slot) { return slot.replica_is_complete(); });
   context_.world.Log(absl::StrCat("view: ", published_.ShortDebugString()));
   // A checkpoint that cannot be read at the moment counts as damaged, and is passed over.
-  context_.oracle.ViewBegan(published_, /*reads_newest=*/!context_.disk.is_failing() &&
-                                                   !context_.disk.has_read_errors());
+  context_.oracle.ViewBegan(
+      published_, /*reads_newest=*/!context_.disk.is_failing() && !context_.disk.has_read_errors());
   for (const auto& [node, process] : processes_) TellView(process.peer);
 }
 

@@ -1,7 +1,8 @@
 // Runs seeds of the simulation: `--seed=N [--verbose]` or `--seeds=A-B`, and `--plant=NAME` to see
-// that a fault in the code would be noticed.
+// that a fault in the code would be noticed. A seed that fails is made small before it is printed.
 
 #include <cstdio>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,28 +11,47 @@
 #include "absl/strings/str_split.h"
 #include "common/process/command_line.h"
 #include "spdlog/spdlog.h"
-#include "tests/simulation/simulation.h"
+#include "tests/simulation/seed_run.h"
 
 namespace {
 
+using evenshard::Extent;
+using evenshard::Plant;
+using evenshard::SeedRun;
+
 constexpr size_t kShown = 60;
 
-bool RunOne(uint64_t seed, evenshard::Plant plant, bool verbose, bool brief,
+// Prints a run that has failed, as small as it can be made.
+void Show(const SeedRun& failed, Plant plant, bool verbose) {
+  const SeedRun small = evenshard::MakeSmall(failed, plant);
+  const evenshard::Scenario& before = failed.scenario;
+  const evenshard::Scenario& after = small.scenario;
+  std::printf("made small: %zu of %zu faults, %d of %d ps, %d of %d workers\n", small.faults.size(),
+              failed.faults.size(), after.processes(), before.processes(), after.workers,
+              before.workers);
+  if (verbose) {
+    evenshard::RunScenario(after, small.faults, plant, /*verbose=*/true);
+  } else {
+    std::printf("%s", small.ToString().c_str());
+    const std::deque<std::string>& lines = small.outcome.lines;
+    const size_t first = lines.size() > kShown ? lines.size() - kShown : 0;
+    for (size_t i = first; i < lines.size(); ++i) std::printf("%s\n", lines[i].c_str());
+  }
+  std::printf("made small, seed %lu: %s\n", after.seed, small.outcome.violation.c_str());
+}
+
+bool RunOne(uint64_t seed, const Extent& most, Plant plant, bool verbose, bool brief,
             evenshard::Coverage* coverage) {
-  const evenshard::Outcome outcome = evenshard::RunSeed(seed, plant, verbose);
-  coverage->Add(outcome.coverage);
-  if (outcome.violation.empty()) {
-    if (verbose) std::printf("seed %lu: %s\n", seed, outcome.end.c_str());
+  const SeedRun run = evenshard::RunSeed(seed, most, plant);
+  coverage->Add(run.outcome.coverage);
+  if (run.outcome.violation.empty()) {
+    if (!verbose) return true;
+    evenshard::RunScenario(run.scenario, run.faults, plant, /*verbose=*/true);
+    std::printf("seed %lu: %s\n", seed, run.outcome.end.c_str());
     return true;
   }
-  if (!verbose && !brief) {
-    std::printf("%s\n", evenshard::DrawScenario(seed).ToString().c_str());
-    const size_t first = outcome.lines.size() > kShown ? outcome.lines.size() - kShown : 0;
-    for (size_t i = first; i < outcome.lines.size(); ++i) {
-      std::printf("%s\n", outcome.lines[i].c_str());
-    }
-  }
-  std::printf("seed %lu: %s\n", seed, outcome.violation.c_str());
+  if (!brief) Show(run, plant, verbose);
+  std::printf("seed %lu: %s\n", seed, run.outcome.violation.c_str());
   return false;
 }
 
@@ -43,6 +63,7 @@ int main(int argc, char** argv) {
   std::string plant_name = evenshard::PlantName(evenshard::Plant::kNone);
   bool verbose = false;
   bool keep_going = false;
+  evenshard::Extent most;
   std::vector<std::string> plants = {plant_name};
   for (const evenshard::Plant each : evenshard::AllPlants())
     plants.push_back(evenshard::PlantName(each));
@@ -56,6 +77,10 @@ int main(int argc, char** argv) {
          .target = &plant_name,
          .allowed = plants},
         {.name = "verbose", .value = "", .help = "say all that happens", .target = &verbose},
+        {.name = "lasting",
+         .value = "",
+         .help = "half of the seeds have faults that outlast every time-out",
+         .target = &most.lasting},
         {.name = "keep_going",
          .value = "",
          .help = "go on after a seed with a violation",
@@ -79,7 +104,7 @@ int main(int argc, char** argv) {
   int failed = 0;
   evenshard::Coverage coverage;
   for (uint64_t s = first; s <= last; ++s) {
-    if (RunOne(s, plant, verbose, keep_going, &coverage)) continue;
+    if (RunOne(s, most, plant, verbose, keep_going, &coverage)) continue;
     ++failed;
     if (!keep_going) break;
   }

@@ -40,9 +40,9 @@ std::string DrawDeclaredModel(Dice& dice) {
 }
 
 std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
-  std::string text = absl::StrCat("recovery {\n  replicas: ", scenario.replicas,
-                                  "\n  silence_seconds: ",
-                                  (scenario.etcd ? 2 : 1) * (scenario.lasting ? 0.5 : 1));
+  std::string text =
+      absl::StrCat("recovery {\n  replicas: ", scenario.replicas,
+                   "\n  silence_seconds: ", (scenario.etcd ? 2 : 1) * (scenario.lasting ? 0.5 : 1));
   if (scenario.has_checkpoints) {
     absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(2, 4));
     // A chunk of 64 bytes with two arrays of optimizer state has 192.
@@ -70,11 +70,12 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
 }  // namespace
 
 const std::vector<Plant>& AllPlants() {
-  static const auto& plants = *new std::vector<Plant>{
-      Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy, Plant::kLeavesOutSync,
-      Plant::kIgnoresViews,       Plant::kInconsistentCut,   Plant::kDealsByFirstWorkerSet,
-      Plant::kReportsFilledEarly, Plant::kHandsOverEarly,    Plant::kBeatsByTimeOfDay,
-      Plant::kKeepsAll};
+  static const auto& plants =
+      *new std::vector<Plant>{Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy,
+                              Plant::kLeavesOutSync,      Plant::kIgnoresViews,
+                              Plant::kInconsistentCut,    Plant::kDealsByFirstWorkerSet,
+                              Plant::kReportsFilledEarly, Plant::kHandsOverEarly,
+                              Plant::kBeatsByTimeOfDay,   Plant::kKeepsAll};
   return plants;
 }
 
@@ -106,10 +107,11 @@ std::string PlantName(Plant plant) {
   return "";
 }
 
-Scenario DrawScenario(uint64_t seed) {
+Scenario DrawScenario(uint64_t seed, const Extent& most) {
   Dice dice(seed);
   Scenario scenario;
   scenario.seed = seed;
+  scenario.most = most;
   scenario.slots = dice.Int(1, 4);
   scenario.spares = dice.Once(3) ? dice.Int(1, 2) : 0;
   scenario.workers = dice.Int(1, 5);
@@ -117,6 +119,11 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.sync = !dice.Once(4);
   scenario.has_checkpoints = !dice.Once(4);
   scenario.replicas = scenario.processes() > 1 && !dice.Once(3) ? 1 : 0;
+  // Afterwards, so that the rest is drawn as without a limit.
+  scenario.slots = std::min(scenario.slots, most.slots);
+  scenario.spares = std::min(scenario.spares, most.spares);
+  scenario.workers = std::min(scenario.workers, most.workers);
+  if (scenario.processes() == 1) scenario.replicas = 0;
   scenario.iterations = dice.Once(3) ? 0 : dice.Int(4, 20);
   scenario.latency = absl::Microseconds(1) * dice.Scale(100, 5000);
   scenario.compute = absl::Milliseconds(1) * dice.Scale(1, 100);
@@ -128,13 +135,14 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.iterations = model_dice.Int(4, 20);
 
   Dice lasting_dice(seed ^ kLastingSeed);
-  scenario.lasting = lasting_dice.Once(2);
+  scenario.lasting = lasting_dice.Once(2) && most.lasting;
   scenario.restarts_finished = lasting_dice.Once(2);
   // Long enough for many more checkpoints than are kept.
   if (scenario.lasting && scenario.iterations > 0 && lasting_dice.Once(4)) {
     scenario.iterations *= 10;
     scenario.compute = std::min(scenario.compute, absl::Milliseconds(5));
   }
+  scenario.iterations = std::min(scenario.iterations, most.iterations);
 
   const int batch = dice.Int(2, 4);
   const int images = batch * scenario.workers * dice.Int(1, 6) + dice.Int(0, 5);
@@ -240,6 +248,23 @@ std::vector<Fault> Scenario::DrawLastingFaults(absl::Duration duration) const {
   std::stable_sort(faults.begin(), faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return faults;
+}
+
+std::vector<Fault> FaultsIn(const Scenario& smaller, const Scenario& whole,
+                            const std::vector<Fault>& faults) {
+  const auto place = [&](int node) {
+    if (node == whole.nodes()) return smaller.nodes();  // the coordinator
+    if (node < whole.processes()) return node < smaller.processes() ? node : -1;
+    const int rank = node - whole.processes();
+    return rank < smaller.workers ? smaller.processes() + rank : -1;
+  };
+  std::vector<Fault> left;
+  for (Fault fault : faults) {
+    fault.node = place(fault.node);
+    fault.other = place(fault.other);
+    if (fault.node >= 0 && fault.other >= 0) left.push_back(fault);
+  }
+  return left;
 }
 
 std::vector<std::string> Scenario::NodeNames() const {

@@ -61,9 +61,19 @@ struct Fault {
   std::string ToString(const std::vector<std::string>& names) const;
 };
 
+// How large a cluster may be, and how long its training.
+struct Extent {
+  int slots = 4;
+  int spares = 2;
+  int workers = 5;
+  int iterations = 200;
+  bool lasting = false;  // whether faults may last longer than every time-out
+};
+
 // A cluster and what befalls it, drawn from a seed.
 struct Scenario {
   uint64_t seed = 0;
+  Extent most;  // what was drawn beyond it was cut down to it
 
   // The cluster.
   int slots = 2;
@@ -101,7 +111,10 @@ struct Scenario {
   std::vector<Fault> DrawLastingFaults(absl::Duration duration) const;
 };
 
-Scenario DrawScenario(uint64_t seed);
+Scenario DrawScenario(uint64_t seed, const Extent& most = {});
+// Returns the faults of a scenario that can befall a smaller one of the same seed.
+std::vector<Fault> FaultsIn(const Scenario& smaller, const Scenario& whole,
+                            const std::vector<Fault>& faults);
 
 }  // namespace evenshard
 

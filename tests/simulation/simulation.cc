@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 namespace evenshard {
 namespace {
@@ -15,21 +14,6 @@ namespace {
 constexpr absl::Duration kLimit = absl::Seconds(120);
 constexpr uint64_t kMostSteps = 3'000'000;
 constexpr int kMostRuns = 8;
-
-// Where two runs of the same worker set came apart. Empty if nowhere.
-std::string Difference(const std::vector<std::vector<ChangeRecord>>& without_faults,
-                       const std::vector<std::vector<ChangeRecord>>& with_faults) {
-  for (size_t i = 0; i < without_faults.front().size(); ++i) {
-    for (size_t chunk = 0; chunk < without_faults.size(); ++chunk) {
-      const ChangeRecord& with = with_faults[chunk][i];
-      if (with.state.HasBitsOf(without_faults[chunk][i].state)) continue;
-      return absl::StrCat("chunk ", chunk, " has other bits than in a run without faults from ",
-                          "iteration ", with.iteration, " of workers ",
-                          absl::StrJoin(with.workers, " "), " on");
-    }
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -279,7 +263,8 @@ Outcome Simulation::Run() {
     world_.loop().After(fault.at, [this, fault] {
       if (coordinator_ != nullptr) Strike(fault);
     });
-    limit = std::max(limit, world_.loop().Now() + fault.at + absl::AbsDuration(fault.lasts) + kLimit);
+    limit =
+        std::max(limit, world_.loop().Now() + fault.at + absl::AbsDuration(fault.lasts) + kLimit);
   }
   Outcome outcome;
   Oracle& oracle = context_.oracle;
@@ -333,26 +318,6 @@ Outcome Simulation::Run() {
   outcome.steps = world_.loop().steps();
   outcome.lines = world_.lines();
   outcome.coverage = oracle.coverage();
-  return outcome;
-}
-
-Outcome RunSeed(uint64_t seed, Plant plant, bool verbose) {
-  const Scenario scenario = DrawScenario(seed);
-  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(scenario.config, "scenario");
-  if (!config.ok()) return {.violation = absl::StrCat("the config: ", config.status().ToString())};
-  if (verbose) std::fprintf(stdout, "%s\n", scenario.ToString().c_str());
-  const Outcome reference = Simulation(scenario, &*config, {}, Plant::kNone, false).Run();
-  if (!reference.violation.empty()) {
-    Outcome outcome = reference;
-    outcome.violation = absl::StrCat("without faults: ", reference.violation);
-    return outcome;
-  }
-  Outcome outcome =
-      Simulation(scenario, &*config, scenario.DrawFaults(reference.lasted), plant, verbose).Run();
-  if (outcome.violation.empty() && outcome.end == "finished" && scenario.sync &&
-      outcome.whole_worker_set && outcome.coverage.mixed == 0) {
-    outcome.violation = Difference(reference.history, outcome.history);
-  }
   return outcome;
 }
 

@@ -66,16 +66,13 @@ class Simulation {
   uint64_t incarnations_ = 0;
   uint64_t runs_ = 0;
 
-  std::map<int, absl::Time> away_until_;                   // by node
+  std::map<int, absl::Time> away_until_;  // by node
   // What has happened, by which a failure is judged.
   int ps_deaths_ = 0;
   int worker_deaths_ = 0;
   bool disk_failed_ = false;
   bool was_disturbed_ = false;  // somebody was cut off, stopped or slow
 };
-
-// Runs a seed: first without faults, and then with those that it draws.
-Outcome RunSeed(uint64_t seed, Plant plant, bool verbose);
 
 }  // namespace evenshard
 

@@ -53,7 +53,7 @@ void Watch::CountsAsSilent(int node) {
 }
 
 void Watch::Look() {
-  if (context_.coordinator() != nullptr) {
+  if (context_.coordinator() != nullptr && context_.scenario.most.lasting) {
     if (context_.scenario.has_checkpoints) {
       LookAtFolder();
       LookAtAge();

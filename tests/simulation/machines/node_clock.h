@@ -1,11 +1,11 @@
-#ifndef EVENSHARD_TESTS_SIMULATION_NODE_CLOCK_H_
-#define EVENSHARD_TESTS_SIMULATION_NODE_CLOCK_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_MACHINES_NODE_CLOCK_H_
+#define EVENSHARD_TESTS_SIMULATION_MACHINES_NODE_CLOCK_H_
 
 #include <stop_token>
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "tests/simulation/event_loop.h"
+#include "tests/simulation/machines/event_loop.h"
 
 namespace evenshard {
 
@@ -39,4 +39,4 @@ class NodeClock final : public Clock {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_TESTS_SIMULATION_NODE_CLOCK_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_MACHINES_NODE_CLOCK_H_

@@ -1,4 +1,4 @@
-#include "tests/simulation/world.h"
+#include "tests/simulation/machines/world.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_TESTS_SIMULATION_SIM_DISK_H_
-#define EVENSHARD_TESTS_SIMULATION_SIM_DISK_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_MACHINES_SIM_DISK_H_
+#define EVENSHARD_TESTS_SIMULATION_MACHINES_SIM_DISK_H_
 
 #include <deque>
 #include <functional>
@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "common/checkpoint/storage.h"
-#include "tests/simulation/world.h"
+#include "tests/simulation/machines/world.h"
 
 namespace evenshard {
 
 // A disk that all processes of a simulation share, as a network file system. It fails for a while
 // when told to. At a loss of power it forgets what was not synced: files that are being written are
-// lost or torn, and what was removed shortly before may be there again. Each process uses it through
-// a Storage of its own, which ends with the process. Used by one thread.
+// lost or torn, and what was removed shortly before may be there again. Each process uses it
+// through a Storage of its own, which ends with the process. Used by one thread.
 class SimDisk {
  public:
   explicit SimDisk(World* world) : world_(*world) {}
@@ -86,4 +86,4 @@ class SimDisk {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_TESTS_SIMULATION_SIM_DISK_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_MACHINES_SIM_DISK_H_

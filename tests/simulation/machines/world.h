@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_TESTS_SIMULATION_WORLD_H_
-#define EVENSHARD_TESTS_SIMULATION_WORLD_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_MACHINES_WORLD_H_
+#define EVENSHARD_TESTS_SIMULATION_MACHINES_WORLD_H_
 
 #include <cstdint>
 #include <deque>
@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "tests/simulation/event_loop.h"
-#include "tests/simulation/node_clock.h"
+#include "tests/simulation/machines/event_loop.h"
+#include "tests/simulation/machines/node_clock.h"
 #include "tests/testing/dice.h"
 
 namespace evenshard {
@@ -163,4 +163,4 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_TESTS_SIMULATION_WORLD_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_MACHINES_WORLD_H_

@@ -1,4 +1,4 @@
-#include "tests/simulation/sim_disk.h"
+#include "tests/simulation/machines/sim_disk.h"
 
 #include <algorithm>
 #include <cstring>
@@ -219,7 +219,8 @@ void SimDisk::LosePower() {
     file->contents.resize(file->contents.size() / 2);
   }
   // A file system forgets the latest changes of its folders, and none before these.
-  const size_t lost = removed_.empty() ? 0 : world_.dice().Int(0, static_cast<int>(removed_.size()));
+  const size_t lost =
+      removed_.empty() ? 0 : world_.dice().Int(0, static_cast<int>(removed_.size()));
   for (size_t i = 0; i < lost; ++i) {
     const Removed removed = std::move(removed_.back());
     removed_.pop_back();
