@@ -185,11 +185,13 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
   }
   uint64_t first = UINT64_MAX;
   uint64_t farthest = 0;
+  uint64_t reached = UINT64_MAX;  // each slot has a chunk that has come so far
   for (int slot = 0; slot < view.slot_size(); ++slot) {
     const ProcessState::Position* position = position_of(slot);
     if (position == nullptr) return false;
     first = std::min(first, position->least_iteration());
     farthest = std::max(farthest, position->iteration());
+    reached = std::min(reached, position->iteration());
   }
   std::vector<bool> is_waited_for(leaving.size());
   for (size_t i = 0; i < leaving.size(); ++i) {
@@ -208,9 +210,12 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
   }
   next->set_worker_set_changes(false);
   if (leaving.empty() && joining.empty()) {
+    cut_ordered_ = now;
+    // A cut that some slot has not begun stays where it is. Orders that come faster than iterations
+    // would move it away before anybody reached it.
+    if (reached < next->cut_iteration()) return true;
     next->set_cut_iteration(farthest + kAheadOfJoin);
     next->set_cuts(next->cuts() + 1);
-    cut_ordered_ = now;
     return true;
   }
 

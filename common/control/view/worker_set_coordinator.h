@@ -66,7 +66,8 @@ class WorkerSetCoordinator {
   void Admit(absl::Time now, View* next);
   bool FinishChange(const View& view, const PositionOf& position_of, absl::Time now, View* next);
   void BeginChange(absl::Time now, View* next);
-  // If a cut is due, begins a change that keeps the worker set and ends with the order to cut.
+  // If a cut is due, begins a change that keeps the worker set and ends with the order to cut. The
+  // order has no effect while a slot has not begun the cut before.
   void OrderCut(absl::Time now, View* next);
   bool IsGivenUp(uint32_t rank, absl::Time now) const;
   bool ChangesWorkerSets() const;

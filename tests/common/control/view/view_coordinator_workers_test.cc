@@ -129,6 +129,32 @@ TEST_CASE("CONTINUE: a joiner that dies before it counts is no joiner any more")
   CHECK_FALSE(run.coordinator->view().worker_set_changes());
 }
 
+TEST_CASE("an order does not move a cut that some slot has not begun") {
+  ViewCoordinator::Settings settings = Settings(2, 0, 1);
+  settings.recovery.mutable_checkpoint()->set_every_seconds(0.5);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  const View& view = run.coordinator->view();
+  const auto order = [&run] {
+    run.now += absl::Seconds(0.5);
+    run.Settle();
+  };
+  run.iteration = 10;  // slot 1 is at 11
+  order();
+  CHECK(view.cut_iteration() == 13);
+  CHECK(view.cuts() == 1);
+  for (const uint64_t iteration : {10, 11, 12}) {
+    run.iteration = iteration;
+    order();
+    CHECK(view.cut_iteration() == 13);
+    CHECK(view.cuts() == 1);
+  }
+  run.iteration = 13;
+  order();
+  CHECK(view.cut_iteration() == 16);
+  CHECK(view.cuts() == 2);
+}
+
 TEST_CASE("positions count only for the view of which they are") {
   CoordinatorRun run(Settings(2, 1, 3, Recovery::CONTINUE));
   run.StartAll();
