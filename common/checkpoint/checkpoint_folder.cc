@@ -139,10 +139,8 @@ absl::Status CheckpointFolder::VerifyFile(const ShardRecord& record,
 absl::StatusOr<bool> CheckpointFolder::TryComplete(const CheckpointId& id, uint64_t run, int shards,
                                                    absl::Time now) const {
   RETURN_IF_ERROR(CheckOwner(storage_, path_, run));
-  const absl::StatusOr<std::vector<std::string>> names = storage_->ListFolder(FilePath(id, ""));
-  if (absl::IsNotFound(names.status())) return false;
-  RETURN_IF_ERROR(names.status());
-  const std::set<std::string> present(names->begin(), names->end());
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, storage_->ListFolder(FilePath(id, "")));
+  const std::set<std::string> present(names.begin(), names.end());
   if (present.contains(kManifestName)) return true;
   for (int shard = 0; shard < shards; ++shard) {
     if (!present.contains(ShardRecordName(shard, shards))) return false;
@@ -185,6 +183,28 @@ absl::Status CheckpointFolder::RemoveIncomplete(const CheckpointId& id, uint64_t
     return absl::OkStatus();
   }
   return Remove(id);
+}
+
+absl::Status CheckpointFolder::RemoveLeftOut(const CheckpointId& last,
+                                             const std::optional<CheckpointId>& writes,
+                                             uint64_t run, int slot, int shards) const {
+  RETURN_IF_ERROR(CheckOwner(storage_, path_, run));
+  ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, Ids());
+  absl::Status first;
+  for (const CheckpointId& id : ids) {
+    if (id > last || id == writes) continue;
+    const absl::StatusOr<std::vector<std::string>> names = storage_->ListFolder(FilePath(id, ""));
+    if (absl::IsNotFound(names.status())) continue;
+    first.Update(names.status());
+    if (!names.ok()) continue;
+    const std::set<std::string> present(names->begin(), names->end());
+    if (present.contains(kManifestName)) continue;
+    if (id.generation == last.generation && present.contains(ShardRecordName(slot, shards))) {
+      continue;
+    }
+    first.Update(Remove(id));
+  }
+  return first;
 }
 
 absl::Status CheckpointFolder::Remove(const CheckpointId& id) const {

@@ -66,8 +66,9 @@ class CheckpointFolder {
 
   // Writes the manifest, and returns true, if the records of all shards are there. Returns true
   // also if the manifest is there already, and false if a record is missing yet.
-  // Errors: FAILED_PRECONDITION if the folder is not the run's, or records are of different
-  // checkpoints; DATA_LOSS if a record is damaged or its file does not have the recorded size.
+  // Errors: NOT_FOUND if the checkpoint is not there, or not any more; FAILED_PRECONDITION if the
+  // folder is not the run's, or records are of different checkpoints; DATA_LOSS if a record is
+  // damaged or its file does not have the recorded size.
   absl::StatusOr<bool> TryComplete(const CheckpointId& id, uint64_t run, int shards,
                                    absl::Time now) const;
 
@@ -79,6 +80,13 @@ class CheckpointFolder {
   // Removes a checkpoint of the run unless it has its manifest. A process that still writes to it
   // gets an error. Errors: those of CheckOwner and of Storage.
   absl::Status RemoveIncomplete(const CheckpointId& id, uint64_t run) const;
+
+  // Removes the incomplete checkpoints that will never be complete: those up to `last` that lack
+  // this slot's record, and those of earlier generations. `writes` is not removed. REQUIRES: the
+  // slot writes none up to `last` but `writes`. Errors: those of CheckOwner; the first one of
+  // Storage, after which the others have been removed all the same.
+  absl::Status RemoveLeftOut(const CheckpointId& last, const std::optional<CheckpointId>& writes,
+                             uint64_t run, int slot, int shards) const;
 
   // Checks a checkpoint. Errors: NOT_FOUND if there is no manifest; DATA_LOSS if it is damaged;
   // FAILED_PRECONDITION if it was written by a newer version.

@@ -15,8 +15,8 @@ namespace {
 // How often the thread looks for chunks that have been confirmed since it last looked.
 constexpr absl::Duration kPeriod = absl::Milliseconds(5);
 
-// For how many checkpoints this slot's part waits for those of others. Older ones are given up.
-constexpr size_t kMostWritten = 16;
+// For how many checkpoints this slot's part may wait for those of others.
+constexpr size_t kMostWaiting = 3;
 
 // Returns the floats of all arrays of a chunk.
 int64_t FloatsOf(const StoredChunk& chunk) { return chunk.arrays() * chunk.info().size; }
@@ -27,6 +27,10 @@ Checkpointer::Checkpointer(Options options)
     : options_(std::move(options)),
       proto_(options_.config->proto()),
       folder_(options_.storage, proto_.recovery().checkpoint().folder()),
+      completion_({.folder = &folder_,
+                   .slot = options_.slot,
+                   .shards = options_.config->shards(),
+                   .keep = proto_.recovery().checkpoint().keep()}),
       copy_memory_(proto_.recovery().checkpoint().buffer_bytes()) {
   // A chunk that has come further than others cannot be in a cut of theirs.
   for (StoredChunk& chunk : options_.store->chunks()) {
@@ -72,14 +76,17 @@ uint64_t Checkpointer::NumberOf(uint64_t iteration) const {
 void Checkpointer::Begin(uint64_t iteration) {
   last_begun_ = iteration;
   last_number_ = NumberOf(iteration);
-  if (last_number_ % stride_ != 0) return;
+  if (last_number_ % stride_ != 0) {
+    has_left_out_ = true;
+    return;
+  }
   if (active_.has_value()) {
-    stride_ *= 2;
-    ++failures_;
-    last_failure_ = absl::StrCat(
-        "the checkpoint of iteration ", iteration, " was left out, because that of iteration ",
-        active_->cut.id.iteration, " was still being written; one in ", stride_, " is begun now");
-    spdlog::warn("slot {}: {}", options_.slot, last_failure_);
+    LeaveOut(iteration, absl::StrCat("that of iteration ", active_->cut.id.iteration,
+                                     " was still being written"));
+    return;
+  }
+  if (completion_.waiting() >= kMostWaiting) {
+    LeaveOut(iteration, absl::StrCat(completion_.waiting(), " earlier ones wait for other slots"));
     return;
   }
   const size_t chunks = options_.store->chunks().size();
@@ -87,6 +94,15 @@ void Checkpointer::Begin(uint64_t iteration) {
   active_->cut.run = view_.run();
   active_->number = last_number_;
   ++changes_;
+}
+
+void Checkpointer::LeaveOut(uint64_t iteration, absl::string_view reason) {
+  has_left_out_ = true;
+  stride_ *= 2;
+  ++failures_;
+  last_failure_ = absl::StrCat("the checkpoint of iteration ", iteration, " was left out, because ",
+                               reason, "; one in ", stride_, " is begun now");
+  spdlog::warn("slot {}: {}", options_.slot, last_failure_);
 }
 
 std::optional<uint64_t> Checkpointer::Changed(int index, const StoredChunk& chunk,
@@ -146,7 +162,7 @@ void Checkpointer::Tick() {
                      absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
   if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
   if (number > last_begun_ && (IsSync() || options_.holds_role())) Begin(number);
-  if (written_.empty()) return;
+  if (completion_.waiting() == 0 && !has_left_out_) return;
   looks_ = true;
   ++changes_;
 }
@@ -208,7 +224,7 @@ bool Checkpointer::Work() {
     }
   }
   if (looks) {
-    TryComplete();
+    LookAtFolder();
     return true;
   }
   if (left == 0) {
@@ -294,9 +310,7 @@ absl::Status Checkpointer::Finish(const Cut& cut) {
                options_.slot, static_cast<double>(writer_->file_bytes()) / 1e9, cut.id.iteration,
                absl::ToDoubleSeconds(writing_ + options_.clock->Now() - began));
   absl::MutexLock lock(&mutex_);
-  written_.insert(cut.id);
-  if (written_.size() > kMostWritten) written_.erase(written_.begin());
-  if (2 * (last_number_ - active_->number) < stride_) stride_ = (stride_ + 1) / 2;
+  completion_.Add(cut.id, active_->number);
   return absl::OkStatus();
 }
 
@@ -324,7 +338,7 @@ void Checkpointer::End(const absl::Status& status) {
     // Without this slot's part it cannot become complete, and the next one may need the room.
     folder_.RemoveIncomplete(id, run).IgnoreError();
   }
-  TryComplete();
+  LookAtFolder();
 }
 
 void Checkpointer::CountFailure(const absl::Status& status) {
@@ -337,37 +351,22 @@ void Checkpointer::ResumeChunks(const std::set<int>& chunks) {
   for (const int index : chunks) options_.resume(index);
 }
 
-void Checkpointer::TryComplete() {
-  std::set<CheckpointId> written;
-  uint64_t run;
+void Checkpointer::LookAtFolder() {
+  CheckpointCompletion::Progress progress;
   {
     absl::MutexLock lock(&mutex_);
-    written = written_;
-    run = view_.run();
+    progress.run = view_.run();
+    if (std::exchange(has_left_out_, false)) {
+      progress.left_out_to = {.generation = view_.generation(), .iteration = last_begun_};
+    }
+    if (active_.has_value()) progress.writes = active_->cut.id;
   }
-  for (const CheckpointId& id : written) TryComplete(id, run);
-}
-
-void Checkpointer::TryComplete(const CheckpointId& id, uint64_t run) {
-  const absl::StatusOr<bool> complete =
-      folder_.TryComplete(id, run, options_.config->shards(), options_.clock->Now());
-  if (complete.ok() && !*complete) return;
-  const absl::Status removed = complete.ok() && options_.slot == 0
-                                   ? folder_.RemoveOld(proto_.recovery().checkpoint().keep())
-                                   : absl::OkStatus();
+  const CheckpointCompletion::Found found = completion_.Look(progress, options_.clock->Now());
   absl::MutexLock lock(&mutex_);
-  if (!removed.ok()) CountFailure(removed);
-  if (!complete.ok()) {
-    CountFailure(complete.status());
-    const bool may_pass =
-        !absl::IsDataLoss(complete.status()) && !absl::IsFailedPrecondition(complete.status());
-    if (!may_pass) written_.erase(id);
-    return;
+  if (!found.status.ok()) CountFailure(found.status);
+  if (found.number.has_value() && 2 * (last_number_ - *found.number) < stride_) {
+    stride_ = (stride_ + 1) / 2;
   }
-  written_.erase(written_.begin(), written_.upper_bound(id));
-  durable_ = id;
-  durable_since_ = options_.clock->Now();
-  if (options_.slot == 0) spdlog::info("the checkpoint of iteration {} is complete", id.iteration);
 }
 
 void Checkpointer::Run(const std::stop_token& stop) {
@@ -386,11 +385,7 @@ void Checkpointer::Run(const std::stop_token& stop) {
 
 void Checkpointer::FillStats(ShardStats::Recovery* recovery) const {
   absl::MutexLock lock(&mutex_);
-  if (durable_.has_value()) {
-    recovery->set_checkpoint_iteration(durable_->iteration);
-    recovery->set_checkpoint_age_seconds(
-        absl::ToDoubleSeconds(options_.clock->Now() - durable_since_));
-  }
+  completion_.FillStats(options_.clock->Now(), recovery);
   recovery->set_checkpoint_wait_seconds(absl::ToDoubleSeconds(held_up_));
   recovery->set_checkpoint_failures(failures_);
   recovery->set_last_checkpoint_failure(last_failure_);

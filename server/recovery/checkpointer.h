@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
@@ -23,6 +24,7 @@
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/view.pb.h"
+#include "server/recovery/checkpoint_completion.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/copy_memory.h"
 #include "server/store/parameter_store.h"
@@ -39,10 +41,12 @@ namespace evenshard {
 //
 // ASYNC: every chunk as it is when its turn comes.
 //
-// A cut that is due while another is being written is left out. After that the slot starts only
-// every 2nd, 4th, 8th ... checkpoint. All slots number checkpoints in the same way, so slow and
-// fast slots still share some, and these become complete. A slot that is fast enough again starts
-// more of them.
+// A cut is left out if it is due while the slot still writes another one, or while several that it
+// has written wait for slower slots. After that the slot starts only every 2nd, 4th, 8th ...
+// checkpoint. All slots number checkpoints in the same way, so slow and fast ones still share some.
+// A slot whose checkpoints get complete in time starts more of them again. It removes what other
+// slots have written of a checkpoint that it has left out, since that can never be complete. So the
+// folder stays small, however slow a slot is.
 //
 // The slot that finds the records of all slots in place completes the checkpoint with the manifest.
 // Thread-safe. Lock order: a chunk's lock, then this one's.
@@ -84,7 +88,7 @@ class Checkpointer final : public ChunkObserver {
                                   const ChunkChange& change) override
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
-  // Begins what is due by the clock, and lets Work() look for what waits for other slots. Called
+  // Begins what is due by the clock, and lets Work() look at what other slots have written. Called
   // every 100 ms or so.
   void Tick();
 
@@ -123,6 +127,8 @@ class Checkpointer final : public ChunkObserver {
   // The number of an iteration's cut. All slots number cuts in the same way.
   uint64_t NumberOf(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts a cut that is not begun, and begins fewer from now on.
+  void LeaveOut(uint64_t iteration, absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Fill(Copy& copy, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   // Takes the next chunk to write, if one can be taken.
   std::optional<Copy> TakeNext();
@@ -135,15 +141,15 @@ class Checkpointer final : public ChunkObserver {
   // Ends the active checkpoint. The chunks that wait go on.
   void End(const absl::Status& status);
   void ResumeChunks(const std::set<int>& chunks);
-  // Completes what can be, and removes what is too old.
-  void TryComplete();
-  void TryComplete(const CheckpointId& id, uint64_t run);
+  // Completes what can be, and removes what is too old or can never be complete.
+  void LookAtFolder();
   void CountFailure(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(const std::stop_token& stop);
 
   const Options options_;
   const ClusterConfig& proto_;
   const CheckpointFolder folder_;
+  CheckpointCompletion completion_;
 
   // Used by Work() only.
   std::unique_ptr<ShardFileWriter> writer_;  // null until the active checkpoint's first chunk
@@ -155,13 +161,11 @@ class Checkpointer final : public ChunkObserver {
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
   CopyMemory copy_memory_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
-  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOf(last_begun_)
-  uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
-  std::set<CheckpointId> written_ ABSL_GUARDED_BY(mutex_);       // whose manifest is not there yet
-  bool looks_ ABSL_GUARDED_BY(mutex_) = false;                   // Work() is to look for them
-  std::optional<CheckpointId> durable_ ABSL_GUARDED_BY(mutex_);  // the newest complete one
-  absl::Time durable_since_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;    // or left out: CheckpointId::iteration
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;   // NumberOf(last_begun_)
+  uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;        // the cuts with multiples of it are begun
+  bool has_left_out_ ABSL_GUARDED_BY(mutex_) = false;  // since Work() looked for what is left of it
+  bool looks_ ABSL_GUARDED_BY(mutex_) = false;         // Work() is to look at the folder
   absl::Duration held_up_ ABSL_GUARDED_BY(mutex_);
   uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string last_failure_ ABSL_GUARDED_BY(mutex_);

@@ -64,10 +64,10 @@ TEST_CASE("a checkpoint is complete when all shards have written and the manifes
   CHECK(*folder.NextGeneration() == 1);
   const auto owner = FolderOwner::Take(&disk, kFolder, kRun, "the test");
   REQUIRE(owner.ok());
-  CHECK(*folder.TryComplete(kFirst, kRun, 3, kNow) == false);
+  CHECK(absl::IsNotFound(folder.TryComplete(kFirst, kRun, 3, kNow).status()));
   for (const int slot : {2, 0, 1}) {
-    CHECK(*folder.TryComplete(kFirst, kRun, 3, kNow) == false);
     REQUIRE(WriteSlot(&disk, kFolder, config, slot, MakeCut(kFirst)).ok());
+    if (slot != 1) CHECK(*folder.TryComplete(kFirst, kRun, 3, kNow) == false);
     CHECK(States(folder) == StateList{{kFirst, State::kIncomplete}});
   }
   CHECK((*folder.List())[0].why == "has no manifest, and the records of 3 shards");
@@ -369,6 +369,28 @@ TEST_CASE("a full or a read-only folder is an error, and what is there stays") {
   disk.SetFault(nullptr);
   CHECK((*folder.Newest(Verification::kFull, nullptr))->id == kFirst);
   CHECK(WriteSlot(&disk, kFolder, config, 1, MakeCut(kSecond)).ok());
+}
+
+TEST_CASE("what lacks the record of a slot that has left it out is removed") {
+  SimulatedDisk disk;
+  const PlannedConfig config = CheckpointConfig(2);
+  const CheckpointFolder folder(&disk, kFolder);
+  WriteCheckpoint(&disk, kFolder, config, {1, 10});
+  const auto write = [&](int slot, const CheckpointId& id) {
+    REQUIRE(WriteSlot(&disk, kFolder, config, slot, MakeCut(id)).ok());
+  };
+  write(0, {1, 20});
+  write(0, {2, 30});
+  write(1, {2, 40});
+  write(1, {2, 50});
+  write(1, {2, 60});
+  // Slot 0 has begun 50 and left 40 out. It has not come to 60.
+  REQUIRE(folder.RemoveLeftOut({2, 50}, CheckpointId{2, 50}, kRun, 0, 2).ok());
+  CHECK(States(folder) == StateList{{{2, 60}, State::kIncomplete},
+                                    {{2, 50}, State::kIncomplete},
+                                    {{2, 30}, State::kIncomplete},
+                                    {{1, 10}, State::kComplete}});
+  CHECK(absl::IsFailedPrecondition(folder.RemoveLeftOut({2, 60}, std::nullopt, kRun + 1, 0, 2)));
 }
 
 TEST_CASE("records of different configs or of another run do not make a checkpoint") {

@@ -160,6 +160,41 @@ TEST_CASE_METHOD(CheckpointerFixture, "slots that are slow out of step have cuts
   CHECK(Newest()->iteration >= 8);
 }
 
+TEST_CASE_METHOD(CheckpointerFixture, "the folder stays small however slow a slot is") {
+  const int slow = GENERATE(0, 1);
+  const int per_chunk = GENERATE(1, 40);  // how many cuts pass while it writes one
+  CAPTURE(slow, per_chunk);
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1",
+         "recovery.checkpoint.keep=3"});
+  const uint64_t iterations = 3000;
+  std::set<uint64_t> complete;
+  size_t most = 0;
+  for (uint64_t iteration = 0; iteration < iterations; ++iteration) {
+    TrainAll(iteration);
+    Work(1 - slow);
+    if (iteration % per_chunk == 0) {
+      // It may look at the folder before it writes.
+      hosts[slow]->Work();
+      hosts[slow]->Work();
+    }
+    for (const auto& [process, host] : hosts) {
+      if (iteration % 8 == 0) host->Tick();
+    }
+    const auto names = disk.ListFolder(folder);
+    REQUIRE(names.ok());
+    most = std::max<size_t>(most, absl::c_count_if(*names, [](const std::string& name) {
+      return absl::StartsWith(name, "generation");
+    }));
+    complete.insert(Stats(slow).checkpoint_iteration());
+  }
+  // Those that are kept, one more until the oldest is removed, and for each slot those that it has
+  // begun.
+  INFO("most " << most << ", complete " << complete.size() << ", newest " << *complete.rbegin());
+  CHECK(most <= 3 + 1 + 2 * 4);
+  CHECK(complete.size() > 5);
+  CHECK(*complete.rbegin() > iterations / 2);
+}
+
 TEST_CASE_METHOD(CheckpointerFixture, "a slot notices that an earlier cut of its is complete") {
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
   for (const uint64_t iteration : {0, 1}) {
