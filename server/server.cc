@@ -139,10 +139,13 @@ void Server::Shutdown() {
   ForEachShard([&reason](Shard& shard) { shard.Close(reason); });
   parameter_service_->EndStreams(reason);
   replication_service_->EndStreams(reason);
-  // Calls that have not ended by this deadline are cancelled, and the second that is left of
-  // limits.shutdown_seconds is for that.
-  const double seconds = std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1);
-  listener_->Shutdown(absl::Now() + absl::Seconds(seconds));
+  // Calls and checkpoints that have not ended by this deadline are given up, and the second that is
+  // left of limits.shutdown_seconds is for that.
+  const absl::Duration rest =
+      absl::Seconds(std::max(options_.config->proto().limits().shutdown_seconds() - 1, 0.1));
+  const absl::Time deadline = options_.clock->Now() + rest;
+  listener_->Shutdown(absl::Now() + rest);
+  host_->End(deadline);
 }
 
 void Server::Watch() {

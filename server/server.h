@@ -80,8 +80,8 @@ class Server {
   // Why no view will come any more, or OK.
   absl::Status views_ended() const;
 
-  // Ends the workers' streams with the reason, ends every other RPC within limits.shutdown_seconds,
-  // and joins the threads. Idempotent.
+  // Ends the workers' streams with the reason, and within limits.shutdown_seconds every other RPC
+  // and the checkpoints that are being written. Joins the threads. Idempotent.
   void Shutdown();
 
  private:

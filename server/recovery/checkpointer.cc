@@ -51,6 +51,12 @@ void Checkpointer::Stop() {
   thread_.join();
 }
 
+void Checkpointer::FinishBy(absl::Time deadline) {
+  Stop();
+  while (options_.clock->Now() < deadline && Work()) {
+  }
+}
+
 bool Checkpointer::IsSync() const { return proto_.update().policy() == Update::SYNC; }
 
 void Checkpointer::Adopt(const View& view) {

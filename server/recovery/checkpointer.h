@@ -79,6 +79,10 @@ class Checkpointer final : public ChunkObserver {
   // thread calls it.
   void Stop();
 
+  // Calls Stop, and then writes what can still be written of the present checkpoint, until the
+  // deadline. REQUIRES: nothing changes the chunks any more, and Tick is not called.
+  void FinishBy(absl::Time deadline);
+
   // Which run and generation the checkpoints are of, and what else of a view they need.
   void Adopt(const View& view);
 

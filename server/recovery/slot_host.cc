@@ -70,6 +70,7 @@ absl::StatusOr<std::shared_ptr<SlotPrimary>> SlotHost::MakePrimary(
 
 void SlotHost::Adopt(const View& view) {
   absl::MutexLock adopting(&adopt_mutex_);
+  if (has_ended_) return;
   uint64_t generation;
   {
     absl::MutexLock lock(&mutex_);
@@ -198,6 +199,12 @@ void SlotHost::Fail(const absl::Status& failure) {
   spdlog::error("{}", std::string(failure.message()));
   absl::MutexLock lock(&mutex_);
   failure_.Update(failure);
+}
+
+void SlotHost::End(absl::Time deadline) {
+  absl::MutexLock adopting(&adopt_mutex_);
+  has_ended_ = true;
+  for (const auto& primary : Primaries()) primary->FinishCheckpoint(deadline);
 }
 
 std::shared_ptr<Shard> SlotHost::Primary(int slot) const {

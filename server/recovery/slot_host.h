@@ -68,6 +68,11 @@ class SlotHost {
   // checkpoint. Failures are in State().
   void Adopt(const View& view);
 
+  // Adopts no view any more, and finishes the checkpoints that are being written, if it can by the
+  // deadline. When it returns, no thread of the host's asks holds_roles. REQUIRES: the shards are
+  // closed, and Tick is not called any more.
+  void End(absl::Time deadline);
+
   // Return null unless this process holds that role for the slot.
   std::shared_ptr<Shard> Primary(int slot) const;
   std::shared_ptr<SlotReplica> Copy(int slot) const;
@@ -101,6 +106,7 @@ class SlotHost {
   const Options options_;
 
   absl::Mutex adopt_mutex_;  // held by Adopt; acquired before mutex_
+  bool has_ended_ ABSL_GUARDED_BY(adopt_mutex_) = false;
 
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);

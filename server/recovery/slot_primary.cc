@@ -110,6 +110,10 @@ void SlotPrimary::Tick() {
 
 bool SlotPrimary::Work() { return checkpointer_ != nullptr && checkpointer_->Work(); }
 
+void SlotPrimary::FinishCheckpoint(absl::Time deadline) {
+  if (checkpointer_ != nullptr) checkpointer_->FinishBy(deadline);
+}
+
 std::shared_ptr<ParameterStore> SlotPrimary::Retire(const absl::Status& reason) {
   std::shared_ptr<ParameterStore> store = shard_->Retire(reason);
   // They stay, because other threads may be in Tick or Describe.

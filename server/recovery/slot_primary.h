@@ -62,6 +62,9 @@ class SlotPrimary final {
   // by simulations, which have no threads.
   bool Work();
 
+  // See Checkpointer::FinishBy.
+  void FinishCheckpoint(absl::Time deadline);
+
   // Ends the shard and returns its state. When it returns, nothing changes the state any more, and
   // no thread of this object's runs. Called before the destructor.
   std::shared_ptr<ParameterStore> Retire(const absl::Status& reason);

@@ -1,10 +1,14 @@
 #include "server/recovery/checkpointer.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "common/checkpoint/folder_owner.h"
 #include "server/recovery/initial_state.h"
 #include "tests/server/recovery/slot_fixture.h"
@@ -139,6 +143,17 @@ TEST_CASE_METHOD(CheckpointerFixture, "a cut that comes while another is written
   CHECK(Stats().checkpoint_failures() == 1);
 }
 
+TEST_CASE_METHOD(CheckpointerFixture,
+                 "a process that ends finishes the checkpoint that it writes") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2"});
+  for (const uint64_t iteration : {0, 1}) TrainAll(iteration);
+  hosts[0]->End(clock.Now() + absl::Seconds(1));
+  hosts[1]->End(clock.Now());  // there is no time to finish
+  CHECK(Newest() == std::nullopt);
+  hosts[1]->End(clock.Now() + absl::Seconds(1));
+  CHECK(Newest() == CheckpointId{1, 2});
+}
+
 TEST_CASE_METHOD(CheckpointerFixture, "slots that are slow out of step have cuts in common") {
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
   // Each slot needs from one cut to behind the next. Slot 1 fails at the first.
@@ -183,8 +198,8 @@ TEST_CASE_METHOD(CheckpointerFixture, "the folder stays small however slow a slo
     const auto names = disk.ListFolder(folder);
     REQUIRE(names.ok());
     most = std::max<size_t>(most, absl::c_count_if(*names, [](const std::string& name) {
-      return absl::StartsWith(name, "generation");
-    }));
+                              return absl::StartsWith(name, "generation");
+                            }));
     complete.insert(Stats(slow).checkpoint_iteration());
   }
   // Those that are kept, one more until the oldest is removed, and for each slot those that it has
@@ -304,6 +319,42 @@ TEST_CASE_METHOD(CheckpointerFixture, "ASYNC writes every chunk as it is, from t
   WorkAll();
   CHECK(first < *Newest());
   CHECK(Restored(*Newest()) == States());
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "no thread of a host that has ended asks about its roles") {
+  has_threads = true;
+  std::atomic<int> asked = 0;
+  std::atomic<bool> has_ended = false;
+  std::atomic<bool> asked_late = false;
+  holds_roles = [&] {
+    ++asked;
+    if (has_ended) asked_late = true;
+    return true;
+  };
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_seconds=10", "update.policy=ASYNC"});
+  for (const auto& [process, host] : hosts) host->Tick();
+  absl::Notification writes, goes_on;
+  disk.SetFault([&](SimulatedDisk::Operation operation, const std::string& path) {
+    if (operation != SimulatedDisk::Operation::kWrite) return absl::OkStatus();
+    if (!writes.HasBeenNotified()) writes.Notify();
+    goes_on.WaitForNotification();
+    return absl::OkStatus();
+  });
+  clock.Advance(absl::Seconds(10));
+  hosts[0]->Tick();
+  writes.WaitForNotification();
+  const int asked_before = asked;
+  std::thread ends([&] {
+    hosts[0]->End(clock.Now() + absl::Seconds(1));
+    has_ended = true;
+  });
+  // Time for End to return too early.
+  absl::SleepFor(absl::Milliseconds(20));
+  goes_on.Notify();
+  ends.join();
+  hosts[0].reset();
+  CHECK(asked > asked_before);
+  CHECK_FALSE(asked_late);
 }
 
 TEST_CASE_METHOD(CheckpointerFixture, "a run goes on from its checkpoint, in a new generation") {

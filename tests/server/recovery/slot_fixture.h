@@ -181,6 +181,7 @@ class SlotFixture {
     options.transport = &net;
     options.storage = storage;
     options.has_threads = has_threads;
+    options.holds_roles = [this] { return holds_roles(); };
     auto host = SlotHost::Start(options);
     REQUIRE(host.ok());
     hosts[process] = *std::move(host);
@@ -295,6 +296,7 @@ class SlotFixture {
   std::unique_ptr<PlannedConfig> config;
   Storage* storage = nullptr;
   bool has_threads = false;  // see SlotHost::Options
+  std::function<bool()> holds_roles = [] { return true; };
   Loopback net;
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   std::map<int, std::unique_ptr<SlotHost>> hosts;  // by process
