@@ -125,6 +125,10 @@ class ExchangeRound {
   // answered, until it is set to false.
   void SetAbandoned(bool abandoned);
   bool is_abandoned() const;
+  bool waits_for_others() const {
+    absl::MutexLock lock(&mutex_);
+    return waits_for_others_;
+  }
   // Forgets the iteration and the failure. REQUIRES: nobody calls any other method meanwhile, and
   // no claim is unanswered.
   void Reset();

@@ -38,7 +38,8 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
   const size_t chunks = options_.config->plan().chunks().size();
   if (options_.brings_parameters && core.round().ChunksAfter(0) < chunks) {
     const absl::Time now = options_.clock->Now();
-    deadline_ = std::min(deadline_, now + core.round().limit());
+    deadline_ = core.round().waits_for_others() ? absl::InfiniteFuture()
+                                                : std::min(deadline_, now + core.round().limit());
     if (now < deadline_) return Pull(now + kPause);
     return absl::DeadlineExceededError(
         "worker 0 has not given the parameters to begin with (limits.exchange_seconds)");

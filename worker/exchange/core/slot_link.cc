@@ -95,8 +95,8 @@ absl::StatusOr<absl::Duration> SlotLink::Break(const absl::Status& status, bool 
 }
 
 bool SlotLink::Drop(absl::Time now) {
-  missed_since_ = std::min(missed_since_, now);
   if (!is_attempting_ && !is_connected_) return false;
+  missed_since_ = std::min(missed_since_, now);
   is_attempting_ = is_connected_ = false;
   ++attempt_;  // later events of the old one do not count
   return true;

@@ -148,6 +148,16 @@ TEST_CASE("a slot that nobody holds is waited for until the run goes back") {
   CHECK(fixture.core.ready());
 }
 
+TEST_CASE("a worker that joins waits for a slot that nobody holds, and so for the others") {
+  ViewFixture fixture;
+  fixture.core.Start();
+  fixture.Follow();
+  fixture.view.mutable_slot(0)->clear_primary();  // it decides, so slot 1 is not connected to yet
+  fixture.Follow();
+  fixture.Advance(absl::Seconds(1000));
+  CHECK(fixture.core.failure().ok());
+}
+
 TEST_CASE("an iteration is settled when the view of the newest answer is followed") {
   ViewFixture fixture;
   fixture.FollowAndConnect();

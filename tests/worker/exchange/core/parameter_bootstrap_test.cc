@@ -175,6 +175,12 @@ TEST_CASE("what worker 0 has yet to give is pulled again, up to a limit") {
     CHECK(NextOf(&bootstrap).kind == Kind::kDone);
   }
   SECTION("it does not") {
+    fixture.core.round().Follow(1, /*waits_for_others=*/true);  // worker 0 is absent
+    CHECK(NextOf(&bootstrap).kind == Kind::kPull);
+    fixture.clock.Advance(fixture.core.round().limit());
+    CHECK(NextOf(&bootstrap).kind == Kind::kPull);
+    fixture.core.round().Follow(2);  // it is back
+    CHECK(NextOf(&bootstrap).kind == Kind::kPull);
     fixture.clock.Advance(fixture.core.round().limit());
     CHECK(absl::IsDeadlineExceeded(bootstrap.Next().status()));
   }
