@@ -52,7 +52,6 @@ class Outcome:
 class Campaign:
     """All runs have the same config but for the iterations. Not thread-safe."""
 
-    BATCH_SIZE = cluster.BATCH_SIZE
     # Between two reports of psctl, which needs processor time: with up to 16 workers, with more.
     PERIOD_SECONDS = (0.05, 0.1)
 
@@ -118,24 +117,26 @@ class Campaign:
         lives = []
         with ground.make(self._new_folder(), self._options.shards) as place:
             folder = self._last_folder
-            text = cluster.config(self._options, place, iterations, every)
+            text = cluster.config(self._options, place, every)
             resume = False
             for moment in moments:
-                lives.append(self._live(place, folder, text, resume, moment, start_seconds))
+                lives.append(
+                    self._live(place, folder, text, iterations, resume, moment, start_seconds)
+                )
                 self._say(_told_life(lives[-1]))
                 resume = self._newest(place) is not None
                 if not resume:
                     # Nothing to go back to: the run begins anew, in an empty folder.
                     place.call("sh", "-c", f"rm -rf {place.checkpoints}/*")
             with contextlib.ExitStack() as stack:
-                run, progress = self._start(stack, place, folder, text, resume)
+                run, progress = self._start(stack, place, folder, text, iterations, resume)
                 outcome = self._finish(place, run, progress)
         return outcome, lives
 
-    def _live(self, place, folder, text, resume, moment, start_seconds):
+    def _live(self, place, folder, text, iterations, resume, moment, start_seconds):
         begin = time.monotonic()
         with contextlib.ExitStack() as stack:
-            run, progress = self._start(stack, place, folder, text, resume)
+            run, progress = self._start(stack, place, folder, text, iterations, resume)
             if moment.iteration is not None:
                 self._reach(run, progress, moment.iteration)
             else:
@@ -159,11 +160,15 @@ class Campaign:
     def _run(self, iterations, every):
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(ground.make(self._new_folder(), self._options.shards))
-            text = cluster.config(self._options, place, iterations, every)
-            yield (place, *self._start(stack, place, self._last_folder, text, False))
+            text = cluster.config(self._options, place, every)
+            yield (place, *self._start(stack, place, self._last_folder, text, iterations, False))
 
-    def _start(self, stack, place, folder, text, resume):
-        run = stack.enter_context(cluster.Cluster(self._programs, place, folder, text, resume))
+    def _start(self, stack, place, folder, text, iterations, resume):
+        # Under CONTINUE, who counts depends on the moments of the faults, so nothing else may.
+        gradients = "own" if self._options.worker_loss == "WAIT" else "alike"
+        run = stack.enter_context(
+            cluster.Cluster(self._programs, place, folder, text, iterations, gradients, resume)
+        )
         progress = Progress(self._programs, place, run.config, self._period)
         return run, stack.enter_context(progress)
 

@@ -70,13 +70,18 @@ class ChaosTest(unittest.TestCase):
         self.assertIn(kinds, ({"kill", "cut", "reset", "full disk"}, {"kill", "stop"}))
         self.assertGreater(result["recovery"]["all"]["worst_seconds"], 0)
         self.assertGreater(result["throughput_retained"], 0)
-        verdict = result["verdict"]
-        self.assertEqual((verdict["lost_updates"], verdict["doubled_updates"]), (0, 0))
-        if result["iterations_repeated_in_part"] == 0:
-            self.assertTrue(verdict["state_is_equal"] and verdict["model_is_equal"])
+        self.assertTrue(result["verdict"]["state_is_equal"] and result["verdict"]["model_is_equal"])
         # The schedule comes before the first fault.
         self.assertLess(output.index("8 faults in 3000 iterations"), output.index("went on after"))
         self.assertEqual(os.listdir(self.temporary), [])
+
+    def test_bits_are_the_same_whoever_counts(self):
+        result, _ = self.chaos(
+            "--iterations=3000", "--every=200", "--faults=4", "--only=kill worker", "--seed=7",
+            "--worker_loss=CONTINUE",
+        )
+        self.assertEqual(result["problems"], [])
+        self.assertTrue(result["verdict"]["state_is_equal"] and result["verdict"]["model_is_equal"])
 
     def test_a_run_that_is_killed_and_resumed_ends_with_the_same_bits(self):
         result, _ = self.chaos("--iterations=2000", "--every=50", "--kill_everything=4", "--seed=1")
@@ -98,7 +103,7 @@ class ChaosTest(unittest.TestCase):
         self.addCleanup(runner.wait)
         self.addCleanup(runner.kill)
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not any("/worker " in c and self.temporary in c for c in commands()):
+        while not any("/pusher " in c and self.temporary in c for c in commands()):
             self.assertLess(time.monotonic(), deadline, "no worker came")
             time.sleep(0.05)
         return runner

@@ -7,22 +7,14 @@ import subprocess
 import time
 
 _CONFIG = """\
-# A network small enough that tens of workers share two processors.
-model {{
-  input {{ channels: 1 height: 8 width: 8 }}
-  layer {{ name: "fc1" linear {{ out_features: 32 }} }}
-  layer {{ relu {{}} }}
-  layer {{ name: "fc2" linear {{ out_features: 10 }} }}
-}}
+# Small enough that tens of workers share two processors.
+model {{ from_workers {{}} }}
 partition {{ scheme: MEMORY_BASED }}
 {shards}
 workers: {workers}
 update {{ policy: SYNC deterministic: true }}
 optimizer {{ kind: MOMENTUM learning_rate: 0.02 }}
-training {{ batch_size: {batch_size} iterations: {iterations} }}
-data {{ synthetic {{ images: 1024 }} }}
-compute {{ backend: CPU threads: 1 }}
-limits {{ connections: 1 startup_seconds: 120 }}
+limits {{ chunk_bytes: 4096 connections: 1 startup_seconds: 120 }}
 recovery {{
   replicas: 1
   worker_loss: {worker_loss}
@@ -31,17 +23,14 @@ recovery {{
 }}
 """
 
-BATCH_SIZE = 2
 _PATIENCE_SECONDS = 30
 
 
-def config(options, ground, iterations, every):
+def config(options, ground, every):
     """Returns the text of a config for a run on the ground."""
     return _CONFIG.format(
         shards="\n".join(f'shard {{ address: "{address}" }}' for address in ground.addresses),
         workers=options.workers,
-        batch_size=BATCH_SIZE,
-        iterations=iterations,
         worker_loss=options.worker_loss,
         silence_seconds=options.silence_seconds,
         checkpoints=ground.checkpoints,
@@ -52,7 +41,8 @@ def config(options, ground, iterations, every):
 class Cluster(contextlib.AbstractContextManager):
     """launch and all processes that it starts. Those that still run are killed at the end."""
 
-    def __init__(self, programs, ground, folder, config_text, resume=False):
+    def __init__(self, programs, ground, folder, config_text, iterations, gradients, resume=False):
+        """`gradients`: the last argument of the workers (pusher.c)."""
         self.config = os.path.join(folder, "run.textproto")
         self.model = os.path.join(folder, "model.safetensors")
         self.log = os.path.join(folder, "launch.log")
@@ -60,11 +50,17 @@ class Cluster(contextlib.AbstractContextManager):
             file.write(config_text)
         temporary = os.path.join(folder, "tmp")
         os.makedirs(temporary, exist_ok=True)
+        # Where worker 0's parameters are set counts as an iteration, too.
+        worker = (
+            f"exec {programs.pusher} --config=$EVENSHARD_CONFIG --rank=$RANK"
+            f" {iterations - 1} {gradients}"
+        )
         command = [programs.launch, f"--config={self.config}", f"--save={self.model}"]
+        command += ["--resume"] * resume + ["--", "sh", "-c", worker]
         self.begin = time.monotonic()
         with open(self.log, "a", encoding="utf-8") as log:
             self._runner = subprocess.Popen(
-                ground.command(command + ["--resume"] * resume),
+                ground.command(command),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -101,7 +97,8 @@ class Cluster(contextlib.AbstractContextManager):
         place = [a.partition("=")[2] for a in arguments if a.startswith(("--shard=", "--rank="))]
         if program == "launch":
             return program
-        return f"{program} {place[0]}" if program in ("ps", "worker") and place else None
+        role = {"ps": "ps", "pusher": "worker"}.get(program)
+        return f"{role} {place[0]}" if role and place else None
 
     def find(self, name):
         """Returns the number of a process, which may be about to start, or None."""

@@ -26,18 +26,15 @@ _MANIFEST = {
 }
 
 
-def judge(change=lambda content: None, reference=_MANIFEST, models=(b"m", b"m")):
+def judge(change=lambda content: None, models=(b"m", b"m")):
     manifest = copy.deepcopy(_MANIFEST)
     change(manifest["content"])
-    return verdict.judge(manifest, _ITERATIONS, _WORKERS, reference, models)
+    return verdict.judge(manifest, _ITERATIONS, _WORKERS, _MANIFEST, models)
 
 
 class VerdictTest(unittest.TestCase):
-    def check(self, change, problem, **counts):
-        judged = judge(change)
-        self.assertIn(problem, " ".join(judged["problems"]))
-        for name, count in counts.items():
-            self.assertEqual(judged[name], count)
+    def check(self, change, problem):
+        self.assertIn(problem, " ".join(judge(change)["problems"]))
 
     def test_a_run_like_the_undisturbed_one_is_good(self):
         judged = judge()
@@ -45,16 +42,6 @@ class VerdictTest(unittest.TestCase):
         self.assertEqual(judged["chunks"], 4)
         self.assertTrue(judged["state_is_equal"])
         self.assertTrue(judged["model_is_equal"])
-
-    def test_clocks_tell_lost_and_doubled_updates(self):
-        def lose(content):
-            content["records"][1]["clocks"][0]["version"] = 97
-
-        def double(content):
-            content["records"][0]["clocks"][0]["version"] = 101
-
-        self.check(lose, "6 updates of chunks were lost", lost_updates=6, doubled_updates=0)
-        self.check(double, "2 updates of chunks were doubled", lost_updates=0, doubled_updates=2)
 
     def test_other_bits_are_told(self):
         def change(content):
@@ -80,11 +67,14 @@ class VerdictTest(unittest.TestCase):
             content["checkpoint"]["iteration"] = 90
 
         self.check(early, "of iteration 90 instead of 100")
-        judged = verdict.judge(None, _ITERATIONS, _WORKERS)
+        judged = verdict.judge(None, _ITERATIONS, _WORKERS, _MANIFEST, (b"m", b"m"))
         self.assertEqual(judged["problems"], ["there is no complete checkpoint"])
 
-    def test_without_a_reference_only_clocks_count(self):
-        self.assertEqual(judge(reference=None, models=None)["problems"], [])
+    def test_a_worker_may_be_left_out_if_the_run_goes_on_without_it(self):
+        manifest = copy.deepcopy(_MANIFEST)
+        manifest["content"]["checkpoint"]["worker_set"].append({"from_iteration": 50, "rank": [0]})
+        judged = verdict.judge(manifest, _ITERATIONS, None, _MANIFEST, (b"m", b"m"))
+        self.assertEqual(judged["problems"], [])
 
     def test_text_of_no_checkpoint_is_none(self):
         self.assertIsNone(verdict.parse(""))

@@ -1,0 +1,112 @@
+/*
+ * A worker whose gradients are known before: they follow from its rank, the iteration and the
+ * element, and not from the parameters. So it does not matter where a worker was killed: whoever
+ * replaces it pushes the same, and a run that has lost no update and counted none twice ends with
+ * the bits of an undisturbed one.
+ *
+ *   pusher --config=FILE --rank=N ITERATIONS alike|own
+ *
+ * own: each rank has gradients of its own, multiples of 1/64, so that sums are exact. alike: all
+ * ranks have the same powers of two, so that the mean of those that count does not depend on how
+ * many these are.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/evenshard.h"
+
+enum { kTensors = 4, kRows = 64, kColumns = 64, kMaxOverrides = 64 };
+
+static int fail(const char* what) {
+  fprintf(stderr, "%s: %s\n", what, evenshard_message());
+  return 1;
+}
+
+/* splitmix64 */
+static uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+static void compute(evenshard_worker* worker, int own, int64_t iteration) {
+  const uint64_t who = own ? 1 + (uint64_t)evenshard_rank(worker) : 0;
+  const uint64_t seed = mix(mix((uint64_t)iteration) ^ who);
+  for (int t = 0; t < kTensors; ++t) {
+    float* const gradient = evenshard_gradients(worker, t);
+    for (int64_t i = 0; i < evenshard_elements(worker, t); ++i) {
+      const uint64_t bits = mix(seed ^ (uint64_t)(t * kRows * kColumns + i));
+      const float power = (float)(1 << (bits & 3)) / 64;
+      gradient[i] = own ? (float)((int)(bits % 201) - 100) / 64 : (bits & 4 ? power : -power);
+    }
+  }
+}
+
+static evenshard_status train(evenshard_worker* worker, int own, int64_t iterations) {
+  for (int64_t i = evenshard_iteration(worker); i < iterations; ++i) {
+    compute(worker, own, i);
+    evenshard_status status = evenshard_begin(worker, 1, NULL);
+    /* One by one, so that a worker is often killed between two. */
+    for (int t = kTensors; status == EVENSHARD_OK && t-- > 0;) {
+      status = evenshard_push(worker, t, 1);
+    }
+    if (status == EVENSHARD_OK) status = evenshard_wait_all(worker);
+    if (status != EVENSHARD_OK) return status;
+  }
+  return evenshard_leave(worker, NULL);
+}
+
+static const char* value_of(const char* argument, const char* flag) {
+  const size_t length = strlen(flag);
+  return strncmp(argument, flag, length) == 0 ? argument + length : NULL;
+}
+
+int main(int argc, char** argv) {
+  const char* const config = argc == 5 ? value_of(argv[1], "--config=") : NULL;
+  const char* const rank = argc == 5 ? value_of(argv[2], "--rank=") : NULL;
+  if (config == NULL || rank == NULL) {
+    fprintf(stderr, "usage: %s --config=FILE --rank=N ITERATIONS alike|own\n", argv[0]);
+    return 2;
+  }
+  const int64_t shape[] = {kRows, kColumns};
+  evenshard_tensor tensors[kTensors];
+  char names[kTensors][16];
+  for (int t = 0; t < kTensors; ++t) {
+    snprintf(names[t], sizeof(names[t]), "fc%d.weight", t);
+    tensors[t] = (evenshard_tensor){
+        .name = names[t], .shape = shape, .dimensions = 2, .role = EVENSHARD_PARAMETER};
+  }
+  const char* overrides[kMaxOverrides];
+  int count = 0;
+  char* const lines = getenv("EVENSHARD_OVERRIDES");
+  for (char* line = lines == NULL ? NULL : strtok(lines, "\n");
+       line != NULL && count < kMaxOverrides; line = strtok(NULL, "\n")) {
+    overrides[count++] = line;
+  }
+  const evenshard_options options = {.config_path = config,
+                                     .overrides = overrides,
+                                     .override_count = count,
+                                     .rank = atoi(rank),
+                                     .coordinator = getenv("EVENSHARD_COORDINATOR"),
+                                     .tensors = tensors,
+                                     .tensor_count = kTensors};
+  evenshard_worker* worker = NULL;
+  if (evenshard_create(&options, &worker) != EVENSHARD_OK) return fail("create");
+  for (int t = 0; t < kTensors; ++t) {
+    for (int i = 0; i < kRows * kColumns; ++i) evenshard_parameters(worker, t)[i] = (float)(i % 7);
+  }
+  const int own = strcmp(argv[4], "own") == 0;
+  evenshard_status status = evenshard_join(worker);
+  if (status == EVENSHARD_OK) status = train(worker, own, atoll(argv[3]));
+  /* The run has gone back to a checkpoint. */
+  while (status == EVENSHARD_ABORTED) {
+    status = evenshard_resume(worker);
+    if (status == EVENSHARD_OK) status = train(worker, own, atoll(argv[3]));
+  }
+  const int code = status == EVENSHARD_OK ? 0 : fail("training");
+  evenshard_destroy(worker);
+  return code;
+}
