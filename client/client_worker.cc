@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/client_config.h"
 #include "client/interrupt_check.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"
@@ -137,9 +138,10 @@ absl::Status ClientWorker::Aside(absl::FunctionRef<absl::Status()> call) {
 
 absl::Status ClientWorker::Explained(const absl::Status& status) const {
   if (status.ok() || exchange_ == nullptr || !exchange_->went_back()) return status;
-  return absl::AbortedError(
-      absl::StrCat("the run has gone back to a checkpoint, from which the worker can resume: ",
-                   status.message()));
+  return WithKind(ErrorDetail::WENT_BACK,
+                  absl::AbortedError(absl::StrCat(
+                      "the run has gone back to a checkpoint, from which the worker can resume: ",
+                      status.message())));
 }
 
 absl::Status ClientWorker::TakeParameters() {

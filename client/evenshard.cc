@@ -18,6 +18,7 @@
 #include "client/client_reader.h"
 #include "client/client_worker.h"
 #include "client/interrupt_check.h"
+#include "common/base/error_kind.h"
 #include "common/process/log.h"
 
 struct evenshard_worker {
@@ -33,9 +34,13 @@ struct evenshard_reader {
 namespace {
 
 thread_local std::string message;
+thread_local evenshard_error_kind kind;
 
 evenshard_status Report(const absl::Status& status) {
-  if (!status.ok()) message = std::string(status.message());
+  if (!status.ok()) {
+    message = std::string(status.message());
+    kind = static_cast<evenshard_error_kind>(evenshard::KindOf(status));
+  }
   return static_cast<evenshard_status>(status.code());
 }
 
@@ -78,6 +83,8 @@ void SetUpLogOnce() {
 int evenshard_abi(void) { return EVENSHARD_ABI; }
 
 const char* evenshard_message(void) { return message.c_str(); }
+
+evenshard_error_kind evenshard_last_error_kind(void) { return kind; }
 
 evenshard_status evenshard_create(const evenshard_options* options, evenshard_worker** worker) {
   *worker = nullptr;

@@ -55,7 +55,7 @@ typedef enum evenshard_status {
   EVENSHARD_PERMISSION_DENIED = 7,
   EVENSHARD_RESOURCE_EXHAUSTED = 8,
   EVENSHARD_FAILED_PRECONDITION = 9,
-  EVENSHARD_ABORTED = 10, /* also: the run has gone back to a checkpoint; see evenshard_resume */
+  EVENSHARD_ABORTED = 10,
   EVENSHARD_OUT_OF_RANGE = 11,
   EVENSHARD_UNIMPLEMENTED = 12,
   EVENSHARD_INTERNAL = 13,
@@ -66,6 +66,15 @@ typedef enum evenshard_status {
 
 /* What the last call of this thread that failed had to say. Valid until its next call. */
 EVENSHARD_API const char* evenshard_message(void);
+
+/* What an error means for the run. Its status and its message do not say that. */
+typedef enum evenshard_error_kind {
+  EVENSHARD_ERROR_OTHER = 0,
+  EVENSHARD_ERROR_RUN_FAILED = 1, /* the run is over for everybody; trying again cannot help */
+  EVENSHARD_ERROR_WENT_BACK = 2   /* the run has gone back to a checkpoint; see evenshard_resume */
+} evenshard_error_kind;
+/* The kind of the error that evenshard_message tells. */
+EVENSHARD_API evenshard_error_kind evenshard_last_error_kind(void);
 
 typedef enum evenshard_role {
   EVENSHARD_PARAMETER = 0, /* a gradient is pushed, which goes through the optimizer */
@@ -166,7 +175,7 @@ EVENSHARD_API evenshard_phase evenshard_current_phase(const evenshard_worker* wo
  * `learning_rates`, by tensor, are in force for this iteration in place of the config's rates and
  * schedule; NULL for those. Under SYNC all workers must give the same ones. `contributes`: 0 to
  * take part without a gradient, for the whole iteration or for one tensor: what the others push
- * counts. Errors: those of the exchange; ABORTED if the run has gone back to a checkpoint. */
+ * counts. Errors: those of the exchange; WENT_BACK if the run has gone back to a checkpoint. */
 EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                                const float* learning_rates);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
@@ -187,8 +196,8 @@ EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,
 /* Receives all parameters without a push, for evaluation under ASYNC. */
 EVENSHARD_API evenshard_status evenshard_pull(evenshard_worker* worker);
 
-/* After ABORTED: joins again where the run goes on, and receives the parameters of its checkpoint.
- * FAILED_PRECONDITION if the run has not gone back. */
+/* After WENT_BACK: joins again where the run goes on, and receives the parameters of its
+ * checkpoint. FAILED_PRECONDITION if the run has not gone back. */
 EVENSHARD_API evenshard_status evenshard_resume(evenshard_worker* worker);
 
 /* Ends the worker's part: it has finished if `error` is NULL, otherwise it has failed for that

@@ -2,28 +2,49 @@
 
 #include <string>
 
+#include "common/base/error_kind.h"
 #include "common/base/text.h"
+#include "proto/error.pb.h"
 
 namespace evenshard {
 
 namespace {
 
-// A message is sent in the trailing metadata, of which a peer accepts 8 KiB. Encoding may turn one
-// byte into three.
-constexpr size_t kMaxMessageBytes = 2000;
+// A message is sent in the trailing metadata, of which a peer accepts 8 KiB: once by itself, where
+// encoding may turn one byte into three, and once in the details, where it turns three into four.
+constexpr size_t kMaxMessageBytes = 1700;
 
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
-                      Printable(status.message(), kMaxMessageBytes));
+  StatusDetails details;
+  details.set_code(status.raw_code());
+  details.set_message(Printable(status.message(), kMaxMessageBytes));
+  const auto code = static_cast<grpc::StatusCode>(status.raw_code());
+  const ErrorDetail::Kind kind = KindOf(status);
+  if (kind == ErrorDetail::OTHER) return grpc::Status(code, details.message());
+  ErrorDetail error;
+  error.set_kind(kind);
+  StatusDetails::Detail& detail = *details.add_detail();
+  detail.set_type_url(kErrorDetailUrl);
+  detail.set_value(error.SerializeAsString());
+  return grpc::Status(code, details.message(), details.SerializeAsString());
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      Printable(status.error_message(), kMaxMessageBytes));
+  const absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
+                               Printable(status.error_message(), kMaxMessageBytes));
+  StatusDetails details;
+  if (!details.ParseFromString(status.error_details())) return converted;
+  for (const StatusDetails::Detail& detail : details.detail()) {
+    ErrorDetail error;
+    if (detail.type_url() == kErrorDetailUrl && error.ParseFromString(detail.value())) {
+      return WithKind(error.kind(), converted);
+    }
+  }
+  return converted;
 }
 
 }  // namespace evenshard

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
@@ -49,8 +50,7 @@ constexpr int kMostUneven = 3;
 
 absl::Status Named(int shard, absl::string_view address, const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("shard ", shard, " (", address, "): ", status.message()));
+  return Reworded(status, absl::StrCat("shard ", shard, " (", address, "): ", status.message()));
 }
 
 }  // namespace

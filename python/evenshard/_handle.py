@@ -9,9 +9,6 @@ from typing import NamedTuple
 
 from evenshard import _environment, _interrupts, _library, errors
 
-# What the library says when a run has gone back (client/client_worker.cc).
-_WENT_BACK = "the run has gone back to a checkpoint"
-
 
 class Declared(NamedTuple):
     """A float32 tensor as it is declared to the run. `layer` None: the name up to its last dot."""
@@ -74,7 +71,7 @@ class Handle:
         pointer = ctypes.c_void_p()
         code = self._library.create(ctypes.byref(options), ctypes.byref(pointer))
         if code != 0:
-            error = errors.from_status(code, _library.last_message(self._library))
+            error = _library.error(self._library, code)
             if isinstance(error, errors.InvalidArgument):
                 error = errors.ConfigError(str(error))
             raise error
@@ -283,9 +280,7 @@ class Handle:
     def _check(self, code: int) -> None:
         if code == 0:
             return
-        error = errors.from_status(code, _library.last_message(self._library))
-        if isinstance(error, errors.Aborted) and _WENT_BACK in str(error):
-            error = errors.WentBack(f"{error}; call resume(), and train on from `iteration`")
+        error = _library.error(self._library, code)
         self._failure = str(error)
         raise error
 

@@ -80,6 +80,7 @@ _RATES = ctypes.POINTER(ctypes.c_float)
 # The result and the arguments of each function.
 _PROTOTYPES = {
     "message": (ctypes.c_char_p, []),
+    "last_error_kind": (ctypes.c_int, []),
     "create": (ctypes.c_int, [ctypes.POINTER(COptions), ctypes.POINTER(_WORKER)]),
     "destroy": (None, [_WORKER]),
     "tensor_count": (ctypes.c_int, [_WORKER]),
@@ -190,6 +191,7 @@ def load() -> ctypes.CDLL:
     return library
 
 
-def last_message(library: ctypes.CDLL) -> str:
-    """Returns what the last call of this thread that failed had to say."""
-    return (library.message() or b"").decode("utf-8", "replace")
+def error(library: ctypes.CDLL, code: int) -> errors.Error:
+    """Returns the exception for the last call of this thread that failed, with this status."""
+    message = (library.message() or b"").decode("utf-8", "replace")
+    return errors.from_status(code, message, library.last_error_kind())

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """The base of all of Evenshard's errors. `status` is the name of gRPC's code for it."""
+    """The base of all of Evenshard's errors. `status` is the name of gRPC's code for it.
+    `run_has_failed`: the run is over for all its workers, and trying again cannot help."""
 
     status = "UNKNOWN"
+    run_has_failed = False
 
     def __init__(self, message: str, status: str | None = None):
         super().__init__(message)
@@ -104,7 +106,17 @@ _CLASSES = {
 }
 
 
-def from_status(code: int, message: str) -> Error:
-    """Returns the exception for a status of the library."""
+# evenshard_error_kind
+OTHER = 0
+RUN_FAILED = 1
+WENT_BACK = 2
+
+
+def from_status(code: int, message: str, kind: int = OTHER) -> Error:
+    """Returns the exception for a status of the library and its kind."""
     status = STATUSES[code] if 0 <= code < len(STATUSES) else "UNKNOWN"
-    return _CLASSES.get(status, Error)(message or status, status)
+    if kind == WENT_BACK:
+        return WentBack(f"{message}; call resume(), and train on from `iteration`", status)
+    error = _CLASSES.get(status, Error)(message or status, status)
+    error.run_has_failed = kind == RUN_FAILED
+    return error

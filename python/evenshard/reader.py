@@ -225,5 +225,5 @@ class Reader:
         _interrupts.raise_pending()
         if code == 0:
             return
-        error = errors.from_status(code, _library.last_message(self._library))
+        error = _library.error(self._library, code)
         raise errors.RunOver(str(error)) if error.status == "OUT_OF_RANGE" else error

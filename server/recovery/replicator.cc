@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/error_kind.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -212,8 +213,7 @@ void Replicator::Ended(const Link* link, const absl::Status& status) {
       spdlog::info("slot {}: the stream to its replica ended: {}", options_.slot, logged_);
     }
   }
-  // Sending again would not help.
-  if (absl::IsDataLoss(status) || absl::IsInvalidArgument(status)) options_.on_failure(status);
+  if (KindOf(status) == ErrorDetail::RUN_FAILED) options_.on_failure(status);
 }
 
 void Replicator::Tick() {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
 
@@ -92,22 +93,26 @@ absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& 
 
 absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary_incarnation,
                                                  const ReplicaMessage& message) {
+  // Sending it again would not help.
+  const auto fatal = [](absl::Status status) {
+    return WithKind(ErrorDetail::RUN_FAILED, std::move(status));
+  };
   const ReplicaChunk& header = message.header;
   const int index = store_->IndexOf(header.chunk());
   if (index < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("slot ", slot_, " has no chunk ", header.chunk()));
+    return fatal(
+        absl::InvalidArgumentError(absl::StrCat("slot ", slot_, " has no chunk ", header.chunk())));
   }
   StoredChunk& chunk = store_->chunks()[index];
   if (!header.is_state()) {
-    RETURN_IF_ERROR(CheckChange(chunk.info(), message));
+    RETURN_IF_ERROR(fatal(CheckChange(chunk.info(), message)));
   }
   {
     absl::MutexLock lock(&chunk.mutex);
     Place& place = places_[index];
     RETURN_IF_ERROR(CheckSender(view, primary_incarnation, place.view));
-    RETURN_IF_ERROR(header.is_state() ? TakeState(chunk, place, message)
-                                      : TakeChange(chunk, place, message));
+    RETURN_IF_ERROR(fatal(header.is_state() ? TakeState(chunk, place, message)
+                                            : TakeChange(chunk, place, message)));
   }
   ReplicaReceipt receipt;
   receipt.set_chunk(header.chunk());

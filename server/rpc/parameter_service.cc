@@ -44,8 +44,8 @@ ParameterService::ParameterService(const Options& options)
       push_threads_(ChunkOrderOf(options.config->proto().exchange())) {}
 
 void ParameterService::Serve(Shard& shard) {
-  shard.OnEnd([this, ended = &shard](const absl::Status& reason, bool is_failure) {
-    if (is_failure) spdlog::error("the run has failed: {}", std::string(reason.message()));
+  shard.OnEnd([this, ended = &shard](const absl::Status& reason) {
+    if (ended->has_failed()) spdlog::error("the run has failed: {}", std::string(reason.message()));
     EndStreams(ended, reason);
   });
 }

@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/error_kind.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/message_slices.h"
@@ -48,7 +49,8 @@ class ReplicationService::Receiver final
     const ReceivedMessage received(&read_);
     absl::StatusOr<ReplicaMessage> message = DecodeReplica(received.segments());
     const absl::StatusOr<ReplicaReceipt> receipt =
-        message.ok() ? copy_->Take(view_, primary_, *message) : message.status();
+        message.ok() ? copy_->Take(view_, primary_, *message)
+                     : WithKind(ErrorDetail::RUN_FAILED, message.status());
     if (!receipt.ok()) {
       End(receipt.status());
       return;

@@ -95,16 +95,11 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
   }
   snapshots_.WakeAll();
   absl::StatusOr<SlotPosition> position = policy_->Adopt(adopted);
-  if (absl::IsOutOfRange(position.status()) || absl::IsAborted(position.status())) {
-    Fail(position.status());
-  }
+  FailIfFatal(position.status());
   return position;
 }
 
-void Shard::Resume(int index) {
-  const absl::Status resumed = policy_->Resume(index);
-  if (absl::IsOutOfRange(resumed) || absl::IsAborted(resumed)) Fail(resumed);
-}
+void Shard::Resume(int index) { FailIfFatal(policy_->Resume(index)); }
 
 absl::Status Shard::CheckView(const JoinRequest& request) const {
   RETURN_IF_ERROR(CheckHoldsRole());
@@ -133,8 +128,9 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   if (absl::Status status = failure(); !status.ok()) {
     if (!has_failed()) return status;  // the slot is another process's
     // The failure may be DEADLINE_EXCEEDED, which a worker would take for its own time limit.
-    return absl::FailedPreconditionError(
-        absl::StrCat("the run has failed, start the shards again: ", status.message()));
+    return WithKind(ErrorDetail::RUN_FAILED,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        "the run has failed, start the shards again: ", status.message())));
   }
   if (absl::Status refusal = CheckJoin(config_, request, index_); !refusal.ok()) {
     membership_.Refused(request.worker(), refusal);
@@ -265,11 +261,14 @@ absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
       !finite.ok() && policy_->Counts(index, gradient.header)) {
     // Under SKIP, a worker leaves out such a gradient itself. If it does not, its push is refused,
     // and the run goes on.
-    if (config_.proto().update().non_finite() == Update::REJECT) Fail(finite);
+    if (config_.proto().update().non_finite() == Update::REJECT) {
+      finite = WithKind(ErrorDetail::RUN_FAILED, std::move(finite));
+    }
+    FailIfFatal(finite);
     return finite;
   }
   const absl::Status pushed = policy_->Push(index, session, std::move(gradient), std::move(sink));
-  if (absl::IsOutOfRange(pushed) || absl::IsAborted(pushed)) Fail(pushed);
+  FailIfFatal(pushed);
   return pushed;
 }
 
@@ -393,37 +392,34 @@ absl::Status Shard::failure() const {
 
 void Shard::OnEnd(EndListener listener) { on_end_ = std::move(listener); }
 
-void Shard::Fail(const absl::Status& failure) { End(failure, /*is_failure=*/true); }
+void Shard::Fail(const absl::Status& failure) { End(WithKind(ErrorDetail::RUN_FAILED, failure)); }
+
+void Shard::FailIfFatal(const absl::Status& status) {
+  if (KindOf(status) == ErrorDetail::RUN_FAILED) Fail(status);
+}
 
 std::shared_ptr<ParameterStore> Shard::Retire(const absl::Status& reason) {
-  End(reason, /*is_failure=*/false);
+  End(reason);
   // Another thread may have ended the shard and not have come so far yet. Afterwards, nothing
-  // changes the parameters, and the observer is not called.
+  // changes the parameters, and no observer is called.
   policy_->Abandon();
   return store_;
 }
 
-void Shard::End(const absl::Status& reason, bool is_failure) {
-  if (!Close(reason, is_failure)) return;
-  has_failed_ = is_failure;
-  if (on_end_) on_end_(reason, is_failure);
+void Shard::End(const absl::Status& reason) {
+  if (!Close(reason)) return;
+  if (on_end_) on_end_(reason);
   policy_->Abandon();
 }
 
-bool Shard::Close(const absl::Status& reason) { return Close(reason, /*is_failure=*/false); }
-
-bool Shard::Close(const absl::Status& reason, bool is_failure) {
+bool Shard::Close(const absl::Status& reason) {
   {
     absl::MutexLock lock(&failure_mutex_);
     if (failed_) return false;  // what follows from the first failure is not reported
     failure_ = reason;
     failed_ = true;
   }
-  if (is_failure) {
-    snapshots_.Fail(reason);
-  } else {
-    snapshots_.End(reason);
-  }
+  snapshots_.End(reason);
   return true;
 }
 

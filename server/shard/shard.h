@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "common/base/error_kind.h"
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
@@ -131,7 +132,7 @@ class Shard {
     return store_->counters().received.bytes_in() + store_->counters().bytes_out;
   }
 
-  // Fails the run. Only the first failure counts.
+  // Fails the run. Only the first failure counts. It becomes one of the kind RUN_FAILED.
   void Fail(const absl::Status& failure);
 
   // Takes the ranks of workers that have joined and opened no stream. Frees what snapshots do not
@@ -151,9 +152,10 @@ class Shard {
   // UNAVAILABLE while another process may have the slot without this one's knowledge.
   absl::Status CheckHoldsRole() const;
   // Whether the run has failed. Otherwise a failure() is only why this shard has ended.
-  bool has_failed() const { return has_failed_; }
-  // Has `listener` called when the run fails, or when the shard retires.
-  using EndListener = std::function<void(const absl::Status& reason, bool is_failure)>;
+  bool has_failed() const { return KindOf(failure()) == ErrorDetail::RUN_FAILED; }
+  // Has `listener` called when the run fails, with a reason of the kind RUN_FAILED, or when the
+  // shard retires.
+  using EndListener = std::function<void(const absl::Status& reason)>;
   // REQUIRES: no RPC has been served.
   void OnEnd(EndListener listener);
 
@@ -182,8 +184,9 @@ class Shard {
   // Since when an update waits for workers that are present. Never, if the view has no holder of
   // one of the ranks or no primary of some slot: then the coordinator decides.
   absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;
-  void End(const absl::Status& reason, bool is_failure);
-  bool Close(const absl::Status& reason, bool is_failure);
+  // Fails the run if an error of the policy says that it must.
+  void FailIfFatal(const absl::Status& status);
+  void End(const absl::Status& reason);
   // Whether some worker has finished and none trains any more.
   bool IsOver() const;
   void FillProgress(ShardStats::Progress* progress) const;
@@ -213,7 +216,6 @@ class Shard {
   absl::Time last_return_ ABSL_GUARDED_BY(view_mutex_) = absl::InfinitePast();
 
   std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
-  std::atomic<bool> has_failed_{false};
   mutable absl::Mutex failure_mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
 };

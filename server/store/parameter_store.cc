@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_rules.h"
 #include "common/placement/initializer.h"
@@ -157,9 +158,11 @@ absl::Status StoredChunk::Updated(int64_t bad, int64_t iteration) {
 
 absl::Status StoredChunk::OutOfRange(absl::string_view what, int64_t element,
                                      int64_t iteration) const {
-  return absl::OutOfRangeError(absl::StrCat(
-      what, " leaves the range of float32 in the update of iteration ", iteration, ": ",
-      tensor_name_, " element ", info_.begin + element, " (chunk ", info_.id, ")"));
+  return WithKind(
+      ErrorDetail::RUN_FAILED,
+      absl::OutOfRangeError(absl::StrCat(
+          what, " leaves the range of float32 in the update of iteration ", iteration, ": ",
+          tensor_name_, " element ", info_.begin + element, " (chunk ", info_.id, ")")));
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const PlannedConfig& config,

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "server/store/copy_memory.h"
 
@@ -291,18 +292,19 @@ void Snapshots::End(const absl::Status& reason) {
   absl::MutexLock lock(&mutex_);
   if (!ended_.ok()) return;
   ended_ = reason;
+  if (KindOf(reason) == ErrorDetail::RUN_FAILED) {
+    ended_ = WithKind(ErrorDetail::RUN_FAILED,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          "the run has failed, and its chunks may be at different iterations: ",
+                          reason.message())));
+  }
   for (Snapshot& snapshot : snapshots_) {
     for (Reader* reader : snapshot.readers) {
       reader->owner_->mutex_.AssertHeld();
-      if (reader->failure_.ok()) reader->failure_ = reason;
+      if (reader->failure_.ok()) reader->failure_ = ended_;
       reader->Wake();
     }
   }
-}
-
-void Snapshots::Fail(const absl::Status& failure) {
-  End(absl::FailedPreconditionError(absl::StrCat(
-      "the run has failed, and its chunks may be at different iterations: ", failure.message())));
 }
 
 void Snapshots::ReleaseMemory() {

@@ -104,14 +104,13 @@ class Snapshots final : public ChunkObserver {
   std::optional<uint64_t> Changed(int index, const StoredChunk& chunk,
                                   const ChunkChange& change) override
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
-  void ChangeFailed(const absl::Status& failure) override { Fail(failure); }
+  void ChangeFailed(const absl::Status& failure) override { End(failure); }
 
   // Wakes the readers that wait, because is_over() may have changed.
   void WakeAll();
-  // Ends all readers with `reason`, the present ones and later ones. The first call counts.
+  // Ends all readers with `reason`, the present ones and later ones. The first call counts. They
+  // are told of a reason of the kind RUN_FAILED as FAILED_PRECONDITION.
   void End(const absl::Status& reason);
-  // The same, because the run has failed.
-  void Fail(const absl::Status& failure);
   // Gives memory back that no copy uses, unless there are readers. Called from time to time.
   void ReleaseMemory();
 

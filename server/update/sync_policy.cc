@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "server/update/push_checks.h"
 
@@ -146,10 +147,12 @@ absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) 
   const auto text = [](std::optional<float> rate) {
     return rate.has_value() ? absl::StrCat("the learning rate ", *rate) : "the config's rate";
   };
-  return absl::AbortedError(absl::StrCat(
-      "workers ", *gather.rated_by, " and ", header.worker, " disagree at iteration ",
-      header.iteration, " (chunk ", header.chunk, "): ", text(gather.learning_rate), " and ",
-      text(header.learning_rate), "; under SYNC all workers must use the same"));
+  return WithKind(
+      ErrorDetail::RUN_FAILED,
+      absl::AbortedError(absl::StrCat(
+          "workers ", *gather.rated_by, " and ", header.worker, " disagree at iteration ",
+          header.iteration, " (chunk ", header.chunk, "): ", text(gather.learning_rate), " and ",
+          text(header.learning_rate), "; under SYNC all workers must use the same")));
 }
 
 bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
@@ -183,8 +186,10 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
     return added;
   }
   if (gather.chunk->NeedsInitial()) {
-    return absl::AbortedError(
-        "there are no initial parameters: worker 0 was lost before it could give them");
+    return WithKind(
+        ErrorDetail::RUN_FAILED,
+        absl::AbortedError(
+            "there are no initial parameters: worker 0 was lost before it could give them"));
   }
   Complete(index, gather, std::move(change), released);
   // The next iteration may wait for no push.

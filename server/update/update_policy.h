@@ -74,10 +74,11 @@ class UpdatePolicy {
   //   INVALID_ARGUMENT: the gradient's version does not exist yet. The push is not counted.
   //   UNAVAILABLE: the push is of a newer view, which this slot has not heard of.
   //   CANCELLED: Abandon has been called. The push is not counted.
-  //   OUT_OF_RANGE: the update leaves the range of float32, so the run must fail (see
-  //     StoredChunk::ApplySum). The push has been counted.
+  //   OUT_OF_RANGE: the update leaves the range of float32 (see StoredChunk::ApplySum). The push
+  //     has been counted.
   //   ABORTED: workers disagree on the learning rate of an update, or nobody has given the
-  //     initial parameters. The run must fail.
+  //     initial parameters.
+  // The run must fail after those of the kind RUN_FAILED, which the last two are.
   virtual absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                             std::shared_ptr<ReplySink> sink) = 0;
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/error_kind.h"
 #include "common/base/float_buffer.h"
 #include "grpcpp/create_channel.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -197,6 +198,7 @@ TEST_CASE("a shard unmaps a worker's memory with its streams, also when the run 
   const absl::Status aborted =
       (*first)->PushPull(0, others.gradients.span(), others.parameters.span());
   CHECK(absl::IsAborted(aborted));
+  CHECK(KindOf(aborted) == ErrorDetail::RUN_FAILED);
 }
 
 TEST_CASE("other buffers than the shared ones are refused") {

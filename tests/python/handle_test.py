@@ -6,8 +6,10 @@ import unittest
 from tests.python import fixture
 
 import evenshard  # noqa: E402
-from evenshard import _library
+from evenshard import _library, errors
 from evenshard._handle import Declared, Handle
+
+_ABORTED = errors.STATUSES.index("ABORTED")
 
 _TENSORS = [Declared("a.w", (20,)), Declared("b.w", (3,)), Declared("c.w", ())]
 
@@ -18,6 +20,33 @@ def _refusal(call, *arguments):
     except evenshard.Error as error:
         return str(error)
     return ""
+
+
+class _Failing:
+    """A library whose last call has failed."""
+
+    def __init__(self, message, kind):
+        self.message = lambda: message
+        self.last_error_kind = lambda: kind
+
+
+class ErrorsTest(unittest.TestCase):
+    def test_kinds_are_told_by_their_number_and_not_by_a_sentence(self):
+        sentence = b"the run has gone back to a checkpoint"
+        for message in (sentence, b"", b"what it says tomorrow"):
+            error = _library.error(_Failing(message, errors.WENT_BACK), _ABORTED)
+            self.assertIsInstance(error, evenshard.WentBack)
+            self.assertIn("resume()", str(error))
+            self.assertFalse(error.run_has_failed)
+        error = _library.error(_Failing(sentence, errors.OTHER), _ABORTED)
+        self.assertIs(type(error), evenshard.Aborted)
+        self.assertFalse(error.run_has_failed)
+
+    def test_a_failed_run_is_told_by_its_number_whatever_the_code(self):
+        for code, status in enumerate(errors.STATUSES):
+            error = _library.error(_Failing(b"it ended", errors.RUN_FAILED), code)
+            self.assertTrue(error.run_has_failed)
+            self.assertEqual((str(error), error.status), ("it ended", status))
 
 
 class SeveralTensorsTest(unittest.TestCase):

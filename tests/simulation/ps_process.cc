@@ -145,7 +145,7 @@ std::optional<uint64_t> PsProcess::Changed(int index, const StoredChunk& chunk,
 void PsProcess::BecamePrimary(Shard& shard) {
   const int slot = shard.index();
   primaries_[slot] = context_.oracle.PrimaryBegan(index_, slot, adopting_, shard.store());
-  shard.OnEnd([this, ended = &shard](const absl::Status& reason, bool) {
+  shard.OnEnd([this, ended = &shard](const absl::Status& reason) {
     const auto found = streams_.find(ended);
     if (found == streams_.end()) return;
     const auto streams = std::move(found->second);

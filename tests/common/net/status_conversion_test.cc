@@ -3,6 +3,10 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "absl/strings/cord.h"
+#include "common/base/error_kind.h"
+#include "proto/error.pb.h"
+
 namespace evenshard {
 
 TEST_CASE("every status code and its message survive the way through gRPC") {
@@ -10,6 +14,48 @@ TEST_CASE("every status code and its message survive the way through gRPC") {
     const absl::Status status(static_cast<absl::StatusCode>(code), "the message");
     CHECK(FromGrpc(ToGrpc(status)) == status);
   }
+}
+
+TEST_CASE("an error's kind survives the way through gRPC, whatever its message") {
+  for (const auto kind : {ErrorDetail::OTHER, ErrorDetail::RUN_FAILED, ErrorDetail::WENT_BACK}) {
+    for (const char* message : {"", "the run has gone back to a checkpoint", "anything else"}) {
+      const absl::Status status = WithKind(kind, absl::AbortedError(message));
+      CHECK(FromGrpc(ToGrpc(status)) == status);
+    }
+  }
+}
+
+TEST_CASE("details are those of google.rpc.Status, and other payloads stay here") {
+  absl::Status status = WithKind(ErrorDetail::RUN_FAILED, absl::UnavailableError("gone"));
+  status.SetPayload("type.googleapis.com/elsewhere", absl::Cord("secret"));
+  StatusDetails details;
+  REQUIRE(details.ParseFromString(ToGrpc(status).error_details()));
+  CHECK(details.code() == 14);
+  CHECK(details.message() == "gone");
+  REQUIRE(details.detail_size() == 1);
+  CHECK(details.detail(0).type_url() == "type.googleapis.com/evenshard.v1.ErrorDetail");
+  CHECK(details.detail(0).value() == "\x08\x01");  // kind: 1
+  CHECK(ToGrpc(absl::UnavailableError("gone")).error_details().empty());
+}
+
+TEST_CASE("a peer's details that are of no use leave its error as it is") {
+  StatusDetails strange;
+  strange.add_detail()->set_type_url("type.googleapis.com/google.rpc.DebugInfo");
+  strange.add_detail()->set_type_url(kErrorDetailUrl);
+  strange.mutable_detail(1)->set_value("\x08\x63");  // kind: 99
+  for (const std::string& bytes : {std::string("\xff\xff"), strange.SerializeAsString()}) {
+    CHECK(KindOf(FromGrpc({grpc::StatusCode::ABORTED, "gone", bytes})) == ErrorDetail::OTHER);
+    CHECK(FromGrpc({grpc::StatusCode::ABORTED, "gone", bytes}).message() == "gone");
+  }
+}
+
+TEST_CASE("message and details together have room in gRPC's metadata") {
+  std::string message;
+  for (int i = 0; i < 10'000; ++i) message += "\u00e9";
+  const grpc::Status status =
+      ToGrpc(WithKind(ErrorDetail::RUN_FAILED, absl::UnknownError(message)));
+  CHECK(3 * status.error_message().size() + status.error_details().size() * 4 / 3 < 8000);
+  CHECK(KindOf(FromGrpc(status)) == ErrorDetail::RUN_FAILED);
 }
 
 TEST_CASE("a message too long for gRPC's metadata is cut") {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error_kind.h"
 #include "tests/server/recovery/slot_fixture.h"
 
 namespace evenshard {
@@ -139,6 +140,17 @@ TEST_CASE_METHOD(ReplicatorFixture,
   net.Confirm();
   CHECK(progress == before + 1);
   CHECK(replicator->is_idle());
+}
+
+TEST_CASE_METHOD(ReplicatorFixture, "the run fails if the replica says so, whatever the code") {
+  Adopt(1, 20, true);
+  net.stream->receiver->Ended(absl::DataLossError("of the network's"));
+  CHECK(failures.empty());
+  clock.Advance(absl::Seconds(1));
+  replicator->Tick();
+  net.stream->receiver->Ended(WithKind(ErrorDetail::RUN_FAILED, absl::UnavailableError("lacks")));
+  REQUIRE(failures.size() == 1);
+  CHECK(failures[0].message() == "lacks");
 }
 
 TEST_CASE_METHOD(ReplicatorFixture,

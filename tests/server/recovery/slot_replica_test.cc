@@ -91,6 +91,7 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes the next change, and confirms one th
 TEST_CASE_METHOD(CopyFixture, "a copy notices that changes are missing") {
   Start();
   CHECK(absl::IsDataLoss(Take(Change(2, 2))));
+  CHECK(KindOf(Take(Change(2, 2))) == ErrorDetail::RUN_FAILED);
   CHECK(absl::IsDataLoss(Take(Change(1, 2))));
   CHECK(absl::IsDataLoss(Take(Change(2, 1))));
   CHECK(StateOf(*store).clocks[0] == ChunkClock());
@@ -101,6 +102,7 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes messages of its view's primary only"
   Start();
   const SlotState initial = StateOf(*store);
   CHECK(absl::IsFailedPrecondition(Take(Change(1, 1), kView - 1)));
+  CHECK(KindOf(Take(Change(1, 1), kView - 1)) == ErrorDetail::OTHER);
   CHECK(absl::IsFailedPrecondition(Take(Change(1, 1), kView, kPrimary + 1)));
   CHECK(absl::IsUnavailable(Take(Change(1, 1), kView + 1)));
   Adopt(kView + 1, 11);

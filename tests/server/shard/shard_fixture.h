@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/error_kind.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "server/shard/shard.h"
@@ -58,8 +59,8 @@ class ShardFixture {
         {.config = config.get(), .clock = &clock, .holds_roles = [this] { return holds_roles; }});
     REQUIRE(created.ok());
     shard = *std::move(created);
-    shard->OnEnd([this](const absl::Status& status, bool is_failure) {
-      if (is_failure) failures.push_back(status);
+    shard->OnEnd([this](const absl::Status& status) {
+      if (KindOf(status) == ErrorDetail::RUN_FAILED) failures.push_back(status);
     });
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/error_kind.h"
 #include "common/control/view/worker_set.h"
 #include "common/placement/plan.h"
 #include "spdlog/spdlog.h"
@@ -104,8 +105,9 @@ std::vector<int> ExchangeCore::Adopt() {
       const std::string to = view_.checkpoint().empty()
                                  ? "the initial parameters"
                                  : absl::StrCat("checkpoint ", view_.checkpoint());
-      FailLocked(absl::AbortedError(
-          absl::StrCat("the run goes back to ", to, " (view ", view_.number(), ")")));
+      FailLocked(WithKind(ErrorDetail::WENT_BACK,
+                          absl::AbortedError(absl::StrCat("the run goes back to ", to, " (view ",
+                                                          view_.number(), ")"))));
       links_.Forget();
       generation_ = 0;
       stage_ = Stage::kWentBack;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -15,6 +16,7 @@ constexpr absl::Duration kAttemptLimit = absl::Seconds(5);
 }  // namespace
 
 bool IsPassing(const absl::Status& status, bool has_joined) {
+  if (KindOf(status) == ErrorDetail::RUN_FAILED) return false;
   switch (status.code()) {
     case absl::StatusCode::kOk:
     case absl::StatusCode::kCancelled:
@@ -80,7 +82,7 @@ absl::StatusOr<absl::Duration> SlotLink::Break(const absl::Status& status, bool 
       is_silent ? absl::UnavailableError("it ended the exchange without a reason") : status;
   const std::string what = absl::StrCat(name(), ": ", reason.message());
   if (!IsPassing(status, has_joined_) || (has_joined_ && !patience_.reconnects())) {
-    return absl::Status(reason.code(), what);
+    return Reworded(reason, what);
   }
   if (is_connected_) {
     lost_ = reason;
@@ -122,7 +124,7 @@ absl::Status SlotLink::Check(absl::Time now) const {
   }
   if (!has_joined_) {
     if (missed < patience_.startup) return absl::OkStatus();
-    if (!reason_.ok()) return absl::Status(reason_.code(), absl::StrCat(name(), why));
+    if (!reason_.ok()) return Reworded(reason_, absl::StrCat(name(), why));
     return absl::DeadlineExceededError(absl::StrCat(
         name(), " was not up within ", absl::ToDoubleSeconds(patience_.startup),
         " s (limits.startup_seconds); start it with `ps --config=FILE --shard=", slot_, "`"));

@@ -23,6 +23,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/error_kind.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
@@ -50,7 +51,7 @@ absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& ca
     first.Update(result);
     messages.push_back(result.message());
   }
-  return first.ok() ? first : absl::Status(first.code(), absl::StrJoin(messages, "; "));
+  return first.ok() ? first : Reworded(first, absl::StrJoin(messages, "; "));
 }
 
 // Returns the shards' addresses: those `given`, or the config's if none are given.

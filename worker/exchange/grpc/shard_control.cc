@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
@@ -45,7 +46,7 @@ std::string ShardControl::name() const {
 
 absl::Status ShardControl::Named(const absl::Status& status) const {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(name(), ": ", status.message()));
+  return Reworded(status, absl::StrCat(name(), ": ", status.message()));
 }
 
 absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error_kind.h"
 #include "tests/worker/exchange/core/core_fixture.h"
 
 namespace evenshard {
@@ -204,15 +205,15 @@ TEST_CASE("without time to reconnect the end of a connection fails the exchange"
 }
 
 TEST_CASE("errors that do not pass fail the exchange, with the shard's name") {
-  const absl::Status status =
-      GENERATE(absl::InvalidArgumentError("bad"), absl::OutOfRangeError("bad"),
-               absl::AbortedError("bad"), absl::DeadlineExceededError("bad"),
-               absl::FailedPreconditionError("bad"), absl::AlreadyExistsError("bad"),
-               absl::ResourceExhaustedError("bad"), absl::InternalError("bad"));
+  const absl::Status status = GENERATE(
+      absl::InvalidArgumentError("bad"), absl::OutOfRangeError("bad"), absl::AbortedError("bad"),
+      absl::DeadlineExceededError("bad"), absl::FailedPreconditionError("bad"),
+      absl::AlreadyExistsError("bad"), absl::ResourceExhaustedError("bad"),
+      absl::InternalError("bad"), WithKind(ErrorDetail::RUN_FAILED, absl::UnavailableError("bad")));
   CoreFixture fixture;
   fixture.StartAndConnect();
   fixture.Break(0, status);
-  CHECK(fixture.core.failure() == absl::Status(status.code(), "shard 0 (a:1): bad"));
+  CHECK(fixture.core.failure() == Reworded(status, "shard 0 (a:1): bad"));
 }
 
 TEST_CASE("too many streams before a join is accepted are waited for") {

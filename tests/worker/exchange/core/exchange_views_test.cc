@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/error_kind.h"
 #include "tests/worker/exchange/core/core_fixture.h"
 
 namespace evenshard {
@@ -180,9 +181,11 @@ TEST_CASE("a new generation ends the iteration, and Resume connects anew") {
   fixture.view.set_checkpoint("generation-0001-iteration-0000000005");
   fixture.Follow();
   CHECK(fixture.core.went_back());
-  CHECK(fixture.core.round().AwaitAll() ==
-        absl::AbortedError("the run goes back to checkpoint generation-0001-iteration-0000000005 "
-                           "(view 2)"));
+  const absl::Status failure = fixture.core.round().AwaitAll();
+  CHECK(absl::IsAborted(failure));
+  CHECK(KindOf(failure) == ErrorDetail::WENT_BACK);
+  CHECK(failure.message() ==
+        "the run goes back to checkpoint generation-0001-iteration-0000000005 (view 2)");
   CHECK_FALSE(fixture.transport.latest[0].has_value());
   CHECK_FALSE(fixture.transport.latest[1].has_value());
   fixture.Follow();
