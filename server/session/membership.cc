@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 
@@ -13,6 +14,9 @@ namespace {
 
 // How many bytes of a refusal are kept: messages about many ranks must fit into gRPC's metadata.
 constexpr size_t kMostOfRefusal = 300;
+
+// Usage is a name, a bus id and some numbers.
+constexpr size_t kMaxUsageBytes = 256;
 
 }  // namespace
 
@@ -176,6 +180,10 @@ std::vector<Membership::Absence> Membership::LoseWithoutStream() {
 }
 
 absl::Status Membership::Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage) {
+  if (const size_t bytes = usage.ByteSizeLong(); bytes > kMaxUsageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", rank, " reported usage of ", bytes,
+                                                   " bytes; allowed: ", kMaxUsageBytes));
+  }
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckHolder(rank, incarnation));
   members_[rank].usage = usage;
@@ -195,6 +203,18 @@ std::vector<uint32_t> Membership::HaveLeft() const {
 std::string Membership::Describe(uint32_t rank) const {
   absl::MutexLock lock(&mutex_);
   return DescribeLocked(rank);
+}
+
+std::string Membership::Describe(const std::vector<uint32_t>& ranks) const {
+  constexpr size_t kListed = 10;
+  std::vector<std::string> listed;
+  for (const uint32_t rank : ranks) {
+    if (listed.size() == kListed) break;
+    listed.push_back(Describe(rank));
+  }
+  return absl::StrCat(
+      absl::StrJoin(listed, ", "),
+      ranks.size() > kListed ? absl::StrCat(" and ", ranks.size() - kListed, " more") : "");
 }
 
 std::string Membership::DescribeLocked(uint32_t rank) const {

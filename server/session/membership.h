@@ -82,13 +82,17 @@ class Membership {
   std::vector<Absence> LoseWithoutStream();
 
   // Keeps a worker's report of its usage until its next report or until another incarnation joins.
-  // A report is no sign of life, because a worker that hangs goes on reporting.
+  // A report is no sign of life, because a worker that hangs goes on reporting. Errors:
+  // INVALID_ARGUMENT if it is longer than any usage can be; FAILED_PRECONDITION if the incarnation
+  // does not hold the rank.
   absl::Status Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage);
 
   // Returns, for example,
   // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)", or
   // "worker 2 (never joined; refused 3s ago: worker 2 has another config than shard 0; ...)".
   std::string Describe(uint32_t rank) const;
+  // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
+  std::string Describe(const std::vector<uint32_t>& ranks) const;
   // Returns the ranks whose workers have finished, in ascending order.
   std::vector<uint32_t> HaveLeft() const;
   // Appends a WorkerStats for each rank.

@@ -1,28 +1,24 @@
 #include "server/shard/shard.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/process/resident_memory.h"
-#include "common/wire/encoding.h"
 #include "server/session/join_check.h"
+#include "server/shard/push_format.h"
+#include "server/update/make_update_policy.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
 namespace {
-
-// Usage is a name, a bus id and some numbers.
-constexpr size_t kMaxUsageBytes = 256;
 
 // Statistics show no shorter wait: every update waits a moment for its slowest worker.
 constexpr absl::Duration kShortestWait = absl::Seconds(1);
@@ -52,8 +48,8 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
   }
   std::unique_ptr<Shard> shard(new Shard(options));
   options.observers.push_back(&shard->snapshots_);
-  shard->policy_ = UpdatePolicy::Create(
-      config, shard->store_.get(), ChunkObservers(std::move(options.observers)), options.clock);
+  shard->policy_ = MakeUpdatePolicy(config, shard->store_.get(),
+                                    ChunkObservers(std::move(options.observers)), options.clock);
   return shard;
 }
 
@@ -210,23 +206,18 @@ void Shard::WorkerLost(uint32_t rank, absl::string_view how) {
 }
 
 absl::Status Shard::Report(const ReportRequest& request) {
-  if (const size_t bytes = request.usage().ByteSizeLong(); bytes > kMaxUsageBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", request.worker(),
-                                                   " reported usage of ", bytes,
-                                                   " bytes; allowed: ", kMaxUsageBytes));
-  }
   return membership_.Report(request.worker(), request.incarnation(), request.usage());
 }
 
 absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
-  ASSIGN_OR_RETURN(const int index, IndexOf(session, gradient.header));
+  ASSIGN_OR_RETURN(const int index, IndexOfPush(session, gradient.header, *store_, index_));
   return Take(index, session, std::move(gradient), std::move(sink));
 }
 
 absl::Status Shard::PushShared(WorkerSession& session, const GradientHeader& header,
                                std::shared_ptr<ReplySink> sink) {
-  ASSIGN_OR_RETURN(const int index, IndexOf(session, header));
+  ASSIGN_OR_RETURN(const int index, IndexOfPush(session, header, *store_, index_));
   Gradient gradient{header, {}, session.buffers()};
   if (!header.skip) {
     gradient.data = session.buffers()->GradientOf(store_->chunks()[index].info());
@@ -234,30 +225,15 @@ absl::Status Shard::PushShared(WorkerSession& session, const GradientHeader& hea
   return Take(index, session, std::move(gradient), std::move(sink));
 }
 
-absl::StatusOr<int> Shard::IndexOf(const WorkerSession& session,
-                                   const GradientHeader& header) const {
-  if (header.worker != session.rank() || header.incarnation != session.incarnation()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed on the stream of worker ", session.rank(),
-                     "; each incarnation opens its own"));
-  }
-  const int index = store_->IndexOf(header.chunk);
-  if (index < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
-                                                   header.chunk, ", which shard ", index_,
-                                                   " does not own"));
-  }
-  return index;
-}
-
 absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
                          std::shared_ptr<ReplySink> sink) {
   RETURN_IF_ERROR(failure());
   // The stream ends with that, so that the worker pushes again, here or where the slot is then.
   RETURN_IF_ERROR(CheckHoldsRole());
-  RETURN_IF_ERROR(CheckFormat(gradient, store_->chunks()[index].info()));
+  const Chunk& chunk = store_->chunks()[index].info();
+  RETURN_IF_ERROR(CheckFormat(config_, gradient, chunk));
   // The memory of a repeated push may have another content already, which is not looked at.
-  if (absl::Status finite = CheckFinite(gradient, store_->chunks()[index].info());
+  if (absl::Status finite = CheckFinite(config_, gradient, chunk);
       !finite.ok() && policy_->Counts(index, gradient.header)) {
     // Under SKIP, a worker leaves out such a gradient itself. If it does not, its push is refused,
     // and the run goes on.
@@ -275,61 +251,6 @@ absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
 void Shard::CountReply(WorkerSession* session, uint64_t bytes) {
   store_->counters().CountReply(bytes);
   if (session != nullptr) session->CountReply(bytes);
-}
-
-absl::Status Shard::CheckFormat(const Gradient& gradient, const Chunk& chunk) const {
-  const GradientHeader& header = gradient.header;
-  const Encoding encoding = config_.gradient_encoding(header.iteration);
-  if (header.encoding != encoding) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
-        "; the run's exchange.gradient_encoding is ", EncodingName(encoding)));
-  }
-  if (config_.IsInitial(header.iteration) && header.worker != 0 && !header.skip) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed initial parameters, chunk ", chunk.id,
-                     "; only worker 0 gives them, and others set `skip`"));
-  }
-  if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
-    const bool is_statistic =
-        config_.model().tensors()[chunk.tensor].role == TensorRole::kRunningStatistic;
-    if (is_statistic || !std::isfinite(*rate) || *rate < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "worker ", header.worker, " pushed chunk ", chunk.id, " with the learning rate ", *rate,
-          is_statistic ? "; a running statistic has none" : "; allowed: a number of at least 0"));
-    }
-  }
-  const size_t bytes = SegmentsSize(gradient.data);
-  const size_t expected = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
-  if (bytes != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed ", bytes, " bytes for chunk ", chunk.id,
-                     header.skip ? " with `skip`" : "", ", which takes ", expected));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Shard::CheckFinite(const Gradient& gradient, const Chunk& chunk) const {
-  const GradientHeader& header = gradient.header;
-  const auto encoding = static_cast<Encoding>(header.encoding);
-  const int64_t bad = FindNonFinite(encoding, gradient.data);
-  if (bad < 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "worker ", header.worker, " pushed a gradient that is not finite", RangeOf(encoding),
-      " at iteration ", header.iteration, ": ", config_.model().tensors()[chunk.tensor].name,
-      " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
-}
-
-std::string Shard::Describe(const std::vector<uint32_t>& ranks) const {
-  constexpr size_t kListed = 10;
-  std::vector<std::string> listed;
-  for (const uint32_t rank : ranks) {
-    if (listed.size() == kListed) break;
-    listed.push_back(membership_.Describe(rank));
-  }
-  return absl::StrCat(
-      absl::StrJoin(listed, ", "),
-      ranks.size() > kListed ? absl::StrCat(" and ", ranks.size() - kListed, " more") : "");
 }
 
 void Shard::CheckWaits() {
@@ -358,10 +279,10 @@ void Shard::CheckWaits() {
   const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
   if (any && WaitsSince(*oldest) < now - limit) {
-    Fail(absl::DeadlineExceededError(
-        absl::StrCat("chunk ", oldest->chunk, " of iteration ", oldest->iteration,
-                     " has waited longer than limits.exchange_seconds (",
-                     Rounded(now - oldest->since), ") for ", Describe(oldest->missing))));
+    Fail(absl::DeadlineExceededError(absl::StrCat(
+        "chunk ", oldest->chunk, " of iteration ", oldest->iteration,
+        " has waited longer than limits.exchange_seconds (", Rounded(now - oldest->since), ") for ",
+        membership_.Describe(oldest->missing))));
     return;
   }
   const auto event = stall_log_.Observe(any ? std::optional(oldest->since) : std::nullopt, now);
@@ -370,7 +291,7 @@ void Shard::CheckWaits() {
     spdlog::info("the exchange goes on after a wait of {}", Rounded(event->waited));
   } else {
     spdlog::warn("iteration {} has waited {} for {}", oldest->iteration, Rounded(event->waited),
-                 Describe(oldest->missing));
+                 membership_.Describe(oldest->missing));
   }
 }
 

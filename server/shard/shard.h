@@ -102,8 +102,7 @@ class Shard {
   // left. Under SYNC, a lost worker fails the run.
   void CloseStream(WorkerSession* session);
 
-  // Keeps a worker's report of its usage for Stats. Errors: those of Membership::Report;
-  // INVALID_ARGUMENT if the report is longer than any usage can be.
+  // Keeps a worker's report of its usage for Stats. Errors: those of Membership::Report.
   absl::Status Report(const ReportRequest& request);
 
   // Takes one gradient chunk from a stream of `session`. Errors:
@@ -168,19 +167,12 @@ class Shard {
   absl::Status CheckView(const JoinRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(view_mutex_);
 
-  // Returns the place of a pushed chunk in the store. Errors: INVALID_ARGUMENT for another worker's
-  // push, and for a chunk that the shard does not own.
-  absl::StatusOr<int> IndexOf(const WorkerSession& session, const GradientHeader& header) const;
   // Checks a gradient and passes it to the policy. Errors: the other ones of Push.
   absl::Status Take(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink);
-  absl::Status CheckFormat(const Gradient& gradient, const Chunk& chunk) const;
-  absl::Status CheckFinite(const Gradient& gradient, const Chunk& chunk) const;
   // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
   // was lost: ".
   void WorkerLost(uint32_t rank, absl::string_view how);
-  // Returns, for example, "worker 2 (...), worker 5 (...) and 3 more".
-  std::string Describe(const std::vector<uint32_t>& ranks) const;
   // Since when an update waits for workers that are present. Never, if the view has no holder of
   // one of the ranks or no primary of some slot: then the coordinator decides.
   absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;

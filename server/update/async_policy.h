@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "common/placement/planned_config.h"
+#include "server/store/chunk_observer.h"
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"
 

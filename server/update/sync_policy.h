@@ -8,6 +8,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "common/base/clock.h"
+#include "common/placement/planned_config.h"
+#include "server/store/chunk_observer.h"
 #include "server/update/push_pacing.h"
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"

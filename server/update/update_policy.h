@@ -9,10 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/base/clock.h"
-#include "common/placement/planned_config.h"
 #include "server/session/worker_session.h"
-#include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
 #include "server/update/gradient.h"
 #include "server/update/worker_sets.h"
@@ -60,10 +57,6 @@ class UpdatePolicy {
   // worker leaves out the iterations that its predecessor has pushed to some of the chunks only.
   static constexpr uint64_t kMaxGap = 1000;
 
-  // Returns the config's policy for the chunks of `store`, each of which goes on from its clock.
-  // All that is pointed to, the observers too, must outlive it.
-  static std::unique_ptr<UpdatePolicy> Create(const PlannedConfig& config, ParameterStore* store,
-                                              ChunkObservers observers, const Clock* clock);
   virtual ~UpdatePolicy() = default;
 
   // Takes a checked gradient for store->chunks()[index] from the worker of `session`. `sink` gets

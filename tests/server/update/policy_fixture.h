@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/update/make_update_policy.h"
 #include "server/update/update_policy.h"
 #include "tests/server/shard/shard_fixture.h"
 #include "tests/testing/fake_clock.h"
@@ -79,8 +80,8 @@ class PolicyFixture {
     REQUIRE(store->chunks().size() == 2);
     snapshots = std::make_unique<Snapshots>(Snapshots::Options{
         .config = config.get(), .store = store.get(), .is_over = [this] { return is_over; }});
-    policy = UpdatePolicy::Create(*config, store.get(),
-                                  ChunkObservers({&observer, snapshots.get()}), &clock);
+    policy = MakeUpdatePolicy(*config, store.get(), ChunkObservers({&observer, snapshots.get()}),
+                              &clock);
     activities = std::vector<WorkerActivity>(workers);
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());

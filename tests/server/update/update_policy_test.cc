@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/update/make_update_policy.h"
 #include "tests/server/shard/shard_fixture.h"
 
 namespace evenshard {
@@ -178,7 +179,7 @@ TEST_CASE_METHOD(ShardFixture,
   Start(3);
   CHECK(shard->Stats().updates() == 0);
   std::unique_ptr<UpdatePolicy> policy =
-      UpdatePolicy::Create(*config, &shard->store(), ChunkObservers({&shard->snapshots()}), &clock);
+      MakeUpdatePolicy(*config, &shard->store(), ChunkObservers({&shard->snapshots()}), &clock);
   CHECK(policy->PendingUpdates().empty());
   const std::string zeros(4 * sizeof(float), '\0');
   const auto push = [&](int rank) {

@@ -1,4 +1,4 @@
-#include "server/update/update_policy.h"
+#include "server/update/make_update_policy.h"
 
 #include <utility>
 
@@ -7,9 +7,8 @@
 
 namespace evenshard {
 
-std::unique_ptr<UpdatePolicy> UpdatePolicy::Create(const PlannedConfig& config,
-                                                   ParameterStore* store, ChunkObservers observers,
-                                                   const Clock* clock) {
+std::unique_ptr<UpdatePolicy> MakeUpdatePolicy(const PlannedConfig& config, ParameterStore* store,
+                                               ChunkObservers observers, const Clock* clock) {
   if (config.proto().update().policy() == Update::SYNC) {
     return std::make_unique<SyncPolicy>(config, store, std::move(observers), clock);
   }

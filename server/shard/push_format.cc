@@ -1,0 +1,72 @@
+#include "server/shard/push_format.h"
+
+#include <cmath>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/wire/encoding.h"
+
+namespace evenshard {
+
+absl::StatusOr<int> IndexOfPush(const WorkerSession& session, const GradientHeader& header,
+                                const ParameterStore& store, int shard) {
+  if (header.worker != session.rank() || header.incarnation != session.incarnation()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed on the stream of worker ", session.rank(),
+                     "; each incarnation opens its own"));
+  }
+  const int index = store.IndexOf(header.chunk);
+  if (index < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
+                                                   header.chunk, ", which shard ", shard,
+                                                   " does not own"));
+  }
+  return index;
+}
+
+absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
+                         const Chunk& chunk) {
+  const GradientHeader& header = gradient.header;
+  const Encoding encoding = config.gradient_encoding(header.iteration);
+  if (header.encoding != encoding) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
+        "; the run's exchange.gradient_encoding is ", EncodingName(encoding)));
+  }
+  if (config.IsInitial(header.iteration) && header.worker != 0 && !header.skip) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed initial parameters, chunk ", chunk.id,
+                     "; only worker 0 gives them, and others set `skip`"));
+  }
+  if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
+    const bool is_statistic =
+        config.model().tensors()[chunk.tensor].role == TensorRole::kRunningStatistic;
+    if (is_statistic || !std::isfinite(*rate) || *rate < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", header.worker, " pushed chunk ", chunk.id, " with the learning rate ", *rate,
+          is_statistic ? "; a running statistic has none" : "; allowed: a number of at least 0"));
+    }
+  }
+  const size_t bytes = SegmentsSize(gradient.data);
+  const size_t expected = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
+  if (bytes != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed ", bytes, " bytes for chunk ", chunk.id,
+                     header.skip ? " with `skip`" : "", ", which takes ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFinite(const PlannedConfig& config, const Gradient& gradient,
+                         const Chunk& chunk) {
+  const GradientHeader& header = gradient.header;
+  const auto encoding = static_cast<Encoding>(header.encoding);
+  const int64_t bad = FindNonFinite(encoding, gradient.data);
+  if (bad < 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", header.worker, " pushed a gradient that is not finite", RangeOf(encoding),
+      " at iteration ", header.iteration, ": ", config.model().tensors()[chunk.tensor].name,
+      " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
+}
+
+}  // namespace evenshard

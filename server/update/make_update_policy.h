@@ -1,0 +1,21 @@
+#ifndef EVENSHARD_SERVER_UPDATE_MAKE_UPDATE_POLICY_H_
+#define EVENSHARD_SERVER_UPDATE_MAKE_UPDATE_POLICY_H_
+
+#include <memory>
+
+#include "common/base/clock.h"
+#include "common/placement/planned_config.h"
+#include "server/store/chunk_observer.h"
+#include "server/store/parameter_store.h"
+#include "server/update/update_policy.h"
+
+namespace evenshard {
+
+// Returns the config's policy for the chunks of `store`, each of which goes on from its clock. All
+// that is pointed to, the observers too, must outlive it.
+std::unique_ptr<UpdatePolicy> MakeUpdatePolicy(const PlannedConfig& config, ParameterStore* store,
+                                               ChunkObservers observers, const Clock* clock);
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_SERVER_UPDATE_MAKE_UPDATE_POLICY_H_
