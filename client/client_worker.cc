@@ -122,9 +122,9 @@ absl::Status ClientWorker::CheckJoined() const {
 
 absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
   const absl::Time start = clock_.Now();
-  const bool was_begun = exchange_->is_begun();
+  const int64_t iteration = exchange_->next_iteration();
   const absl::Status result = call();
-  counts_.iterations += was_begun && !exchange_->is_begun();
+  counts_.iterations += exchange_->next_iteration() - iteration;
   counts_.wait_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
   return Explained(result);
 }

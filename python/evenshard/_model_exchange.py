@@ -29,8 +29,6 @@ class ModelExchange:
 
     The library knows what of the iteration has been pushed and received. What is kept here is what
     the model has: gradients staged since begin(), and parameters not yet given to it.
-
-    Attribute to read: `is_under_way`, whether there may be parameters that the model has not.
     """
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
@@ -42,12 +40,10 @@ class ModelExchange:
         self._reset()
 
     def _reset(self):
-        self.is_under_way = False
         # By tensor, until finish(): the gradient that was staged and its version.
         self._staged = {}
         self._gathered = 0  # elements that were staged and not pushed
-        # By tensor: pushed, and the model has not been given what was received.
-        self._missing = bytearray(len(self._tensors))
+        self._missing = set()  # pushed, and the model has not been given what was received
 
     def join(self) -> None:
         """Joins the run with the model's values, and gives the model those of the run."""
@@ -60,6 +56,11 @@ class ModelExchange:
         """How many iterations have been finished."""
         is_finished = self.handle.phase == _library.PUSHED and not self.has_pushed
         return self.handle.iteration + is_finished
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there may be parameters that the model has not been given."""
+        return bool(self._missing)
 
     @property
     def is_begun(self) -> bool:
@@ -179,21 +180,17 @@ class ModelExchange:
                 " evenshard.Optimizer is made"
             )
         self.handle.push_several(numbers, contributes)
-        for i in numbers:
-            self._missing[i] = 1
-        self.is_under_way = True
+        self._missing.update(numbers)
         self._versions.rise(numbers)
 
     def _missing_of(self, numbers):
-        return [i for i in numbers if self._missing[i]]
+        return [i for i in numbers if i in self._missing]
 
     def _received(self, numbers):
         if numbers:
             with torch.no_grad():
                 self._placement.received(numbers)
-            for i in numbers:
-                self._missing[i] = 0
-            self.is_under_way = any(self._missing)
+            self._missing.difference_update(numbers)
 
 
 class _Versions:

@@ -60,12 +60,10 @@ class ChunkStates {
   // QueueAgain has returned it in this iteration.
   bool is_again(uint32_t chunk) const { return again_[chunk]; }
   bool is_pushed(int tensor) const { return pushed_[tensor]; }
-  int layer_of(uint32_t chunk) const { return layer_of_chunk_[chunk]; }
 
   // What is left of the iteration.
   size_t unpushed_tensors() const { return unpushed_tensors_; }
   size_t unanswered() const { return unanswered_; }
-  size_t unanswered_of_layer(int layer) const { return layer_unanswered_[layer]; }
   size_t unanswered_of_tensor(int tensor) const { return tensor_unanswered_[tensor]; }
   // Pushed, and not queued: they wait until others have been sent, or pushed.
   bool has_waiting() const { return !waiting_.empty(); }

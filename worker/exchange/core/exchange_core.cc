@@ -301,26 +301,6 @@ SlotPull ExchangeCore::StartPull() const {
   return SlotPull(options_.clock, options_.has_views ? round_.limit() : patience_.reconnect);
 }
 
-bool ExchangeCore::IsConnected(int slot) const {
-  absl::MutexLock lock(&mutex_);
-  return links_.IsConnected(slot);
-}
-
-bool ExchangeCore::ready() const {
-  absl::MutexLock lock(&mutex_);
-  return stage_ == Stage::kRunning || stage_ == Stage::kLeaving;
-}
-
-bool ExchangeCore::went_back() const {
-  absl::MutexLock lock(&mutex_);
-  return stage_ == Stage::kWentBack;
-}
-
-bool ExchangeCore::finished() const {
-  absl::MutexLock lock(&mutex_);
-  return is_finished_;
-}
-
 ExchangeCore::CatchUp ExchangeCore::catch_up() const {
   absl::MutexLock lock(&mutex_);
   return {.iteration = catch_up_, .abandoned = round_.is_abandoned()};
@@ -330,11 +310,6 @@ void ExchangeCore::EndCatchUp() {
   absl::MutexLock lock(&mutex_);
   catch_up_.reset();
   round_.SetAbandoned(false);
-}
-
-uint64_t ExchangeCore::view_number() const {
-  absl::MutexLock lock(&mutex_);
-  return view_.number();
 }
 
 std::vector<WorkerSet> ExchangeCore::worker_sets() const {

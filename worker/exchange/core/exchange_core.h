@@ -76,7 +76,10 @@ class ExchangeCore {
   absl::Duration tick_period() const { return tick_period_; }
   // How a pull of a slot's chunks is made again.
   SlotPull StartPull() const;
-  bool IsConnected(int slot) const;
+  bool IsConnected(int slot) const {
+    absl::MutexLock lock(&mutex_);
+    return links_.IsConnected(slot);
+  }
   // Fails the exchange. Only the first failure is kept.
   void Fail(const absl::Status& failure);
 
@@ -85,10 +88,16 @@ class ExchangeCore {
   void Broken(int slot, uint64_t attempt, const absl::Status& status);
   // Whether every slot has accepted this worker, so that round().next_iteration() is known and
   // iterations may begin. False again after went_back() until Resume has connected the slots anew.
-  bool ready() const;
+  bool ready() const {
+    absl::MutexLock lock(&mutex_);
+    return stage_ == Stage::kRunning || stage_ == Stage::kLeaving;
+  }
   // OK, or why the exchange has failed or went back.
   absl::Status failure() const { return round_.failure(); }
-  bool went_back() const;
+  bool went_back() const {
+    absl::MutexLock lock(&mutex_);
+    return stage_ == Stage::kWentBack;
+  }
   // For a worker that joins a run under way: the iteration before its first one, in which it must
   // take part without contributing. The answers give it the parameters to begin with. If all others
   // finish meanwhile, the wait for the answers ends without them, and abandoned is true.
@@ -100,7 +109,10 @@ class ExchangeCore {
   // REQUIRES: the iteration of catch_up is over. It has none from now on.
   void EndCatchUp();
 
-  uint64_t view_number() const;
+  uint64_t view_number() const {
+    absl::MutexLock lock(&mutex_);
+    return view_.number();
+  }
   std::vector<WorkerSet> worker_sets() const;
   // What this worker says of itself to whoever makes the views.
   ProcessState State() const;
@@ -127,7 +139,10 @@ class ExchangeCore {
   }
   void EndLeave();
   // Whether this worker has finished and is not needed any more, because the training has ended.
-  bool finished() const;
+  bool finished() const {
+    absl::MutexLock lock(&mutex_);
+    return is_finished_;
+  }
   // No event has an effect from now on. If the worker has failed with an error, State() says so,
   // which fails the run: unless it was told to stop (CANCELLED), or the run goes on without it.
   void Stop(const absl::Status& outcome);

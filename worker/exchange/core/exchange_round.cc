@@ -1,6 +1,6 @@
 // How a chunk gets through an iteration:
 //   1. Begin. Push marks the chunks of a tensor as pushed, and the schedule releases them: at once,
-//      or when everything has been pushed. What is released waits in PushLanes for the streams.
+//      or when everything has been pushed. What is released waits in a PushQueue for the streams.
 //   2. A stream takes a message of chunks, and reports when it was sent. Under SEQUENTIAL the
 //      report of the last one releases the last chunk of each stream.
 //   3. The answer is claimed, stored by the caller, and counted.
@@ -9,6 +9,7 @@
 #include "worker/exchange/core/exchange_round.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,11 +34,14 @@ ExchangeRound::ExchangeRound(const Options& options)
       schedule_(config_),
       limit_(1.1 * absl::Seconds(config_.proto().limits().exchange_seconds()) + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
-      lanes_(&config_, &schedule_),
       watch_(watch_period_),
       chunks_(&config_, &schedule_, options.trace),
       is_connected_(config_.shards()),
-      has_answered_(config_.shards()) {}
+      has_answered_(config_.shards()) {
+  // What is pushed all at once need not wait for more.
+  const int64_t least_bytes = schedule_.pushes_early() ? kMessageBytes : 0;
+  queues_.assign(config_.shards(), PushQueue(config_.proto().limits().connections(), least_bytes));
+}
 
 ExchangeRound::Phase ExchangeRound::PhaseLocked() const {
   if (!is_open_) return Phase::kIdle;
@@ -47,11 +51,6 @@ ExchangeRound::Phase ExchangeRound::PhaseLocked() const {
 ExchangeRound::Phase ExchangeRound::phase() const {
   absl::MutexLock lock(&mutex_);
   return PhaseLocked();
-}
-
-uint64_t ExchangeRound::next_iteration() const {
-  absl::MutexLock lock(&mutex_);
-  return next_iteration_;
 }
 
 void ExchangeRound::StartAt(uint64_t iteration) {
@@ -97,12 +96,26 @@ absl::Status ExchangeRound::Push(absl::Span<const int> tensors, bool contributes
   return absl::OkStatus();
 }
 
-void ExchangeRound::QueueReleased() {
-  for (const uint32_t chunk : chunks_.Release()) {
-    if (is_connected_[plan_.chunks()[chunk].shard]) lanes_.Queue(chunk);
+void ExchangeRound::Queue(uint32_t id) {
+  const Chunk& chunk = plan_.chunks()[id];
+  if (!is_connected_[chunk.shard]) return;
+  PushQueue& queue = queues_[chunk.shard];
+  if (const std::optional<int> stream = schedule_.LastOfStream(id); stream.has_value()) {
+    queue.PushLast(*stream, id);
+  } else {
+    queue.Push(id, EncodedBytes(config_.proto().exchange().gradient_encoding(), chunk.size));
   }
+}
+
+void ExchangeRound::CompleteQueue(int shard) {
   if (chunks_.unpushed_tensors() > 0) return;
-  for (int shard = 0; shard < config_.shards(); ++shard) lanes_.AllQueued(shard);
+  if (schedule_.sorts_at_end()) queues_[shard].Prioritise();
+  queues_[shard].Flush();
+}
+
+void ExchangeRound::QueueReleased() {
+  for (const uint32_t chunk : chunks_.Release()) Queue(chunk);
+  for (int shard = 0; shard < config_.shards(); ++shard) CompleteQueue(shard);
 }
 
 void ExchangeRound::WakeAll() const {
@@ -112,21 +125,16 @@ void ExchangeRound::WakeAll() const {
 void ExchangeRound::Open(int shard) {
   absl::MutexLock lock(&mutex_);
   is_connected_[shard] = true;
-  lanes_.Clear(shard);
-  for (const uint32_t chunk : chunks_.QueueAgain(shard)) lanes_.Queue(chunk);
-  lanes_.Flush(shard);  // somebody may wait for them
-  if (chunks_.unpushed_tensors() == 0) lanes_.AllQueued(shard);
+  queues_[shard].Clear();
+  for (const uint32_t chunk : chunks_.QueueAgain(shard)) Queue(chunk);
+  queues_[shard].Flush();  // somebody may wait for them
+  CompleteQueue(shard);
 }
 
 void ExchangeRound::Close(int shard) {
   absl::MutexLock lock(&mutex_);
   is_connected_[shard] = has_answered_[shard] = false;
-  lanes_.Clear(shard);
-}
-
-bool ExchangeRound::HasAnswered(int shard) const {
-  absl::MutexLock lock(&mutex_);
-  return has_answered_[shard];
+  queues_[shard].Clear();
 }
 
 std::optional<float> ExchangeRound::LearningRate(uint32_t chunk) const {
@@ -137,11 +145,12 @@ std::optional<float> ExchangeRound::LearningRate(uint32_t chunk) const {
 }
 
 std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {
+  const int64_t most_bytes = has_data ? kMessageBytes : std::numeric_limits<int64_t>::max();
   std::vector<GradientHeader> taken;
+  absl::MutexLock lock(&mutex_);
   while (taken.empty()) {
-    const std::vector<uint32_t> popped = lanes_.Pop(shard, stream, has_data);
+    const std::vector<uint32_t> popped = queues_[shard].Pop(stream, kMostChunks, most_bytes);
     if (popped.empty()) break;
-    absl::MutexLock lock(&mutex_);
     for (const uint32_t chunk : popped) {
       if (!chunks_.IsPending(chunk)) continue;
       taken.push_back({.worker = static_cast<uint32_t>(options_.rank),
@@ -229,11 +238,6 @@ void ExchangeRound::SetAbandoned(bool abandoned) {
   ++moves_;
 }
 
-bool ExchangeRound::is_abandoned() const {
-  absl::MutexLock lock(&mutex_);
-  return is_abandoned_;
-}
-
 void ExchangeRound::End() {
   absl::MutexLock lock(&mutex_);
   if (std::exchange(is_open_, false)) next_iteration_ = chunks_.iteration() + 1;
@@ -252,38 +256,29 @@ void ExchangeRound::Fail(const absl::Status& failure) {
   failure_.Update(failure);
 }
 
-absl::Status ExchangeRound::failure() const {
-  absl::MutexLock lock(&mutex_);
-  return failure_;
-}
-
 bool ExchangeRound::Settled() const {
   absl::MutexLock lock(&mutex_);
   return chunks_.unanswered() == 0 && view_ >= newest_view_;
 }
 
-bool ExchangeRound::TensorAnswered(int tensor) const {
-  absl::MutexLock lock(&mutex_);
-  return chunks_.unanswered_of_tensor(tensor) == 0;
+absl::Status ExchangeRound::AwaitLayer(int layer) {
+  const Layer& awaited = config_.model().layers()[layer];
+  return Await({.begin = awaited.first_tensor, .end = awaited.first_tensor + awaited.tensor_count});
 }
 
-bool ExchangeRound::AllAnswered() const {
-  absl::MutexLock lock(&mutex_);
-  return chunks_.unanswered() == 0;
+absl::Status ExchangeRound::AwaitAll() {
+  return Await({.end = static_cast<int>(config_.model().tensors().size())});
 }
-
-absl::Status ExchangeRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
-
-absl::Status ExchangeRound::AwaitTensor(int tensor) { return Await({.tensor = tensor}); }
-
-absl::Status ExchangeRound::AwaitAll() { return Await({}); }
-
-absl::Status ExchangeRound::AwaitView() { return Await({.is_for_view = true}); }
 
 size_t ExchangeRound::Remaining(const Wait& wait) const {
   if (wait.is_for_view) return view_ < newest_view_;
-  if (wait.tensor.has_value()) return chunks_.unanswered_of_tensor(*wait.tensor);
-  return wait.layer.has_value() ? chunks_.unanswered_of_layer(*wait.layer) : chunks_.unanswered();
+  const size_t tensors = wait.end - wait.begin;
+  if (tensors == config_.model().tensors().size()) return chunks_.unanswered();
+  size_t chunks = 0;
+  for (int tensor = wait.begin; tensor < wait.end; ++tensor) {
+    chunks += chunks_.unanswered_of_tensor(tensor);
+  }
+  return chunks;
 }
 
 absl::Status ExchangeRound::CheckPushed(const Wait& wait) const {
@@ -291,18 +286,11 @@ absl::Status ExchangeRound::CheckPushed(const Wait& wait) const {
     return absl::OkStatus();
   }
   const std::vector<Tensor>& tensors = config_.model().tensors();
-  int first = 0;
-  int end = static_cast<int>(tensors.size());
-  if (schedule_.pushes_early() && wait.tensor.has_value()) {
-    first = *wait.tensor;
-    end = first + 1;
-  } else if (schedule_.pushes_early() && wait.layer.has_value()) {
-    first = config_.model().layers()[*wait.layer].first_tensor;
-    end = first + config_.model().layers()[*wait.layer].tensor_count;
-  }
+  const bool is_early = schedule_.pushes_early();
+  const int end = is_early ? wait.end : static_cast<int>(tensors.size());
   int count = 0;
   std::string missing;
-  for (int tensor = first; tensor < end; ++tensor) {
+  for (int tensor = is_early ? wait.begin : 0; tensor < end; ++tensor) {
     if (!chunks_.is_pushed(tensor) && ++count == 1) missing = tensors[tensor].name;
   }
   if (count == 0) return absl::OkStatus();
@@ -312,8 +300,11 @@ absl::Status ExchangeRound::CheckPushed(const Wait& wait) const {
 }
 
 void ExchangeRound::Flush() {
-  if (phase() != Phase::kPushing) return;
-  for (int shard = 0; shard < config_.shards(); ++shard) lanes_.Flush(shard);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (PhaseLocked() != Phase::kPushing) return;
+    for (PushQueue& queue : queues_) queue.Flush();
+  }
   WakeAll();
 }
 
@@ -365,25 +356,22 @@ std::string ExchangeRound::Missing(const Wait& wait) const {
   }
   // Under SEQUENTIAL no shard answers while the last chunks wait for others to be sent.
   const bool is_for_sent = chunks_.has_waiting();
-  std::vector<size_t> missing(config_.shards());
-  std::vector<size_t> awaited(missing.size());
-  for (const Chunk& chunk : plan_.chunks()) {
-    const int layer = chunks_.layer_of(chunk.id);
-    const bool is_other_layer = layer != wait.layer.value_or(layer);
-    const bool is_other_tensor = chunk.tensor != wait.tensor.value_or(chunk.tensor);
-    if (!is_for_sent && (is_other_layer || is_other_tensor)) continue;
-    ++awaited[chunk.shard];
-    const ChunkStates::State state = chunks_.state(chunk.id);
-    missing[chunk.shard] +=
-        is_for_sent ? state == ChunkStates::State::kQueued : state != ChunkStates::State::kAnswered;
-  }
-
   std::vector<std::string> shards;
-  for (size_t shard = 0; shard < missing.size(); ++shard) {
-    if (missing[shard] == 0) continue;
-    shards.push_back(absl::StrCat(options_.shard_name(static_cast<int>(shard)), " has not ",
-                                  is_for_sent ? "taken " : "answered ", missing[shard], " of ",
-                                  awaited[shard], " chunks"));
+  for (int shard = 0; shard < config_.shards(); ++shard) {
+    size_t missing = 0;
+    size_t awaited = 0;
+    for (const uint32_t chunk : plan_.chunks_of_shard(shard)) {
+      const int tensor = plan_.chunks()[chunk].tensor;
+      if (!is_for_sent && (tensor < wait.begin || tensor >= wait.end)) continue;
+      ++awaited;
+      const ChunkStates::State state = chunks_.state(chunk);
+      missing += is_for_sent ? state == ChunkStates::State::kQueued
+                             : state != ChunkStates::State::kAnswered;
+    }
+    if (missing == 0) continue;
+    shards.push_back(absl::StrCat(options_.shard_name(shard), " has not ",
+                                  is_for_sent ? "taken " : "answered ", missing, " of ", awaited,
+                                  " chunks"));
   }
   const size_t named = std::min(shards.size(), kMostNamed);
   const size_t others = shards.size() - named;

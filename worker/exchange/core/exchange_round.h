@@ -17,7 +17,7 @@
 #include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "worker/exchange/core/chunk_states.h"
-#include "worker/exchange/core/push_lanes.h"
+#include "worker/exchange/core/push_queue.h"
 #include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/core/stall_watch.h"
 #include "worker/trace/trace.h"
@@ -57,7 +57,10 @@ class ExchangeRound {
   Phase phase() const;
   // The iteration to begin next: `iteration` after StartAt, and then one after the last that is
   // over.
-  uint64_t next_iteration() const;
+  uint64_t next_iteration() const {
+    absl::MutexLock lock(&mutex_);
+    return next_iteration_;
+  }
   void StartAt(uint64_t iteration);
 
   // Begins an iteration, in which every tensor has to be pushed. With `skip` the worker takes part
@@ -79,12 +82,18 @@ class ExchangeRound {
   // once if no iteration has begun. Errors: the failure; FAILED_PRECONDITION for what has not been
   // pushed, or what the schedule keeps until everything is.
   absl::Status AwaitLayer(int layer);
-  absl::Status AwaitTensor(int tensor);
+  absl::Status AwaitTensor(int tensor) { return Await({.begin = tensor, .end = tensor + 1}); }
   absl::Status AwaitAll();
-  absl::Status AwaitView();
+  absl::Status AwaitView() { return Await({.is_for_view = true}); }
 
-  bool AllAnswered() const;
-  bool TensorAnswered(int tensor) const;
+  bool AllAnswered() const {
+    absl::MutexLock lock(&mutex_);
+    return chunks_.unanswered() == 0;
+  }
+  bool TensorAnswered(int tensor) const {
+    absl::MutexLock lock(&mutex_);
+    return chunks_.unanswered_of_tensor(tensor) == 0;
+  }
   // Whether all chunks are answered and the view is at least as new as each answer.
   bool Settled() const;
   // The iteration is over. Does nothing if none has begun. REQUIRES: Settled().
@@ -96,7 +105,10 @@ class ExchangeRound {
   // The connection is no more: nothing is queued for the shard until Open.
   void Close(int shard);
   // Whether an answer of the shard has counted since Close.
-  bool HasAnswered(int shard) const;
+  bool HasAnswered(int shard) const {
+    absl::MutexLock lock(&mutex_);
+    return has_answered_[shard];
+  }
 
   // Removes the chunks of the next message for a stream of the shard, and returns their headers, or
   // none. `has_data`: the gradients go with the message, which bounds how many.
@@ -124,7 +136,10 @@ class ExchangeRound {
   // Nobody answers this worker's pushes: those without an answer, and later ones, are taken for
   // answered, until it is set to false.
   void SetAbandoned(bool abandoned);
-  bool is_abandoned() const;
+  bool is_abandoned() const {
+    absl::MutexLock lock(&mutex_);
+    return is_abandoned_;
+  }
   bool waits_for_others() const {
     absl::MutexLock lock(&mutex_);
     return waits_for_others_;
@@ -135,7 +150,10 @@ class ExchangeRound {
 
   // Fails this iteration and every later one. Only the first failure is kept.
   void Fail(const absl::Status& failure);
-  absl::Status failure() const;
+  absl::Status failure() const {
+    absl::MutexLock lock(&mutex_);
+    return failure_;
+  }
 
   // Checks whether the current wait has made progress since the last call. Must be called every
   // watch_period(). If there was no progress for limit(), the round fails with DEADLINE_EXCEEDED
@@ -150,9 +168,9 @@ class ExchangeRound {
  private:
   struct Wait {
     bool is_for_view = false;
-    // Whose answers are awaited otherwise; at most one is there, and none for all.
-    std::optional<int> layer = {};
-    std::optional<int> tensor = {};
+    // Otherwise for the answers of the tensors from `begin` to before `end`.
+    int begin = 0;
+    int end = 0;
   };
 
   Phase PhaseLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -160,6 +178,10 @@ class ExchangeRound {
   absl::Status CheckPush(absl::Span<const int> tensors) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Errors: FAILED_PRECONDITION if `wait` would never end, because something must be pushed first.
   absl::Status CheckPushed(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void Queue(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // If everything has been pushed: what is queued waits for no more chunks, and the schedule may
+  // sort it.
+  void CompleteQueue(int shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues for the streams what the schedule lets leave. The caller calls WakeAll afterwards.
   void QueueReleased() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAll() const;
@@ -178,9 +200,8 @@ class ExchangeRound {
   const absl::Duration limit_;
   const absl::Duration watch_period_;
 
-  PushLanes lanes_;  // thread-safe
-
-  mutable absl::Mutex mutex_;  // acquired before those of the lanes
+  mutable absl::Mutex mutex_;
+  std::vector<PushQueue> queues_ ABSL_GUARDED_BY(mutex_);  // by shard, like the streams
   StallWatch watch_ ABSL_GUARDED_BY(mutex_);
   ChunkStates chunks_ ABSL_GUARDED_BY(mutex_);
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;  // an iteration has begun and is not over

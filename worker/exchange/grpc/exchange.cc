@@ -134,16 +134,6 @@ Exchange::Exchange(const Options& options)
       transfer_(&config_, &core_, options.on_parameters_written),
       on_stop_(stop_,
                [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
-  const ExchangeConfig& exchange = config_.proto().exchange();
-  for (size_t tensor = 0; tensor < config_.model().tensors().size(); ++tensor) {
-    Traffic& traffic = tensor_traffic_.emplace_back();
-    for (const uint32_t chunk : config_.plan().chunks_of_tensor(static_cast<int>(tensor))) {
-      const int64_t size = config_.plan().chunks()[chunk].size;
-      ++traffic.pushes;
-      traffic.bytes_out += EncodedBytes(exchange.gradient_encoding(), size);
-      traffic.bytes_in += EncodedBytes(exchange.parameter_encoding(), size);
-    }
-  }
   std::optional<SharedBuffers> offered;
   if (shared_buffers_ != nullptr && MayShareMemory(config_.proto().exchange()) &&
       !config_.proto().recovery().has_etcd()) {
@@ -320,31 +310,21 @@ absl::Status Exchange::Push(int layer) {
 
 absl::Status Exchange::PushTensors(absl::Span<const int> tensors, bool contributes) {
   RETURN_IF_ERROR(core_.round().Push(tensors, contributes));
+  const ExchangeConfig& exchange = config_.proto().exchange();
   for (const int tensor : tensors) {
-    traffic_.pushes += tensor_traffic_[tensor].pushes;
-    traffic_.bytes_in += tensor_traffic_[tensor].bytes_in;
-    if (contributes_ && contributes) traffic_.bytes_out += tensor_traffic_[tensor].bytes_out;
+    for (const uint32_t chunk : config_.plan().chunks_of_tensor(tensor)) {
+      const int64_t size = config_.plan().chunks()[chunk].size;
+      ++traffic_.pushes;
+      traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), size);
+      if (!contributes_ || !contributes) continue;
+      traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), size);
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status Exchange::AwaitLayer(int layer) {
-  RETURN_IF_ERROR(core_.round().AwaitLayer(layer));
-  return Settle();
-}
-
-absl::Status Exchange::AwaitTensor(int tensor) {
-  RETURN_IF_ERROR(core_.round().AwaitTensor(tensor));
-  return Settle();
-}
-
-absl::Status Exchange::AwaitAll() {
-  RETURN_IF_ERROR(core_.round().AwaitAll());
-  return Settle();
-}
-
-absl::Status Exchange::Settle() {
-  if (!core_.round().AllAnswered()) return absl::OkStatus();
+absl::Status Exchange::Settle(const absl::Status& awaited) {
+  if (!awaited.ok() || !core_.round().AllAnswered()) return awaited;
   RETURN_IF_ERROR(core_.round().AwaitView());
   // Every chunk was answered, so gRPC gives its memory back at once.
   if (!transfer_.AwaitGivenBack(core_.round().limit())) {

@@ -146,14 +146,14 @@ class Exchange final : public TrainingExchange {
   absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                      absl::Span<float> parameters) override;
   absl::Status Push(int layer) override;
-  absl::Status AwaitLayer(int layer) override;
-  absl::Status AwaitAll() override;
+  absl::Status AwaitLayer(int layer) override { return Settle(core_.round().AwaitLayer(layer)); }
+  absl::Status AwaitAll() override { return Settle(core_.round().AwaitAll()); }
   bool is_begun() const override { return phase() != ExchangeRound::Phase::kIdle; }
 
   // The same for tensors, which go through in place of their layers, in this order. Without
   // `contributes` their gradients are left out. IsReceived: AwaitTensor would wait for nothing.
   absl::Status PushTensors(absl::Span<const int> tensors, bool contributes);
-  absl::Status AwaitTensor(int tensor);
+  absl::Status AwaitTensor(int tensor) { return Settle(core_.round().AwaitTensor(tensor)); }
   bool IsReceived(int tensor) const { return core_.round().TensorAnswered(tensor); }
   // Where the worker is in its iteration.
   ExchangeRound::Phase phase() const { return core_.round().phase(); }
@@ -197,9 +197,9 @@ class Exchange final : public TrainingExchange {
   void Watch(const std::stop_token& stop);
   // Tells whoever makes the views what this worker is and which view it follows.
   void Announce();
-  // Ends the iteration if everything is answered: then it waits until the view is new enough and
-  // gRPC has given the lent gradients back.
-  absl::Status Settle();
+  // After a wait for answers: ends the iteration if everything is answered, once the view is new
+  // enough and gRPC has given the lent gradients back.
+  absl::Status Settle(const absl::Status& awaited);
   // Receives the parameters to go on with, as a ParameterBootstrap says.
   absl::Status Bootstrap(bool brings_parameters, absl::Span<const float> initial,
                          absl::Span<float> parameters);
@@ -216,9 +216,8 @@ class Exchange final : public TrainingExchange {
   const Buffers* const shared_buffers_;  // null if they cannot be shared
   ViewLink* const view_link_;
 
-  std::vector<float> learning_rates_;    // by tensor, or empty
-  bool contributes_ = false;             // in this iteration
-  std::vector<Traffic> tensor_traffic_;  // by tensor, of an iteration
+  std::vector<float> learning_rates_;  // by tensor, or empty
+  bool contributes_ = false;           // in this iteration
   Traffic traffic_;
   bool leave_called_ = false;
 
