@@ -21,6 +21,10 @@ std::string Difference(const std::vector<std::vector<ChangeRecord>>& without_fau
                        const std::vector<std::vector<ChangeRecord>>& with_faults) {
   for (size_t i = 0; i < without_faults.front().size(); ++i) {
     for (size_t chunk = 0; chunk < without_faults.size(); ++chunk) {
+      if (i >= with_faults[chunk].size()) {
+        return absl::StrCat("chunk ", chunk, " has ", i, " updates, a run without faults has ",
+                            without_faults[chunk].size());
+      }
       const ChangeRecord& with = with_faults[chunk][i];
       if (with.state.HasBitsOf(without_faults[chunk][i].state)) continue;
       return absl::StrCat("chunk ", chunk, " has other bits than in a run without faults from ",
