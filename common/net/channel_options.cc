@@ -42,17 +42,21 @@ constexpr int kUncompressedOnly = 1 << GRPC_COMPRESS_NONE;
 // Further calls on a connection wait.
 constexpr int kMaxStreams = 16;
 
-// A connection without data is checked after this time, and the peer has as long to answer.
-constexpr int kKeepaliveMilliseconds = 20000;
+int InMilliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
 
-grpc::ChannelArguments Arguments(const Limits& limits) {
+// A client that checks its connection more often than this is ended.
+constexpr int kShortestPingMilliseconds = 500;
+
+grpc::ChannelArguments Arguments(const Limits& limits, absl::Duration keepalive) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(MaxMessageBytes(limits, /*chunks=*/1));
   arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, kNoDecompression);
   arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, kUncompressedOnly);
   SetFlowControl(limits, [&](const char* name, int value) { arguments.SetInt(name, value); });
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(keepalive));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, InMilliseconds(keepalive));
   // A worker that waits for others sends no data, but must still notice a dead shard.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // Channels to the same address would otherwise share a connection.
@@ -72,16 +76,21 @@ grpc::ChannelArguments Arguments(const Limits& limits) {
 }  // namespace
 
 std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const Limits& limits) {
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments(limits));
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   Arguments(limits, kKeepalive));
 }
 
-std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits) {
+std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits,
+                                                 absl::Duration keepalive) {
   if (const std::optional<std::string> path = UnixPath(address); path.has_value()) {
     const absl::StatusOr<int> fd = ConnectUnix(*path);
-    if (fd.ok()) return grpc::CreateCustomInsecureChannelFromFd(address, *fd, Arguments(limits));
+    if (fd.ok()) {
+      return grpc::CreateCustomInsecureChannelFromFd(address, *fd, Arguments(limits, keepalive));
+    }
   }
   // If the unix socket cannot be connected, the channel's calls fail with the reason.
-  return CreateChannel(address, limits);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   Arguments(limits, keepalive));
 }
 
 void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder) {
@@ -94,10 +103,10 @@ void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* bui
   }
   SetFlowControl(limits,
                  [&](const char* name, int value) { builder->AddChannelArgument(name, value); });
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(kKeepalive));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, InMilliseconds(kKeepalive));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              kKeepaliveMilliseconds / 2);
+                              kShortestPingMilliseconds);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
 #include "proto/config.pb.h"
@@ -16,8 +17,13 @@ namespace evenshard {
 // queue behind bulk data. It connects at its first call, and reconnects if the connection is lost.
 std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const Limits& limits);
 
-// Creates a channel for one stream of bulk data. REQUIRES: the shard listens already.
-std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits);
+// A connection without data is checked after this time, and the peer has as long to answer.
+inline constexpr absl::Duration kKeepalive = absl::Seconds(20);
+
+// Creates a channel for one stream of bulk data. REQUIRES: the shard listens already, and
+// `keepalive` is at least 1 s.
+std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits,
+                                                 absl::Duration keepalive = kKeepalive);
 
 // Sets the server's options: it limits the size of messages and the number of streams on a
 // connection, refuses compressed messages, sends keepalive pings, and does not share its port with

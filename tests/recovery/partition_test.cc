@@ -43,4 +43,21 @@ TEST_CASE("a run goes on when a primary cannot reach the spare that has its repl
   run.End();
 }
 
+TEST_CASE("a run goes on when one worker cannot reach one shard") {
+  REQUIRE_ETCD();
+  EtcdRun run("replicas: 1 worker_loss: WAIT");
+  const auto way = StartBehindProxy(run, 0, &run.ps[0]);
+  run.ps[1] = run.Ps(1);
+  for (int i = 0; i < 2; ++i) {
+    // The sooner a worker would give up, the sooner it notices that a connection is dead.
+    run.workers[i] = run.Worker(i, {"--set=limits.exchange_seconds=18"});
+  }
+  run.AwaitIteration(20);
+  way->HoldFrom(run.workers[1]->pid());
+  run.AwaitView([](const View& view) { return view.slot(0).primary().process() == 1; });
+  CHECK(run.Finish() == Undisturbed());
+  CHECK(run.ReadView().generation() == 1);
+  run.End();
+}
+
 }  // namespace evenshard

@@ -174,7 +174,7 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       "limits { chunk_bytes: 64 connections: ", dice.Int(1, 3),
       scenario.lasting
           ? absl::StrFormat(" exchange_seconds: %.3f startup_seconds: 8 reconnect_seconds: 2 }\n",
-                            lasting_dice.Between(2, 4))
+                            lasting_dice.Between(4, 6))
           : " exchange_seconds: 300 startup_seconds: 20 reconnect_seconds: 2 }\n",
       DrawRecovery(scenario, dice), "\n");
   return scenario;

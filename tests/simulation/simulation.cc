@@ -25,6 +25,9 @@ Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
       world_(context_.world) {
   world_.verbose = verbose;
   world_.typical_delay = scenario_.latency;
+  if (scenario_.lasting) {
+    world_.keepalive = absl::Seconds(config->proto().limits().exchange_seconds()) / 3;
+  }
   for (const std::string& name : scenario_.NodeNames()) {
     const int node = world_.AddNode(name);
     if (scenario_.lasting) world_.clock(node).SetRate(world_.dice().Between(0.98, 1.02));

@@ -31,34 +31,45 @@ void Reachability::Note(const View& view, absl::Time now) {
   };
   for (int s = 0; s < view.slot_size(); ++s) {
     const SlotView& slot = view.slot(s);
-    if (processes_.IsAlive(slot.primary()) && processes_.IsAlive(slot.replica())) {
+    if (!processes_.IsAlive(slot.primary())) continue;
+    if (processes_.IsAlive(slot.replica())) {
       note(processes_[slot.primary().process()], s, slot.replica());
+    }
+    for (int r = 0; r < view.worker_size(); ++r) {
+      const bool is_silent = missing_.empty() && workers_[r].state.unreachable().empty();
+      if (view.worker(r).state() != WorkerView::MEMBER || is_silent) continue;
+      note(workers_[r], s, slot.primary());
     }
   }
   missing_ = std::move(missing);
 }
 
-std::optional<absl::Time> Reachability::MissesReplica(const SlotView& slot, int index,
-                                                      absl::Time now) const {
-  const auto found = missing_.find({slot.primary().incarnation(), index});
-  if (found == missing_.end() || found->second.incarnation != slot.replica().incarnation() ||
-      now < found->second.since + patience_) {
-    return std::nullopt;
-  }
-  return found->second.since;
+absl::Time Reachability::MissingSince(uint64_t from, int slot, uint64_t to) const {
+  const auto found = missing_.find({from, slot});
+  const bool is_missing = found != missing_.end() && found->second.incarnation == to;
+  return is_missing ? found->second.since : absl::InfiniteFuture();
 }
 
-void Reachability::KeepApart(uint64_t from, uint64_t to, absl::Time now) {
+std::optional<uint32_t> Reachability::WorkerWithout(const View& view, int slot,
+                                                    absl::Time since) const {
+  const uint64_t primary = view.slot(slot).primary().incarnation();
+  for (int r = 0; r < view.worker_size() && !missing_.empty(); ++r) {
+    if (MissingSince(view.worker(r).incarnation(), slot, primary) <= since) return r;
+  }
+  return std::nullopt;
+}
+
+void Reachability::KeepApart(uint64_t one, uint64_t other, absl::Time now) {
   std::erase_if(apart_,
                 [now](const auto& each) { return now >= each.second.until + each.second.pause; });
-  if (AreApart(from, to, now)) return;  // because of another slot
-  Apart& apart = apart_[{from, to}];
+  if (AreApart(one, other, now)) return;  // because of another slot
+  Apart& apart = apart_[std::minmax(one, other)];
   apart.pause = std::min(std::max(2 * apart.pause, kFirstPause * patience_), kLongestPause);
   apart.until = now + apart.pause;
 }
 
-bool Reachability::AreApart(uint64_t from, uint64_t to, absl::Time now) const {
-  const auto found = apart_.find({from, to});
+bool Reachability::AreApart(uint64_t one, uint64_t other, absl::Time now) const {
+  const auto found = apart_.find(std::minmax(one, other));
   return found != apart_.end() && now < found->second.until;
 }
 

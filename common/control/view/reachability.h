@@ -16,24 +16,35 @@ namespace evenshard {
 // both of them, and for how long a pair is to be kept apart because of that. Not thread-safe.
 class Reachability {
  public:
-  // `processes` must outlive the object. `patience`: how long a process that reaches nobody else is
-  // believed to be slow.
-  Reachability(absl::Duration patience, const StartTable* processes)
-      : patience_(patience), processes_(*processes) {}
+  // Stands for all workers in KeepApart and AreApart.
+  static constexpr uint64_t kWorkers = 0;
+
+  // The tables must outlive the object. `patience`: how long one that does not answer may be slow.
+  Reachability(absl::Duration patience, const StartTable* processes, const StartTable* workers)
+      : patience_(patience), processes_(*processes), workers_(*workers) {}
+
+  absl::Duration patience() const { return patience_; }
 
   // Notes what the processes that follow `view` say. Those that do not follow it yet still mean
   // what they said before.
   void Note(const View& view, absl::Time now);
 
-  // Since when the primary of a slot has not reached the slot's replica, if both have followed the
-  // view for `patience` meanwhile.
-  std::optional<absl::Time> MissesReplica(const SlotView& slot, int index, absl::Time now) const;
+  // Since when one has not reached the other because of a slot, while both followed the view: a
+  // primary its replica, or a worker the primary. InfiniteFuture if it does.
+  absl::Time MissingSince(uint64_t from, int slot, uint64_t to) const;
+  // The first rank that has not reached the primary of a slot since `since` or longer.
+  std::optional<uint32_t> WorkerWithout(const View& view, int slot, absl::Time since) const;
 
-  // Keeps a pair of incarnations apart: for 4 times `patience`, and each time twice as long as the
-  // time before, but for 10 minutes at most. A pair that got on for as long as it was kept apart
-  // begins anew.
-  void KeepApart(uint64_t from, uint64_t to, absl::Time now);
-  bool AreApart(uint64_t from, uint64_t to, absl::Time now) const;
+  // Keeps two incarnations apart: for 4 times `patience`, and each time twice as long as the time
+  // before, but for 10 minutes at most. Two that got on for as long as they were kept apart begin
+  // anew.
+  void KeepApart(uint64_t one, uint64_t other, absl::Time now);
+  bool AreApart(uint64_t one, uint64_t other, absl::Time now) const;
+  // The same for a rank and the run, whichever start of the worker has the rank.
+  void KeepOut(uint32_t rank, absl::Time now) { KeepApart(kWorkers, ~uint64_t{rank}, now); }
+  bool IsOut(uint32_t rank, absl::Time now) const {
+    return AreApart(kWorkers, ~uint64_t{rank}, now);
+  }
 
  private:
   // Somebody who cannot be reached.
@@ -48,6 +59,7 @@ class Reachability {
 
   const absl::Duration patience_;
   const StartTable& processes_;
+  const StartTable& workers_;
   // By the incarnation of the process that says so, and the slot.
   std::map<std::pair<uint64_t, int>, Missing> missing_;
   std::map<std::pair<uint64_t, uint64_t>, Apart> apart_;

@@ -39,12 +39,14 @@ bool Contains(const google::protobuf::RepeatedField<uint32_t>& slots, int slot) 
 
 }  // namespace
 
-SlotCoordinator::SlotCoordinator(int slots, bool has_copies, const StartTable* processes,
-                                 Reachability* reachability, EventLog* events)
+SlotCoordinator::SlotCoordinator(int slots, bool has_copies, bool deposes,
+                                 const StartTable* processes, Reachability* reachability,
+                                 EventLog* events)
     : slots_(slots),
       has_copies_(has_copies),
       processes_(*processes),
       reachability_(*reachability),
+      deposes_(deposes),
       events_(*events) {}
 
 bool SlotCoordinator::HasEnoughProcesses() const {
@@ -122,14 +124,10 @@ void SlotCoordinator::TakeReports(const View& view, absl::Time now, View* next) 
     // What it says of an earlier view may be about another replica.
     if (state.view() != view.number()) continue;
     const uint32_t copy = slot.replica().process();
-    if (const auto since = reachability_.MissesReplica(slot, s, now); since.has_value()) {
-      // The replica has every update that was answered so far, and none of those that follow.
-      RemoveCopy(next->mutable_slot(s));
-      reachability_.KeepApart(slot.primary().incarnation(), slot.replica().incarnation(), now);
-      events_.AddUntil(view.number() + 1,
-                       absl::StrCat("ps ", slot.primary().process(), " cannot reach ps ", copy,
-                                    "; slot ", s, " has no replica now"),
-                       *since);
+    const absl::Time missing =
+        reachability_.MissingSince(slot.primary().incarnation(), s, slot.replica().incarnation());
+    if (now >= missing + reachability_.patience()) {
+      Part(view, s, missing, now, next);
       continue;
     }
     if (!slot.replica_is_complete() && Contains(state.filled(), s)) {
@@ -149,6 +147,27 @@ void SlotCoordinator::TakeReports(const View& view, absl::Time now, View* next) 
       hands_over_since_ = absl::InfiniteFuture();
     }
   }
+}
+
+// Ends the tie of a primary and its replica, which cannot reach each other. The replica has every
+// update that was answered so far, and none of those that follow.
+void SlotCoordinator::Part(const View& view, int index, absl::Time since, absl::Time now,
+                           View* next) {
+  const SlotView& slot = view.slot(index);
+  SlotView* changed = next->mutable_slot(index);
+  const std::string what =
+      absl::StrCat("ps ", slot.primary().process(), " cannot reach ps ", slot.replica().process());
+  std::string effect = absl::StrCat("; slot ", index, " has no replica now");
+  reachability_.KeepApart(slot.primary().incarnation(), slot.replica().incarnation(), now);
+  if (deposes_ && slot.replica_is_complete() &&
+      reachability_.WorkerWithout(view, index, now).has_value()) {
+    // It is the primary that is cut off. It answers nobody without receipts of its replica.
+    reachability_.KeepApart(Reachability::kWorkers, slot.primary().incarnation(), now);
+    *changed->mutable_primary() = slot.replica();
+    absl::StrAppend(&effect, "; ps ", slot.replica().process(), " took slot ", index, " over");
+  }
+  RemoveCopy(changed);
+  events_.AddUntil(view.number() + 1, what + effect, since);
 }
 
 void SlotCoordinator::Improve(absl::Time now, View* next) {
@@ -178,9 +197,34 @@ void SlotCoordinator::GiveCopies(absl::Time now, View* next) const {
       if (loads[p].all >= kMostRoles) continue;
       if (best < 0 || rank(p) < rank(best)) best = p;
     }
-    if (best < 0) continue;
-    SetProcess(best, slot->mutable_replica());
+    if (best < 0) best = MakeRoom(slot->primary(), now, next);
+    if (best >= 0) SetProcess(best, slot->mutable_replica());
   }
+}
+
+// Moves a replica from a process that could have that of another primary's slot, and has no room,
+// to one that has. Returns the process that has room now, or -1.
+int SlotCoordinator::MakeRoom(const ProcessId& primary, absl::Time now, View* next) const {
+  const std::vector<Load> loads = Loads(*next, processes_.size());
+  for (SlotView& slot : *next->mutable_slot()) {
+    const ProcessId holder = slot.replica();
+    if (!slot.replica_is_complete() || slot.handing_over() ||
+        holder.process() == primary.process() ||
+        reachability_.AreApart(primary.incarnation(), holder.incarnation(), now)) {
+      continue;
+    }
+    for (int p = 0; p < processes_.size(); ++p) {
+      if (!processes_.IsAlive(p) || static_cast<uint32_t>(p) == slot.primary().process() ||
+          loads[p].all >= kMostRoles ||
+          reachability_.AreApart(slot.primary().incarnation(), processes_[p].present, now)) {
+        continue;
+      }
+      RemoveCopy(&slot);
+      SetProcess(p, slot.mutable_replica());
+      return static_cast<int>(holder.process());
+    }
+  }
+  return -1;
 }
 
 // Gives a process that answers for no slot a replica of a slot of one that answers for several, so
@@ -192,6 +236,7 @@ void SlotCoordinator::MoveReplica(absl::Time now, View* next) const {
   const std::vector<Load> loads = Loads(*next, processes_.size());
   for (int p = 0; p < processes_.size(); ++p) {
     if (!processes_.IsAlive(p) || loads[p].primaries > 0 || loads[p].all >= kMostRoles) continue;
+    if (reachability_.AreApart(Reachability::kWorkers, processes_[p].present, now)) continue;
     int best = -1;
     for (int s = 0; s < slots_; ++s) {
       const uint32_t primary = next->slot(s).primary().process();
@@ -220,9 +265,15 @@ bool SlotCoordinator::IsBeingFilled(const View& view, const ProcessId& process) 
          own.has_replica();
 }
 
+bool SlotCoordinator::CanMove(const SlotView& slot, absl::Time now) const {
+  return slot.replica_is_complete() &&
+         !reachability_.AreApart(Reachability::kWorkers, slot.replica().incarnation(), now);
+}
+
 // At most one slot is handed over at a time. A slot goes to a process that answers for none: from
 // one that answers for several, or because it is that process's own slot. So it never goes back and
-// forth.
+// forth. Before all others goes a slot whose primary some worker cannot reach, and no slot goes to
+// such a process for a while.
 void SlotCoordinator::BeginHandingOver(absl::Time now, View* next) {
   for (const SlotView& slot : next->slot()) {
     if (slot.handing_over()) return;
@@ -231,7 +282,17 @@ void SlotCoordinator::BeginHandingOver(absl::Time now, View* next) {
   int best = -1;
   for (int s = 0; s < slots_; ++s) {
     const SlotView& slot = next->slot(s);
-    if (!slot.replica_is_complete() || loads[slot.replica().process()].primaries > 0) continue;
+    if (!CanMove(slot, now)) continue;
+    const auto without = reachability_.WorkerWithout(*next, s, now - reachability_.patience());
+    if (without.has_value()) {
+      reachability_.KeepApart(Reachability::kWorkers, slot.primary().incarnation(), now);
+      events_.Add(absl::StrCat("worker ", *without, " cannot reach ps ", slot.primary().process(),
+                               ", which hands slot ", s, " over"),
+                  now);
+      best = s;
+      break;
+    }
+    if (loads[slot.replica().process()].primaries > 0) continue;
     const bool own = slot.replica().process() == static_cast<uint32_t>(s);
     const bool leaves_own = slot.primary().process() == static_cast<uint32_t>(s);
     if (!own && loads[slot.primary().process()].primaries < 2) continue;

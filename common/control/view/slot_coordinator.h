@@ -17,8 +17,10 @@ namespace evenshard {
 // differs. Not thread-safe.
 class SlotCoordinator {
  public:
-  // `processes`, `reachability` and `events` must outlive the object.
-  SlotCoordinator(int slots, bool has_copies, const StartTable* processes,
+  // `processes`, `reachability` and `events` must outlive the object. `deposes`: a complete replica
+  // may take over from a primary that is alive and that neither it nor a worker can reach. REQUIRES
+  // then: no primary writes into the memory of a worker.
+  SlotCoordinator(int slots, bool has_copies, bool deposes, const StartTable* processes,
                   Reachability* reachability, EventLog* events);
 
   // Whether enough processes are alive for a generation: each slot has its own process or a spare.
@@ -33,6 +35,9 @@ class SlotCoordinator {
   // primary.
   void ReplaceGone(const View& view, absl::Time now, View* next);
 
+  // Whether a slot has a complete replica that workers may reach.
+  bool CanMove(const SlotView& slot, absl::Time now) const;
+
   // Why a slot is lost: "ps 1 was killed by SIGKILL, and nobody has a replica of slot 1". Empty if
   // none is.
   const std::string& loss() const { return loss_; }
@@ -45,7 +50,9 @@ class SlotCoordinator {
 
  private:
   void TakeReports(const View& view, absl::Time now, View* next);
+  void Part(const View& view, int index, absl::Time since, absl::Time now, View* next);
   void GiveCopies(absl::Time now, View* next) const;
+  int MakeRoom(const ProcessId& primary, absl::Time now, View* next) const;
   void MoveReplica(absl::Time now, View* next) const;
   bool IsBeingFilled(const View& view, const ProcessId& process) const;
   void BeginHandingOver(absl::Time now, View* next);
@@ -55,6 +62,7 @@ class SlotCoordinator {
   const bool has_copies_;
   const StartTable& processes_;
   Reachability& reachability_;
+  const bool deposes_;
   EventLog& events_;
   absl::Time hands_over_since_ = absl::InfiniteFuture();
   std::string loss_;

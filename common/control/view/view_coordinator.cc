@@ -31,6 +31,7 @@ ViewCoordinator::Settings ViewCoordinator::SettingsOf(const ClusterConfig& confi
           .synchronous = config.update().policy() == Update::SYNC,
           .recovery = config.recovery(),
           .startup = absl::Seconds(config.limits().startup_seconds()),
+          .exchange = absl::Seconds(config.limits().exchange_seconds()),
           .config_fingerprint = config_fingerprint};
 }
 
@@ -41,9 +42,9 @@ ViewCoordinator::ViewCoordinator(Settings settings, NewestCheckpoint newest_chec
       declaration_(view_.declaration()),
       processes_("ps", settings_.slots + settings_.spares),
       workers_("worker", settings_.workers),
-      reachability_(absl::Seconds(settings_.recovery.silence_seconds()), &processes_),
-      slots_(settings_.slots, settings_.recovery.replicas() > 0, &processes_, &reachability_,
-             &events_),
+      reachability_(absl::Seconds(settings_.recovery.silence_seconds()), &processes_, &workers_),
+      slots_(settings_.slots, settings_.recovery.replicas() > 0,
+             /*deposes=*/settings_.recovery.has_etcd(), &processes_, &reachability_, &events_),
       worker_set_({.synchronous = settings_.synchronous,
                    .worker_loss = settings_.recovery.worker_loss(),
                    .min_workers = static_cast<uint32_t>(settings_.recovery.min_workers()),
@@ -52,7 +53,7 @@ ViewCoordinator::ViewCoordinator(Settings settings, NewestCheckpoint newest_chec
                    .cut_every = settings_.recovery.checkpoint().has_every_seconds()
                                     ? absl::Seconds(settings_.recovery.checkpoint().every_seconds())
                                     : absl::InfiniteDuration()},
-                  view_.number(), &workers_, &events_) {
+                  view_.number(), &workers_, &reachability_, &events_) {
   told_ = {view_.event().begin(), view_.event().end()};
   told_before_ = view_.events() - told_.size();
   const auto assume_alive = [](uint32_t index, uint64_t incarnation, const std::string& address,
@@ -128,6 +129,7 @@ void ViewCoordinator::Advance(absl::Time now) {
     BeginGeneration(settings_.resume, &next);
   } else {
     reachability_.Note(view_, now_);
+    LoseCutOff();
     slots_.ReplaceGone(view_, now_, &next);
     if (slots_.loss().empty()) {
       slots_.Improve(now_, &next);
@@ -170,6 +172,24 @@ bool ViewCoordinator::MayBegin() const {
   bool all = true;
   for (int p = 0; p < processes_.size(); ++p) all = all && processes_.IsAlive(p);
   return all || (slots_.HasEnoughProcesses() && now_ >= first_seen_ + kStartWait);
+}
+
+// A worker that cannot reach a slot is lost, before those who wait for it run into their deadline:
+// soon if the run can go on without it, unless the slot can move to another process.
+void ViewCoordinator::LoseCutOff() {
+  const Recovery::WorkerLoss loss = settings_.recovery.worker_loss();
+  if (loss == Recovery::FAIL) return;
+  const bool goes_on = loss == Recovery::CONTINUE && settings_.synchronous;
+  for (int s = 0; s < view_.slot_size(); ++s) {
+    const int times = slots_.CanMove(view_.slot(s), now_) ? 2 : 1;
+    const absl::Time since =
+        now_ - (goes_on ? times * reachability_.patience() : settings_.exchange / 2);
+    const auto rank = reachability_.WorkerWithout(view_, s, since);
+    if (!rank.has_value()) continue;
+    reachability_.KeepOut(*rank, now_);
+    workers_.Gone(*rank, view_.worker(*rank).incarnation(),
+                  absl::StrCat("cannot reach ps ", view_.slot(s).primary().process()), since);
+  }
 }
 
 // Makes `next` begin a new generation, unless the processes for it are not there yet.

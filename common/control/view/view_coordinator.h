@@ -48,7 +48,8 @@ class ViewCoordinator {
     int workers = 0;
     bool synchronous = true;
     Recovery recovery = {};
-    absl::Duration startup = absl::Seconds(30);  // limits.startup_seconds
+    absl::Duration startup = absl::Seconds(30);    // limits.startup_seconds
+    absl::Duration exchange = absl::Seconds(300);  // limits.exchange_seconds
     uint64_t config_fingerprint = 0;
     uint64_t run = 0;
     // What the first generation begins from. Absent: the initial parameters.
@@ -100,6 +101,7 @@ class ViewCoordinator {
 
  private:
   void Advance(absl::Time now);
+  void LoseCutOff();
   bool MayBegin() const;
   absl::Status GoBack(View* next);
   void BeginGeneration(const std::optional<Checkpoint>& checkpoint, View* next);

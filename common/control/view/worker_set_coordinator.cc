@@ -44,9 +44,11 @@ size_t SmallestWorkerSet(const WorkerSetHistory& history, uint64_t iteration) {
 }  // namespace
 
 WorkerSetCoordinator::WorkerSetCoordinator(Settings settings, uint64_t number,
-                                           const StartTable* workers, EventLog* events)
+                                           const StartTable* workers,
+                                           const Reachability* reachability, EventLog* events)
     : settings_(settings),
       workers_(*workers),
+      reachability_(*reachability),
       events_(*events),
       generation_began_(number),
       absence_(workers->size()) {}
@@ -261,7 +263,7 @@ void WorkerSetCoordinator::BeginChange(absl::Time now, View* next) {
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->mutable_worker(r);
     if (worker->state() != WorkerView::ABSENT || IsInLastWorkerSet(next->worker_set(), r) ||
-        !workers_.IsAlive(r)) {
+        !workers_.IsAlive(r) || reachability_.IsOut(r, now)) {
       continue;
     }
     SetState(WorkerView::JOINING, workers_[r].present, worker);

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/control/view/event_log.h"
+#include "common/control/view/reachability.h"
 #include "common/control/view/start_table.h"
 #include "common/control/view/worker_set.h"
 #include "proto/config.pb.h"
@@ -33,10 +34,10 @@ class WorkerSetCoordinator {
     absl::Duration cut_every = absl::InfiniteDuration();
   };
 
-  // `workers` and `events` must outlive the object. Ignores a worker's "finished" if it was sent
-  // before the worker followed view `number`.
+  // `workers`, `reachability` and `events` must outlive the object. Ignores a worker's "finished"
+  // if it was sent before the worker followed view `number`.
   WorkerSetCoordinator(Settings settings, uint64_t number, const StartTable* workers,
-                       EventLog* events);
+                       const Reachability* reachability, EventLog* events);
 
   // All workers train from `iteration` on, also those that had finished. `history` has the worker
   // sets before it, and is empty if no iteration is kept.
@@ -76,6 +77,7 @@ class WorkerSetCoordinator {
 
   const Settings settings_;
   const StartTable& workers_;
+  const Reachability& reachability_;
   EventLog& events_;
   uint64_t generation_began_;                      // the number of the view that began it
   std::vector<Absence> absence_;                   // by rank

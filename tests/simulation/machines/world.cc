@@ -94,8 +94,11 @@ void World::Cut(int from, int to, absl::Time until) {
   for (const auto& connection : nodes_[from].connections) {
     if (connection->node(0) != to && connection->node(1) != to) continue;
     for (int side = 0; side < 2; ++side) {
-      if (dice_.Once(2)) continue;
-      loop_.After(absl::Seconds(dice_.Scale(0.05, 5)), [this, connection, side] {
+      absl::Duration noticed = absl::Seconds(dice_.Scale(0.05, 5));
+      if (dice_.Once(2)) noticed = absl::InfiniteDuration();
+      if (side == 0) noticed = std::min(noticed, keepalive);
+      if (noticed == absl::InfiniteDuration()) continue;
+      loop_.After(noticed, [this, connection, side] {
         if (!IsCut(connection->node(0), connection->node(1))) return;
         connection->Break(side, absl::UnavailableError("nothing is heard any more"));
       });

@@ -77,6 +77,9 @@ class World {
   absl::Duration Delay(int from, int to);
   // The typical one. May be changed at the beginning.
   absl::Duration typical_delay = absl::Microseconds(300);
+  // How long a process that has opened a connection takes at most to notice that nothing comes
+  // back.
+  absl::Duration keepalive = absl::InfiniteDuration();
 
   // Opens a connection. A message to a node that is not running any more breaks it.
   std::shared_ptr<Connection> Connect(NodeRef from, NodeRef to);

@@ -17,11 +17,16 @@ namespace {
 
 constexpr absl::Duration kShortestTick = absl::Milliseconds(10);
 
-SlotPatience PatienceOf(const Limits& limits, bool has_views, absl::Duration exchange) {
+// After which part of recovery.silence_seconds a worker says that it cannot reach a slot. The
+// coordinator waits for silence_seconds from then on.
+constexpr double kQuiet = 0.25;
+
+SlotPatience PatienceOf(const ClusterConfig& config, bool has_views, absl::Duration exchange) {
   return {.has_views = has_views,
-          .startup = absl::Seconds(limits.startup_seconds()),
-          .reconnect = absl::Seconds(limits.reconnect_seconds()),
-          .exchange = exchange};
+          .startup = absl::Seconds(config.limits().startup_seconds()),
+          .reconnect = absl::Seconds(config.limits().reconnect_seconds()),
+          .exchange = exchange,
+          .quiet = kQuiet * absl::Seconds(config.recovery().silence_seconds())};
 }
 
 }  // namespace
@@ -36,7 +41,7 @@ ExchangeCore::ExchangeCore(const Options& options)
               .wake = [this](int slot) { options_.transport->Wake(slot); },
               .trace = options.trace,
               .while_waiting = options.while_waiting}),
-      patience_(PatienceOf(config_.proto().limits(), options.has_views, round_.limit())),
+      patience_(PatienceOf(config_.proto(), options.has_views, round_.limit())),
       links_({.config = options.config,
               .rank = options.rank,
               .incarnation = options.incarnation,
@@ -223,8 +228,21 @@ void ExchangeCore::Broken(int slot, uint64_t attempt, const absl::Status& status
   if (const absl::Status again = links_.Break(slot, status); !again.ok()) FailLocked(again);
 }
 
-void ExchangeCore::Tick() {
+bool ExchangeCore::Tick() {
   absl::MutexLock lock(&mutex_);
+  CheckWaits();
+  std::vector<uint32_t> unreachable = Unreachable();
+  const bool is_news = unreachable != told_unreachable_;
+  told_unreachable_ = std::move(unreachable);
+  return is_news;
+}
+
+std::vector<uint32_t> ExchangeCore::Unreachable() const {
+  const bool connects = stage_ == Stage::kJoining || stage_ == Stage::kRunning;
+  return connects ? links_.Unreachable() : std::vector<uint32_t>();
+}
+
+void ExchangeCore::CheckWaits() {
   has_failed_ = has_failed_ || !round_.failure().ok();
   if (has_failed_) return;
   if (stage_ == Stage::kWaiting && view_.number() == 0) {
@@ -332,6 +350,7 @@ ProcessState ExchangeCore::State() const {
   state.set_view(view_.number());
   state.set_finished(says_finished_);
   state.set_failure(gave_up_);
+  for (const uint32_t slot : Unreachable()) state.add_unreachable(slot);
   return state;
 }
 

@@ -71,8 +71,9 @@ class ExchangeCore {
   void OnView(const View& view);
   // Nobody makes views any more, or not for this worker: the exchange fails with the reason.
   void OnEnd(const absl::Status& reason);
-  // Ends attempts and waits that have taken too long. Must be called every tick_period().
-  void Tick();
+  // Ends attempts and waits that have taken too long. Must be called every tick_period(). Returns
+  // whether State() has changed.
+  bool Tick();
   absl::Duration tick_period() const { return tick_period_; }
   // How a pull of a slot's chunks is made again.
   SlotPull StartPull() const;
@@ -170,6 +171,8 @@ class ExchangeCore {
   absl::Status BeginRunning() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the catch-up if nobody is left who would let it end.
   void CheckCatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<uint32_t> Unreachable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void FailLocked(const absl::Status& failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The state of this worker in view_; ABSENT if another incarnation holds the rank.
   WorkerView::State OwnState() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -194,6 +197,7 @@ class ExchangeCore {
   bool is_dismissed_ ABSL_GUARDED_BY(mutex_) =
       false;                                     // the run goes on without this worker, or ended
   std::string gave_up_ ABSL_GUARDED_BY(mutex_);  // why this worker has failed
+  std::vector<uint32_t> told_unreachable_ ABSL_GUARDED_BY(mutex_);
   bool says_finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time started_ ABSL_GUARDED_BY(mutex_);

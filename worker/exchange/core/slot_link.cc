@@ -36,6 +36,7 @@ std::string SlotLink::name() const { return absl::StrCat("shard ", slot_, " (", 
 void SlotLink::MoveTo(const ProcessId& primary) {
   primary_ = primary;
   is_somewhere_ = true;
+  missed_since_ = absl::InfiniteFuture();
   ForgetPause();
 }
 
@@ -110,6 +111,11 @@ void SlotLink::Forget() {
   lost_ = reason_ = absl::OkStatus();
   history_.reset();
   start_iteration_ = 0;
+}
+
+bool SlotLink::IsUnreachable(absl::Time now) const {
+  return patience_.has_views && is_somewhere_ && !is_connected_ &&
+         now >= missed_since_ + patience_.quiet;
 }
 
 absl::Status SlotLink::Check(absl::Time now) const {

@@ -19,6 +19,7 @@ struct SlotPatience {
   absl::Duration startup;    // without views: until it has joined
   absl::Duration reconnect;  // and from then on; 0: it does not connect again
   absl::Duration exchange;   // with views
+  absl::Duration quiet;      // likewise, until it says so
 
   bool reconnects() const { return has_views || reconnect > absl::ZeroDuration(); }
 };
@@ -67,6 +68,9 @@ class SlotLink {
   // Forgets everything, also where the slot is. REQUIRES: as MoveTo.
   void Forget();
 
+  // With views: whether the slot cannot be reached where it is, for so long that others should
+  // know.
+  bool IsUnreachable(absl::Time now) const;
   // Errors: the slot has been missed for too long. They name it.
   absl::Status Check(absl::Time now) const;
   // Whether the attempt takes so long that the network may have lost it, and may be replaced.

@@ -144,6 +144,15 @@ absl::Status SlotLinks::Check() {
   return first.ok() ? first : absl::Status(first.code(), absl::StrJoin(messages, "; "));
 }
 
+std::vector<uint32_t> SlotLinks::Unreachable() const {
+  const absl::Time now = options_.clock->Now();
+  std::vector<uint32_t> unreachable;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].IsUnreachable(now)) unreachable.push_back(static_cast<uint32_t>(slot));
+  }
+  return unreachable;
+}
+
 bool SlotLinks::AllJoined() const {
   return absl::c_all_of(slots_, std::mem_fn(&SlotLink::has_joined));
 }

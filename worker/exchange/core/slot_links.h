@@ -62,6 +62,8 @@ class SlotLinks {
   // Begins attempts anew that take too long. Errors: slots have been missed for too long.
   absl::Status Check();
 
+  // The slots that cannot be reached where the view has them.
+  std::vector<uint32_t> Unreachable() const;
   bool IsConnected(int slot) const { return slots_[slot].is_connected(); }
   bool AllJoined() const;
   // The slots that gave the least and the most as the iteration to start with. REQUIRES:

@@ -210,7 +210,7 @@ void Exchange::Watch(const std::stop_token& stop) {
         stall.has_value()) {
       on_stall_(*stall);
     }
-    core_.Tick();
+    if (core_.Tick()) Announce();
   }
 }
 

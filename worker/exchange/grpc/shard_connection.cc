@@ -1,5 +1,6 @@
 #include "worker/exchange/grpc/shard_connection.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,12 @@
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
+namespace {
+
+// gRPC's own threads may be late by so much on a machine that is overloaded.
+constexpr absl::Duration kShortestKeepalive = absl::Seconds(2);
+
+}  // namespace
 
 ShardConnection::ShardConnection(const Options& options)
     : options_(options), thread_([this] { Run(); }) {}
@@ -122,18 +129,24 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
   // Open the streams first, so that the shard notices if this worker dies from the moment at which
   // it holds the rank.
   const Limits& limits = options_.config->proto().limits();
+  // With views a slot can move while its shard is out of reach, if that is noticed soon enough.
+  const absl::Duration keepalive =
+      options_.names_slot
+          ? std::clamp(absl::Seconds(limits.exchange_seconds()) / 6, kShortestKeepalive, kKeepalive)
+          : kKeepalive;
   ShardStream* first = nullptr;
   for (int i = 0; i < limits.connections(); ++i) {
-    auto stream = std::make_unique<ShardStream>(CreateBulkChannel(attempt.address, limits),
-                                                ShardStream::Options{
-                                                    .slot = options_.slot,
-                                                    .attempt = attempt.number,
-                                                    .index = i,
-                                                    .names_slot = options_.names_slot,
-                                                    .worker = options_.rank,
-                                                    .incarnation = options_.incarnation,
-                                                },
-                                                options_.handler);
+    auto stream =
+        std::make_unique<ShardStream>(CreateBulkChannel(attempt.address, limits, keepalive),
+                                      ShardStream::Options{
+                                          .slot = options_.slot,
+                                          .attempt = attempt.number,
+                                          .index = i,
+                                          .names_slot = options_.names_slot,
+                                          .worker = options_.rank,
+                                          .incarnation = options_.incarnation,
+                                      },
+                                      options_.handler);
     if (i == 0) first = stream.get();
     absl::MutexLock lock(&streams_mutex_);
     streams_.push_back(std::move(stream));

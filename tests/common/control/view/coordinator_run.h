@@ -109,6 +109,14 @@ class CoordinatorRun {
     state.set_config_fingerprint(settings.config_fingerprint);
     state.set_view(coordinator->view().number());
     state.set_finished(finished.contains(rank));
+    const View& view = coordinator->view();
+    const bool connects = view.number() > 0 && view.worker(rank).state() == WorkerView::MEMBER;
+    for (int s = 0; connects && s < view.slot_size(); ++s) {
+      const SlotView& slot = view.slot(s);
+      if (slot.has_primary() && worker_cut.contains({rank, slot.primary().process()})) {
+        state.add_unreachable(s);
+      }
+    }
     return state;
   }
   absl::Status Announce(const ProcessState& state) { return coordinator->Seen(state, now); }
@@ -187,7 +195,8 @@ class CoordinatorRun {
   std::map<uint32_t, uint64_t> ps;      // the incarnations that are alive, by index
   std::map<uint32_t, uint64_t> worker;  // by rank
   std::set<uint32_t> finished;
-  std::set<std::pair<uint32_t, uint32_t>> cut;  // the first ps does not reach the second
+  std::set<std::pair<uint32_t, uint32_t>> cut;         // the first ps does not reach the second
+  std::set<std::pair<uint32_t, uint32_t>> worker_cut;  // the worker does not reach the ps
   // Whether primaries say that a copy is full, that they have handed over, where they stand.
   bool fills = true;
   bool hands_over = true;

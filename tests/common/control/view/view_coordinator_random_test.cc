@@ -33,20 +33,22 @@ class RandomRun {
     run_.fills = run_.hands_over = run_.reports = true;
     run_.finished.clear();
     run_.cut.clear();
+    run_.worker_cut.clear();
     for (int i = 0; i < run_.settings.slots + run_.settings.spares; ++i) {
       if (!run_.ps.contains(i)) run_.StartPs(i);
       Check();
     }
-    for (int r = 0; r < run_.settings.workers; ++r) {
-      const bool done = run_.coordinator->view().number() > 0 &&
-                        run_.coordinator->view().worker(r).state() == WorkerView::FINISHED;
-      if (!run_.worker.contains(r) && !done) run_.StartWorker(r);
-      Check();
-    }
     for (int i = 0; i < 100; ++i) {
+      for (int r = 0; r < run_.settings.workers; ++r) {
+        const bool done = run_.coordinator->view().number() > 0 &&
+                          run_.coordinator->view().worker(r).state() == WorkerView::FINISHED;
+        if (!run_.worker.contains(r) && !done) run_.StartWorker(r);
+        Check();
+      }
       run_.now += absl::Milliseconds(400);
       for (int p = 0; p < run_.settings.slots + run_.settings.spares; ++p) Deliver(run_.PsState(p));
-      for (const auto& [rank, incarnation] : run_.worker) Deliver(run_.WorkerState(rank));
+      const std::map<uint32_t, uint64_t> workers = run_.worker;
+      for (const auto& [rank, incarnation] : workers) Deliver(run_.WorkerState(rank));
       run_.coordinator->Tick(run_.now);
       Check();
     }
@@ -93,8 +95,11 @@ class RandomRun {
       case 15:
         if (Dice(2) == 0) {
           run_.cut.clear();
-        } else {
+          run_.worker_cut.clear();
+        } else if (Dice(2) == 0) {
           run_.cut.emplace(p, Dice(all));
+        } else {
+          run_.worker_cut.emplace(r, p);
         }
         break;
       case 0:
@@ -155,7 +160,12 @@ class RandomRun {
 
   void Deliver(const ProcessState& state) {
     NoteFilled(state);
-    run_.Announce(state).IgnoreError();
+    const bool refused = absl::IsFailedPrecondition(run_.Announce(state));
+    // A worker that was cut off and counts as lost ends.
+    if (refused && state.has_worker() &&
+        Present(run_.worker, state.worker()) == state.incarnation()) {
+      run_.worker.erase(state.worker());
+    }
     Check();
   }
 

@@ -139,4 +139,125 @@ TEST_CASE("a slot is not handed over to a replica that is out of reach") {
   CHECK(run.Slots() == "0:1* 1:0*");
 }
 
+TEST_CASE("a slot whose primary a worker cannot reach goes to the replica, and stays for a while") {
+  CoordinatorRun run(Settings(2, 0, 2));
+  run.StartAll();
+  CHECK(run.Slots() == "0:1* 1:0*");
+  run.Events();
+  run.worker_cut = {{1, 0}};
+  run.Pass(absl::Seconds(4.9));
+  CHECK(run.Slots() == "0:1* 1:0*");
+  run.Pass(absl::Seconds(0.5));
+  CHECK(run.Slots() == "1:0* 1:0*");
+  const Texts events = run.Events();
+  REQUIRE(events.size() == 2);
+  CHECK_THAT(events[0],
+             Catch::Matchers::StartsWith("worker 1 cannot reach ps 0, which hands slot 0 over"));
+  CHECK_THAT(events[1], Catch::Matchers::StartsWith("ps 1 relieved ps 0 of slot 0"));
+  run.Pass(absl::Seconds(19));
+  CHECK(run.Slots() == "1:0* 1:0*");
+  SECTION("and comes back") {
+    run.worker_cut.clear();
+    run.Pass(absl::Seconds(2));
+    CHECK(run.Slots() == "0:1* 1:0*");
+  }
+  SECTION("ever more rarely while the worker is cut off") {
+    int moves = 0;
+    std::string before = run.Slots();
+    for (int i = 0; i < 3600; ++i) {
+      run.Pass(absl::Seconds(1));
+      if (run.Slots() != before) ++moves;
+      before = run.Slots();
+    }
+    CHECK(moves < 60);
+    CHECK(run.Workers() == "MM");
+  }
+}
+
+TEST_CASE("a slot does not go to and fro between processes that workers cannot reach") {
+  CoordinatorRun run(Settings(2, 0, 2, Recovery::CONTINUE));
+  run.StartAll();
+  run.worker_cut = {{0, 0}, {1, 1}};
+  run.Pass(absl::Seconds(60));
+  // One of the workers is lost, and the slots are where the other one reaches them.
+  CHECK((run.Workers() == "MA" || run.Workers() == "AM"));
+  const std::string slots = run.Slots();
+  CHECK(slots == (run.Workers() == "MA" ? "1:0* 1:0*" : "0:1* 0:1*"));
+  run.Pass(absl::Seconds(4));
+  CHECK(run.Slots() == slots);
+}
+
+TEST_CASE("a worker that cannot reach a slot that nobody else can take is lost") {
+  ViewCoordinator::Settings settings =
+      Settings(2, 0, 2, GENERATE(Recovery::WAIT, Recovery::CONTINUE, Recovery::FAIL));
+  settings.recovery.set_replicas(0);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  run.worker_cut = {{1, 0}};
+  const uint64_t cut_off = run.worker[1];
+  // One that is waited for may be back until the others give up.
+  const bool goes_on = settings.recovery.worker_loss() == Recovery::CONTINUE;
+  run.Pass(goes_on ? absl::Seconds(4.9) : settings.exchange / 2 - absl::Seconds(0.1));
+  CHECK(run.Workers() == "MM");
+  run.Pass(absl::Seconds(0.5));
+  CHECK(run.coordinator->failure().ok());
+  if (settings.recovery.worker_loss() == Recovery::FAIL) {
+    CHECK(run.Workers() == "MM");  // it has until limits.exchange_seconds
+    return;
+  }
+  CHECK(run.coordinator->view().worker(1).incarnation() == 0);
+  ProcessState late;
+  late.set_worker(1);
+  late.set_incarnation(cut_off);
+  late.set_config_fingerprint(settings.config_fingerprint);
+  CHECK(absl::IsFailedPrecondition(run.Announce(late)));
+  run.Pass(absl::Seconds(1));
+  run.StartWorker(1);
+  run.Pass(absl::Seconds(1));
+  if (settings.recovery.worker_loss() == Recovery::WAIT) {
+    CHECK(run.Workers() == "MM");  // the run waits for it, and for nothing else
+    return;
+  }
+  // It would hold the others up again.
+  CHECK(run.Workers() == "MA");
+  run.worker_cut.clear();
+  run.Pass(absl::Seconds(20));
+  CHECK(run.Workers() == "MM");
+  CHECK(run.WorkerSets() == "0:0, 1 11:0 13:0, 1");
+}
+
+TEST_CASE("a replica takes over from a primary that neither it nor a worker can reach") {
+  ViewCoordinator::Settings settings = Settings(2, 0, 2);
+  const bool etcd = GENERATE(true, false);
+  if (etcd) settings.recovery.mutable_etcd();
+  CoordinatorRun run(settings);
+  run.StartAll();
+  run.cut = {{0, 1}, {1, 0}};
+  run.worker_cut = {{0, 0}, {1, 0}};
+  run.Pass(absl::Seconds(6));
+  // Without etcd the primary could still write into the memory of a worker.
+  CHECK(run.Slots() == (etcd ? "1:- 1:-" : "0:- 1:-"));
+  CHECK(run.coordinator->view().generation() == 1);
+  run.cut.clear();
+  run.worker_cut.clear();
+  run.Pass(absl::Seconds(60));
+  CHECK(run.Slots() == "0:1* 1:0*");
+}
+
+TEST_CASE("a worker that comes before its shard has taken its slot is not cut off") {
+  CoordinatorRun run(Settings(2, 0, 1));
+  run.StartAll();
+  run.KillPs(1);
+  CHECK(run.Slots() == "0:- 0:-");
+  // The worker follows the view, and ps 0 does not yet.
+  ProcessState worker = run.WorkerState(0);
+  worker.add_unreachable(1);
+  for (int i = 0; i < 200; ++i) {
+    run.now += absl::Milliseconds(100);
+    REQUIRE(run.Announce(worker).ok());
+    run.coordinator->Tick(run.now);
+  }
+  CHECK(run.Workers() == "M");
+}
+
 }  // namespace evenshard

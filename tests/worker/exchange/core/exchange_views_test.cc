@@ -109,6 +109,42 @@ TEST_CASE("a view moves the slots whose primary has changed, and pushes again on
   CHECK(fixture.core.failure().ok());
 }
 
+TEST_CASE("a worker says which slots it cannot reach where the view has them") {
+  ViewFixture fixture({"recovery.replicas=1", "recovery.silence_seconds=8"});
+  fixture.FollowAndConnect();
+  const auto unreachable = [&] {
+    const ProcessState state = fixture.core.State();
+    return std::vector<uint32_t>(state.unreachable().begin(), state.unreachable().end());
+  };
+  fixture.Advance(absl::Seconds(4));
+  CHECK(unreachable().empty());
+  fixture.Break(1, absl::UnavailableError("gone"));
+  fixture.Advance(absl::Seconds(1.5));
+  CHECK(unreachable().empty());
+  fixture.Advance(absl::Seconds(1));
+  CHECK(unreachable() == std::vector<uint32_t>{1});
+  SECTION("until it is connected") {
+    fixture.Connect(1, 0, 9);
+    CHECK(unreachable().empty());
+  }
+  SECTION("also in a newer view") {
+    fixture.Follow();
+    CHECK(unreachable() == std::vector<uint32_t>{1});
+  }
+  SECTION("until the slot is somewhere else, where it has time to be reached") {
+    fixture.view.mutable_slot(1)->mutable_primary()->set_incarnation(4711);
+    fixture.Follow();
+    CHECK(unreachable().empty());
+    fixture.Advance(absl::Seconds(2.5));
+    CHECK(unreachable() == std::vector<uint32_t>{1});
+  }
+  SECTION("until the slot is nowhere") {
+    fixture.view.mutable_slot(1)->clear_primary();
+    fixture.Follow();
+    CHECK(unreachable().empty());
+  }
+}
+
 TEST_CASE("a primary that cannot be reached is waited for, up to limits.exchange_seconds") {
   ViewFixture fixture;
   fixture.FollowAndConnect();
