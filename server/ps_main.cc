@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage.h"
 #include "common/control/etcd/make_view_link.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/relayed_link.h"
@@ -39,8 +40,11 @@ struct CommandLine {
   std::string log_level;
 };
 
-// Returns what a run without views begins from.
-absl::StatusOr<evenshard::View> FindStart(const evenshard::PlannedConfig& config, bool resume) {
+// Returns what a run without views begins from. The process of shard 0 holds the run's folder of
+// checkpoints from now on.
+absl::StatusOr<evenshard::View> FindStart(const evenshard::PlannedConfig& config, int shard,
+                                          bool resume, evenshard::Storage* storage,
+                                          std::unique_ptr<evenshard::RunCheckpoints>* checkpoints) {
   evenshard::View start;
   start.set_run(config.run_fingerprint());
   start.set_generation(1);
@@ -48,9 +52,16 @@ absl::StatusOr<evenshard::View> FindStart(const evenshard::PlannedConfig& config
     if (!resume) return start;
     return config.FieldError("recovery.checkpoint", "is missing, and --resume needs it");
   }
-  evenshard::RealStorage storage;
-  ASSIGN_OR_RETURN(const std::optional<evenshard::ViewCoordinator::Checkpoint> found,
-                   evenshard::RunCheckpoints::FindStart(config, resume, &storage));
+  std::optional<evenshard::ViewCoordinator::Checkpoint> found;
+  if (shard == 0) {
+    using Start = evenshard::RunCheckpoints::Start;
+    ASSIGN_OR_RETURN(*checkpoints, evenshard::RunCheckpoints::Open(
+                                       config, config.run_fingerprint(),
+                                       resume ? Start::kResumed : Start::kNew, "ps 0", storage));
+    found = (*checkpoints)->resume();
+  } else {
+    ASSIGN_OR_RETURN(found, evenshard::RunCheckpoints::FindStart(config, resume, storage));
+  }
   if (!found.has_value()) return start;
   start.set_generation(found->generation + 1);
   start.set_checkpoint(found->name);
@@ -186,12 +197,16 @@ int Run(const CommandLine& command) {
     config = **std::move(declared);
   }
   absl::StatusOr<evenshard::View> start = evenshard::View();
+  evenshard::RealStorage storage;
+  std::unique_ptr<evenshard::RunCheckpoints> checkpoints;
   if (link == nullptr) {
     const absl::Status possible = CheckWithoutViews(*config);
-    start = possible.ok() ? FindStart(*config, command.resume) : possible;
+    start = possible.ok()
+                ? FindStart(*config, command.shard, command.resume, &storage, &checkpoints)
+                : possible;
     if (!start.ok()) {
       spdlog::error("{}", std::string(start.status().message()));
-      return 2;
+      return absl::IsInvalidArgument(start.status()) ? 2 : 1;
     }
   }
   absl::StatusOr<std::unique_ptr<evenshard::Server>> server = evenshard::Server::Start({

@@ -51,10 +51,6 @@ absl::Status Server::StartHost() {
   host.self.set_address(config.process_address(options_.shard));
   if (options_.view_link != nullptr) {
     host.holds_roles = [link = options_.view_link] { return link->HoldsRoles(); };
-  } else if (recovery.has_checkpoint() && options_.shard == 0) {
-    // Otherwise the coordinator owns the folder.
-    ASSIGN_OR_RETURN(folder_, FolderOwner::Take(&storage_, recovery.checkpoint().folder(),
-                                                config.run_fingerprint(), "ps 0"));
   }
   ASSIGN_OR_RETURN(host_, SlotHost::Start(host));
   parameter_service_ = std::make_unique<ParameterService>(ParameterService::Options{

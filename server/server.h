@@ -14,7 +14,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/control/view/view_link.h"
 #include "common/placement/planned_config.h"
@@ -98,7 +97,6 @@ class Server {
 
   const Options options_;
   RealStorage storage_;
-  std::unique_ptr<FolderOwner> folder_;  // null unless this process owns the checkpoints' folder
   std::unique_ptr<ReplicaClient> replica_client_;
   std::unique_ptr<SlotHost> host_;
   std::unique_ptr<ParameterService> parameter_service_;

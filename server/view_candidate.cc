@@ -43,17 +43,27 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Begin(
     checkpoints_ = *std::move(opened);
     return checkpoints_->resume();
   }
-  spdlog::error("{}", std::string(opened.status().message()));
-  {
-    absl::MutexLock lock(&mutex_);
-    failure_.Update(opened.status());
-  }
-  options_.request_shutdown();
-  return opened.status();
+  return Fail(opened.status());
 }
 
-absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Newest() {
-  return checkpoints_->Newest();
+absl::Status ViewCandidate::Hold() {
+  const absl::Status held = checkpoints_->Hold();
+  return held.ok() ? held : Fail(held);
+}
+
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Newest(
+    bool passes_over_unreadable) {
+  return checkpoints_->Newest(passes_over_unreadable);
+}
+
+absl::Status ViewCandidate::Fail(const absl::Status& reason) {
+  spdlog::error("{}", std::string(reason.message()));
+  {
+    absl::MutexLock lock(&mutex_);
+    failure_.Update(reason);
+  }
+  options_.request_shutdown();
+  return reason;
 }
 
 }  // namespace evenshard

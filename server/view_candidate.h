@@ -46,7 +46,11 @@ class ViewCandidate final : private CoordinatorCheckpoints {
  private:
   absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Begin(uint64_t run,
                                                                    bool is_new) override;
-  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest() override;
+  absl::Status Hold() override;
+  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest(
+      bool passes_over_unreadable) override;
+  // Ends the process for a reason that has to do with the folder. Returns it.
+  absl::Status Fail(const absl::Status& reason);
 
   const Options options_;
   RealStorage storage_;

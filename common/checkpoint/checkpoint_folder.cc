@@ -52,17 +52,21 @@ absl::StatusOr<std::vector<CheckpointInfo>> CheckpointFolder::List(
 }
 
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointFolder::Newest(
-    Verification verification, std::vector<CheckpointInfo>* passed_over) const {
+    Verification verification, bool passes_over_unreadable,
+    std::vector<CheckpointInfo>* passed_over) const {
   ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, Ids());
+  absl::Status unreadable;
   for (const CheckpointId& id : ids) {
     CheckpointInfo info = Describe(id, verification);
     if (info.state == CheckpointInfo::State::kComplete) return info;
     if (info.is_unreadable) {
-      return absl::UnavailableError(
-          absl::StrCat("the checkpoint ", id.ToString(), " cannot be read now: ", info.why));
+      unreadable.Update(absl::UnavailableError(
+          absl::StrCat("the checkpoint ", id.ToString(), " cannot be read now: ", info.why)));
+      if (!passes_over_unreadable) return unreadable;
     }
     if (passed_over != nullptr) passed_over->push_back(std::move(info));
   }
+  RETURN_IF_ERROR(unreadable);
   return std::nullopt;
 }
 

@@ -55,10 +55,12 @@ class CheckpointFolder {
       Verification verification = Verification::kQuick) const;
 
   // Returns the newest complete checkpoint, or nullopt. Adds the newer ones that were passed over,
-  // damaged or incomplete, to `passed_over`, which may be null. Errors: those of Storage if a newer
-  // one cannot be read, which need not be damaged.
+  // damaged or incomplete, to `passed_over`, which may be null. Those that cannot be read now
+  // (is_unreadable) are among these only if `passes_over_unreadable`. Errors: UNAVAILABLE if one
+  // that cannot be read now is not passed over, or none is complete besides.
   absl::StatusOr<std::optional<CheckpointInfo>> Newest(
-      Verification verification, std::vector<CheckpointInfo>* passed_over) const;
+      Verification verification, bool passes_over_unreadable,
+      std::vector<CheckpointInfo>* passed_over) const;
 
   // Returns a generation that no checkpoint in the folder has reached, complete or not: at least 1.
   // A run that begins or goes back takes it, so that its checkpoints have names of their own.

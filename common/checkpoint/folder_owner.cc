@@ -24,10 +24,9 @@ std::string RunText(uint64_t run, absl::string_view who) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FolderOwner>> FolderOwner::Take(Storage* storage,
-                                                               const std::string& folder,
-                                                               uint64_t run,
-                                                               absl::string_view who) {
+absl::StatusOr<std::unique_ptr<FolderOwner>> FolderOwner::Take(
+    Storage* storage, const std::string& folder, uint64_t run, absl::string_view who,
+    absl::FunctionRef<absl::Status()> check) {
   RETURN_IF_ERROR(storage->MakeFolder(folder));
   const std::string text = RunText(run, who);
   absl::StatusOr<std::unique_ptr<FileLock>> lock =
@@ -37,6 +36,7 @@ absl::StatusOr<std::unique_ptr<FolderOwner>> FolderOwner::Take(Storage* storage,
         absl::StrCat("another run uses the folder: ", lock.status().message(), kAllowed));
   }
   RETURN_IF_ERROR(lock.status());
+  RETURN_IF_ERROR(check());
   RETURN_IF_ERROR(WriteWholeFile(storage, RunPath(folder), text));
   return std::unique_ptr<FolderOwner>(new FolderOwner(*std::move(lock)));
 }

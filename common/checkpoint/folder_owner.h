@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -21,11 +22,12 @@ class FolderOwner {
  public:
   // Makes the folder if necessary, locks it and makes it this run's, which goes on with the
   // checkpoints that are there. `who` is for other runs' errors: "launch, process 71 on host a".
-  // The next coordinator of the same run calls it again. `storage` must outlive this. Errors:
-  // FAILED_PRECONDITION if another process holds it, which the message names; those of Storage.
-  static absl::StatusOr<std::unique_ptr<FolderOwner>> Take(Storage* storage,
-                                                           const std::string& folder, uint64_t run,
-                                                           absl::string_view who);
+  // The next coordinator of the same run calls it again. `check` looks at the folder under the
+  // lock, before it is the run's. `storage` must outlive this. Errors: FAILED_PRECONDITION if
+  // another process holds it, which the message names; those of `check` and of Storage.
+  static absl::StatusOr<std::unique_ptr<FolderOwner>> Take(
+      Storage* storage, const std::string& folder, uint64_t run, absl::string_view who,
+      absl::FunctionRef<absl::Status()> check = absl::OkStatus);
 
  private:
   explicit FolderOwner(std::unique_ptr<FileLock> lock) : lock_(std::move(lock)) {}

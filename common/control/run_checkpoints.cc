@@ -12,6 +12,35 @@ namespace {
 
 constexpr char kFolderField[] = "recovery.checkpoint.folder";
 
+// How many times a run that resumes tries to read a checkpoint before it passes it over.
+constexpr int kReads = 3;
+
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindNewest(
+    const CheckpointFolder& folder, bool passes_over_unreadable) {
+  std::vector<CheckpointInfo> passed_over;
+  ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
+                   folder.Newest(Verification::kFull, passes_over_unreadable, &passed_over));
+  for (const CheckpointInfo& info : passed_over) {
+    const bool is_damaged = info.state == CheckpointInfo::State::kDamaged;
+    if (!is_damaged && !newest.has_value()) continue;  // there is nothing that it is newer than
+    spdlog::warn("passed over {}, which {}: {}", info.id.ToString(),
+                 info.is_unreadable ? "cannot be read"
+                 : is_damaged       ? "is damaged"
+                                    : "is incomplete",
+                 info.why);
+  }
+  if (!newest.has_value()) return std::nullopt;
+  ASSIGN_OR_RETURN(const uint64_t next_generation, folder.NextGeneration());
+  ViewCoordinator::Checkpoint checkpoint = {.name = newest->id.ToString(),
+                                            .generation = next_generation - 1,
+                                            .iteration = newest->id.iteration};
+  if (newest->facts.has_value()) {
+    checkpoint.worker_set.Assign(newest->facts->worker_set.begin(),
+                                 newest->facts->worker_set.end());
+  }
+  return checkpoint;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const PlannedConfig& config,
@@ -19,25 +48,37 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Plann
                                                                      absl::string_view who,
                                                                      Storage* storage) {
   const std::string& path = config.proto().recovery().checkpoint().folder();
-  std::unique_ptr<RunCheckpoints> checkpoints(new RunCheckpoints(storage, path));
-  if (start != Start::kGoesOn) {
-    ASSIGN_OR_RETURN(checkpoints->resume_, FindStart(config, start == Start::kResumed, storage));
+  std::unique_ptr<RunCheckpoints> checkpoints(new RunCheckpoints(storage, path, run, who));
+  if (start == Start::kGoesOn) {
+    RETURN_IF_ERROR(checkpoints->Hold());
+    return checkpoints;
   }
-  auto owner = FolderOwner::Take(storage, path, run, who);
-  if (owner.ok()) {
-    checkpoints->owner_ = *std::move(owner);
-  } else if (start != Start::kGoesOn || !absl::IsFailedPrecondition(owner.status()) ||
-             !CheckOwner(storage, path, run).ok()) {
-    return owner.status();
-  }
+  ASSIGN_OR_RETURN(checkpoints->owner_,
+                   FolderOwner::Take(storage, path, run, who, [&]() -> absl::Status {
+                     ASSIGN_OR_RETURN(checkpoints->resume_,
+                                      FindStart(config, start == Start::kResumed, storage));
+                     return absl::OkStatus();
+                   }));
   return checkpoints;
+}
+
+absl::Status RunCheckpoints::Hold() {
+  if (owner_ != nullptr) return absl::OkStatus();
+  const auto is_ours = [this] { return CheckOwner(storage_, folder_.path(), run_); };
+  auto owner = FolderOwner::Take(storage_, folder_.path(), run_, who_, is_ours);
+  if (owner.ok()) {
+    owner_ = *std::move(owner);
+    return absl::OkStatus();
+  }
+  const absl::Status ours = is_ours();
+  return absl::IsFailedPrecondition(ours) ? ours : absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindStart(
     const PlannedConfig& config, bool resumes, Storage* storage) {
-  const RunCheckpoints checkpoints(storage, config.proto().recovery().checkpoint().folder());
-  const std::string& path = checkpoints.folder_.path();
-  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, checkpoints.folder_.List());
+  const CheckpointFolder folder(storage, config.proto().recovery().checkpoint().folder());
+  const std::string& path = folder.path();
+  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, folder.List());
   const bool all_incomplete = std::all_of(found.begin(), found.end(), [](const auto& info) {
     return info.state == CheckpointInfo::State::kIncomplete;
   });
@@ -54,34 +95,19 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindS
                                    "folder"));
   }
   if (!resumes) return std::nullopt;
-  ASSIGN_OR_RETURN(std::optional<ViewCoordinator::Checkpoint> newest, checkpoints.Newest());
-  if (newest.has_value()) return newest;
+  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> newest = absl::UnknownError("");
+  for (int i = 0; i < kReads && !newest.ok(); ++i) newest = FindNewest(folder, i + 1 == kReads);
+  if (!newest.ok() || newest->has_value()) return newest;
   return config.FieldError(kFolderField,
                            absl::StrCat("is \"", path,
                                         "\", which has no complete checkpoint to resume from, "
                                         "allowed: a folder with one, or no --resume"));
 }
 
-absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::Newest() const {
-  std::vector<CheckpointInfo> passed_over;
-  ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
-                   folder_.Newest(Verification::kFull, &passed_over));
-  for (const CheckpointInfo& info : passed_over) {
-    const bool is_damaged = info.state == CheckpointInfo::State::kDamaged;
-    if (!is_damaged && !newest.has_value()) continue;  // there is nothing that it is newer than
-    spdlog::warn("passed over {}, which is {}: {}", info.id.ToString(),
-                 is_damaged ? "damaged" : "incomplete", info.why);
-  }
-  if (!newest.has_value()) return std::nullopt;
-  ASSIGN_OR_RETURN(const uint64_t next_generation, folder_.NextGeneration());
-  ViewCoordinator::Checkpoint checkpoint = {.name = newest->id.ToString(),
-                                            .generation = next_generation - 1,
-                                            .iteration = newest->id.iteration};
-  if (newest->facts.has_value()) {
-    checkpoint.worker_set.Assign(newest->facts->worker_set.begin(),
-                                 newest->facts->worker_set.end());
-  }
-  return checkpoint;
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::Newest(
+    bool passes_over_unreadable) const {
+  RETURN_IF_ERROR(CheckOwner(storage_, folder_.path(), run_));
+  return FindNewest(folder_, passes_over_unreadable);
 }
 
 }  // namespace evenshard

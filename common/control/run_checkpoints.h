@@ -18,7 +18,7 @@
 namespace evenshard {
 
 // The checkpoints of a run, as its coordinator needs them, and the run's hold on their folder.
-// Thread-safe.
+// Thread-safe, except for Hold.
 class RunCheckpoints {
  public:
   enum class Start {
@@ -28,15 +28,20 @@ class RunCheckpoints {
   };
 
   // Takes recovery.checkpoint.folder for the run until the object is destroyed. `who` is for other
-  // runs' errors, as in FolderOwner. Under kGoesOn the folder may be locked by the process that was
-  // the coordinator before and does not know yet that it is not. `storage` must outlive the object.
+  // runs' errors, as in FolderOwner. `storage` must outlive the object.
   // A folder of which no checkpoint was ever complete begins anew under both kNew and kResumed.
   // Errors: INVALID_ARGUMENT under kNew if the folder has checkpoints, and under kResumed if it has
-  // no complete one; FAILED_PRECONDITION if another run holds it; those of Storage.
+  // no complete one; FAILED_PRECONDITION if another run holds it; under kGoesOn those of Hold,
+  // otherwise those of Storage.
   static absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(const PlannedConfig& config,
                                                               uint64_t run, Start start,
                                                               absl::string_view who,
                                                               Storage* storage);
+
+  // Takes the folder's lock unless this has it already. The process that was the coordinator before
+  // may still hold it, so this has to be called again and again. Errors: FAILED_PRECONDITION if
+  // another run has taken the folder over. Others may pass, and are none here.
+  absl::Status Hold();
 
   // Returns what a run begins from, if not from the beginning with its first generation. Its name
   // is empty where there is nothing to go on from, but generations that have had checkpoints.
@@ -47,15 +52,22 @@ class RunCheckpoints {
   // What FindStart returned.
   const std::optional<ViewCoordinator::Checkpoint>& resume() const { return resume_; }
 
-  // Returns the newest checkpoint that is complete and whole. Warns of newer ones that are damaged.
-  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest() const;
+  // Returns the newest checkpoint that is complete and whole. Warns of newer ones that it passes
+  // over. See ViewCoordinator::NewestCheckpoint. Errors: FAILED_PRECONDITION if the folder is not
+  // the run's any more; those of CheckpointFolder::Newest.
+  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest(
+      bool passes_over_unreadable) const;
 
  private:
-  RunCheckpoints(Storage* storage, std::string path) : folder_(storage, std::move(path)) {}
+  RunCheckpoints(Storage* storage, std::string path, uint64_t run, absl::string_view who)
+      : storage_(storage), folder_(storage, std::move(path)), run_(run), who_(who) {}
 
+  Storage* const storage_;
   const CheckpointFolder folder_;
-  std::unique_ptr<FolderOwner> owner_;                 // constant after Open; null without the lock
-  std::optional<ViewCoordinator::Checkpoint> resume_;  // likewise
+  const uint64_t run_;
+  const std::string who_;
+  std::unique_ptr<FolderOwner> owner_;                 // null without the lock
+  std::optional<ViewCoordinator::Checkpoint> resume_;  // constant after Open
 };
 
 }  // namespace evenshard

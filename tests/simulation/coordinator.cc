@@ -30,7 +30,7 @@ Coordinator::Coordinator(Options options)
       return;
     }
     owner_ = *std::move(owner);
-    const absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> newest = Newest();
+    const absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> newest = Newest(true);
     const absl::StatusOr<uint64_t> next = CheckpointFolder(storage_.get(), folder).NextGeneration();
     if (!newest.ok() || !next.ok()) {
       failure_ = newest.ok() ? next.status() : newest.status();
@@ -43,11 +43,12 @@ Coordinator::Coordinator(Options options)
   context_.world.Run(options_.node, absl::ZeroDuration(), [this] { Tick(); });
 }
 
-absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Coordinator::Newest() {
+absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Coordinator::Newest(
+    bool passes_over_unreadable) {
   const CheckpointFolder folder(storage_.get(),
                                 context_.config.proto().recovery().checkpoint().folder());
   ASSIGN_OR_RETURN(const std::optional<CheckpointInfo> newest,
-                   folder.Newest(Verification::kFull, nullptr));
+                   folder.Newest(Verification::kFull, passes_over_unreadable, nullptr));
   if (!newest.has_value()) return std::nullopt;
   ViewCoordinator::Checkpoint checkpoint{.name = newest->id.ToString(),
                                          .generation = newest->id.generation,
@@ -59,7 +60,8 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Coordinator::Newest()
 void Coordinator::MakeCoordinator() {
   const absl::Time now = Now();
   coordinator_.emplace(
-      settings_, [this] { return Newest(); }, published_);
+      settings_, [this](bool passes_over_unreadable) { return Newest(passes_over_unreadable); },
+      published_);
   for (const auto& [node, process] : processes_) {
     if (process.has_said) coordinator_->Seen(process.state, now).IgnoreError();
   }

@@ -83,7 +83,7 @@ class Coordinator {
   absl::Time Now() const { return context_.world.clock(options_.node.node).Now(); }
   bool IsWorker(int node) const { return node >= context_.scenario.processes(); }
   void MakeCoordinator();
-  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest();
+  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest(bool passes_over_unreadable);
   void Gone(int node, uint64_t incarnation, const std::string& why, absl::Time since);
   void Tick();
   void Publish();

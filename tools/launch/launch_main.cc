@@ -312,7 +312,11 @@ int Launch(Options options) {
       settings.resume = checkpoints->resume();
     }
     auto started = evenshard::CoordinatorServer::Start(
-        settings, [&checkpoints] { return checkpoints->Newest(); }, &clock);
+        settings,
+        [&checkpoints](bool passes_over_unreadable) {
+          return checkpoints->Newest(passes_over_unreadable);
+        },
+        &clock);
     if (!started.ok()) {
       std::cerr << started.status().message() << "\n";
       return kFailure;

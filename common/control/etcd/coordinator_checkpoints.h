@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/control/view/view_coordinator.h"
 
@@ -18,8 +19,11 @@ class CoordinatorCheckpoints {
   // begin from, or nothing for the initial parameters. An error ends the term.
   virtual absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Begin(uint64_t run,
                                                                            bool is_new) = 0;
+  // Called about every 0.1 s while the term lasts. An error ends it.
+  virtual absl::Status Hold() = 0;
   // See ViewCoordinator::NewestCheckpoint. REQUIRES: Begin has returned OK.
-  virtual absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest() = 0;
+  virtual absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest(
+      bool passes_over_unreadable) = 0;
 };
 
 }  // namespace evenshard

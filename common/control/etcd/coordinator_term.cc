@@ -66,6 +66,9 @@ absl::Status CoordinatorTerm::Run(const std::stop_token& stop) {
         TakeDelete(item.event.kv().key());
       }
     }
+    if (options_.checkpoints != nullptr) {
+      RETURN_IF_ERROR(options_.checkpoints->Hold());
+    }
     // Before the processes are known, those of the last view only seem to be alive.
     if (has_all_) coordinator_->Tick(options_.clock->Now());
     for (const RecoveryEvent& event : coordinator_->TakeEvents()) options_.on_event(event);
@@ -116,11 +119,10 @@ absl::Status CoordinatorTerm::Begin(const std::stop_token& stop) {
     ASSIGN_OR_RETURN(settings.resume,
                      checkpoints->Begin(settings.run, /*is_new=*/last.number() == 0));
   }
-  const auto newest =
-      [checkpoints =
-           options_.checkpoints]() -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> {
+  const auto newest = [checkpoints = options_.checkpoints](bool passes_over_unreadable)
+      -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> {
     if (checkpoints == nullptr) return std::nullopt;
-    return checkpoints->Newest();
+    return checkpoints->Newest(passes_over_unreadable);
   };
   coordinator_.emplace(std::move(settings), newest, std::move(last));
   return absl::OkStatus();

@@ -202,12 +202,13 @@ absl::Status ViewCoordinator::GoBack(View* next) {
     return absl::AbortedError(absl::StrCat(slots_.loss(), ", after the training had ended"));
   }
   if (!slots_.HasEnoughProcesses() || now_ < read_again_) return absl::OkStatus();
-  const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_();
+  // An error may pass. Until then, an older checkpoint would lose what need not be lost.
+  const bool is_patient = now_ < unreadable_since_ + settings_.startup;
+  const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_(!is_patient);
   if (!newest.ok()) {
-    // It may pass. An older checkpoint would lose what need not be lost.
     unreadable_since_ = std::min(unreadable_since_, now_);
     read_again_ = now_ + kReadPause;
-    if (now_ < unreadable_since_ + settings_.startup) return absl::OkStatus();
+    if (is_patient) return absl::OkStatus();
     return absl::AbortedError(absl::StrCat(
         slots_.loss(), ", and no checkpoint can be read: ", newest.status().message()));
   }

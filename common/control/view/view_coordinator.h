@@ -39,8 +39,10 @@ class ViewCoordinator {
     uint64_t iteration = 0;   // the first that is not in it; under ASYNC its number
     WorkerSetHistory worker_set = {};  // as it was at its cut
   };
-  // Returns the newest complete checkpoint, or nothing if there is none. It may read files.
-  using NewestCheckpoint = std::function<absl::StatusOr<std::optional<Checkpoint>>()>;
+  // Returns the newest complete checkpoint, or nothing if there is none. It may read files. If a
+  // newer one cannot be read now, that is an error unless it may be passed over.
+  using NewestCheckpoint =
+      std::function<absl::StatusOr<std::optional<Checkpoint>>(bool passes_over_unreadable)>;
 
   struct Settings {
     int slots = 0;

@@ -71,11 +71,11 @@ TEST_CASE("a checkpoint is complete when all shards have written and the manifes
     CHECK(States(folder) == StateList{{kFirst, State::kIncomplete}});
   }
   CHECK((*folder.List())[0].why == "has no manifest, and the records of 3 shards");
-  CHECK(*folder.Newest(Verification::kFull, nullptr) == std::nullopt);
+  CHECK(*folder.Newest(Verification::kFull, false, nullptr) == std::nullopt);
   CHECK(*folder.TryComplete(kFirst, kRun, 3, kNow));
   CHECK(*folder.TryComplete(kFirst, kRun, 3, kNow + absl::Seconds(5)));
 
-  const auto newest = folder.Newest(Verification::kFull, nullptr);
+  const auto newest = folder.Newest(Verification::kFull, false, nullptr);
   REQUIRE(newest.ok());
   REQUIRE(newest->has_value());
   CHECK((*newest)->id == kFirst);
@@ -99,7 +99,7 @@ TEST_CASE("the newest checkpoint is that of the highest generation, then iterati
   CHECK(States(folder) == StateList{{kThird, State::kComplete},
                                     {kSecond, State::kComplete},
                                     {kFirst, State::kComplete}});
-  CHECK((*folder.Newest(Verification::kQuick, nullptr))->id == kThird);
+  CHECK((*folder.Newest(Verification::kQuick, false, nullptr))->id == kThird);
 }
 
 TEST_CASE("a damaged checkpoint is named and passed over") {
@@ -133,7 +133,7 @@ TEST_CASE("a damaged checkpoint is named and passed over") {
     why = "manifest.json is damaged: it does not begin and end as a checkpoint's record does";
   }
   std::vector<CheckpointInfo> damaged;
-  const auto newest = folder.Newest(needed, &damaged);
+  const auto newest = folder.Newest(needed, false, &damaged);
   REQUIRE(newest.ok());
   CHECK((*newest)->id == kFirst);
   REQUIRE(damaged.size() == 1);
@@ -285,7 +285,7 @@ TEST_CASE("power may fail at any moment: what is complete can be read, and nothi
     disk.Restart();
 
     INFO("operation " << operation);
-    const auto newest = folder.Newest(Verification::kFull, nullptr);
+    const auto newest = folder.Newest(Verification::kFull, false, nullptr);
     REQUIRE(newest.ok());
     REQUIRE(newest->has_value());
     REQUIRE((*newest)->id == (complete ? kSecond : kFirst));
@@ -342,7 +342,7 @@ TEST_CASE("an old checkpoint of which a crash brings back a part is passed over 
   disk.Restart();
   disk.Revive(folder.FilePath(kFirst, kManifestName));
   CHECK(States(folder) == StateList{{kSecond, State::kComplete}, {kFirst, State::kDamaged}});
-  CHECK((*folder.Newest(Verification::kFull, nullptr))->id == kSecond);
+  CHECK((*folder.Newest(Verification::kFull, false, nullptr))->id == kSecond);
   REQUIRE(folder.RemoveOld(1).ok());
   CHECK(States(folder).size() == 1);
 }
@@ -367,7 +367,7 @@ TEST_CASE("a full or a read-only folder is an error, and what is there stays") {
   CHECK(WriteSlot(&disk, kFolder, config, 1, MakeCut(kSecond)) == error);
   CHECK(disk.Files() == before);
   disk.SetFault(nullptr);
-  CHECK((*folder.Newest(Verification::kFull, nullptr))->id == kFirst);
+  CHECK((*folder.Newest(Verification::kFull, false, nullptr))->id == kFirst);
   CHECK(WriteSlot(&disk, kFolder, config, 1, MakeCut(kSecond)).ok());
 }
 
@@ -424,4 +424,26 @@ TEST_CASE(
 }
 
 }  // namespace
+TEST_CASE("a checkpoint that cannot be read now is passed over only on demand") {
+  SimulatedDisk disk;
+  const PlannedConfig config = CheckpointConfig(2);
+  const CheckpointFolder folder(&disk, kFolder);
+  WriteCheckpoint(&disk, kFolder, config, kFirst);
+  WriteCheckpoint(&disk, kFolder, config, kSecond);
+  std::string unreadable = kSecond.ToString();
+  disk.SetFault([&](SimulatedDisk::Operation operation, const std::string& path) {
+    const bool fails =
+        operation == SimulatedDisk::Operation::kRead && absl::StrContains(path, unreadable);
+    return fails ? absl::UnknownError("Input/output error") : absl::OkStatus();
+  });
+  CHECK(absl::IsUnavailable(folder.Newest(Verification::kFull, false, nullptr).status()));
+  std::vector<CheckpointInfo> passed_over;
+  CHECK((*folder.Newest(Verification::kFull, true, &passed_over))->id == kFirst);
+  REQUIRE(passed_over.size() == 1);
+  CHECK(passed_over[0].is_unreadable);
+  // Nobody begins anew because nothing can be read.
+  unreadable = "generation";
+  CHECK(absl::IsUnavailable(folder.Newest(Verification::kFull, true, nullptr).status()));
+}
+
 }  // namespace evenshard

@@ -63,7 +63,7 @@ class CheckpointerFixture : public SlotFixture {
     return states;
   }
   std::optional<CheckpointId> Newest() {
-    const auto newest = CheckpointFolder(&disk, folder).Newest(Verification::kFull, nullptr);
+    const auto newest = CheckpointFolder(&disk, folder).Newest(Verification::kFull, false, nullptr);
     REQUIRE(newest.ok());
     return newest->has_value() ? std::optional((*newest)->id) : std::nullopt;
   }

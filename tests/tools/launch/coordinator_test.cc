@@ -83,7 +83,9 @@ std::unique_ptr<CoordinatorServer> StartCoordinator(const Clock* clock) {
   settings.run = 3;
   auto coordinator = CoordinatorServer::Start(
       settings,
-      []() -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> { return std::nullopt; },
+      [](bool) -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> {
+        return std::nullopt;
+      },
       clock);
   REQUIRE(coordinator.ok());
   (*coordinator)->Started(kPs);
@@ -188,7 +190,9 @@ TEST_CASE("a worker that had finished is started again when the run goes back") 
   settings.workers = 2;
   auto started = CoordinatorServer::Start(
       settings,
-      []() -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> { return std::nullopt; },
+      [](bool) -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> {
+        return std::nullopt;
+      },
       &clock);
   REQUIRE(started.ok());
   CoordinatorServer& coordinator = **started;

@@ -26,7 +26,7 @@ class LaunchBench final : public ViewBench {
  public:
   explicit LaunchBench(const ViewCoordinator::Settings& settings) {
     auto coordinator = CoordinatorServer::Start(
-        settings, [] { return std::nullopt; }, &clock_);
+        settings, [](bool) { return std::nullopt; }, &clock_);
     REQUIRE(coordinator.ok());
     coordinator_ = *std::move(coordinator);
     *config_.mutable_recovery() = settings.recovery;

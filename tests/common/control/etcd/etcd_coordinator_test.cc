@@ -136,6 +136,27 @@ TEST_CASE("a coordinator that is deposed changes nothing") {
   }
 }
 
+TEST_CASE("a term goes on taking the folder of checkpoints until that is another run's") {
+  REQUIRE_ETCD();
+  struct Checkpoints final : CoordinatorCheckpoints {
+    absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Begin(uint64_t, bool) override {
+      return std::nullopt;
+    }
+    absl::Status Hold() override {
+      return ++holds < 3 ? absl::OkStatus() : absl::FailedPreconditionError("taken over");
+    }
+    absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest(bool) override {
+      return std::nullopt;
+    }
+    int holds = 0;
+  } checkpoints;
+  Fixture etcd;
+  CoordinatorTerm::Options options =
+      etcd.TermOptions(etcd.Put(etcd.keys.coordinator(), "first", etcd.lease.id()));
+  options.checkpoints = &checkpoints;
+  CHECK(RunningTerm(options).Join().message() == "taken over");
+}
+
 TEST_CASE("a coordinator overwrites no view that it does not know") {
   REQUIRE_ETCD();
   Fixture etcd;

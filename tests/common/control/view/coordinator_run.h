@@ -42,7 +42,9 @@ class CoordinatorRun {
   }
 
   ViewCoordinator::NewestCheckpoint Newest() {
-    return [this]() -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> {
+    return [this](bool passes_over_unreadable)
+               -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> {
+      if (passes_over_unreadable && older_checkpoint.has_value()) return older_checkpoint;
       if (!checkpoint_error.ok()) return checkpoint_error;
       return checkpoint;
     };
@@ -191,6 +193,8 @@ class CoordinatorRun {
   std::optional<ViewCoordinator> coordinator;
   std::optional<ViewCoordinator::Checkpoint> checkpoint;
   absl::Status checkpoint_error;
+  // Can be read when the newest cannot.
+  std::optional<ViewCoordinator::Checkpoint> older_checkpoint;
   absl::Time now = absl::FromUnixSeconds(1000);
   std::map<uint32_t, uint64_t> ps;      // the incarnations that are alive, by index
   std::map<uint32_t, uint64_t> worker;  // by rank

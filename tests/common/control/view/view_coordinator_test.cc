@@ -287,6 +287,21 @@ TEST_CASE("a checkpoint that cannot be read for long ends the run") {
                           "no checkpoint can be read: the disk is gone"));
 }
 
+TEST_CASE("an older checkpoint is used if the newest cannot be read for long") {
+  CoordinatorRun run(Settings(1, 0, 1));
+  run.StartAll();
+  run.checkpoint_error = absl::UnavailableError("Input/output error");
+  run.older_checkpoint = At(40);
+  run.KillPs(0);
+  run.StartPs(0);
+  run.coordinator->Tick(run.now += absl::Seconds(29));
+  CHECK(run.coordinator->view().generation() == 1);
+  run.coordinator->Tick(run.now += absl::Seconds(2));
+  CHECK(run.coordinator->failure().ok());
+  CHECK(run.coordinator->view().generation() == 2);
+  CHECK(run.coordinator->view().checkpoint() == "iteration-40");
+}
+
 TEST_CASE("a run resumes from a checkpoint with a later generation than its") {
   ViewCoordinator::Settings settings = Settings(1, 0, 4, Recovery::CONTINUE);
   settings.resume = At(400, 3);
