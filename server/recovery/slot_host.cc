@@ -15,6 +15,15 @@ bool IsSame(const ProcessId& a, const ProcessId& b) {
   return a.process() == b.process() && a.incarnation() == b.incarnation();
 }
 
+// How long until a slot's state that could not be read is tried again.
+constexpr absl::Duration kLoadPause = absl::Seconds(1);
+
+// Whether what could not be read from a checkpoint may be read later.
+bool MayPass(const absl::Status& status) {
+  return !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
+         !absl::IsInternal(status);
+}
+
 // Tells the histories of a slot's parameters apart: one for each generation of a run.
 uint64_t HistoryOf(const View& view) { return view.run() + view.generation(); }
 
@@ -90,13 +99,53 @@ void SlotHost::Adopt(const View& view) {
       Drop(slot, absl::UnavailableError(absl::StrCat(
                      "slot ", slot, " goes back to a checkpoint in view ", view.number())));
     }
-    if (const absl::Status adopted = AdoptSlot(slot, view); !adopted.ok()) Fail(adopted);
+    TakeRoles(slot, view);
   }
   {
     absl::MutexLock lock(&mutex_);
     view_ = view;
   }
   options_.on_state();
+}
+
+void SlotHost::TakeRoles(int slot, const View& view) {
+  const absl::Status adopted = AdoptSlot(slot, view);
+  const absl::Time now = options_.clock->Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (adopted.ok()) {
+      unloaded_since_.erase(slot);
+      return;
+    }
+    const auto [since, is_first] = unloaded_since_.emplace(slot, now);
+    load_again_ = now + kLoadPause;
+    const absl::Duration patience =
+        absl::Seconds(options_.config->proto().limits().startup_seconds());
+    if (MayPass(adopted) && now < since->second + patience) {
+      if (is_first) spdlog::warn("{}; trying again", std::string(adopted.message()));
+      return;
+    }
+    unloaded_since_.erase(slot);
+  }
+  Fail(adopted);
+}
+
+void SlotHost::LoadAgain() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (unloaded_since_.empty() || options_.clock->Now() < load_again_) return;
+  }
+  absl::MutexLock adopting(&adopt_mutex_);
+  const View present = view();
+  for (int slot = 0; slot < options_.config->shards(); ++slot) {
+    if (IsUnloaded(slot)) TakeRoles(slot, present);
+  }
+  options_.on_state();
+}
+
+bool SlotHost::IsUnloaded(int slot) const {
+  absl::MutexLock lock(&mutex_);
+  return unloaded_since_.contains(slot);
 }
 
 absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
@@ -108,7 +157,9 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
     absl::MutexLock lock(&mutex_);
     if (primaries_.contains(slot)) primary = primaries_[slot];
     if (copies_.contains(slot)) copy = copies_[slot];
-    is_new_generation = view.generation() != view_.generation();
+    // Where the state could not be read so far, nothing has changed since the generation began: no
+    // update is answered before both the primary and a complete replica have it.
+    is_new_generation = view.generation() != view_.generation() || unloaded_since_.contains(slot);
   }
   const bool becomes_primary = IsSame(roles.primary(), options_.self);
   const bool becomes_copy = !becomes_primary && IsSame(roles.replica(), options_.self);
@@ -183,6 +234,7 @@ void SlotHost::Drop(int slot, const absl::Status& reason) {
   std::shared_ptr<SlotPrimary> primary;
   {
     absl::MutexLock lock(&mutex_);
+    unloaded_since_.erase(slot);
     if (const auto found = primaries_.find(slot); found != primaries_.end()) {
       primary = std::move(found->second);
       primaries_.erase(found);
@@ -278,6 +330,7 @@ absl::StatusOr<ShardStats> SlotHost::Stats(int slot) const {
 }
 
 void SlotHost::Tick() {
+  LoadAgain();
   for (const auto& primary : Primaries()) primary->Tick();
 }
 

@@ -65,7 +65,8 @@ class SlotHost {
   ~SlotHost();
 
   // Adopts a view with a larger number than any before. Blocks while a slot's state is read from a
-  // checkpoint. Failures are in State().
+  // checkpoint. What cannot be read is read again, for limits.startup_seconds: until then the
+  // process does not have the slot. Failures are in State().
   void Adopt(const View& view);
 
   // Adopts no view any more, and finishes the checkpoints that are being written, if it can by the
@@ -83,7 +84,8 @@ class SlotHost {
   // Returns the statistics of a slot. Errors: UNAVAILABLE if this process is not its primary.
   absl::StatusOr<ShardStats> Stats(int slot) const;
 
-  // Does what is due by the clock. Called every 100 ms or so.
+  // Does what is due by the clock. Called every 100 ms or so. Blocks while a slot's state is read
+  // again.
   void Tick();
   // Without threads: writes a chunk of a checkpoint for each slot that has one due. Returns false
   // if there was nothing to do.
@@ -94,6 +96,10 @@ class SlotHost {
 
   // Returns the state of a slot with which the view's generation begins.
   absl::StatusOr<std::shared_ptr<ParameterStore>> LoadStore(int slot, const View& view) const;
+  // Gives a slot the roles that it has in the view, or notes that its state cannot be read now.
+  void TakeRoles(int slot, const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(adopt_mutex_);
+  void LoadAgain();
+  bool IsUnloaded(int slot) const;
   absl::Status AdoptSlot(int slot, const View& view);
   absl::Status DoesNotHave(const View& view, absl::string_view role, int slot) const;
   absl::StatusOr<std::shared_ptr<SlotPrimary>> MakePrimary(int slot,
@@ -105,13 +111,16 @@ class SlotHost {
 
   const Options options_;
 
-  absl::Mutex adopt_mutex_;  // held by Adopt; acquired before mutex_
+  absl::Mutex adopt_mutex_;  // held while roles change; acquired before mutex_
   bool has_ended_ ABSL_GUARDED_BY(adopt_mutex_) = false;
 
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<SlotPrimary>> primaries_ ABSL_GUARDED_BY(mutex_);  // by slot
   std::map<int, std::shared_ptr<SlotReplica>> copies_ ABSL_GUARDED_BY(mutex_);
+  // The slots whose state could not be read from the generation's checkpoint, and since when.
+  std::map<int, absl::Time> unloaded_since_ ABSL_GUARDED_BY(mutex_);
+  absl::Time load_again_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -396,4 +396,56 @@ TEST_CASE_METHOD(CheckpointerFixture, "a thread writes, and wakes the updates th
   hosts.clear();
 }
 
+TEST_CASE_METHOD(CheckpointerFixture, "what cannot be read of a checkpoint is read again") {
+  const int replicas = GENERATE(0, 1);
+  CAPTURE(replicas);
+  Begin({"recovery.replicas=" + std::to_string(replicas), "recovery.checkpoint.every_iterations=2",
+         "optimizer.kind=ADAM", "limits.startup_seconds=10"});
+  for (const uint64_t iteration : {0, 1}) {
+    TrainAll(iteration);
+    net.Run();
+  }
+  const std::vector<SlotState> at_cut = States();
+  WorkAll();
+  disk.SetFault([](SimulatedDisk::Operation operation, const std::string& path) {
+    const bool fails = operation == SimulatedDisk::Operation::kRead &&
+                       absl::StrContains(path, "shard-0") && absl::StrContains(path, "generation");
+    return fails ? absl::UnknownError("Input/output error") : absl::OkStatus();
+  });
+  view.set_generation(2);
+  view.set_checkpoint(CheckpointId{1, 2}.ToString());
+  Publish();
+  CHECK(PrimaryState(1) == at_cut[1]);
+  CHECK(hosts[0]->Primary(0) == nullptr);
+  CHECK(hosts[0]->State().failure().empty());
+  SECTION("until it can be") {
+    clock.Advance(absl::Seconds(9));
+    hosts[0]->Tick();
+    disk.SetFault(nullptr);
+    clock.Advance(absl::Seconds(1));
+    for (const int process : {0, 1}) hosts[process]->Tick();
+    CHECK(States() == at_cut);
+    if (replicas > 0) CHECK(CopyState(1, 0) == at_cut[0]);
+  }
+  SECTION("at once if the next view comes") {
+    disk.SetFault(nullptr);
+    Publish();
+    CHECK(States() == at_cut);
+  }
+  SECTION("and not if another process has the slot by then") {
+    Roles(0, Process(1, 11), kNobody, false);
+    view.set_generation(3);
+    disk.SetFault(nullptr);
+    Publish();
+    clock.Advance(absl::Seconds(1));
+    hosts[0]->Tick();
+    CHECK(hosts[0]->Primary(0) == nullptr);
+  }
+  SECTION("for as long as a start may take") {
+    clock.Advance(absl::Seconds(10));
+    hosts[0]->Tick();
+    CHECK_THAT(hosts[0]->State().failure(), Catch::Contains("Input/output error"));
+  }
+}
+
 }  // namespace evenshard
