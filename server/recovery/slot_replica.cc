@@ -11,7 +11,8 @@
 namespace evenshard {
 namespace {
 
-// Whether the chunk has the change, or the state, already.
+// Whether the chunk, which the same primary or its predecessor has filled, has the change or the
+// state already. A state comes again, late, when a stream is opened anew.
 bool Has(const ChunkClock& clock, const ReplicaChunk& header) {
   if (header.is_state() && !clock.next_iteration.empty()) {
     return header.version() <= clock.version &&
@@ -44,11 +45,19 @@ void SlotReplica::SetView(uint64_t view) {
 }
 
 void SlotReplica::Adopt(const View& view) {
+  const SlotView& slot = view.slot(slot_);
+  bool is_other;
   {
     absl::MutexLock lock(&mutex_);
-    primary_ = view.slot(slot_).primary().incarnation();
+    is_other =
+        std::exchange(primary_, slot.primary().incarnation()) != slot.primary().incarnation();
   }
   SetView(view.number());
+  if (!is_other || slot.replica_is_complete()) return;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    absl::MutexLock lock(&store_->chunks()[i].mutex);
+    places_[i].is_filled = false;
+  }
 }
 
 std::shared_ptr<ParameterStore> SlotReplica::Retire() {

@@ -28,7 +28,8 @@ class SlotReplica {
               bool is_complete);
 
   // Adopts a view in which this process holds the replica. Once it returns, no message of another
-  // primary, or of an older view, is taken.
+  // primary, or of an older view, is taken. If a new primary has yet to fill the replica, nothing
+  // of what it has counts: another primary's changes may have the same numbers and other bits.
   void Adopt(const View& view);
 
   // Takes one message of a stream that the primary with this incarnation opened in this view. A

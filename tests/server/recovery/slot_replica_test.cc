@@ -26,10 +26,11 @@ class CopyFixture {
     REQUIRE(made.ok());
     return *std::move(made);
   }
-  void Adopt(uint64_t number, uint64_t primary = kPrimary) {
+  void Adopt(uint64_t number, uint64_t primary = kPrimary, bool is_complete = true) {
     View view;
     view.set_number(number);
     *view.add_slot()->mutable_primary() = SlotFixture::Process(0, primary);
+    view.mutable_slot(0)->set_replica_is_complete(is_complete);
     copy->Adopt(view);
   }
   const Chunk& chunk() { return store->chunks()[0].info(); }
@@ -174,6 +175,19 @@ TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of
   CHECK(Take(change(1, 3, 6)).ok());
   CHECK(StateOf(*store).clocks[0] ==
         ChunkClock{.version = 3, .iteration = 0, .next_iteration = {1, 6}});
+}
+
+TEST_CASE_METHOD(CopyFixture, "a copy that a new primary fills keeps nothing of the old one's") {
+  Start();
+  REQUIRE(Take(Change(1, 1)).ok());
+  REQUIRE(Take(Change(2, 2)).ok());  // the primary dies before any other process has it
+  Adopt(kView + 2, 11, /*is_complete=*/false);
+  CHECK(absl::IsDataLoss(Take(Change(3, 3), kView + 2, 11)));
+  CHECK(Take(State(2, 2, 5), kView + 2, 11).ok());
+  CHECK(StateOf(*store).arrays[0] == std::vector<float>(chunk().size, 5));
+  Adopt(kView + 3, 11, /*is_complete=*/false);
+  CHECK(Take(State(1, 1, 6), kView + 3, 11).ok());  // late, of a stream that was opened anew
+  CHECK(StateOf(*store).arrays[0] == std::vector<float>(chunk().size, 5));
 }
 
 }  // namespace evenshard
