@@ -208,14 +208,15 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
+    if (SharesMemory()) ++shared_writes_;
   }
   PendingReply reply{.chunk = chunk, .iteration = iteration};
   if (SharesMemory()) reply.written_version = session_->buffers()->Write(shard_->chunk(chunk));
   {
     absl::MutexLock lock(&mutex_);
-    if (ending_) return;
-    replies_.Push(chunk, reply);
-    if (hold_ || std::exchange(writing_, true)) return;
+    if (SharesMemory()) --shared_writes_;
+    if (!ending_) replies_.Push(chunk, reply);
+    if ((hold_ && !ending_) || std::exchange(writing_, true)) return;
   }
   WriteNext();
 }
@@ -244,7 +245,7 @@ void ExchangeStream::WriteNext() {
   {
     absl::MutexLock lock(&mutex_);
     if (replies_.empty() || (hold_ && !ending_)) {
-      if (!ending_ || finished_) {
+      if (!ending_ || finished_ || shared_writes_ > 0) {
         writing_ = false;
         return;
       }

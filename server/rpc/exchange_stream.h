@@ -64,7 +64,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // Ends the RPC of a stream that was opened before `since` and still waits for its Join.
   void EndWaiting(absl::Time since);
 
-  // Ends the RPC with `status` after the write under way. Only the first call has an effect.
+  // Ends the RPC with `status` after the writes under way: of a message, and to the memory that the
+  // worker shares. Only the first call has an effect.
   void End(const absl::Status& status);
 
   void Reply(uint32_t chunk, uint64_t iteration) override;
@@ -92,7 +93,8 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // Marks the RPC as ending with `status` unless it has been marked before. Returns whether the
   // caller must call WriteNext after it has unlocked.
   bool BeginEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Sends the next reply, or finishes the RPC if it is ending and all replies have been sent.
+  // Sends the next reply, or finishes the RPC if it is ending and all replies have been sent and
+  // written to the worker's memory.
   // REQUIRES: no write is under way, and this thread has set writing_.
   void WriteNext();
 
@@ -116,6 +118,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies stay in the queue
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  int shared_writes_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, to the worker's memory
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,10 +6,12 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/float_buffer.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -193,6 +195,53 @@ TEST_CASE_METHOD(Fixture, "a stream whose Join follows waits for it, and then ho
     AwaitTrue([&] { return service->done == 1; });
     CHECK(failures.empty());
   }
+}
+
+TEST_CASE_METHOD(Fixture, "a stream ends after its last write to the worker's memory") {
+  Serve(2);
+  REQUIRE(Leave(0).ok());
+  auto gradients = FloatBuffer::AllocateShared(config->model().buffer_size());
+  auto parameters = FloatBuffer::AllocateShared(config->model().buffer_size());
+  REQUIRE(gradients.ok());
+  REQUIRE(parameters.ok());
+  JoinRequest request = RequestFor(0, 4711);
+  *request.mutable_shared_buffers()->mutable_gradients() = gradients->place();
+  *request.mutable_shared_buffers()->mutable_parameters() = parameters->place();
+  REQUIRE(shard->Join(request, "test").ok());
+  service->incarnation = 4711;
+  Peer peer(*service, 0);
+  peer.stream->WaitForInitialMetadata();
+  const std::shared_ptr<ExchangeStream> stream = service->latest();
+  REQUIRE(stream != nullptr);
+  stream->Open();  // it is open when this returns
+  const auto pass_time = [&] {
+    for (int i = 0; i < 20; ++i) CHECK_FALSE(Peer(*service, 1).End().ok());
+  };
+
+  StoredChunk& chunk = shard->store().chunks()[0];
+  std::atomic<bool> begins = false;
+  std::atomic<bool> has_ended = false;
+  std::thread replying, reading;
+  {
+    absl::MutexLock lock(&chunk.mutex);
+    replying = std::thread([&] {
+      begins = true;
+      stream->Reply(0, 0);  // reads the chunk
+    });
+    AwaitTrue([&] { return begins.load(); });
+    pass_time();
+    reading = std::thread([&] {
+      peer.End();
+      has_ended = true;
+    });
+    stream->End(absl::UnavailableError("the test"));
+    pass_time();
+    CHECK_FALSE(has_ended);
+  }
+  replying.join();
+  reading.join();
+  const auto written = parameters->span().subspan(chunk.info().model_offset, chunk.info().size);
+  CHECK(std::vector<float>(written.begin(), written.end()) == Parameters());
 }
 
 }  // namespace evenshard
