@@ -1,0 +1,204 @@
+"""The running processes of one system, each of which is the program of bench/wire/role.cc."""
+
+import contextlib
+import dataclasses
+import os
+import select
+import subprocess
+
+_ROLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "role")
+_ANSWER_SECONDS = 300  # no step of the largest layout takes this long, even on a slow machine
+_END_SECONDS = 10  # what an idle process may take to end
+FLOAT_BYTES = 4
+
+
+class WireError(Exception):
+    """The measurement cannot go on. The text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A system and a layout of its processes, which are measured together."""
+
+    model: str  # ModelSpec, text format
+    transport: str  # "tcp", "unix", or "shared" for headers by TCP and data in shared memory
+    workers: int = 1
+    shards: int = 1
+    system: str = "ps"  # or "raw"
+    limits: tuple = ()  # fields of the config's `limits`, as in "connections: 4"
+    encoding: str = "float32"  # in both directions; ps only
+    socket_buffer_bytes: int = 0  # raw only; 0 leaves it to the kernel
+    log_level: str = "warning"
+
+    def __str__(self):
+        return f"{self.system} over {self.transport}, {self.workers} x {self.shards}"
+
+    def bytes_of(self, floats):
+        """Returns the bytes of floats as they are sent."""
+        return floats * (FLOAT_BYTES if self.encoding == "float32" else 2)
+
+    def config(self, folder):
+        """Returns the ClusterConfig in text format. A shard has a socket in `folder` or port 0."""
+        addresses = ["127.0.0.1:0"] * self.shards
+        if self.transport == "unix":
+            addresses = [f"unix:{folder}/{self.system}{i}.sock" for i in range(self.shards)]
+        shards = " ".join(f'shard {{ address: "{address}" }}' for address in addresses)
+        shared = "true" if self.transport == "shared" and self.system != "raw" else "false"
+        encoding = self.encoding.upper()
+        return (
+            f"model {{ {self.model} }} partition {{ scheme: MEMORY_BASED }} workers: {self.workers}"
+            " update { policy: SYNC } optimizer { kind: SGD learning_rate: 0.01 }"
+            f" training {{ iterations: 1 }} compute {{ backend: EMULATED }} {shards} exchange {{"
+            f" gradient_encoding: {encoding} parameter_encoding: {encoding}"
+            f" shared_memory: {shared} }} limits {{ {' '.join(self.limits)} }}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a config makes of a model, in floats."""
+
+    elements: int
+    shard_floats: list
+
+
+def plan(layout, folder):
+    """Raises WireError if there is no such model, or the layout does not fit it."""
+    done = subprocess.run(
+        [_ROLE, "plan", layout.config(folder)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise WireError(done.stderr.strip())
+    elements, *shard_floats = map(int, done.stdout.split())
+    return Plan(elements, shard_floats)
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The cost of a number of consecutive iterations."""
+
+    seconds: float  # from the first worker's start to the last one's end
+    cpu_seconds: float  # user and system, of all processes together
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Resident memory in bytes. Each figure is the largest of all shards or all workers."""
+
+    shard: int
+    worker: int  # without the two buffers for gradients and parameters
+    exchange: int  # the growth of a worker since just before it connected
+
+
+class _Process:
+    """A process, which answers each command with a line. Its log goes to standard error."""
+
+    def __init__(self, name, popen):
+        self._name = name
+        self._popen = popen
+
+    def send(self, command):
+        with contextlib.suppress(OSError):  # it has ended, as the missing answer will tell
+            self._popen.stdin.write(f"{command}\n".encode())
+
+    def answer(self):
+        """Waits for the next line and returns its words."""
+        if not select.select([self._popen.stdout], [], [], _ANSWER_SECONDS)[0]:
+            raise WireError(f"{self._name} has not answered for {_ANSWER_SECONDS} s")
+        line = self._popen.stdout.readline().decode()
+        if not line:
+            raise WireError(f"{self._name} has ended; its reason is above")
+        return line.split()
+
+    def close(self, seconds):
+        """Asks the process to end, and kills it if it does not within `seconds`."""
+        with self._popen:
+            self._popen.stdin.close()
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._popen.wait(seconds)
+            finally:
+                self._popen.kill()
+
+
+class Cluster:
+    """A running system. All methods raise WireError if a process fails. Use it in a `with`."""
+
+    def __init__(self, layout, folder):
+        """Starts all processes and returns when every worker is connected. Unix sockets are made in
+        `folder`."""
+        self._layout = layout
+        self._config = layout.config(folder)
+        self._processes = []
+        try:
+            self._shards = [self._start("shard", i, []) for i in range(layout.shards)]
+            addresses = [shard.answer()[0] for shard in self._shards]
+            self._workers = [self._start("worker", i, addresses) for i in range(layout.workers)]
+            # By rank: resident bytes before connecting, and those of both buffers among them.
+            self._before = [list(map(int, worker.answer())) for worker in self._workers]
+        except BaseException:
+            self._close(0)
+            raise
+
+    def _start(self, role, index, addresses):
+        layout = self._layout
+        popen = subprocess.Popen(
+            [_ROLE, role, layout.system, str(index), layout.log_level,
+             str(layout.socket_buffer_bytes), self._config, *addresses],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+        )
+        self._processes.append(_Process(f"{role} {index} of {layout.system}", popen))
+        return self._processes[-1]
+
+    def _close(self, seconds):
+        for process in reversed(self._processes):
+            process.close(seconds)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self._close(_END_SECONDS if kind is None else 0)  # after an error some may be at work
+
+    def run(self, iterations):
+        """Has all workers do that many push-pulls at the same time."""
+        before = self._usage(self._shards + self._workers)
+        answers = _ask(self._workers, f"run {iterations}")
+        after = self._usage(self._shards + self._workers)
+        starts, ends = zip(*((int(start), int(end)) for start, end in answers))
+        return Window(
+            1e-9 * (max(ends) - min(starts)),
+            1e-9 * sum(cpu_after - cpu for (cpu, _), (cpu_after, _) in zip(before, after)),
+        )
+
+    def verify(self):
+        """Has every worker check its parameters against what the iterations so far must give."""
+        _ask(self._workers, "verify")
+
+    def latencies(self, count):
+        """Has the first worker time `count` push-pulls and as many empty calls to the first shard,
+        and returns the seconds of both."""
+        seconds = [1e-9 * int(word) for word in _ask(self._workers[:1], f"latency {count}")[0]]
+        return seconds[:count], seconds[count:]
+
+    def memory(self):
+        workers = [
+            (resident - buffers, resident - before)
+            for (_, resident), (before, buffers) in zip(self._usage(self._workers), self._before)
+        ]
+        return Memory(
+            max(resident for _, resident in self._usage(self._shards)),
+            max(beyond for beyond, _ in workers),
+            max(growth for _, growth in workers),
+        )
+
+    @staticmethod
+    def _usage(processes):
+        return [(int(cpu), int(resident)) for cpu, resident in _ask(processes, "usage")]
+
+
+def _ask(processes, command):
+    """Gives all processes a command at the same time, and returns their answers."""
+    for process in processes:
+        process.send(command)
+    return [process.answer() for process in processes]
