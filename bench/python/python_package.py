@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LAUNCH = ROOT / "bazel-bin" / "tools" / "launch" / "launch"
 TIMEOUT_SECONDS = 600
 

@@ -10,57 +10,37 @@ backward pass with the all-reduce of all gradients, and an update by SGD on each
 
 import argparse
 import json
-import math
 import os
 import signal
 import sys
 import tempfile
 import time
 
-try:
-    import torch
-    import torch.distributed
-    import torch.multiprocessing
-    import torchvision
-except ImportError as error:
-    sys.exit(f"pytorch_ddp_gloo: needs PyTorch and torchvision: {error}")
+from pytorch_vgg16 import PRECISIONS, Model, Variant, set_up  # says so if there is no PyTorch
 
-CLASSES = 1000
+import torch
+import torch.distributed
+import torch.multiprocessing
 
 
 class Rank:
     """The replica of one process."""
 
     def __init__(self, number, arguments):
-        self._batch = arguments.batch
-        self._bf16 = arguments.precision == "bf16"
         torch.manual_seed(number)
-        torch.backends.cudnn.benchmark = True
-        torch.set_float32_matmul_precision("high")
-        module = torchvision.models.vgg16(weights=None).cuda()
-        module = module.to(memory_format=torch.channels_last)
-        self._model = torch.nn.parallel.DistributedDataParallel(
-            module, device_ids=[0], gradient_as_bucket_view=True
+        model = Model("channels_last")
+        model.call = torch.nn.parallel.DistributedDataParallel(
+            model.module, device_ids=[0], gradient_as_bucket_view=True
         )
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-6)
-        images = torch.randn(arguments.batch, 3, 224, 224, device="cuda")
-        self._images = images.contiguous(memory_format=torch.channels_last)
-        self._labels = torch.randint(CLASSES, (arguments.batch,), device="cuda")
-
-    def step(self):
-        self._optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self._bf16):
-            loss = torch.nn.functional.cross_entropy(self._model(self._images), self._labels)
-        loss.backward()
-        self._optimizer.step()
-        return loss
+        self._variant = Variant(model, arguments.precision, arguments.batch)
+        self._variant.verify()
 
     def seconds(self, iterations):
         torch.distributed.barrier()
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(iterations):
-            self.step()
+            self._variant.step(updates=True)
         torch.cuda.synchronize()
         torch.distributed.barrier()
         return time.perf_counter() - start
@@ -79,10 +59,8 @@ def run(number, arguments, store):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=number, world_size=arguments.ranks
     )
+    set_up()
     rank = Rank(number, arguments)
-    loss = rank.step().item()
-    if not 0.5 < loss / math.log(CLASSES) < 2:
-        raise RuntimeError(f"a loss of {loss} before training, expected: about ln({CLASSES})")
     rank.seconds(arguments.warmup)
     while all_go_on(number == 0 and sys.stdin.readline() != ""):
         seconds = rank.seconds(arguments.iterations)
@@ -96,13 +74,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64, help="batch size of each rank")
-    parser.add_argument("--precision", choices=["tf32", "bf16"], default="tf32")
+    parser.add_argument("--precision", choices=PRECISIONS, default="tf32")
     parser.add_argument("--iterations", type=int, default=5, help="iterations of a round")
     parser.add_argument("--warmup", type=int, default=2, help="iterations before the first round")
     parser.add_argument("--seconds", type=int, default=600, help="ends after this many seconds")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("pytorch_ddp_gloo: PyTorch finds no GPU")
+    set_up()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, os.cpu_count() // arguments.ranks)))
     context = torch.multiprocessing.get_context("spawn")

@@ -7,9 +7,9 @@ with its input.
 
     printf 'compile tf32 64\\n%.0s' 1 2 3 | python3 bench/python/pytorch_vgg16.py
 
-MODE is eager, channels_last, compile (which is channels-last too) or autotune (compiled with
-max-autotune-no-cudagraphs). PRECISION is tf32 (float32 with products in TF32) or bf16 (autocast).
-The first request for a variant takes long, because it prepares the variant before its round.
+MODE is eager, channels_last or compile (which is channels-last too). PRECISION is tf32 (float32
+with products in TF32) or bf16 (autocast). The first request for a variant takes long, because it
+prepares the variant before its round.
 
 A step consists of the forward pass, the loss and the backward pass. The steps of
 images_per_second_with_sgd end with an update by SGD. The batch is on the GPU from the start, so
@@ -27,9 +27,9 @@ try:
     import torch
     import torchvision
 except ImportError as error:
-    sys.exit(f"pytorch_vgg16: needs PyTorch and torchvision: {error}")
+    sys.exit(f"{sys.argv[0]}: needs PyTorch and torchvision: {error}")
 
-MODES = ("eager", "channels_last", "compile", "autotune")
+MODES = ("eager", "channels_last", "compile")
 PRECISIONS = ("tf32", "bf16")
 CLASSES = 1000
 
@@ -41,10 +41,9 @@ class Model:
         self.layout = torch.contiguous_format if mode == "eager" else torch.channels_last
         self.module = torchvision.models.vgg16(weights=None).cuda().to(memory_format=self.layout)
         self.module.train()
-        self.call = self.module
-        if mode in ("compile", "autotune"):
-            options = {"mode": "max-autotune-no-cudagraphs"} if mode == "autotune" else {}
-            self.call = torch.compile(self.module, dynamic=False, **options)
+        self.call = self.module  # or what stands for it
+        if mode == "compile":
+            self.call = torch.compile(self.module, dynamic=False)
         # The learning rate does not change the time, and the parameters must stay finite.
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=1e-6)
 
@@ -86,6 +85,14 @@ class Variant:
         return iterations * len(self._labels) / (time.perf_counter() - start)
 
 
+def set_up():
+    """Sets what all rounds have in common. Ends the program if there is no GPU."""
+    if not torch.cuda.is_available():
+        sys.exit(f"{sys.argv[0]}: PyTorch finds no GPU")
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")  # TF32, which convolutions use by default
+
+
 class Bench:
     def __init__(self, iterations, warmup):
         self._iterations = iterations
@@ -124,10 +131,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=600, help="ends after this many seconds")
     arguments = parser.parse_args()
     signal.alarm(arguments.seconds)
-    if not torch.cuda.is_available():
-        sys.exit("pytorch_vgg16: PyTorch finds no GPU")
-    torch.backends.cudnn.benchmark = True
-    torch.set_float32_matmul_precision("high")  # TF32, which convolutions use by default
+    set_up()
     bench = Bench(arguments.iterations, arguments.warmup)
     for request in sys.stdin:
         try:
