@@ -3,4 +3,4 @@
 from experiments import start
 
 if __name__ == "__main__":
-    start.run("experiments.checkpoints_experiment", again="begins anew")
+    start.run("checkpoints", again="begins anew")

@@ -9,7 +9,6 @@ page cache, and synced. Exit code: 0 if all runs are done; 1 after a failure; 2 
 line; 130 after Ctrl-C.
 """
 
-import argparse
 import json
 import mmap
 import os
@@ -42,42 +41,24 @@ recovery {{
     folder: "{folder}"
     every_iterations: {every}
     keep: 2
-    buffer_bytes: {buffer_bytes}
+    buffer_bytes: 536870912
   }}
 }}
 """
+_CHECKPOINTS = 2  # of a run
 _WARMUP = 5
 _BLOCK = 4 << 20
 
 
-def _arguments():
-    parser = argparse.ArgumentParser(
-        prog="checkpoints", description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--folder", required=True, metavar="DIR", help="on the disk to measure")
-    parser.add_argument("--workers", type=int, default=2, help="default: 2")
-    parser.add_argument("--shards", type=int, default=2, help="default: 2")
-    parser.add_argument("--batch", type=int, default=128, help="images per worker; default: 128")
-    parser.add_argument("--every", type=int, default=50, help="iterations; default: 50")
-    parser.add_argument("--checkpoints", type=int, default=2, help="per run; default: 2")
-    parser.add_argument(
-        "--buffer_mb", type=int, default=512, metavar="MIB",
-        help="recovery.checkpoint.buffer_bytes of each shard; default: 512",
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="default: 3")
-    parser.add_argument(
-        "--shrink", type=int, default=1, metavar="N", help="a model of 1/N of the size, for a try"
-    )
-    parser.add_argument("--out", metavar="FILE", help="writes the result there as JSON")
-    return parser.parse_args()
-
-
-def main():
-    arguments = _arguments()
-    return program.exit_code(
-        lambda: _run(arguments, program.programs()), again="begins anew"
-    )
+def add_flags(add):
+    add("--folder", required=True, metavar="DIR", help="on the disk to measure")
+    add("--workers", type=int, default=2, help="default: 2")
+    add("--shards", type=int, default=2, help="default: 2")
+    add("--batch", type=int, default=128, help="images per worker; default: 128")
+    add("--every", type=int, default=50, help="iterations; default: 50")
+    add("--repeats", type=int, default=3, help="default: 3")
+    add("--shrink", type=int, default=1, metavar="N", help="a model of 1/N of the size, for a try")
+    add("--out", metavar="FILE", help="writes the result there as JSON")
 
 
 class _Writing(threading.Thread):
@@ -115,16 +96,14 @@ def _train(arguments, programs, folder, with_checkpoints):
     checkpoints = os.path.join(folder, "checkpoints")
     os.makedirs(checkpoints)
     # The last checkpoint too is written while the training goes on.
-    iterations = arguments.every * (arguments.checkpoints + 1) - 1
+    iterations = arguments.every * (_CHECKPOINTS + 1) - 1
     text = _CONFIG.format(
         shrink=arguments.shrink, workers=arguments.workers, batch=arguments.batch,
         iterations=iterations,
         shards="\n".join(['shard { address: "127.0.0.1:0" }'] * arguments.shards),
     )
     if with_checkpoints:
-        text += _RECOVERY.format(
-            folder=checkpoints, every=arguments.every, buffer_bytes=arguments.buffer_mb << 20
-        )
+        text += _RECOVERY.format(folder=checkpoints, every=arguments.every)
     config, summary = (os.path.join(folder, name) for name in ("run.textproto", "summary.json"))
     with open(config, "w", encoding="utf-8") as file:
         file.write(text)
@@ -161,7 +140,7 @@ def _rates(output, size):
 def _verify(programs, folder, written, arguments):
     """Returns the bytes of the newest checkpoint. Raises RunError if it is not whole, or if one was
     left out."""
-    last = arguments.every * arguments.checkpoints
+    last = arguments.every * _CHECKPOINTS
     checked = subprocess.run(
         [programs.psctl, "checkpoints", f"--folder={folder}", "--verify"],
         capture_output=True, text=True, check=False,
@@ -169,8 +148,8 @@ def _verify(programs, folder, written, arguments):
     newest = sorted(name for name in os.listdir(folder) if name.startswith("generation-"))[-1]
     if checked.returncode != 0 or not newest.endswith(f"{last:010}"):
         raise run.RunError(f"the last checkpoint is wrong: {checked.stdout}{checked.stderr}")
-    if written != arguments.checkpoints:
-        raise run.RunError(f"there were {written} checkpoints instead of {arguments.checkpoints}")
+    if written != _CHECKPOINTS:
+        raise run.RunError(f"there were {written} checkpoints instead of {_CHECKPOINTS}")
     place = os.path.join(folder, newest)
     return sum(os.path.getsize(os.path.join(place, name)) for name in os.listdir(place))
 
@@ -194,7 +173,7 @@ def _sequential(folder, size):
             os.remove(path)
 
 
-def _run(arguments, programs):
+def work(arguments, programs):
     where = program.from_user(arguments.folder)
     os.makedirs(where, exist_ok=True)
     times = {False: [], True: []}

@@ -20,28 +20,17 @@ from experiments.report import drawn_report, output_folder
 from experiments.runs import clusters, matrix
 
 
-def _arguments():
-    parser = argparse.ArgumentParser(
-        prog="drawn", description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--out", required=True, metavar="DIR", help="the folder of the results")
-    parser.add_argument(
-        "--clusters", type=_above_zero, default=24, metavar="N", help="default: 24"
-    )
-    parser.add_argument("--seed", type=int, default=7, help="default: 7")
-    parser.add_argument(
-        "--scheme", action="append", choices=clusters.SCHEMES, default=[],
+def add_flags(add):
+    add("--out", required=True, metavar="DIR", help="the folder of the results")
+    add("--clusters", type=_above_zero, default=24, metavar="N", help="default: 24")
+    add("--seed", type=int, default=7, help="default: 7")
+    add("--scheme", action="append", choices=clusters.SCHEMES, default=[],
         help="measures every cluster with it, instead of a drawn one; may be repeated,\n"
-        "to compare placements. LAYER_BASED is placed GREEDY",
-    )
-    parser.add_argument(
-        "--schedule", choices=["SEQUENTIAL", "BACKWARD", "FULL"],
-        help="of every cluster, instead of a drawn one",
-    )
-    parser.add_argument("--even", action="store_true", help="all links of a cluster are equal")
-    parser.add_argument("--exchange_alone", action="store_true", help="workers compute nothing")
-    return parser.parse_args()
+             "to compare placements. LAYER_BASED is placed GREEDY")
+    add("--schedule", choices=["SEQUENTIAL", "BACKWARD", "FULL"],
+        help="of every cluster, instead of a drawn one")
+    add("--even", action="store_true", help="all links of a cluster are equal")
+    add("--exchange_alone", action="store_true", help="workers compute nothing")
 
 
 def _above_zero(text):
@@ -51,12 +40,7 @@ def _above_zero(text):
     return number
 
 
-def main():
-    arguments = _arguments()
-    return program.exit_code(lambda: _run(arguments, program.programs()))
-
-
-def _run(arguments, programs):
+def work(arguments, programs):
     schemes = list(dict.fromkeys(arguments.scheme))
     drawn = [
         clusters.draw(

@@ -1,7 +1,7 @@
-"""What the programs that run experiments have in common: where they find the other programs, and
-their exit codes."""
+"""What the programs that run experiments have in common: where they find the other programs, their
+command lines and their exit codes."""
 
-import dataclasses
+import argparse
 import os
 import sys
 
@@ -15,32 +15,22 @@ _USAGE = 2
 _NO_NETWORK = 3
 
 
-@dataclasses.dataclass(frozen=True)
+def _runfile(path):
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), path)
+
+
 class Programs:
     """The paths of the programs on this machine. Other hosts have their own ps and worker."""
 
-    ps: str
-    worker: str
-    psctl: str
-    launch: str
-    simulate: str
+    ps = _runfile("server/ps")
+    worker = _runfile("worker/worker")
+    psctl = _runfile("tools/psctl/psctl")
+    launch = _runfile("tools/launch/launch")
+    simulate = _runfile("tools/simulate/simulate")
 
 
 class UsageError(Exception):
     """The command line or the config is wrong, and nothing was run. The text says why."""
-
-
-def programs():
-    def runfile(path):
-        return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), path)
-
-    return Programs(
-        runfile("server/ps"),
-        runfile("worker/worker"),
-        runfile("tools/psctl/psctl"),
-        runfile("tools/launch/launch"),
-        runfile("tools/simulate/simulate"),
-    )
 
 
 def from_user(path):
@@ -48,11 +38,21 @@ def from_user(path):
     return os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), path)
 
 
-def exit_code(work, again="goes on"):
-    """Calls `work` and returns the exit code of the program. Prints why it failed. `again` is what
-    the same command does after a failure."""
+def main(name, experiment, again):
+    """Runs the module of an experiment and returns the exit code. Prints why it failed. `again` is
+    what the same command does after a failure. The module has
+
+        add_flags(add)               adds its flags, by argparse's add_argument
+        work(arguments, programs)    does the experiment
+    """
+    parser = argparse.ArgumentParser(
+        prog=name, description=experiment.__doc__, formatter_class=argparse.RawTextHelpFormatter,
+        allow_abbrev=False,
+    )
+    experiment.add_flags(parser.add_argument)
+    arguments = parser.parse_args()
     try:
-        work()
+        experiment.work(arguments, Programs)
         return 0
     except UsageError as error:
         print(error, file=sys.stderr)

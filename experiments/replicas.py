@@ -3,4 +3,4 @@
 from experiments import start
 
 if __name__ == "__main__":
-    start.run("experiments.replicas_experiment", again="begins anew")
+    start.run("replicas", again="begins anew")

@@ -14,7 +14,6 @@ if all runs are done; 1 after a failure; 2 for a wrong command line; 3 if this m
 emulated network; 130 after Ctrl-C.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -27,26 +26,12 @@ from experiments.runs import clusters, matrix
 _REPLICA_COUNTS = (0, 1)
 
 
-def _arguments():
-    parser = argparse.ArgumentParser(
-        prog="replicas", description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--out", required=True, metavar="DIR", help="the folder of the results")
-    parser.add_argument("--drawn", type=int, default=3, metavar="N", help="default: 3")
-    parser.add_argument("--seed", type=int, default=7, help="of the drawn clusters; default: 7")
-    parser.add_argument(
-        "--shrink", type=int, metavar="N", help="models of about 1/N of the size, for a try"
-    )
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="default: 3")
-    return parser.parse_args()
-
-
-def main():
-    arguments = _arguments()
-    return program.exit_code(
-        lambda: _run(arguments, program.programs()), again="begins anew"
-    )
+def add_flags(add):
+    add("--out", required=True, metavar="DIR", help="the folder of the results")
+    add("--drawn", type=int, default=3, metavar="N", help="default: 3")
+    add("--seed", type=int, default=7, help="of the drawn clusters; default: 7")
+    add("--shrink", type=int, metavar="N", help="models of about 1/N of the size, for a try")
+    add("--repeats", type=int, default=3, metavar="N", help="default: 3")
 
 
 def _clusters(arguments):
@@ -97,7 +82,7 @@ def _experiment(cluster, replicas):
     return experiment
 
 
-def _run(arguments, programs):
+def work(arguments, programs):
     folder = program.from_user(arguments.out)
     os.makedirs(folder, exist_ok=True)
     rows = []

@@ -3,4 +3,4 @@
 from experiments import start
 
 if __name__ == "__main__":
-    start.run("experiments.sharding_experiment")
+    start.run("sharding")

@@ -7,7 +7,6 @@ failure, such as a full disk; 2 for a wrong command line or config; 3 if this ma
 emulated network; 130 after Ctrl-C.
 """
 
-import argparse
 import shlex
 import sys
 
@@ -20,20 +19,12 @@ from experiments.runs import experiment_config, matrix
 from experiments.runs.experiment_config import ConfigError
 
 
-def _arguments():
-    parser = argparse.ArgumentParser(
-        prog="sharding", description=__doc__, formatter_class=argparse.RawTextHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--config", required=True, metavar="FILE", help="an ExperimentConfig")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the folder of the results")
-    parser.add_argument(
-        "--network",
-        choices=[network.NAMESPACES, network.HOST],
+def add_flags(add):
+    add("--config", required=True, metavar="FILE", help="an ExperimentConfig")
+    add("--out", required=True, metavar="DIR", help="the folder of the results")
+    add("--network", choices=[network.NAMESPACES, network.HOST],
         help="namespaces: an emulated network with shaped links (default);\n"
-        "host: this machine's own, unshaped",
-    )
-    return parser.parse_args()
+             "host: this machine's own, unshaped")
 
 
 def _network_kind(experiment, asked):
@@ -58,12 +49,7 @@ def _report(results, programs, folder):
     print("charts: " + ", ".join(folder.file(f"{name}.svg") for name in drawn), flush=True)
 
 
-def main():
-    arguments = _arguments()
-    return program.exit_code(lambda: _run(arguments, program.programs()))
-
-
-def _run(arguments, programs):
+def work(arguments, programs):
     """Does the whole experiment. Raises UsageError for what is wrong with the command line or the
     config, and other errors if something could not be done though they are right."""
     try:

@@ -6,12 +6,13 @@ import sys
 _INTERRUPTED = 130
 
 
-def run(module, again="goes on"):
-    """Calls `main` of a module and ends with the exit code that it returns. `again` is what the
-    same command does after Ctrl-C."""
+def run(name, again="goes on"):
+    """Runs the module experiments/NAME_experiment.py by experiments/program.py, and ends with its
+    exit code. `again` is what the same command does after a failure or Ctrl-C."""
     try:
         # Loading takes a second. Ctrl-C must end the program then as it does later.
-        sys.exit(importlib.import_module(module).main())
+        experiment = importlib.import_module(f"experiments.{name}_experiment")
+        sys.exit(importlib.import_module("experiments.program").main(name, experiment, again))
     except KeyboardInterrupt:
         print(f"interrupted; the same command {again}", file=sys.stderr)
         sys.exit(_INTERRUPTED)

@@ -202,7 +202,7 @@ def _check_replicas(view):
     """Raises RunError unless all slots have had whole replicas in all of the run."""
     lacking = [i for i, slot in enumerate(view["slot"]) if not slot["replica_is_complete"]]
     if lacking:
-        raise RunError(f"the run's updates were not copied: slots {lacking} have no whole copy")
+        raise RunError(f"slots {lacking} have no complete replica, allowed: one for each slot")
     if int(view["generation"]) != 1 or view["event"]:
         raise RunError(f"the run was disturbed: {view['event']}")
 

@@ -13,19 +13,6 @@ import numpy
 from experiments.cluster import network
 from experiments.runs import matrix
 
-COLUMNS = (
-    "run model shrink scheme placement schedule device batch_size workers shards repeat"
-    " link_gbps wall_link_gbps shard_link_gbps worker_slowdown time_dilation"
-    " iteration_seconds_median iteration_seconds_p10 iteration_seconds_p90"
-    " wall_iteration_seconds_median wall_iteration_seconds_p10 wall_iteration_seconds_p90"
-    " images_per_second speedup_over_1_worker speedup_over_layer_based"
-    " bound_seconds wall_bound_seconds in_step_seconds efficiency simulated_seconds"
-    " compute_seconds exchange_wait_seconds"
-    " shard_bytes_in_predicted shard_bytes_in_measured"
-    " shard_bytes_out_predicted shard_bytes_out_measured bytes_error"
-    " processor_use processor_bound run_seconds"
-).split()
-
 
 class Measured:
     """The result of one cell of the matrix, from one or all of its runs."""
@@ -207,9 +194,10 @@ class Results:
 
 
 def csv_text(rows):
-    """Returns results.csv of the rows of one or several Results."""
+    """Returns results.csv of the rows of one or several Results, which have a run at least."""
+    rows = list(rows)
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: _text(value) for name, value in row.items()})

@@ -20,15 +20,13 @@ def _rows(kind=network.NAMESPACES, keep=lambda run: True):
         }
     stored = {run: result for run, result in stored.items() if keep(run)}
     text = results.csv_text(results.Results(kind, experiment, plans, stored).rows())
-    return {row["run"]: row for row in csv.DictReader(io.StringIO(text))}, text
+    return {row["run"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
 class ResultsTest(unittest.TestCase):
-    def test_there_is_a_row_for_each_run_with_every_column(self):
-        rows, text = _rows()
-        self.assertEqual(text.splitlines()[0], ",".join(results.COLUMNS))
+    def test_there_is_a_row_for_each_run(self):
         self.assertEqual(
-            list(rows),
+            list(_rows()),
             [
                 "w1-s1-layer_based-greedy-full-none-r0",
                 "w1-s1-memory_based-full-none-r0",
@@ -38,7 +36,7 @@ class ResultsTest(unittest.TestCase):
         )
 
     def test_values_are_those_of_the_emulated_cluster_and_wall_values_of_this_machine(self):
-        row = _rows()[0]["w4-s2-memory_based-full-none-r0"]
+        row = _rows()["w4-s2-memory_based-full-none-r0"]
         expected = {
             "scheme": "MEMORY_BASED",
             "placement": "",
@@ -80,25 +78,25 @@ class ResultsTest(unittest.TestCase):
             "processor_bound": "yes",
             "run_seconds": "3",
         }
-        self.assertEqual({name: row[name] for name in expected}, expected)
-        self.assertEqual(set(expected) | {"run"}, set(results.COLUMNS))
+        del row["run"]
+        self.assertEqual(row, expected)
 
     def test_layer_based_is_compared_with_nothing(self):
-        row = _rows()[0]["w4-s2-layer_based-greedy-full-none-r0"]
+        row = _rows()["w4-s2-layer_based-greedy-full-none-r0"]
         self.assertEqual(row["placement"], "GREEDY")
         self.assertEqual(row["speedup_over_layer_based"], "")
         self.assertEqual(row["processor_bound"], "yes")
-        self.assertEqual(_rows()[0]["w1-s1-memory_based-full-none-r0"]["processor_bound"], "no")
+        self.assertEqual(_rows()["w1-s1-memory_based-full-none-r0"]["processor_bound"], "no")
 
     def test_what_was_not_measured_is_empty(self):
-        row = _rows(keep=lambda run: run.workers == 4 and run.scheme == "MEMORY_BASED")[0][
+        row = _rows(keep=lambda run: run.workers == 4 and run.scheme == "MEMORY_BASED")[
             "w4-s2-memory_based-full-none-r0"
         ]
         self.assertEqual(row["speedup_over_1_worker"], "")
         self.assertEqual(row["speedup_over_layer_based"], "")
 
     def test_without_shaped_links_there_is_no_rate_and_no_bound(self):
-        row = _rows(network.HOST)[0]["w4-s2-memory_based-full-none-r0"]
+        row = _rows(network.HOST)["w4-s2-memory_based-full-none-r0"]
         for column in ("link_gbps", "wall_link_gbps", "bound_seconds", "wall_bound_seconds",
                        "efficiency", "simulated_seconds"):
             self.assertEqual(row[column], "", column)
