@@ -100,13 +100,13 @@ def _place(arguments, scratch):
         programs.unpack(arguments.packed, folder)
     elif not programs.is_folder_of_programs(_ROOT):
         folder = os.path.join(scratch, "programs")
-        programs.build(_ROOT, folder, arguments.bazel)
+        programs.build(_ROOT, folder)
     return Place(folder, os.path.abspath(arguments.out), work)
 
 
 def _pack(arguments, scratch):
     folder = os.path.join(scratch, "programs")
-    programs.build(_ROOT, folder, arguments.bazel)
+    programs.build(_ROOT, folder)
     path, size = programs.pack(folder, arguments.pack)
     print(f"{path}: {size / 2**20:.1f} MiB")
     return 0
@@ -126,8 +126,6 @@ def _parse(arguments):
                         help="runs the programs that --pack wrote to this folder")
     parser.add_argument("--pack", metavar="DIR",
                         help="only builds the programs and packs them into this folder")
-    parser.add_argument("--bazel", metavar="OPTION", action="append", default=[],
-                        help="an option for bazel build; repeatable")
     parsed = parser.parse_args(arguments)
     if (parsed.out is None) == (parsed.pack is None):
         parser.error("one of --out and --pack is needed")

@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 
-from tools.gpu.processes import ProgramError, Responder, run
+from tools.gpu.processes import ProgramError, Responder, launch
 from tools.gpu.results import Figure
 
 _PRECISIONS = {"tf32": "TF32", "bf16": "BFLOAT16"}  # names in PyTorch and in the config
@@ -27,7 +27,7 @@ _WARMUP_ITERATIONS = 3
 _ITERATIONS = {1: 40, 4: 12}  # by workers
 _TWO_SHARDS = 'shard=[{address: "unix:0.sock"}, {address: "unix:1.sock"}]'
 # Workers that time engines on one GPU at the same time disturb each other.
-_FOUR_WORKERS = ("workers=4", _TWO_SHARDS, "compute.cuda.timed_engines=1")
+_FOUR_WORKERS = (_TWO_SHARDS, "compute.cuda.timed_engines=1")
 _LAYER_BASED = "partition.scheme=LAYER_BASED"
 # The names of the measurements with exchange, and of those that they are compared with.
 _BESIDE = "compute, tf32, batch 64, beside the exchange"
@@ -262,22 +262,18 @@ class Measurer:
 
     def _launch(self, workers, *overrides, trace=None):
         """Runs a cluster and returns worker 0's summary. Raises ProgramError."""
-        path = os.path.join(self._place.scratch, "summary.json")
         command = [
             self._place.program("tools/launch/launch"),
             f"--config={self._config}",
-            f"--summary={path}",
+            f"--set=workers={workers}",
             f"--set=training.batch_size={_EXCHANGE_BATCH}",
             *(f"--set={override}" for override in overrides),
         ]
         if trace is not None:
             command.append(f"--trace={trace}")
-        options = {**self._options, "cwd": self._place.scratch}  # for the sockets
-        problem = run(command, min(90, self._budget.left()), self._log, **options).problem()
-        if problem:
-            raise ProgramError(f"{workers} workers: {problem}")
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        scratch = self._place.scratch  # the sockets are there, too
+        path, seconds = os.path.join(scratch, "summary.json"), min(90, self._budget.left())
+        return launch(command, path, seconds, self._log, **{**self._options, "cwd": scratch})
 
 
 def _rate_of(answer):

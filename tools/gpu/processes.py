@@ -1,6 +1,7 @@
 """Programs that run within a time limit and leave nothing behind."""
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -87,6 +88,16 @@ def run(command, seconds, log, env=None, cwd=None):
     log.seek(begin)
     output = log.read().decode(errors="replace")
     return Outcome(process.returncode, output, time.monotonic() - start, timed_out)
+
+
+def launch(command, path, seconds, log, **options):
+    """Runs launch with these flags, and returns the summary of the run, which it writes to `path`.
+    Raises ProgramError if the run fails."""
+    problem = run([*command, f"--summary={path}"], seconds, log, **options).problem()
+    if problem:
+        raise ProgramError(problem)
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 class Responder:

@@ -69,15 +69,14 @@ def _shared_libraries(program, cwd):
     return libraries
 
 
-def build(root, folder, bazel_options=()):
+def build(root, folder):
     """Builds the programs of the checkout `root` and copies them, stripped, to `folder`."""
     query = ["bazel", "query", r'attr(tags, "\bgpu\b", tests(//...))', "--noshow_progress"]
     tests = sorted(_output_of(query, root).split())
     if not tests:
         raise ProgramsError("no test is tagged gpu")
-    options = [*_OPTIONS, *bazel_options]
-    _output_of(["bazel", "build", *options, *_TARGETS, *tests], root)
-    binaries = _output_of(["bazel", "info", *options, "bazel-bin"], root).strip()
+    _output_of(["bazel", "build", *_OPTIONS, *_TARGETS, *tests], root)
+    binaries = _output_of(["bazel", "info", *_OPTIONS, "bazel-bin"], root).strip()
     os.makedirs(os.path.join(folder, "lib"))
     for label in (*_TARGETS, *tests):
         source = os.path.join(binaries, _path(label))

@@ -1,11 +1,10 @@
 """The checks that must pass on a GPU: the tests, a training run, and the memory checks."""
 
-import json
 import os
 import re
 
 from tools.gpu import machine
-from tools.gpu.processes import ProgramError, run
+from tools.gpu.processes import ProgramError, launch, run
 from tools.gpu.steps import Skipped
 
 _SKIPPED = re.compile(r"^SKIPPED: (.*)$", re.MULTILINE)
@@ -30,19 +29,14 @@ def run_test(program, seconds, log, **options):
 
 def train_digits(place, seconds, log, **options):
     """Trains to 95 % and returns the accuracy. Raises ProgramError if it is lower."""
-    summary = os.path.join(place.scratch, "digits.json")
     command = [
         place.program("tools/launch/launch"),
         f"--config={place.program('configs/digits_cuda.textproto')}",
         "--set=shard[0].address=127.0.0.1:0",
         "--set=shard[1].address=127.0.0.1:0",
-        f"--summary={summary}",
     ]
-    problem = run(command, seconds, log, **options).problem()
-    if problem:
-        raise ProgramError(problem)
-    with open(summary, encoding="utf-8") as file:
-        return f"{json.load(file)['final_accuracy']:.1%} of the held-out images right"
+    summary = launch(command, os.path.join(place.scratch, "digits.json"), seconds, log, **options)
+    return f"{summary['final_accuracy']:.1%} of the held-out images right"
 
 
 def sanitize(place, seconds, log, **options):
