@@ -220,7 +220,7 @@ RecoveryHost::Verdict CoordinatorServer::Ended(ProcessRole role, absl::string_vi
   Place& place = places_[role];
   const absl::Time now = clock_.Now();
   place.runs = false;
-  const bool had_finished = HasFinished(role);
+  const bool had_finished = HasFinished(role, place);
   if (place.ordered_killed) {
     Gone(role,
          absl::StrCat("was silent for ", FormatSeconds(recovery_.silence_seconds()),
@@ -235,22 +235,22 @@ RecoveryHost::Verdict CoordinatorServer::Ended(ProcessRole role, absl::string_vi
     const bool recovers = recovery_.replicas() > 0 || recovery_.has_checkpoint();
     return recovers ? Verdict::kRestart : Verdict::kFailure;
   }
-  // A worker that has never been heard of succeeds and fails by itself.
-  const bool ends_well =
-      success ? had_finished || coordinator_.view().number() == 0 : had_finished && by_signal;
-  if (ends_well || coordinator_.finished()) {
-    place.done = true;
-    return !success && !by_signal && had_finished ? Verdict::kFailure : Verdict::kDone;
+  const bool fails =
+      !success && (had_finished ? !by_signal : recovery_.worker_loss() == Recovery::FAIL);
+  if (coordinator_.finished()) {
+    return had_finished && fails ? Verdict::kFailure : Verdict::kDone;
   }
-  if (had_finished || (!success && recovery_.worker_loss() == Recovery::FAIL)) {
-    return Verdict::kFailure;
-  }
-  return Verdict::kRestart;
+  // A worker that has never been heard of succeeds by itself.
+  if (success && coordinator_.view().number() == 0) return Verdict::kDone;
+  // One that had finished waits for the end in its successor too, since the run may go back.
+  return fails ? Verdict::kFailure : Verdict::kRestart;
 }
 
-bool CoordinatorServer::HasFinished(ProcessRole role) const {
-  return role.is_worker && coordinator_.view().number() > 0 &&
-         coordinator_.view().worker(static_cast<int>(role.index)).state() == WorkerView::FINISHED;
+bool CoordinatorServer::HasFinished(ProcessRole role, const Place& place) const {
+  if (!role.is_worker || coordinator_.view().number() == 0) return false;
+  const WorkerView& worker = coordinator_.view().worker(static_cast<int>(role.index));
+  return worker.state() == WorkerView::FINISHED &&
+         worker.incarnation() == place.state.incarnation();
 }
 
 void CoordinatorServer::Gone(ProcessRole role, absl::string_view reason, absl::Time since) {
@@ -288,11 +288,8 @@ RecoveryHost::Orders CoordinatorServer::Poll() {
       place.ordered_killed = true;
       orders.kill.push_back(role);
     }
-    if (!role.is_worker) continue;
-    if (orders.finished && place.runs && !HasFinished(role)) orders.end.push_back(role);
-    if (place.done && !orders.finished && coordinator_.view().number() > 0 && !HasFinished(role)) {
-      place.done = false;
-      orders.start_again.push_back(role);
+    if (orders.finished && role.is_worker && place.runs && !HasFinished(role, place)) {
+      orders.end.push_back(role);
     }
   }
   return orders;

@@ -48,7 +48,6 @@ class CoordinatorServer final : public RecoveryHost, private Coordinator::Callba
   // A place of the run, and the process in it.
   struct Place {
     bool runs = false;        // as the supervisor says
-    bool done = false;        // a worker that needs no process any more
     ProcessState state = {};  // what the process has said last; empty if it has not been heard
     absl::Time heard = absl::InfinitePast();
     bool ordered_killed = false;
@@ -69,7 +68,9 @@ class CoordinatorServer final : public RecoveryHost, private Coordinator::Callba
   bool ShardsFollow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Gone(ProcessRole role, absl::string_view reason, absl::Time since)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool HasFinished(ProcessRole role) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the process in this place is a worker that has trained to the end.
+  bool HasFinished(ProcessRole role, const Place& place) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Recovery recovery_;
   const absl::Duration silence_;

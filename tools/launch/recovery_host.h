@@ -29,10 +29,9 @@ class RecoveryHost {
     kFailure,  // the run has failed, unless the process was a worker that ended with success
   };
   struct Orders {
-    std::vector<ProcessRole> kill;         // are silent: they get SIGKILL
-    std::vector<ProcessRole> start_again;  // workers that had finished are needed again
-    bool finished = false;                 // the training has ended
-    // With `finished`: workers that the run went on without.
+    std::vector<ProcessRole> kill;  // are silent: they get SIGKILL
+    bool finished = false;          // the training has ended
+    // With `finished`: workers that the training has ended without.
     std::vector<ProcessRole> end;
     std::vector<RecoveryEvent> events;  // since the last call
   };

@@ -397,12 +397,6 @@ void Supervisor::FollowOrders() {
     Say(absl::StrCat("killing ", child->spec->label, ", which has been silent for too long"));
     kill(-child->process.pid, SIGKILL);
   }
-  for (const ProcessRole role : orders.start_again) {
-    Child* child = Find(role);
-    if (child == nullptr || child->running) continue;
-    Say(absl::StrCat(child->spec->label, " is needed again; starting it"));
-    child->restart_at = clock_.Now();
-  }
   if (!orders.finished) return;
   for (Child& child : children_) {
     if (child.kind == Kind::kStage) child.restart_at = absl::InfiniteFuture();

@@ -184,7 +184,7 @@ TEST_CASE("a silent process is to be killed, and then counts as dead") {
   }
 }
 
-TEST_CASE("a worker that had finished is started again when the run goes back") {
+TEST_CASE("a worker that dies before the training has ended is started again, though finished") {
   const RealClock clock;
   ViewCoordinator::Settings settings = ViewCoordinator::SettingsOf(OneShard(), 0);
   settings.workers = 2;
@@ -196,23 +196,29 @@ TEST_CASE("a worker that had finished is started again when the run goes back") 
       &clock);
   REQUIRE(started.ok());
   CoordinatorServer& coordinator = **started;
-  for (const ProcessRole role : {kPs, kWorker, ProcessRole{true, 1}}) coordinator.Started(role);
+  constexpr ProcessRole kOther = {true, 1};
+  for (const ProcessRole role : {kPs, kWorker, kOther}) coordinator.Started(role);
   Process worker(coordinator.address(), kWorker, 21);
-  Process other(coordinator.address(), {true, 1}, 22);
+  Process other(coordinator.address(), kOther, 22);
   Process shard(coordinator.address(), kPs, 11);
   AwaitTrue([&] {
     return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
   });
   worker.Finish();
-  CHECK(coordinator.Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
-  CHECK(coordinator.Poll().start_again.empty());
-  CHECK(coordinator.Ended(kPs, "was killed by SIGKILL", true, false) ==
+  AwaitTrue([&] { return coordinator.view().worker(0).state() == WorkerView::FINISHED; });
+  CHECK(coordinator.Ended(kWorker, "was killed by SIGKILL", true, false) ==
         RecoveryHost::Verdict::kRestart);
-  coordinator.Started(kPs);
-  Process again(coordinator.address(), kPs, 12);
-  AwaitTrue([&] { return again.latest().generation() == 2; });
-  CHECK(coordinator.Poll().start_again == std::vector<ProcessRole>{kWorker});
-  CHECK(coordinator.Poll().start_again.empty());
+  coordinator.Started(kWorker);
+  Process successor(coordinator.address(), kWorker, 23);
+  AwaitTrue([&] { return other.latest().number() == coordinator.view().number(); });
+  other.Finish();
+  AwaitTrue([&] { return coordinator.view().finished(); });
+  // The successor has waited in vain, and what it ends with means nothing.
+  CHECK(coordinator.Poll().end == std::vector<ProcessRole>{kWorker});
+  CHECK(coordinator.Ended(kWorker, "failed with exit code 1", false, false) ==
+        RecoveryHost::Verdict::kDone);
+  CHECK(coordinator.Ended(kOther, "failed with exit code 3", false, false) ==
+        RecoveryHost::Verdict::kFailure);
 }
 
 }  // namespace evenshard
