@@ -212,10 +212,6 @@ class Worker:
         be called from any thread."""
         self._handle.interrupt()
 
-    def leave(self, error: str | None = None) -> None:
-        """As close()."""
-        self.close(error)
-
     def close(self, error: str | None = None) -> None:
         """Leaves the run: this worker has finished, or failed for the reason that is given, which
         the others are told. One whose exchange has failed leaves with that reason. Arrays of
