@@ -16,13 +16,11 @@ from collections.abc import Iterable, Iterator
 from evenshard import _programs, errors
 
 _MOST_PROCESSES = 1024  # of each kind
-_ALLOWED = {
-    "policy": ("SYNC", "ASYNC"),
-    "partition": ("STRIPED", "MEMORY_BASED", "LAYER_BASED"),
-    "schedule": ("FULL", "BACKWARD", "SEQUENTIAL"),
-}
-_FIELDS = {
-    "policy": "update.policy", "partition": "partition.scheme", "schedule": "exchange.schedule",
+# The field of the config that each argument sets, and its values.
+_CHOICES = {
+    "policy": ("update.policy", ("SYNC", "ASYNC")),
+    "partition": ("partition.scheme", ("STRIPED", "MEMORY_BASED", "LAYER_BASED")),
+    "schedule": ("exchange.schedule", ("FULL", "BACKWARD", "SEQUENTIAL")),
 }
 
 # What counts where the caller gives neither a config nor a value.
@@ -93,7 +91,8 @@ def launch(
     KeyboardInterrupt after Ctrl-C, when everything has ended. SIGTERM and SIGHUP are forwarded too,
     if this is called in the main thread.
     """
-    _check_script(script, is_module)
+    if not is_module:
+        _check_file("script", script)
     _check_counts(workers, shards)
     changes = _changes(workers, shards, policy, partition, schedule, optimizer, recovery)
     changes += _own_overrides(overrides)
@@ -114,11 +113,6 @@ def launch(
         command += ["--", sys.executable, *(["-m"] if is_module else []), os.fspath(script)]
         command += map(str, arguments)
         return _run(command, _environment(workers))
-
-
-def _check_script(script, is_module):
-    if not is_module:
-        _check_file("script", script)
 
 
 def _check_file(what, path):
@@ -143,9 +137,10 @@ def _changes(workers, shards, policy, partition, schedule, optimizer, recovery):
     for name, value in (("policy", policy), ("partition", partition), ("schedule", schedule)):
         if value is None:
             continue
-        if value.upper() not in _ALLOWED[name]:
-            raise errors.ConfigError(f"{name}: is {value}, allowed: {', '.join(_ALLOWED[name])}")
-        changes.append(f"{_FIELDS[name]}={value.upper()}")
+        field, allowed = _CHOICES[name]
+        if value.upper() not in allowed:
+            raise errors.ConfigError(f"{name}: is {value}, allowed: {', '.join(allowed)}")
+        changes.append(f"{field}={value.upper()}")
     for name, text in (("optimizer", optimizer), ("recovery", recovery)):
         if text is not None:
             changes.append(f"{name}={{{_one_line(name, text)}}}")
