@@ -114,7 +114,7 @@ class PlayedExchange final : public TrainingExchange {
   }
   absl::Status SendLeave(const absl::Status&, absl::Duration) override { return absl::OkStatus(); }
 
-  const Traffic& traffic() const override { return traffic_; }
+  Traffic traffic() const override { return traffic_; }
 
  private:
   // The last iteration that was pushed is settled.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "common/wire/encoding.h"
+
 namespace evenshard {
 
 ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace)
     : plan_(config->plan()),
+      exchange_(config->proto().exchange()),
       schedule_(*schedule),
       trace_(trace),
       layer_of_chunk_(plan_.chunks().size()),
@@ -57,26 +60,16 @@ void ChunkStates::Push(int tensor, bool skip) {
     states_[chunk] = State::kPushed;
     skips_[chunk] = skips_[chunk] || skip;
     waiting_.push_back(chunk);
+    const int64_t size = plan_.chunks()[chunk].size;
+    ++traffic_.pushes;
+    traffic_.bytes_in += EncodedBytes(exchange_.parameter_encoding(), size);
+    if (!skips_[chunk]) traffic_.bytes_out += EncodedBytes(exchange_.gradient_encoding(), size);
   }
 }
 
 std::vector<uint32_t> ChunkStates::Release() {
-  std::vector<uint32_t> released;
-  if (schedule_.pushes_early()) {
-    released.swap(waiting_);
-  } else if (unpushed_tensors_ == 0) {
-    std::sort(waiting_.begin(), waiting_.end());
-    const auto others = std::stable_partition(
-        waiting_.begin(), waiting_.end(),
-        [this](uint32_t chunk) { return schedule_.LastOfStream(chunk).has_value(); });
-    const bool only_last = others == waiting_.end();
-    if (only_last && unsent_ == 0) {
-      released.swap(waiting_);
-    } else if (!only_last) {
-      released.assign(others, waiting_.end());
-      waiting_.erase(others, waiting_.end());
-    }
-  }
+  std::vector<uint32_t> released =
+      schedule_.Release(waiting_, /*all_pushed=*/unpushed_tensors_ == 0, /*all_sent=*/unsent_ == 0);
   for (const uint32_t chunk : released) Queue(chunk);
   return released;
 }

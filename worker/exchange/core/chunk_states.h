@@ -7,7 +7,9 @@
 
 #include "common/placement/plan.h"
 #include "common/placement/planned_config.h"
+#include "proto/config.pb.h"
 #include "worker/exchange/core/schedule_policy.h"
+#include "worker/exchange/core/training_exchange.h"
 #include "worker/trace/trace.h"
 
 namespace evenshard {
@@ -39,8 +41,8 @@ class ChunkStates {
   void Push(int tensor, bool skip);
   // Returns the chunks that may be queued from now on, in the order in which they should leave.
   std::vector<uint32_t> Release();
-  // Whether Release has something to return now that everything queued has been sent.
-  bool MayRelease() const { return unsent_ == 0 && !waiting_.empty() && unpushed_tensors_ == 0; }
+  // Whether Release may return something because everything queued has been sent.
+  bool MayRelease() const { return unsent_ == 0 && !waiting_.empty(); }
   // Returns the chunks of the shard that are queued or sent, which have to be sent once more.
   std::vector<uint32_t> QueueAgain(int shard);
   // Does nothing for a chunk that is not queued.
@@ -72,12 +74,15 @@ class ChunkStates {
   void SetVersion(uint32_t chunk, uint64_t version) { versions_[chunk] = version; }
   // Returns how many chunks are held in a version after number `version`.
   size_t ChunksAfter(uint64_t version) const;
+  // Counts all pushes since the construction, and the answers that they ask for.
+  const TrainingExchange::Traffic& traffic() const { return traffic_; }
 
  private:
   void Queue(uint32_t chunk);
 
   // Constant after construction.
   const Plan& plan_;
+  const ExchangeConfig& exchange_;
   const SchedulePolicy& schedule_;
   Trace* const trace_;
   std::vector<int> layer_of_chunk_;
@@ -97,6 +102,7 @@ class ChunkStates {
   size_t unpushed_tensors_ = 0;
   size_t unsent_ = 0;  // queued and not sent
   size_t unanswered_ = 0;
+  TrainingExchange::Traffic traffic_;
 };
 
 }  // namespace evenshard

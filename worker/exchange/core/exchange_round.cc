@@ -38,9 +38,8 @@ ExchangeRound::ExchangeRound(const Options& options)
       chunks_(&config_, &schedule_, options.trace),
       is_connected_(config_.shards()),
       has_answered_(config_.shards()) {
-  // What is pushed all at once need not wait for more.
-  const int64_t least_bytes = schedule_.pushes_early() ? kMessageBytes : 0;
-  queues_.assign(config_.shards(), PushQueue(config_.proto().limits().connections(), least_bytes));
+  queues_.assign(config_.shards(),
+                 PushQueue(config_.proto().limits().connections(), kMessageBytes));
 }
 
 ExchangeRound::Phase ExchangeRound::PhaseLocked() const {

@@ -20,6 +20,7 @@
 #include "worker/exchange/core/push_queue.h"
 #include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/core/stall_watch.h"
+#include "worker/exchange/core/training_exchange.h"
 #include "worker/trace/trace.h"
 
 namespace evenshard {
@@ -93,6 +94,15 @@ class ExchangeRound {
   bool TensorAnswered(int tensor) const {
     absl::MutexLock lock(&mutex_);
     return chunks_.unanswered_of_tensor(tensor) == 0;
+  }
+  // Whether the tensor has been pushed in the iteration under way.
+  bool TensorPushed(int tensor) const {
+    absl::MutexLock lock(&mutex_);
+    return is_open_ && chunks_.is_pushed(tensor);
+  }
+  TrainingExchange::Traffic traffic() const {
+    absl::MutexLock lock(&mutex_);
+    return chunks_.traffic();
   }
   // Whether all chunks are answered and the view is at least as new as each answer.
   bool Settled() const;

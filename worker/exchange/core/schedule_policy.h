@@ -39,6 +39,12 @@ class SchedulePolicy {
   // Whether the shard is to keep its answer until a stream's last chunk comes.
   bool HoldsAnswer(uint32_t chunk) const { return !pushes_early() && last_of_stream_[chunk] < 0; }
 
+  // Removes from `waiting`, the chunks that were pushed and have not left, those that may leave
+  // now, and returns them in the order in which they should. `all_pushed`: no more come in this
+  // iteration. `all_sent`: no chunk that was returned before is still to be sent.
+  std::vector<uint32_t> Release(std::vector<uint32_t>& waiting, bool all_pushed,
+                                bool all_sent) const;
+
  private:
   const ExchangeConfig::Schedule schedule_;
   std::vector<int> last_of_stream_;  // by chunk, or -1; empty if the pushes are early

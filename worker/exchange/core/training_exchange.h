@@ -69,7 +69,7 @@ class TrainingExchange {
   // May be called from any thread.
   virtual absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout) = 0;
 
-  virtual const Traffic& traffic() const = 0;
+  virtual Traffic traffic() const = 0;
 };
 
 }  // namespace evenshard

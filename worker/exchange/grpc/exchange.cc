@@ -28,7 +28,6 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/net/same_host.h"
-#include "common/wire/encoding.h"
 #include "spdlog/spdlog.h"
 #include "worker/exchange/core/parameter_bootstrap.h"
 
@@ -294,9 +293,8 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
     return absl::InvalidArgumentError(
         "the exchange was given other buffers than those that it shares with shards");
   }
-  contributes_ = !gradients.empty();
-  RETURN_IF_ERROR(core_.round().Begin(static_cast<uint64_t>(iteration), /*skip=*/!contributes_,
-                                      learning_rates_));
+  RETURN_IF_ERROR(core_.round().Begin(static_cast<uint64_t>(iteration),
+                                      /*skip=*/gradients.empty(), learning_rates_));
   transfer_.SetBuffers(gradients, parameters);
   return absl::OkStatus();
 }
@@ -306,21 +304,6 @@ absl::Status Exchange::Push(int layer) {
   std::vector<int> tensors(pushed.tensor_count);
   std::iota(tensors.begin(), tensors.end(), pushed.first_tensor);
   return PushTensors(tensors, /*contributes=*/true);
-}
-
-absl::Status Exchange::PushTensors(absl::Span<const int> tensors, bool contributes) {
-  RETURN_IF_ERROR(core_.round().Push(tensors, contributes));
-  const ExchangeConfig& exchange = config_.proto().exchange();
-  for (const int tensor : tensors) {
-    for (const uint32_t chunk : config_.plan().chunks_of_tensor(tensor)) {
-      const int64_t size = config_.plan().chunks()[chunk].size;
-      ++traffic_.pushes;
-      traffic_.bytes_in += EncodedBytes(exchange.parameter_encoding(), size);
-      if (!contributes_ || !contributes) continue;
-      traffic_.bytes_out += EncodedBytes(exchange.gradient_encoding(), size);
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Exchange::Settle(const absl::Status& awaited) {

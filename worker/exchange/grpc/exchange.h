@@ -100,9 +100,7 @@ class Exchange final : public TrainingExchange {
   ~Exchange() override;
 
   // Also above 0 if Initialize has taken iteration 0.
-  int64_t next_iteration() const override {
-    return static_cast<int64_t>(core_.round().next_iteration());
-  }
+  int64_t next_iteration() const override { return static_cast<int64_t>(round().next_iteration()); }
 
   uint64_t view_number() const override { return core_.view_number(); }
   std::vector<WorkerSet> worker_sets() const override { return core_.worker_sets(); }
@@ -148,15 +146,15 @@ class Exchange final : public TrainingExchange {
   absl::Status Push(int layer) override;
   absl::Status AwaitLayer(int layer) override { return Settle(core_.round().AwaitLayer(layer)); }
   absl::Status AwaitAll() override { return Settle(core_.round().AwaitAll()); }
-  bool is_begun() const override { return phase() != ExchangeRound::Phase::kIdle; }
+  bool is_begun() const override { return round().phase() != ExchangeRound::Phase::kIdle; }
 
-  // The same for tensors, which go through in place of their layers, in this order. Without
-  // `contributes` their gradients are left out. IsReceived: AwaitTensor would wait for nothing.
-  absl::Status PushTensors(absl::Span<const int> tensors, bool contributes);
+  // The same for single tensors, in this order. Without `contributes` their gradients are left out.
+  absl::Status PushTensors(absl::Span<const int> tensors, bool contributes) {
+    return core_.round().Push(tensors, contributes);
+  }
   absl::Status AwaitTensor(int tensor) { return Settle(core_.round().AwaitTensor(tensor)); }
-  bool IsReceived(int tensor) const { return core_.round().TensorAnswered(tensor); }
-  // Where the worker is in its iteration.
-  ExchangeRound::Phase phase() const { return core_.round().phase(); }
+  // The owner of the iteration, which knows what of it is pushed and received.
+  const ExchangeRound& round() const { return core_.round(); }
 
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
   // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
@@ -174,7 +172,7 @@ class Exchange final : public TrainingExchange {
   // thread.
   absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout) override;
 
-  const Traffic& traffic() const override { return traffic_; }
+  Traffic traffic() const override { return round().traffic(); }
 
  private:
   // Hands what the core asks for to the slots' connections.
@@ -217,8 +215,6 @@ class Exchange final : public TrainingExchange {
   ViewLink* const view_link_;
 
   std::vector<float> learning_rates_;  // by tensor, or empty
-  bool contributes_ = false;           // in this iteration
-  Traffic traffic_;
   bool leave_called_ = false;
 
   // Thread-safe.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -69,6 +71,32 @@ TEST_CASE("under SEQUENTIAL each stream has a last chunk, and the answers to all
     for (size_t i = 0; i < most; ++i) CHECK(streams[i] == static_cast<int>(i));
     CHECK(policy.LastOfStream(chunks.back()) == 0);
   }
+}
+
+TEST_CASE("what is pushed early leaves at once, in the order of the pushes") {
+  const PlannedConfig config = MakeConfig(GENERATE("BACKWARD", "FULL"), 1);
+  const SchedulePolicy policy(config);
+  std::vector<uint32_t> waiting = {7, 2, 5};
+  CHECK(policy.Release(waiting, /*all_pushed=*/false, /*all_sent=*/false) ==
+        std::vector<uint32_t>{7, 2, 5});
+  CHECK(waiting.empty());
+}
+
+TEST_CASE("under SEQUENTIAL the whole gradient leaves in model order, and then the last chunks") {
+  const PlannedConfig config = MakeConfig("SEQUENTIAL", 1);
+  const SchedulePolicy policy(config);
+  std::vector<uint32_t> waiting(config.plan().chunks().size());
+  std::iota(waiting.rbegin(), waiting.rend(), 0);
+  const size_t all = waiting.size();
+  CHECK(policy.Release(waiting, /*all_pushed=*/false, /*all_sent=*/true).empty());
+  const std::vector<uint32_t> first = policy.Release(waiting, /*all_pushed=*/true, true);
+  CHECK(first.size() == all - config.shards());
+  CHECK(std::is_sorted(first.begin(), first.end()));
+  CHECK(policy.Release(waiting, /*all_pushed=*/true, /*all_sent=*/false).empty());
+  const std::vector<uint32_t> last = policy.Release(waiting, /*all_pushed=*/true, true);
+  REQUIRE(last.size() == static_cast<size_t>(config.shards()));
+  for (const uint32_t chunk : last) CHECK(policy.LastOfStream(chunk).has_value());
+  CHECK(waiting.empty());
 }
 
 }  // namespace evenshard
