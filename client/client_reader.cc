@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/client_config.h"
 #include "client/interrupt_check.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -42,11 +41,7 @@ absl::StatusOr<PlannedConfig> AwaitModel(const PlannedConfig& config, const std:
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ClientReader>> ClientReader::Create(
-    const evenshard_reader_options& options) {
-  ASSIGN_OR_RETURN(const PlannedConfig given,
-                   ReadConfig(options.config_path, options.config_text, options.overrides,
-                              options.override_count));
+absl::StatusOr<std::unique_ptr<ClientReader>> ClientReader::Create(const PlannedConfig& given) {
   SetUpExchange();
   std::stop_source stop;
   std::unique_ptr<ClientReader> reader;

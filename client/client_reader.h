@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/evenshard.h"
 #include "common/placement/planned_config.h"
 #include "common/reader/run_reader.h"
 
@@ -17,8 +16,7 @@ namespace evenshard {
 // thread-safe, except for Interrupt.
 class ClientReader {
  public:
-  static absl::StatusOr<std::unique_ptr<ClientReader>> Create(
-      const evenshard_reader_options& options);
+  static absl::StatusOr<std::unique_ptr<ClientReader>> Create(const PlannedConfig& given);
 
   const PlannedConfig& config() const { return config_; }
 

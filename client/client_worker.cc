@@ -1,16 +1,10 @@
 #include "client/client_worker.h"
 
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/text_format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/client_config.h"
 #include "client/interrupt_check.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
@@ -20,68 +14,18 @@
 #include "common/process/exchange_setup.h"
 
 namespace evenshard {
-namespace {
 
-std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
-
-// Keeps the first problem of a text.
-class FirstProblem final : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text.empty()) text = absl::StrCat("line ", line + 1, ": ", message);
-  }
-  std::string text;
-};
-
-absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
-  Declaration declaration;
-  for (int i = 0; i < options.tensor_count; ++i) {
-    const evenshard_tensor& given = options.tensors[i];
-    DeclaredTensor& tensor = *declaration.mutable_model()->add_tensor();
-    tensor.set_name(OrEmpty(given.name));
-    for (int d = 0; d < given.dimensions; ++d) tensor.add_shape(given.shape[d]);
-    if (given.role == EVENSHARD_RUNNING_STATISTIC) {
-      tensor.set_role(DeclaredTensor::RUNNING_STATISTIC);
-    }
-    if (given.layer != nullptr) tensor.set_layer(given.layer);
-  }
-  if (options.optimizer != nullptr) {
-    FirstProblem problem;
-    google::protobuf::TextFormat::Parser parser;
-    parser.RecordErrorsTo(&problem);
-    if (!parser.ParseFromString(options.optimizer, declaration.mutable_optimizer())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the optimizer is not an OptimizerConfig: ", problem.text));
-    }
-  }
-  return declaration;
-}
-
-absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
-  ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options.config_path, options.config_text,
-                                                    options.overrides, options.override_count));
-  if (options.tensor_count > 0 || options.optimizer != nullptr) {
-    ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
-    ASSIGN_OR_RETURN(config, config.Declared(declaration));
-  }
-  if (config.has_model()) return config;
-  return config.FieldError("model.from_workers", "needs a worker that brings tensors");
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(
-    const evenshard_options& options) {
-  ASSIGN_OR_RETURN(PlannedConfig config, ConfigFrom(options));
-  if (options.rank < 0 || options.rank >= config.workers()) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no worker ", options.rank,
-                                                   ": the config has ", config.workers(),
-                                                   " workers, ranks 0 to ", config.workers() - 1));
+absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(PlannedConfig config, int rank,
+                                                                   const std::string& coordinator) {
+  if (rank < 0 || rank >= config.workers()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no worker ", rank, ": the config has ",
+                                                   config.workers(), " workers, ranks 0 to ",
+                                                   config.workers() - 1));
   }
   SetUpExchange();
   ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
-  return std::unique_ptr<ClientWorker>(new ClientWorker(
-      std::move(config), options.rank, OrEmpty(options.coordinator), std::move(buffers)));
+  return std::unique_ptr<ClientWorker>(
+      new ClientWorker(std::move(config), rank, coordinator, std::move(buffers)));
 }
 
 ClientWorker::ClientWorker(PlannedConfig config, int rank, const std::string& coordinator,
@@ -100,13 +44,13 @@ ClientWorker::~ClientWorker() {
 
 int64_t ClientWorker::iteration() const {
   if (exchange_ == nullptr) return 0;
-  // With model.from_workers the run's first iteration carries the parameters to begin with.
+  // With model.from_workers the run's first iteration carries the initial parameters.
   const int64_t before = config_.is_from_workers() ? 1 : 0;
   return std::max<int64_t>(exchange_->next_iteration() - before, 0);
 }
 
 ExchangeRound::Phase ClientWorker::phase() const {
-  return exchange_ == nullptr ? ExchangeRound::Phase::kIdle : exchange_->phase();
+  return exchange_ == nullptr ? ExchangeRound::Phase::kIdle : exchange_->round().phase();
 }
 
 double ClientWorker::LearningRate(int tensor) const {
@@ -124,8 +68,8 @@ absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
   const absl::Time start = clock_.Now();
   const int64_t iteration = exchange_->next_iteration();
   const absl::Status result = call();
-  counts_.iterations += exchange_->next_iteration() - iteration;
-  counts_.wait_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
+  iterations_ += exchange_->next_iteration() - iteration;
+  waited_ += clock_.Now() - start;
   return Explained(result);
 }
 
@@ -171,7 +115,7 @@ absl::Status ClientWorker::Join() {
   });
 }
 
-absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) {
+absl::Status ClientWorker::SetLearningRates(const float* learning_rates) {
   RETURN_IF_ERROR(CheckJoined());
   std::vector<float> rates;
   if (learning_rates != nullptr) {
@@ -180,11 +124,16 @@ absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) 
                                   [](float rate) { return !std::isfinite(rate) || rate < 0; });
     if (bad != rates.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the learning rate of ", NameOf(static_cast<int>(bad - rates.begin())),
+          absl::StrCat("the learning rate of ", config_.model().tensors()[bad - rates.begin()].name,
                        " is ", *bad, ", allowed: a number of at least 0"));
     }
   }
   exchange_->SetLearningRates(std::move(rates));
+  return absl::OkStatus();
+}
+
+absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) {
+  RETURN_IF_ERROR(SetLearningRates(learning_rates));
   const absl::Span<const float> gradients = buffers_.gradients.span();
   return Explained(exchange_->Begin(exchange_->next_iteration(),
                                     contributes ? gradients : gradients.first(0),
@@ -205,7 +154,7 @@ absl::Status ClientWorker::Wait(int tensor) {
 int ClientWorker::Received(int tensor) const {
   const int end = static_cast<int>(config_.model().tensors().size());
   int next = tensor;
-  while (next < end && (exchange_ == nullptr || exchange_->IsReceived(next))) ++next;
+  while (next < end && (exchange_ == nullptr || exchange_->round().TensorAnswered(next))) ++next;
   return next - tensor;
 }
 
@@ -216,12 +165,11 @@ absl::Status ClientWorker::WaitAll() {
 }
 
 absl::Status ClientWorker::PushPull(const float* learning_rates) {
-  RETURN_IF_ERROR(Begin(/*contributes=*/true, learning_rates));
-  // In model order, since nothing is computed meanwhile.
-  std::vector<int> all(config_.model().tensors().size());
-  std::iota(all.begin(), all.end(), 0);
-  RETURN_IF_ERROR(Push(all, /*contributes=*/true));
-  return WaitAll();
+  RETURN_IF_ERROR(SetLearningRates(learning_rates));
+  return Await([this] {
+    return exchange_->PushPull(exchange_->next_iteration(), buffers_.gradients.span(),
+                               buffers_.parameters.span());
+  });
 }
 
 absl::Status ClientWorker::Pull() {
@@ -243,7 +191,7 @@ absl::Status ClientWorker::Resume() {
 
 absl::Status ClientWorker::Leave(const char* error) {
   RETURN_IF_ERROR(CheckJoined());
-  if (error == nullptr && exchange_->is_begun()) {
+  if (error == nullptr) {
     RETURN_IF_ERROR(WaitAll());
   }
   const absl::Status outcome = error == nullptr ? absl::OkStatus() : absl::AbortedError(error);
@@ -252,13 +200,8 @@ absl::Status ClientWorker::Leave(const char* error) {
   return told;
 }
 
-evenshard_counts ClientWorker::Counts() const {
-  evenshard_counts counts = counts_;
-  if (exchange_ == nullptr) return counts;
-  counts.pushes = exchange_->traffic().pushes;
-  counts.bytes_out = exchange_->traffic().bytes_out;
-  counts.bytes_in = exchange_->traffic().bytes_in;
-  return counts;
+TrainingExchange::Traffic ClientWorker::traffic() const {
+  return exchange_ == nullptr ? TrainingExchange::Traffic() : exchange_->traffic();
 }
 
 }  // namespace evenshard

@@ -10,13 +10,14 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/evenshard.h"
 #include "common/base/clock.h"
 #include "common/control/view/view_link.h"
 #include "common/placement/planned_config.h"
 #include "worker/exchange/core/exchange_round.h"
 #include "worker/exchange/core/schedule_policy.h"
+#include "worker/exchange/core/training_exchange.h"
 #include "worker/exchange/grpc/exchange.h"
 
 namespace evenshard {
@@ -25,7 +26,9 @@ namespace evenshard {
 // method does. Not thread-safe, except for Interrupt.
 class ClientWorker {
  public:
-  static absl::StatusOr<std::unique_ptr<ClientWorker>> Create(const evenshard_options& options);
+  // `coordinator`: its address, or "" for a run without views. REQUIRES: config.has_model().
+  static absl::StatusOr<std::unique_ptr<ClientWorker>> Create(PlannedConfig config, int rank,
+                                                              const std::string& coordinator);
   ~ClientWorker();
 
   const PlannedConfig& config() const { return config_; }
@@ -33,9 +36,9 @@ class ClientWorker {
   int rank() const { return rank_; }
   float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
   float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
-  // What the exchange knows of the worker's iteration.
   int64_t iteration() const;
   ExchangeRound::Phase phase() const;
+  int Received(int tensor) const;
   double LearningRate(int tensor) const;
 
   absl::Status Join();
@@ -43,24 +46,30 @@ class ClientWorker {
   // After an error none of them has been pushed.
   absl::Status Push(absl::Span<const int> tensors, bool contributes);
   absl::Status Wait(int tensor);
-  int Received(int tensor) const;
   absl::Status WaitAll();
   absl::Status PushPull(const float* learning_rates);
   absl::Status Pull();
   absl::Status Resume();
   absl::Status Leave(const char* error);
   void Interrupt() { stop_.request_stop(); }
-  evenshard_counts Counts() const;
+
+  // Since it joined: iterations of training, the time in which it waited for parameters, and what
+  // it has exchanged.
+  uint64_t iterations() const { return iterations_; }
+  absl::Duration waited() const { return waited_; }
+  TrainingExchange::Traffic traffic() const;
 
  private:
   ClientWorker(PlannedConfig config, int rank, const std::string& coordinator,
                Exchange::Buffers buffers);
 
   int64_t OffsetOf(int tensor) const { return config_.model().tensors()[tensor].offset; }
-  std::string NameOf(int tensor) const { return config_.model().tensors()[tensor].name; }
 
   // Errors: FAILED_PRECONDITION if the worker has not joined or has left.
   absl::Status CheckJoined() const;
+  // By tensor, for the next iteration; null for the config's. Errors: those of CheckJoined;
+  // INVALID_ARGUMENT for a negative rate or none at all.
+  absl::Status SetLearningRates(const float* learning_rates);
   // Runs a call that waits for parameters, and counts the time and the iteration that it ends. The
   // exchange asks the interrupt check meanwhile.
   absl::Status Await(absl::FunctionRef<absl::Status()> call);
@@ -81,8 +90,8 @@ class ClientWorker {
   std::unique_ptr<Exchange> exchange_;
   bool runs_aside_ = false;  // a call runs in a thread of its own
   bool has_left_ = false;
-
-  evenshard_counts counts_ = {};
+  uint64_t iterations_ = 0;
+  absl::Duration waited_;
 };
 
 }  // namespace evenshard

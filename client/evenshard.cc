@@ -1,24 +1,32 @@
-// Translates client/evenshard.h into calls of ClientWorker and ClientReader: no exception leaves
-// it, and every error becomes a status and a message of the calling thread.
+// Translates client/evenshard.h into calls of ClientWorker and ClientReader, which do not know its
+// types: no exception leaves it, and every error becomes a status and a message of the calling
+// thread.
 
 #include "client/evenshard.h"
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "client/client_config.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "client/client_reader.h"
 #include "client/client_worker.h"
 #include "client/interrupt_check.h"
 #include "common/base/error_kind.h"
+#include "common/base/status_macros.h"
+#include "common/config/config_text.h"
+#include "common/placement/planned_config.h"
 #include "common/process/log.h"
 
 struct evenshard_worker {
@@ -30,6 +38,78 @@ struct evenshard_reader {
   std::unique_ptr<evenshard::ClientReader> reader;
   pid_t process;  // in which it was made
 };
+
+namespace evenshard {
+namespace {
+
+std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
+
+absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
+  Declaration declaration;
+  for (int i = 0; i < options.tensor_count; ++i) {
+    const evenshard_tensor& given = options.tensors[i];
+    DeclaredTensor& tensor = *declaration.mutable_model()->add_tensor();
+    tensor.set_name(OrEmpty(given.name));
+    for (int d = 0; d < given.dimensions; ++d) tensor.add_shape(given.shape[d]);
+    if (given.role == EVENSHARD_RUNNING_STATISTIC) {
+      tensor.set_role(DeclaredTensor::RUNNING_STATISTIC);
+    }
+    if (given.layer != nullptr) tensor.set_layer(given.layer);
+  }
+  if (options.optimizer != nullptr) {
+    const std::vector<TextProblem> problems =
+        ParseText(options.optimizer, declaration.mutable_optimizer(), /*places=*/nullptr);
+    if (!problems.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the optimizer is not an OptimizerConfig: line ", problems[0].line, ": ",
+                       problems[0].ToString()));
+    }
+  }
+  return declaration;
+}
+
+// The config of evenshard_options or evenshard_reader_options. Errors: INVALID_ARGUMENT unless
+// there is either a path or a text; those of PlannedConfig::Load.
+template <typename Options>
+absl::StatusOr<PlannedConfig> ReadConfig(const Options& options) {
+  const char* const path = options.config_path;
+  const char* const text = options.config_text;
+  if ((path == nullptr) == (text == nullptr)) {
+    return absl::InvalidArgumentError("either config_path or config_text is needed");
+  }
+  const std::vector<std::string> changes(options.overrides,
+                                         options.overrides + options.override_count);
+  return path != nullptr ? PlannedConfig::Load(path, changes)
+                         : PlannedConfig::Parse(text, "config", changes);
+}
+
+absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
+  ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options));
+  if (options.tensor_count > 0 || options.optimizer != nullptr) {
+    ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
+    ASSIGN_OR_RETURN(config, config.Declared(declaration));
+  }
+  if (config.has_model()) return config;
+  return config.FieldError("model.from_workers", "needs a worker that brings tensors");
+}
+
+// Describes a tensor. Its pointers live as long as the model.
+evenshard_tensor TensorAt(const Model& model, int tensor) {
+  const Tensor& info = model.tensors()[tensor];
+  const auto& layers = model.layers();
+  const auto layer = std::find_if(layers.begin(), layers.end(), [tensor](const Layer& each) {
+    return tensor >= each.first_tensor && tensor < each.first_tensor + each.tensor_count;
+  });
+  return {.name = info.name.c_str(),
+          .shape = info.shape.data(),
+          .dimensions = static_cast<int>(info.shape.size()),
+          .role = info.role == TensorRole::kParameter ? EVENSHARD_PARAMETER
+                                                      : EVENSHARD_RUNNING_STATISTIC,
+          .layer = layer->name.c_str()};
+}
+
+}  // namespace
+}  // namespace evenshard
 
 namespace {
 
@@ -88,12 +168,14 @@ evenshard_error_kind evenshard_last_error_kind(void) { return kind; }
 
 evenshard_status evenshard_create(const evenshard_options* options, evenshard_worker** worker) {
   *worker = nullptr;
-  return Guarded([&] {
+  return Guarded([&]() -> absl::Status {
     SetUpLogOnce();
-    absl::StatusOr<std::unique_ptr<evenshard::ClientWorker>> created =
-        evenshard::ClientWorker::Create(*options);
-    if (created.ok()) *worker = new evenshard_worker{*std::move(created), getpid()};
-    return created.status();
+    ASSIGN_OR_RETURN(evenshard::PlannedConfig config, evenshard::ConfigFrom(*options));
+    ASSIGN_OR_RETURN(std::unique_ptr<evenshard::ClientWorker> created,
+                     evenshard::ClientWorker::Create(std::move(config), options->rank,
+                                                     evenshard::OrEmpty(options->coordinator)));
+    *worker = new evenshard_worker{std::move(created), getpid()};
+    return absl::OkStatus();
   });
 }
 
@@ -215,18 +297,25 @@ void evenshard_interrupt(evenshard_worker* worker) { worker->worker->Interrupt()
 void evenshard_set_interrupt_check(int (*check)(void)) { evenshard::SetInterruptCheck(check); }
 
 evenshard_counts evenshard_statistics(const evenshard_worker* worker) {
-  return worker->worker->Counts();
+  if (!IsOwn(worker)) return {};
+  const evenshard::ClientWorker& counted = *worker->worker;
+  return {.iterations = counted.iterations(),
+          .pushes = counted.traffic().pushes,
+          .bytes_out = counted.traffic().bytes_out,
+          .bytes_in = counted.traffic().bytes_in,
+          .wait_seconds = absl::ToDoubleSeconds(counted.waited())};
 }
 
 evenshard_status evenshard_reader_create(const evenshard_reader_options* options,
                                          evenshard_reader** reader) {
   *reader = nullptr;
-  return Guarded([&] {
+  return Guarded([&]() -> absl::Status {
     SetUpLogOnce();
-    absl::StatusOr<std::unique_ptr<evenshard::ClientReader>> created =
-        evenshard::ClientReader::Create(*options);
-    if (created.ok()) *reader = new evenshard_reader{*std::move(created), getpid()};
-    return created.status();
+    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config, evenshard::ReadConfig(*options));
+    ASSIGN_OR_RETURN(std::unique_ptr<evenshard::ClientReader> created,
+                     evenshard::ClientReader::Create(config));
+    *reader = new evenshard_reader{std::move(created), getpid()};
+    return absl::OkStatus();
   });
 }
 
