@@ -151,6 +151,10 @@ absl::Status ClientWorker::Wait(int tensor) {
   return Await([&] { return exchange_->AwaitTensor(tensor); });
 }
 
+bool ClientWorker::IsPushed(int tensor) const {
+  return exchange_ != nullptr && exchange_->round().TensorPushed(tensor);
+}
+
 int ClientWorker::Received(int tensor) const {
   const int end = static_cast<int>(config_.model().tensors().size());
   int next = tensor;

@@ -38,7 +38,9 @@ class ClientWorker {
   float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
   int64_t iteration() const;
   ExchangeRound::Phase phase() const;
+  bool IsPushed(int tensor) const;
   int Received(int tensor) const;
+  bool HasFailed() const { return exchange_ != nullptr && !exchange_->round().failure().ok(); }
   double LearningRate(int tensor) const;
 
   absl::Status Join();

@@ -247,6 +247,14 @@ evenshard_phase evenshard_current_phase(const evenshard_worker* worker) {
   return IsOwn(worker) ? static_cast<evenshard_phase>(worker->worker->phase()) : EVENSHARD_IDLE;
 }
 
+int evenshard_is_pushed(const evenshard_worker* worker, int tensor) {
+  return IsOwn(worker) && worker->worker->IsPushed(tensor);
+}
+
+int evenshard_has_failed(const evenshard_worker* worker) {
+  return IsOwn(worker) && worker->worker->HasFailed();
+}
+
 evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                  const float* learning_rates) {
   return On(worker,

@@ -166,6 +166,11 @@ typedef enum evenshard_phase {
   EVENSHARD_PUSHED = 2   /* every tensor has been pushed, and not all have been waited for */
 } evenshard_phase;
 EVENSHARD_API evenshard_phase evenshard_current_phase(const evenshard_worker* worker);
+/* Whether a tensor has been pushed in the iteration that has begun. */
+EVENSHARD_API int evenshard_is_pushed(const evenshard_worker* worker, int tensor);
+/* Whether the exchange has failed, so that the worker can only leave and be destroyed, or resume.
+ * An error does not mean that: a call out of order, or a pull that failed, changes nothing. */
+EVENSHARD_API int evenshard_has_failed(const evenshard_worker* worker);
 
 /* One iteration, step by step: begin, push each tensor once, wait for each tensor or for all.
  * evenshard_begin and the pushes do not block. After its push a tensor's parameters may change

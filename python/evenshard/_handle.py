@@ -51,7 +51,7 @@ class Handle:
         brace. `optimizer` is an OptimizerConfig in text format."""
         self._library = _library.load()
         self._memory = None
-        self._failure = None
+        self._failure = None  # of the exchange, once a call has raised it
         self._last = None  # iteration and statistics, once the worker has left
         text = _environment.config(config)
         options = _library.COptions(
@@ -170,6 +170,10 @@ class Handle:
     def begin(self, contributes: bool = True, rates: ctypes.Array | None = None) -> None:
         self._check(self._library.begin(self._pointer(), contributes, rates))
 
+    def is_pushed(self, tensor: int) -> bool:
+        """Whether a tensor has been pushed in the iteration that has begun."""
+        return bool(self._library.is_pushed(self._pointer(), tensor))
+
     def push(self, tensor: int, contributes: bool = True) -> None:
         self._check(self._library.push(self._pointer(), tensor, contributes))
 
@@ -185,25 +189,16 @@ class Handle:
         return self._library.received(self._pointer(), tensor)
 
     def wait_all(self) -> None:
-        was_begun = self.phase != _library.IDLE
         self._wait(self._library.wait_all)
-        if was_begun:
-            self._works()
 
     def push_pull(self, rates: ctypes.Array | None = None) -> None:
         self._wait(self._library.push_pull, rates)
-        self._works()
 
     def pull(self) -> None:
         self._wait(self._library.pull)
-        self._works()
 
     def resume(self) -> None:
         self._wait(self._library.resume)
-        self._works()
-
-    def _works(self):
-        # What has failed stays failed, so an error before this was one of the caller's.
         self._failure = None
 
     def interrupt(self) -> None:
@@ -233,7 +228,7 @@ class Handle:
 
     @property
     def failure(self) -> str | None:
-        """What the exchange has failed with."""
+        """What the exchange has failed with, as a call has raised it."""
         return self._failure
 
     def close(self, error: str | None = None) -> None:
@@ -272,8 +267,7 @@ class Handle:
         try:
             _interrupts.raise_pending()
         except BaseException as error:
-            if code != 0:
-                self._failure = f"{type(error).__name__} while it waited"
+            self._note_failure(f"{type(error).__name__} while it waited")
             raise
         self._check(code)
 
@@ -281,8 +275,12 @@ class Handle:
         if code == 0:
             return
         error = _library.error(self._library, code)
-        self._failure = str(error)
+        self._note_failure(str(error))
         raise error
+
+    def _note_failure(self, reason):
+        if self._library.has_failed(self._pointer()):
+            self._failure = reason
 
 
 def _bytes(text):

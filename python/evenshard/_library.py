@@ -99,6 +99,8 @@ _PROTOTYPES = {
     "join": (ctypes.c_int, [_WORKER]),
     "iteration": (ctypes.c_int64, [_WORKER]),
     "current_phase": (ctypes.c_int, [_WORKER]),
+    "is_pushed": (ctypes.c_int, [_WORKER, ctypes.c_int]),
+    "has_failed": (ctypes.c_int, [_WORKER]),
     "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _RATES]),
     "push": (ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.c_int]),
     "push_several": (

@@ -36,14 +36,19 @@ class ModelExchange:
         self._tensors = tensors
         self._sizes = [item.tensor.numel() for item in tensors]
         self._placement = _placement.place(handle, tensors)
-        self._versions = _Versions(tensors)
+        # By tensor, for autograd, which then says so if something still needs a parameter's old
+        # value. Running statistics are changed by operations of PyTorch, which tell it.
+        self._raise_version = [
+            _raise_of(item.tensor) if item.is_parameter else None for item in tensors
+        ]
         self._reset()
 
     def _reset(self):
         # By tensor, until finish(): the gradient that was staged and its version.
         self._staged = {}
         self._gathered = 0  # elements that were staged and not pushed
-        self._missing = set()  # pushed, and the model has not been given what was received
+        # Since begin(): whose new parameters the model has not been given.
+        self._missing = set()
 
     def join(self) -> None:
         """Joins the run with the model's values, and gives the model those of the run."""
@@ -77,6 +82,7 @@ class ModelExchange:
         # The gradients' memory is free once everything of the last iteration has come.
         self.wait_for_all()
         self.handle.begin(contributes, rates)
+        self._missing.update(range(len(self._tensors)))
 
     def gradient_is_there(self, i: int) -> None:
         """Pushes a gradient that has just been computed, with those that have gathered. A small one
@@ -116,6 +122,8 @@ class ModelExchange:
     def wait_for(self, numbers: Iterable[int]) -> None:
         """Waits for those of these tensors that have been pushed."""
         numbers = self._missing_of(numbers)
+        if self.is_begun:
+            numbers = [i for i in numbers if self.handle.is_pushed(i)]
         for i in numbers:
             self.handle.wait(i)
         if numbers and self._placement.takes_early:
@@ -180,8 +188,9 @@ class ModelExchange:
                 " evenshard.Optimizer is made"
             )
         self.handle.push_several(numbers, contributes)
-        self._missing.update(numbers)
-        self._versions.rise(numbers)
+        for i in numbers:
+            if self._raise_version[i] is not None:
+                self._raise_version[i]()
 
     def _missing_of(self, numbers):
         return [i for i in numbers if i in self._missing]
@@ -193,23 +202,8 @@ class ModelExchange:
             self._missing.difference_update(numbers)
 
 
-class _Versions:
-    """Tells autograd that parameters change. It then says so if something still needs a value that
-    one of them had."""
-
-    def __init__(self, tensors: list[ModelTensor]):
-        # By tensor. Running statistics are changed by operations of PyTorch, which tell it.
-        self._raise = [_raise_of(item.tensor) if item.is_parameter else None for item in tensors]
-
-    def rise(self, numbers: Iterable[int]) -> None:
-        for i in numbers:
-            call = self._raise[i]
-            if call is not None:
-                call()
-
-
 def _raise_of(parameter: torch.Tensor) -> Callable[[], object]:
-    """A function that raises a parameter's version."""
+    """A function that raises a parameter's version, which tells autograd that its value changes."""
     increment = getattr(torch.autograd.graph, "increment_version", None)
     if increment is not None:
         return functools.partial(increment, parameter)

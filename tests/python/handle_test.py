@@ -97,7 +97,8 @@ class SeveralTensorsTest(unittest.TestCase):
             handle.begin()
             handle.push_several([0, 1])
             refusal = _refusal(handle.wait, 0)
-            found = [handle.phase, handle.received(0)]
+            found = [handle.phase, handle.received(0), handle.failure]
+            found += [handle.is_pushed(i) for i in range(3)]
             handle.push(2)
             handle.wait(0)
             found.append(handle.received(0) >= 1)
@@ -107,7 +108,9 @@ class SeveralTensorsTest(unittest.TestCase):
             return found, refusal
 
         found, refusal = self.run_one(work, "SEQUENTIAL")
-        self.assertEqual(found, [_library.PUSHING, 0, True, _library.IDLE, 3, 1])
+        self.assertEqual(
+            found, [_library.PUSHING, 0, None, True, True, False, True, _library.IDLE, 3, 1]
+        )
         self.assertIn("must be pushed before this wait, first c.w", refusal)
 
 

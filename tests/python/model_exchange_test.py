@@ -48,6 +48,9 @@ class _Handle:
         self.come = set()
         self._pushed = set()
 
+    def is_pushed(self, i):
+        return i in self._pushed
+
     def push_several(self, numbers, contributes=True):
         self._pushed.update(numbers)
         self.log.append(("push" if contributes else "skip", list(numbers)))

@@ -211,6 +211,8 @@ class RefusalTest(unittest.TestCase):
             evenshard.Worker(_NO_SHARD.replace("policy", "polcy"), w, rank=0)
         with self.assertRaisesRegex(evenshard.ConfigError, "there is no worker 7"):
             evenshard.Worker(_NO_SHARD, w, rank=7)
+        with self.assertRaisesRegex(evenshard.ConfigError, "line 1: .*unknown.*allowed: kind"):
+            evenshard.Worker(_NO_SHARD, w, rank=0, optimizer="knd: SGD")
         with self.assertRaises(evenshard.Error) as caught:
             evenshard.Worker("/nowhere/run.textproto", w, rank=0)
         self.assertIn("/nowhere/run.textproto", str(caught.exception))
@@ -243,6 +245,12 @@ class RefusalTest(unittest.TestCase):
                 refused(worker.push, "c")
                 refused(worker.push, "a")
                 worker.push_pull({"a": _floats(1, 1), "b": _floats(1)})
+                worker.begin()
+                worker.push("b")
+                refused(worker.push, "b")
+                worker.push("a")
+                worker.wait("a")
+                worker.wait("b")
             refused(worker.push_pull)
             return texts
 
@@ -253,7 +261,8 @@ class RefusalTest(unittest.TestCase):
         for part, text in zip(
             ("gradients: lacks b", 'gradients["a"]: is of shape (1,), allowed: (2,)',
              "gradients: has c", "there is no tensor c; allowed: a, b", "learning_rates: lacks b",
-             "there is no tensor c", "no iteration has begun", "the worker is closed"), texts,
+             "there is no tensor c", "no iteration has begun", "b has been pushed",
+             "the worker is closed"), texts,
         ):
             self.assertIn(part, text)
 
