@@ -12,8 +12,8 @@
 
 namespace evenshard {
 
-// Implements evenshard_reader of client/evenshard.h, which says what each method does. Not
-// thread-safe, except for Interrupt.
+// A reader of client/evenshard.h. That header describes each method. Not thread-safe, except for
+// Interrupt.
 class ClientReader {
  public:
   static absl::StatusOr<std::unique_ptr<ClientReader>> Create(const PlannedConfig& given);

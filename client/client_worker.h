@@ -22,8 +22,8 @@
 
 namespace evenshard {
 
-// What client/evenshard.h calls a worker: an Exchange with its memory. That header says what each
-// method does. Not thread-safe, except for Interrupt.
+// A worker of client/evenshard.h: an Exchange with its memory. That header describes each method.
+// Not thread-safe, except for Interrupt.
 class ClientWorker {
  public:
   // `coordinator`: its address, or "" for a run without views. REQUIRES: config.has_model().
@@ -77,9 +77,9 @@ class ClientWorker {
   absl::Status Await(absl::FunctionRef<absl::Status()> call);
   // Runs any other call that may block in a thread of its own (RunAside).
   absl::Status Aside(absl::FunctionRef<absl::Status()> call);
-  // Replaces an error that the run's going back to a checkpoint has caused.
+  // Replaces an error whose cause is that the run has gone back to a checkpoint.
   absl::Status Explained(const absl::Status& status) const;
-  // Receives the parameters with which this worker goes on.
+  // Receives the parameters from which this worker continues.
   absl::Status TakeParameters();
 
   const PlannedConfig config_;

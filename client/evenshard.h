@@ -38,7 +38,7 @@ extern "C" {
 
 #define EVENSHARD_API __attribute__((visibility("default")))
 
-/* Raised by every change that programs compiled against an older header would not survive. */
+/* Incremented on every ABI-incompatible change. */
 #define EVENSHARD_ABI 2
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
@@ -64,16 +64,16 @@ typedef enum evenshard_status {
   EVENSHARD_UNAUTHENTICATED = 16
 } evenshard_status;
 
-/* What the last call of this thread that failed had to say. Valid until its next call. */
+/* The message of the last call of this thread that failed. Valid until its next call. */
 EVENSHARD_API const char* evenshard_message(void);
 
-/* What an error means for the run. Its status and its message do not say that. */
+/* What an error means for the run, which its status and its message do not say. */
 typedef enum evenshard_error_kind {
   EVENSHARD_ERROR_OTHER = 0,
   EVENSHARD_ERROR_RUN_FAILED = 1, /* the run is over for everybody; trying again cannot help */
   EVENSHARD_ERROR_WENT_BACK = 2   /* the run has gone back to a checkpoint; see evenshard_resume */
 } evenshard_error_kind;
-/* The kind of the error that evenshard_message tells. */
+/* The kind of the error that evenshard_message describes. */
 EVENSHARD_API evenshard_error_kind evenshard_last_error_kind(void);
 
 typedef enum evenshard_role {
@@ -104,7 +104,7 @@ typedef struct evenshard_options {
   const char* const* overrides;
   int override_count;
   int rank;                /* from 0 */
-  const char* coordinator; /* who makes the run's views, as launch says it; NULL or "": nobody */
+  const char* coordinator; /* its address in a run with views; NULL or "" in others */
   /* The model, in the order in which a forward pass needs its tensors, if the config has
    * model.from_workers; otherwise none. */
   const evenshard_tensor* tensors;
@@ -138,10 +138,10 @@ EVENSHARD_API int evenshard_rank(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_workers(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_shards(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_is_synchronous(const evenshard_worker* worker);
-/* What exchange.schedule asks of a program. To push early: each gradient as soon as it is there
- * (BACKWARD, FULL); otherwise all when the whole gradient is there, before which nothing leaves
- * (SEQUENTIAL). To wait in the forward pass: for each tensor where it is needed (FULL); otherwise
- * for all at the end of the iteration. */
+/* What exchange.schedule asks of a program. pushes_early: push each gradient as soon as it is
+ * computed; otherwise push all at the end of the backward pass, because nothing leaves before.
+ * waits_in_forward: wait for each tensor where the forward pass needs it; otherwise wait for all at
+ * the end of the iteration. */
 EVENSHARD_API int evenshard_pushes_early(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_waits_in_forward(const evenshard_worker* worker);
 /* Whether a worker leaves out a gradient that is not finite (update.non_finite: SKIP). */
@@ -152,16 +152,16 @@ EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int
 /* Waits for the shards, takes the rank, and receives the parameters. At the start of a run with
  * model.from_workers those are the ones that rank 0 has in its memory when it calls this. Errors:
  * DEADLINE_EXCEEDED, which names the shards that were not up in limits.startup_seconds;
- * FAILED_PRECONDITION with the shard's words: another model or config, a rank that is taken. */
+ * FAILED_PRECONDITION with the shard's reason: another model or config, a rank that is taken. */
 EVENSHARD_API evenshard_status evenshard_join(evenshard_worker* worker);
 
-/* How many iterations of training lie behind this worker; above 0 after evenshard_join if the
+/* How many iterations of training this worker has completed; above 0 after evenshard_join if the
  * worker, or the run, was started again. The next push-pull has this number. */
 EVENSHARD_API int64_t evenshard_iteration(const evenshard_worker* worker);
 
 /* Where the worker is in its iteration. */
 typedef enum evenshard_phase {
-  EVENSHARD_IDLE = 0,    /* none has begun, or everything of the last one has been waited for */
+  EVENSHARD_IDLE = 0,    /* none has begun, or all tensors of the last one have been waited for */
   EVENSHARD_PUSHING = 1, /* not every tensor has been pushed */
   EVENSHARD_PUSHED = 2   /* every tensor has been pushed, and not all have been waited for */
 } evenshard_phase;
@@ -177,24 +177,25 @@ EVENSHARD_API int evenshard_has_failed(const evenshard_worker* worker);
  * until they have been waited for, and its gradient must stay as it is until all tensors have been
  * waited for.
  *
- * `learning_rates`, by tensor, are in force for this iteration in place of the config's rates and
- * schedule; NULL for those. Under SYNC all workers must give the same ones. `contributes`: 0 to
- * take part without a gradient, for the whole iteration or for one tensor: what the others push
- * counts. Errors: those of the exchange; WENT_BACK if the run has gone back to a checkpoint. */
+ * `learning_rates`, by tensor, replace the config's rates and schedule in this iteration; NULL
+ * keeps those. Under SYNC all workers must give the same ones. If `contributes` is 0, this worker
+ * takes part without a gradient, in the whole iteration or for the tensors of a push: only the
+ * gradients of the other workers count. Errors: those of the exchange; WENT_BACK if the run has
+ * gone back to a checkpoint. */
 EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                                const float* learning_rates);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
                                               int contributes);
-/* The same for several tensors, in this order, or after an error for none of them. */
+/* Pushes several tensors, in this order. After an error none of them has been pushed. */
 EVENSHARD_API evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors,
                                                       int count, int contributes);
 EVENSHARD_API evenshard_status evenshard_wait(evenshard_worker* worker, int tensor);
-/* From this tensor on, in model order, how many need no wait any more: up to the first one that is
- * still to come. Does not block. */
+/* How many tensors from this one on, in model order, have been received, up to the first that has
+ * not. Does not block. */
 EVENSHARD_API int evenshard_received(const evenshard_worker* worker, int tensor);
 EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
 
-/* All of that at once, by the config's schedule: returns when all parameters are there. */
+/* A whole iteration: begins it, pushes all tensors, and waits for all. */
 EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,
                                                    const float* learning_rates);
 
@@ -205,16 +206,16 @@ EVENSHARD_API evenshard_status evenshard_pull(evenshard_worker* worker);
  * checkpoint. FAILED_PRECONDITION if the run has not gone back. */
 EVENSHARD_API evenshard_status evenshard_resume(evenshard_worker* worker);
 
-/* Ends the worker's part: it has finished if `error` is NULL, otherwise it has failed for that
- * reason, which the others are told. */
+/* Leaves the run. The worker has finished if `error` is NULL; otherwise it has failed, and the
+ * other workers are told the reason. */
 EVENSHARD_API evenshard_status evenshard_leave(evenshard_worker* worker, const char* error);
 
 /* Makes the call in progress, and all later ones but leave and destroy, return CANCELLED soon. */
 EVENSHARD_API void evenshard_interrupt(evenshard_worker* worker);
 
-/* Has every call that blocks ask `check`, in its own thread and about every 100 ms, whether it is
- * to go on; if the answer is not 0, the worker is interrupted. For interpreters that handle signals
- * between the steps of a program. NULL, as in the beginning: they do not ask. */
+/* Every call that blocks then calls `check` about every 100 ms, in the caller's thread, and
+ * interrupts the worker if it returns another value than 0. For interpreters that handle signals
+ * between the steps of a program. NULL, the default: no check. */
 EVENSHARD_API void evenshard_set_interrupt_check(int (*check)(void));
 
 /* A reader takes the parameters of a run at one iteration, for evaluation or serving. It takes no
@@ -254,11 +255,11 @@ EVENSHARD_API int evenshard_reader_tensor_count(const evenshard_reader* reader);
 EVENSHARD_API evenshard_tensor evenshard_reader_tensor_at(const evenshard_reader* reader,
                                                           int tensor);
 
-/* Receives all parameters as they are after one and the same iteration, whose number is more than
- * `newer_than` (-1: any), and waits for them. `out` has by tensor where its parameters go, or NULL;
- * after an error their content is undefined. `iteration` is how many iterations of training the
- * parameters have. Under ASYNC, which has no iteration in common, it is the least number of updates
- * of any chunk of them. `timeout_seconds` below 0: none.
+/* Waits for an iteration after number `newer_than` (-1: any), and receives all parameters as they
+ * are after it. out[i] is where those of tensor i go, or NULL; after an error their content is
+ * undefined. `iteration` is set to the number of iterations that the parameters have been trained
+ * for; under ASYNC, where chunks share no iteration, to the smallest number of updates of any
+ * chunk. `timeout_seconds` below 0: none.
  *
  * Errors: OUT_OF_RANGE if the run is over and has nothing newer; FAILED_PRECONDITION if the run has
  * failed, or has another model; DEADLINE_EXCEEDED after the timeout, or if a shard was not up in

@@ -50,7 +50,7 @@ class ChunkStates {
   // REQUIRES: IsPending(chunk).
   void Claim(uint32_t chunk);
   void Answer(uint32_t chunk, uint64_t version);
-  // Takes everything that has been pushed and is not claimed for answered, in the version held.
+  // Marks everything that is pushed and not claimed as answered, in the version held.
   void GiveUp();
 
   uint64_t iteration() const { return iteration_; }
@@ -72,7 +72,7 @@ class ChunkStates {
 
   uint64_t version(uint32_t chunk) const { return versions_[chunk]; }
   void SetVersion(uint32_t chunk, uint64_t version) { versions_[chunk] = version; }
-  // Returns how many chunks are held in a version after number `version`.
+  // Returns the number of chunks whose version is greater than `version`.
   size_t ChunksAfter(uint64_t version) const;
   // Counts all pushes since the construction, and the answers that they ask for.
   const TrainingExchange::Traffic& traffic() const { return traffic_; }

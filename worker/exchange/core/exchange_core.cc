@@ -210,8 +210,8 @@ absl::Status ExchangeCore::BeginRunning() {
 
 void ExchangeCore::CheckCatchUp() {
   if (stage_ != Stage::kRunning || !catch_up_.has_value()) return;
-  // Those who join with this worker wait for the same iteration. If nobody else counts in it and
-  // stays, the shards answer by themselves.
+  // Workers that join with this one wait for the same iteration. If no other worker of it stays,
+  // the shards answer by themselves.
   bool all_finished = false;
   for (const uint32_t rank : WorkerSetAt(view_.worker_set(), *catch_up_)) {
     if (!IsInLastWorkerSet(view_.worker_set(), rank)) continue;
@@ -247,9 +247,9 @@ void ExchangeCore::CheckWaits() {
   if (has_failed_) return;
   if (stage_ == Stage::kWaiting && view_.number() == 0) {
     if (options_.clock->Now() - started_ < patience_.startup) return;
-    FailLocked(absl::DeadlineExceededError(
-        absl::StrCat("nobody has said within ", absl::ToDoubleSeconds(patience_.startup),
-                     " s where the shards are (limits.startup_seconds)")));
+    FailLocked(absl::DeadlineExceededError(absl::StrCat(
+        "the coordinator has not said within ", absl::ToDoubleSeconds(patience_.startup),
+        " s where the shards are (limits.startup_seconds)")));
   } else if (stage_ == Stage::kJoining || stage_ == Stage::kRunning) {
     if (const absl::Status missed = links_.Check(); !missed.ok()) FailLocked(missed);
   }

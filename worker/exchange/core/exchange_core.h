@@ -24,13 +24,13 @@
 
 namespace evenshard {
 
-// Decides for a worker which slot it is connected to where, what is pushed again, which view it
-// follows, and when the exchange fails. It knows no network: an ExchangeTransport connects, and
-// reports what happens. Thread-safe. Only the methods named Await block.
+// The worker's connection state machine: where each slot is, what to resend, which view to follow,
+// and when the exchange fails. It knows no network: an ExchangeTransport connects, and reports what
+// happens. Thread-safe. Only the methods named Await block.
 //
 // Why a connection ends decides what follows:
 //
-//   UNAVAILABLE, CANCELLED, or no      connect again: after 10 ms, doubled at each further attempt
+//   UNAVAILABLE, CANCELLED, or no      reconnect: after 10 ms, doubled at each further attempt
 //   reason at all                      without an answer up to 500 ms
 //   RESOURCE_EXHAUSTED before the      the same: the shard has yet to notice that earlier streams
 //   join is accepted                   are gone
@@ -38,15 +38,15 @@ namespace evenshard {
 //
 // Without views a worker tries for limits.reconnect_seconds; 0 means that every end of a connection
 // fails the exchange. With views it tries until the view says where the slot is now, or until
-// nothing has moved for limits.exchange_seconds (ExchangeRound::CheckProgress). A connection that
-// is there again gets all that was pushed and not answered, without `hold`.
+// nothing has moved for limits.exchange_seconds (ExchangeRound::CheckProgress). A new connection is
+// sent every push that has no answer, without `hold`.
 //
 // A run with views: the first view in which this worker is a MEMBER connects it. A view with
-// another primary for a slot connects the slot to it; an unchanged slot gets what is unanswered
-// once more, under the new view's number. A view of a new generation fails the iteration under way,
-// and went_back() is true until Resume. For what only the coordinator decides, a worker
-// waits as long as there is a coordinator: that it is taken in, that a slot has a primary again,
-// and that the training has ended.
+// another primary for a slot connects the slot to it; an unchanged slot is sent all unanswered
+// pushes again, under the new view's number. A view of a new generation fails the iteration under
+// way, and went_back() is true until Resume. A worker waits without a limit, as long as there is a
+// coordinator, for what only that decides: that this worker is a member, that a slot has a primary
+// again, and that the training has ended.
 class ExchangeCore {
  public:
   struct Options {
@@ -69,13 +69,14 @@ class ExchangeCore {
   void Start();
   // Follows a view, unless it is not newer than the present one.
   void OnView(const View& view);
-  // Nobody makes views any more, or not for this worker: the exchange fails with the reason.
+  // The coordinator has ended the run, or serves this worker no longer: fails the exchange with the
+  // reason.
   void OnEnd(const absl::Status& reason);
   // Ends attempts and waits that have taken too long. Must be called every tick_period(). Returns
   // whether State() has changed.
   bool Tick();
   absl::Duration tick_period() const { return tick_period_; }
-  // How a pull of a slot's chunks is made again.
+  // Says when a failed pull of a slot's chunks is retried.
   SlotPull StartPull() const;
   bool IsConnected(int slot) const {
     absl::MutexLock lock(&mutex_);
@@ -100,7 +101,7 @@ class ExchangeCore {
     return stage_ == Stage::kWentBack;
   }
   // For a worker that joins a run under way: the iteration before its first one, in which it must
-  // take part without contributing. The answers give it the parameters to begin with. If all others
+  // take part without contributing. The answers give it its initial parameters. If all others
   // finish meanwhile, the wait for the answers ends without them, and abandoned is true.
   struct CatchUp {
     std::optional<uint64_t> iteration;
@@ -115,7 +116,7 @@ class ExchangeCore {
     return view_.number();
   }
   std::vector<WorkerSet> worker_sets() const;
-  // What this worker says of itself to whoever makes the views.
+  // The state of this worker that the coordinator is told.
   ProcessState State() const;
   // "shard 1 (10.0.0.2:50051)", with the address at which the slot is now.
   std::string SlotName(int slot) const { return links_.Name(slot); }
@@ -134,12 +135,12 @@ class ExchangeCore {
   // The caller announces State() after each of them.
   void BeginLeave(const absl::Status& outcome);
   LeaveRequest LeaveMessage(const absl::Status& outcome) const;  // without slot and view
-  // How a call that tells it to a slot is made again.
+  // Says when a Leave that has not reached its slot is retried.
   SlotLeave StartLeave(const absl::Status& outcome, absl::Duration timeout) const {
     return SlotLeave(options_.clock, outcome.ok() && patience_.reconnects(), timeout);
   }
   void EndLeave();
-  // Whether this worker has finished and is not needed any more, because the training has ended.
+  // Whether this worker has finished and the training has ended, so that it is no longer needed.
   bool finished() const {
     absl::MutexLock lock(&mutex_);
     return is_finished_;
@@ -169,7 +170,7 @@ class ExchangeCore {
   void ConnectSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Every slot has accepted this worker: decides where it starts.
   absl::Status BeginRunning() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends the catch-up if nobody is left who would let it end.
+  // Ends the catch-up if every worker that could complete it has finished.
   void CheckCatchUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<uint32_t> Unreachable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

@@ -40,7 +40,7 @@ class ExchangeRound {
     uint64_t incarnation = 0;
     // Returns a shard's name for errors.
     std::function<std::string(int shard)> shard_name;
-    // The shard's streams have something to take. Called without a lock.
+    // Called without a lock when the shard's streams have something to take.
     std::function<void(int shard)> wake;
     Trace* trace = nullptr;  // see ChunkStates
     // A thread that waits calls it about every 100 ms, without a lock. Null: nothing is called.
@@ -53,11 +53,10 @@ class ExchangeRound {
   enum class Phase : uint8_t {
     kIdle,     // none has begun, or the last one is over
     kPushing,  // not all tensors have been pushed
-    kPushed,   // not over
+    kPushed,   // all tensors have been pushed, and the iteration is not over
   };
   Phase phase() const;
-  // The iteration to begin next: `iteration` after StartAt, and then one after the last that is
-  // over.
+  // The iteration to begin next: that of StartAt, and later the one after the last that is over.
   uint64_t next_iteration() const {
     absl::MutexLock lock(&mutex_);
     return next_iteration_;
@@ -74,14 +73,13 @@ class ExchangeRound {
   // pushed in it; then none of them is.
   absl::Status Push(absl::Span<const int> tensors, bool contributes = true);
 
-  // What has been pushed leaves now, although more of the iteration will follow: somebody waits for
-  // it. The methods below call it.
+  // Sends queued small chunks now, because a caller waits for them. The Await methods call it.
   void Flush();
 
   // These methods wait until a layer's or a tensor's chunks are answered, until all chunks are
   // answered, and until the view is at least as new as each answer that counted. They return at
-  // once if no iteration has begun. Errors: the failure; FAILED_PRECONDITION for what has not been
-  // pushed, or what the schedule keeps until everything is.
+  // once if no iteration has begun. Errors: the failure; FAILED_PRECONDITION if tensors have to be
+  // pushed first, because they are waited for or because the schedule lets nothing leave before.
   absl::Status AwaitLayer(int layer);
   absl::Status AwaitTensor(int tensor) { return Await({.begin = tensor, .end = tensor + 1}); }
   absl::Status AwaitAll();
@@ -109,10 +107,10 @@ class ExchangeRound {
   // The iteration is over. Does nothing if none has begun. REQUIRES: Settled().
   void End();
 
-  // A connection to the shard was made, or its view has changed: everything queued and unanswered
-  // is queued once more, without `hold`. The caller wakes the streams.
+  // A connection to the shard was made, or its view has changed: every queued or unanswered chunk
+  // is queued again, without `hold`. The caller wakes the streams.
   void Open(int shard);
-  // The connection is no more: nothing is queued for the shard until Open.
+  // The connection has ended: nothing is queued for the shard until Open.
   void Close(int shard);
   // Whether an answer of the shard has counted since Close.
   bool HasAnswered(int shard) const {
@@ -128,23 +126,23 @@ class ExchangeRound {
   void Sent(absl::Span<const GradientHeader> headers);
   // Decides whether an answer of the shard counts. If it returns true, the caller stores the
   // parameters, and then calls Answered with the version that came with them. False: the answer is
-  // late, was given twice, or is of an older view than this worker's. Errors: INTERNAL for an
-  // answer to what was not asked of this shard.
+  // late, a repeat, or of an older view than this worker's. Errors: INTERNAL for an answer to a
+  // chunk that was not pushed to this shard.
   absl::StatusOr<bool> Claim(int shard, const ParameterHeader& header);
   void Answered(uint32_t chunk, uint64_t version);
 
-  // A pull has written a chunk's parameters, in this version. Rounds them as those have them who
-  // were answered with it.
+  // A pull has written a chunk's parameters, in this version. Rounds them to
+  // exchange.parameter_encoding, as the workers have them that were answered with this version.
   void TakePulled(uint32_t chunk, uint64_t version, absl::Span<float> parameters);
-  // Returns how many chunks this worker holds in a version after number `version`.
+  // Returns the number of chunks whose version is greater than `version`.
   size_t ChunksAfter(uint64_t version) const;
 
-  // From now on pushes are of this view, and older answers do not count. `waits_for_others`: the
-  // run waits for a worker or a shard that is not there, for however long that takes, so waits have
-  // no limit.
+  // Sets the view of all later pushes. Answers of older views no longer count. `waits_for_others`:
+  // the run waits without a limit for an absent worker or shard, so this worker's waits have no
+  // limit either.
   void Follow(uint64_t view, bool waits_for_others = false);
-  // Nobody answers this worker's pushes: those without an answer, and later ones, are taken for
-  // answered, until it is set to false.
+  // While it is set, unanswered and later pushes count as answered, because no shard will answer
+  // them.
   void SetAbandoned(bool abandoned);
   bool is_abandoned() const {
     absl::MutexLock lock(&mutex_);
@@ -154,8 +152,8 @@ class ExchangeRound {
     absl::MutexLock lock(&mutex_);
     return waits_for_others_;
   }
-  // Forgets the iteration and the failure. REQUIRES: nobody calls any other method meanwhile, and
-  // no claim is unanswered.
+  // Forgets the iteration and the failure. REQUIRES: no other method runs at the same time, and no
+  // claim is unanswered.
   void Reset();
 
   // Fails this iteration and every later one. Only the first failure is kept.

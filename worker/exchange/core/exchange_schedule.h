@@ -39,8 +39,8 @@ class ExchangeSchedule final : public LayerHooks {
   // Must be called before the backend computes.
   void Start(int64_t iteration);
   // Must be called after the backend has computed. If `contributes` is false, the gradient is left
-  // out, which needs one that has not been pushed early. If `everything` is true, all parameters
-  // have been received when it returns, even under FULL. Errors: those of Exchange.
+  // out. REQUIRES then: it has not been pushed early. If `everything` is true, all parameters have
+  // been received when it returns, even under FULL. Errors: those of Exchange.
   absl::Status Finish(bool contributes, bool everything);
 
   absl::Status AwaitParameters(int layer) override;

@@ -35,8 +35,8 @@ class ExchangeTransport {
   virtual void Connect(const Attempt& attempt) = 0;
   // Ends the slot's connection and any attempt.
   virtual void Disconnect(int slot) = 0;
-  // The slot's streams, if it has any, have something to take. Idempotent. The one method that may
-  // call the round, namely Take.
+  // Tells the slot's streams, if any, that there is something to take. Idempotent. Only this method
+  // may call the round (Take).
   virtual void Wake(int slot) = 0;
 };
 

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
 namespace {
 
-// Between two pulls for what worker 0 has yet to give.
+// Between two pulls, while worker 0 has not given all parameters.
 constexpr absl::Duration kPause = absl::Milliseconds(10);
 
 }  // namespace
@@ -42,7 +43,8 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
                                                 : std::min(deadline_, now + core.round().limit());
     if (now < deadline_) return Pull(now + kPause);
     return absl::DeadlineExceededError(
-        "worker 0 has not given the parameters to begin with (limits.exchange_seconds)");
+        absl::StrCat("worker 0 has not given the initial parameters for ",
+                     absl::FormatDuration(core.round().limit()), " (limits.exchange_seconds)"));
   }
   if (has_pulled_) LogRepeat();
   return Step{.kind = Step::Kind::kDone};
@@ -53,8 +55,8 @@ void ParameterBootstrap::LogRepeat() const {
   const size_t updated = round.ChunksAfter(round.next_iteration());
   if (updated == 0 || options_.config->proto().update().policy() != Update::SYNC) return;
   spdlog::info(
-      "repeats iteration {}, of which {} of {} chunks are updated already: the gradient of the "
-      "others is of parameters that are newer in part",
+      "repeats iteration {}, of which {} of {} chunks are updated already: the gradients of the "
+      "others are computed from parameters that are partly newer",
       round.next_iteration(), updated, options_.config->plan().chunks().size());
 }
 

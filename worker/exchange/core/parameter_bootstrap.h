@@ -12,23 +12,23 @@
 
 namespace evenshard {
 
-// How a worker gets the parameters to go on with, once every slot has accepted it:
+// How a worker gets the parameters from which it continues, once every slot has accepted it:
 //
 //   it joins a run under way             it takes part in the iteration before its first one, and
-//                                        the answers are the parameters; it pulls them if all who
-//                                        could answer have finished meanwhile
+//                                        the answers are the parameters; it pulls them if every
+//                                        worker that could complete that iteration has finished
 //                                        (ExchangeCore::CatchUp)
-//   a run to which workers bring the     worker 0 pushes its own in iteration 0, in which the
-//   model begins                         others take part without contributing
+//   a run with model.from_workers        worker 0 pushes its own in iteration 0, in which the
+//   begins                               others take part without contributing
 //   otherwise                            it pulls them
 //
-// In a run to which workers bring the model it then pulls again until worker 0 has given every
-// chunk: under ASYNC a worker may be answered before. It decides what comes next, and the caller
-// does it. Not thread-safe.
+// With model.from_workers it then pulls again until worker 0 has given every chunk: under ASYNC a
+// worker may be answered before that. Next decides what comes next, and the caller does it. Not
+// thread-safe.
 class ParameterBootstrap {
  public:
   struct Options {
-    const PlannedConfig* config = nullptr;  // must outlive the bootstrap, as all that follows
+    const PlannedConfig* config = nullptr;  // must outlive the bootstrap, like all pointers here
     const Clock* clock = nullptr;
     ExchangeCore* core = nullptr;
     int rank = 0;
@@ -44,7 +44,7 @@ class ParameterBootstrap {
     };
     Kind kind = Kind::kDone;
     uint64_t iteration = 0;
-    bool contributes = false;  // the initial parameters, in the place of gradients
+    bool contributes = false;  // pushes the initial parameters in place of gradients
     absl::Time not_before = absl::InfinitePast();
   };
 
@@ -62,7 +62,7 @@ class ParameterBootstrap {
   const Options options_;
   bool has_begun_ = false;                        // a step was returned
   bool has_pulled_ = false;                       // the last step was a pull
-  absl::Time deadline_ = absl::InfiniteFuture();  // for what worker 0 gives
+  absl::Time deadline_ = absl::InfiniteFuture();  // for worker 0's parameters
 };
 
 }  // namespace evenshard

@@ -9,17 +9,18 @@
 
 namespace evenshard {
 
-// What the config's exchange.schedule means for a worker. Whatever depends on it asks here.
+// What the config's exchange.schedule means for a worker. The training loop, the exchange and the C
+// interface ask it; nothing else interprets the schedule.
 //
 //               gradients leave                     parameters are waited for
-//   SEQUENTIAL  when all of them are there          at the end of the iteration
-//   BACKWARD    each as soon as it is there         at the end of the iteration
-//   FULL        each as soon as it is there         where the next forward pass needs them
+//   SEQUENTIAL  when all of them are computed       at the end of the iteration
+//   BACKWARD    each as soon as it is computed      at the end of the iteration
+//   FULL        each as soon as it is computed      where the next forward pass needs them
 //
 // Under SEQUENTIAL the pushes have the links to themselves: a shard holds its answers back until a
 // stream's last chunk comes, and the last chunks of all streams leave when all other chunks have
-// been sent. Under FULL, when all gradients are there, the chunks that still wait to be sent are
-// sorted in the order of the model, in which the next forward pass needs them.
+// been sent. Under FULL, when all gradients have been pushed, the chunks that still wait to be sent
+// are sorted in the order of the model, in which the next forward pass needs them.
 //
 // Constant after construction.
 class SchedulePolicy {

@@ -20,7 +20,7 @@ absl::StatusOr<std::optional<absl::Time>> SlotPull::Ended(const absl::Status& pu
 absl::StatusOr<std::optional<absl::Time>> SlotLeave::Ended(const absl::Status& told) {
   if (told.ok() || (may_have_left_ && absl::IsFailedPrecondition(told))) return std::nullopt;
   const absl::Time again = clock_.Now() + kLeavePause;
-  if (!absl::IsUnavailable(told) || !tries_again_ || again >= deadline_) return told;
+  if (!absl::IsUnavailable(told) || !retries_ || again >= deadline_) return told;
   may_have_left_ = true;
   return again;
 }

@@ -10,19 +10,19 @@
 
 namespace evenshard {
 
-// When a worker's calls to a slot other than Exchange are made again, because the slot moves or
-// cannot be reached for a moment. Each object follows one call; `clock` must outlive it. The caller
-// makes the call, tells how it has ended, and makes it again at the time that is returned, if any.
-// Not thread-safe.
+// When a worker retries a call to a slot other than Exchange, because the slot moves or cannot be
+// reached for a moment. Each object follows one call; `clock` must outlive it. The caller makes the
+// call, passes its result to Ended, and retries at the time that Ended returns, if any. Not
+// thread-safe.
 
 // The pull of a slot's chunks. The caller waits each time until the slot is connected.
 class SlotPull {
  public:
-  // `limit`: no call begins later; zero if there is only one.
+  // No retry begins after `limit`; zero allows none.
   SlotPull(const Clock* clock, absl::Duration limit)
       : clock_(*clock), deadline_(clock->Now() + limit) {}
 
-  // Errors: `pulled`, if the call is not made again.
+  // Errors: `pulled`, if there is no retry.
   absl::StatusOr<std::optional<absl::Time>> Ended(const absl::Status& pulled);
 
  private:
@@ -30,25 +30,22 @@ class SlotPull {
   const absl::Time deadline_;
 };
 
-// The news that a worker leaves.
+// The call that says that a worker leaves.
 class SlotLeave {
  public:
-  // `tries_again`: as long as the slot cannot be reached, until `timeout`.
-  SlotLeave(const Clock* clock, bool tries_again, absl::Duration timeout)
-      : clock_(*clock),
-        tries_again_(tries_again),
-        timeout_(timeout),
-        deadline_(clock->Now() + timeout) {}
+  // `retries`: until `timeout`, as long as the slot cannot be reached.
+  SlotLeave(const Clock* clock, bool retries, absl::Duration timeout)
+      : clock_(*clock), retries_(retries), timeout_(timeout), deadline_(clock->Now() + timeout) {}
 
   absl::Duration timeout() const { return timeout_; }
   absl::Duration left() const { return deadline_ - clock_.Now(); }
-  // Errors: `told`, if the call is not made again. A slot that does not know the worker any more
-  // after an answer may have been lost counts as told.
+  // Errors: `told`, if there is no retry. Once an answer may have been lost, a slot that no longer
+  // knows the worker has been told.
   absl::StatusOr<std::optional<absl::Time>> Ended(const absl::Status& told);
 
  private:
   const Clock& clock_;
-  const bool tries_again_;
+  const bool retries_;
   const absl::Duration timeout_;
   const absl::Time deadline_;
   bool may_have_left_ = false;  // an answer may have been lost

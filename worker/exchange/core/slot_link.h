@@ -13,19 +13,19 @@
 
 namespace evenshard {
 
-// How long a worker misses a slot before its exchange fails.
+// How long a slot may be out of reach before the worker's exchange fails.
 struct SlotPatience {
   bool has_views = false;
-  absl::Duration startup;    // without views: until it has joined
-  absl::Duration reconnect;  // and from then on; 0: it does not connect again
+  absl::Duration startup;    // without views, until the worker has joined
+  absl::Duration reconnect;  // without views, after that; 0: it does not reconnect
   absl::Duration exchange;   // with views
-  absl::Duration quiet;      // likewise, until it says so
+  absl::Duration quiet;      // with views, before the worker tells the coordinator
 
   bool reconnects() const { return has_views || reconnect > absl::ZeroDuration(); }
 };
 
-// A worker's link to a slot, without the network: where the slot is, which attempt to connect to it
-// counts, when the next one comes, and when the slot has been missed for too long. ExchangeCore
+// A worker's link to a slot, without the network: where the slot is, which attempt to connect is
+// current, when the next one begins, and when the slot has been missed for too long. ExchangeCore
 // acts on it. `now` is the time of the call. Not thread-safe.
 class SlotLink {
  public:
@@ -37,13 +37,13 @@ class SlotLink {
   const std::string& address() const { return primary_.address(); }
   bool is_connected() const { return is_connected_; }
   bool is_attempting() const { return is_attempting_; }
-  // Has been connected since the last Forget, and what the shard said then.
+  // Whether it has been connected since the last Forget, and the start_iteration of that join.
   bool has_joined() const { return has_joined_; }
   uint64_t start_iteration() const { return start_iteration_; }
 
   // Sets where the slot is. REQUIRES: it is neither connected nor attempting.
   void MoveTo(const ProcessId& primary);
-  // Nobody holds the slot. It is not missed: the coordinator waits for a process for it.
+  // No process holds the slot. It is not missed: the coordinator waits for a process for it.
   void MoveNowhere();
   bool IsAt(const ProcessId& primary) const;
   // Whether the slot has an address, and neither a connection nor an attempt.
@@ -65,13 +65,13 @@ class SlotLink {
   void ForgetPause() { pause_ = absl::ZeroDuration(); }
   // Ends the connection or the attempt. Returns whether there was one.
   bool Drop(absl::Time now);
-  // Forgets everything, also where the slot is. REQUIRES: as MoveTo.
+  // Forgets everything, also where the slot is. REQUIRES: it is neither connected nor attempting.
   void Forget();
 
-  // With views: whether the slot cannot be reached where it is, for so long that others should
+  // With views: whether the slot has been out of reach for so long that the coordinator should
   // know.
   bool IsUnreachable(absl::Time now) const;
-  // Errors: the slot has been missed for too long. They name it.
+  // Returns an error that names the slot if it has been missed for too long.
   absl::Status Check(absl::Time now) const;
   // Whether the attempt takes so long that the network may have lost it, and may be replaced.
   bool IsStale(absl::Time now) const;
@@ -95,7 +95,7 @@ class SlotLink {
   uint64_t start_iteration_ = 0;
 };
 
-// Whether a connection that has ended so is made again (see ExchangeCore).
+// Whether to reconnect after a connection has ended with `status` (see ExchangeCore).
 bool IsPassing(const absl::Status& status, bool has_joined);
 
 }  // namespace evenshard

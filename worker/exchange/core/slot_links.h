@@ -27,7 +27,7 @@ namespace evenshard {
 class SlotLinks {
  public:
   struct Options {
-    const PlannedConfig* config = nullptr;  // must outlive the links, as all that follows
+    const PlannedConfig* config = nullptr;  // must outlive the links, like all pointers here
     int rank = 0;
     uint64_t incarnation = 0;
     const Clock* clock = nullptr;
@@ -41,25 +41,25 @@ class SlotLinks {
 
   // Sets where the slots are in a run without views.
   void MoveTo(const std::vector<std::string>& addresses);
-  // Moves each slot to its primary in the view. A slot that stays gets what is unanswered once
-  // more, under the new view's number, or a new attempt that names it: unless the worker
-  // `is_leaving`. Returns the slots whose streams have to be woken.
+  // Moves each slot to its primary in the view. Unless the worker `is_leaving`, a slot that stays
+  // is sent all unanswered pushes again under the new view's number, or gets a new attempt that
+  // names the view. Returns the slots whose streams have to be woken.
   std::vector<int> Follow(const View& view, bool is_leaving);
   // Begins to connect the slots that have no connection and no attempt. `until_joined`: only the
   // first slot until that has accepted this worker, so that it decides between workers that want
   // the same rank at the same time.
   void Connect(bool until_joined);
-  // Ends all connections, and forgets what they were to.
+  // Ends all connections, and forgets where the slots are.
   void Forget();
 
-  // The slot's attempt has succeeded. Returns whether it is the one that counts. Errors: see
+  // The slot's attempt has succeeded. Returns whether the attempt is current. Errors: see
   // SlotLink::Accept.
   absl::StatusOr<bool> Accept(int slot, uint64_t attempt, const JoinResponse& response);
   bool IsCurrent(int slot, uint64_t attempt) const { return slots_[slot].IsCurrent(attempt); }
   // The slot's attempt or connection has ended: begins the next attempt. Errors: see
   // SlotLink::Break.
   absl::Status Break(int slot, const absl::Status& status);
-  // Begins attempts anew that take too long. Errors: slots have been missed for too long.
+  // Restarts attempts that take too long. Errors: slots have been missed for too long.
   absl::Status Check();
 
   // The slots that cannot be reached where the view has them.

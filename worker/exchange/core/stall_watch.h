@@ -27,15 +27,15 @@ class StallWatch {
   // A stall is worth a line in the log after this time.
   static constexpr absl::Duration kNewsAfter = absl::Seconds(3);
 
-  // It is looked at every `period`.
+  // `period`: between two looks.
   explicit StallWatch(absl::Duration period) : period_(period) {}
 
-  // The time of a look, at which one of the next two is called.
+  // Begins a look. The caller then calls Moved or Stood.
   void Look(absl::Time now);
-  // Nobody waits, or what is counted by `moves` has changed. Returns the stall that this has ended,
-  // if that was news.
+  // No thread waits, or `moves` has changed. Returns the stall that has ended with that, if it was
+  // news.
   std::optional<Stall> Moved(uint64_t iteration, uint64_t moves);
-  // Somebody waits, and nothing has moved. Returns for how long.
+  // A thread waits, and nothing has moved. Returns for how long.
   absl::Duration Stood();
 
   uint64_t moves() const { return moves_; }

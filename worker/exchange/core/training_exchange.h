@@ -14,7 +14,7 @@
 
 namespace evenshard {
 
-// The part of Exchange that the training loop uses; exchange.h says more of each method.
+// The part of Exchange that the training loop uses; exchange.h says more about each method.
 //
 // An iteration is settled when all its parameters have been received: PushPull or AwaitAll has
 // returned, or AwaitLayer for every layer. By then the worker follows a view at least as new as
@@ -33,7 +33,8 @@ class TrainingExchange {
 
   virtual ~TrainingExchange() = default;
 
-  // The iteration to push next. At first it is 0 unless the run had begun before this worker came.
+  // The iteration to push next. At first it is 0, unless the run had begun before this worker
+  // joined.
   virtual int64_t next_iteration() const = 0;
 
   // The number of the view that this worker follows, 0 without views, and its list of worker sets

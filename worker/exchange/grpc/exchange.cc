@@ -3,7 +3,7 @@
 //      when the schedule lets them leave. Under FULL, when all are queued, those that have not left
 //      are sorted in the order in which the next forward pass needs them. An earlier layer does not
 //      overtake others before that: each worker would leave other chunks behind, and a shard
-//      answers a chunk when it has it from all of them.
+//      answers a chunk only when it has that chunk from all workers.
 //   2. A ShardStream takes the next chunk, or several small ones, when those before have passed
 //      flow control (ChunkTransfer::NextGradients).
 //   3. The shard answers (server/rpc/exchange_stream.cc). ChunkTransfer::TakeParameters writes the
@@ -337,7 +337,7 @@ absl::Status Exchange::Leave(const absl::Status& outcome) {
   Announce();
   absl::Status told = SendLeave(outcome, ShardControl::kTimeout);
   if (outcome.ok() && view_link_ != nullptr) {
-    // A shard that is gone is none of this worker's concern any more: the view counts.
+    // A shard out of reach does not matter here: the view says when the training has ended.
     if (!told.ok()) spdlog::info("{}", std::string(told.message()));
     core_.EndLeave();
     Announce();

@@ -112,14 +112,14 @@ class Exchange final : public TrainingExchange {
   // have completed the iteration before its first one. Errors name the shard that failed.
   absl::Status Pull(absl::Span<float> parameters) override;
 
-  // With model.from_workers, in place of Pull: at the start of the run the `initial` parameters of
-  // worker 0 become everybody's, and those of others are not looked at. `initial` must be what
-  // PushPull takes as gradients. Errors: those of PushPull; DEADLINE_EXCEEDED if worker 0 has given
-  // none within limits.exchange_seconds.
+  // With model.from_workers, in place of Pull: at the start of the run all workers receive the
+  // `initial` parameters of worker 0; those of others are ignored. `initial` must lie in the memory
+  // that PushPull takes as gradients. Errors: those of PushPull; DEADLINE_EXCEEDED if worker 0 has
+  // given none within limits.exchange_seconds.
   absl::Status Initialize(absl::Span<const float> initial, absl::Span<float> parameters);
 
-  // Sets what goes with the gradients from the next iteration on: learning rates by tensor, in
-  // place of the config's, or none. Under SYNC all workers must give the same ones.
+  // Sets the learning rates, by tensor, that replace the config's from the next iteration on; none
+  // to use the config's. Under SYNC all workers must give the same ones.
   void SetLearningRates(std::vector<float> rates) { learning_rates_ = std::move(rates); }
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
@@ -137,10 +137,10 @@ class Exchange final : public TrainingExchange {
   // These methods do the same layer by layer. Call Begin, then Push once for each layer with
   // tensors, then AwaitLayer for each of them or AwaitAll, which ends the iteration. After its Push
   // a layer's parameters may change until they have been received. Its gradients must not change
-  // until all layers have been received. Begin and Push do not block. What is small leaves with
-  // what is pushed later, at the latest when all is pushed or something is awaited; under
-  // SEQUENTIAL everything leaves when all is pushed. Errors: those of PushPull, and those of
-  // ExchangeRound for calls out of order.
+  // until all layers have been received. Begin and Push do not block. Pushes leave when the
+  // SchedulePolicy lets them; small chunks wait for others to share a message with, until all are
+  // pushed or a caller waits. Errors: those of PushPull, and those of ExchangeRound for calls out
+  // of order.
   absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                      absl::Span<float> parameters) override;
   absl::Status Push(int layer) override;
@@ -168,14 +168,13 @@ class Exchange final : public TrainingExchange {
   // exchange goes on if went_back() is true.
   absl::Status Leave(const absl::Status& outcome) override;
 
-  // Only sends the message of Leave, for a process that must end at once. May be called from any
-  // thread.
+  // Only sends Leave's message, for a process that must end at once. May be called from any thread.
   absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout) override;
 
   Traffic traffic() const override { return round().traffic(); }
 
  private:
-  // Hands what the core asks for to the slots' connections.
+  // Passes the core's requests on to the slots' connections.
   class Transport final : public ExchangeTransport {
    public:
     explicit Transport(Exchange* exchange) : connections_(exchange->connections_) {}
@@ -193,12 +192,12 @@ class Exchange final : public TrainingExchange {
 
   // Calls CheckProgress and Tick once per period until `stop` is requested.
   void Watch(const std::stop_token& stop);
-  // Tells whoever makes the views what this worker is and which view it follows.
+  // Tells the coordinator this worker's state (ExchangeCore::State).
   void Announce();
   // After a wait for answers: ends the iteration if everything is answered, once the view is new
   // enough and gRPC has given the lent gradients back.
   absl::Status Settle(const absl::Status& awaited);
-  // Receives the parameters to go on with, as a ParameterBootstrap says.
+  // Receives the parameters from which this worker continues (ParameterBootstrap).
   absl::Status Bootstrap(bool brings_parameters, absl::Span<const float> initial,
                          absl::Span<float> parameters);
   // Pulls the parameters of a slot, from one process after another while the slot moves.
@@ -221,7 +220,7 @@ class Exchange final : public TrainingExchange {
   Transport transport_{this};
   ExchangeCore core_;
   ChunkTransfer transfer_;
-  absl::Mutex announce_mutex_;  // held while the state is told, so that the latest is told last
+  absl::Mutex announce_mutex_;  // held while the state is sent, so that the latest is sent last
 
   // Destroyed first, since they use the other members.
   std::vector<std::unique_ptr<ShardConnection>> connections_;  // by slot

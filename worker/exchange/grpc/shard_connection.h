@@ -21,8 +21,8 @@
 
 namespace evenshard {
 
-// What a worker has of one slot over gRPC: the control calls, and the streams of the latest attempt
-// to connect. A thread of its own makes the attempts. Thread-safe.
+// A worker's connection to one slot over gRPC: the control calls, and the streams of the latest
+// attempt to connect. A thread of its own makes the attempts. Thread-safe.
 class ShardConnection {
  public:
   // Receives the events of the connection. Called from the connection's thread and gRPC's.

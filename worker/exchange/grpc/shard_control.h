@@ -63,8 +63,8 @@ class ShardControl {
   // Tells the shard what this worker uses. Returns CANCELLED soon after `stop` is requested.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
 
-  // Gives up the rank with `message` (ExchangeCore::LeaveMessage), again and again as `call` says.
-  // Does nothing if Join was never called.
+  // Gives up the rank with `message` (ExchangeCore::LeaveMessage), with the retries of `call`. Does
+  // nothing if Join was never called.
   absl::Status Leave(LeaveRequest message, SlotLeave call);
   // Returns whether the shard has confirmed a Leave.
   bool has_left() const { return has_left_; }

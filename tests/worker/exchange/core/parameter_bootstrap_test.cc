@@ -145,7 +145,7 @@ TEST_CASE("a worker that joins late pulls if nobody is left who would answer") {
   CHECK_FALSE(fixture.core.round().AllAnswered());
 }
 
-TEST_CASE("worker 0 gives the parameters to begin with, and the others take part") {
+TEST_CASE("worker 0 gives the initial parameters, and the others take part") {
   CoreFixture fixture(BroughtConfig());
   fixture.StartAndConnect();
   const int rank = GENERATE(0, 1);
