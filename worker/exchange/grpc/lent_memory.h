@@ -28,7 +28,14 @@ class LentMemory {
   };
 
   // Returns a slice of `memory`, which must stay as it is until AwaitAll has returned true.
-  grpc::Slice Lend(absl::Span<const float> memory);
+  grpc::Slice Lend(absl::Span<const float> memory) {
+    using Count = std::shared_ptr<PendingCount>;
+    lent_->Add();
+    return grpc::Slice(
+        const_cast<float*>(memory.data()), memory.size() * sizeof(float),
+        [](void* count) { (*std::unique_ptr<Count>(static_cast<Count*>(count)))->Remove(); },
+        new Count(lent_));
+  }
 
   // Waits until everything has been given back. Returns false if `timeout` passes before.
   bool AwaitAll(absl::Duration timeout) { return lent_->AwaitZeroFor(timeout); }
