@@ -14,7 +14,7 @@ namespace {
 constexpr int kStreamsPerConnection = 4;
 
 // After which part of recovery.silence_seconds without a receipt the replica counts as unreachable.
-// Whoever makes the views waits for silence_seconds from then on.
+// The coordinator waits for silence_seconds from then on.
 constexpr double kQuiet = 0.25;
 
 }  // namespace

@@ -60,8 +60,8 @@ class StoredChunk {
   // the version.
   ChunkClock& mutable_clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
   const ChunkClock& clock() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_; }
-  // Whether the parameters are still to come: the first update sets them to what is pushed
-  // (model.from_workers).
+  // Whether the chunk has no parameters yet: the first update sets them to the values that are
+  // pushed (model.from_workers).
   bool NeedsInitial() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return begins_empty_ && clock_.version == 0;
   }
@@ -100,8 +100,8 @@ class StoredChunk {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   absl::Status ApplySumAndGradient(const Segments& gradient, Encoding encoding, float scale,
                                    const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Applies an update that another process has applied to its own copy of the chunk: `scale` times
-  // `gradient` in `encoding`. From equal states it makes equal states, bit by bit.
+  // Applies to a replica's chunk the update that the primary has applied: `scale` times `gradient`
+  // in `encoding`. Equal states stay equal, bit by bit.
   absl::Status ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
                             const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -141,7 +141,7 @@ class ParameterStore {
   // Returns the index of a chunk in chunks(), or -1 if this shard does not own it.
   int IndexOf(uint32_t chunk_id) const;
 
-  // Counts what is done with the chunks.
+  // What the shard has done since its start.
   ShardCounters& counters() { return counters_; }
 
  private:

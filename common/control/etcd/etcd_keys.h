@@ -14,12 +14,12 @@ namespace evenshard {
 // The keys of a run in etcd, all of which begin with /evenshard/RUN/:
 //
 //   process/ps/I, process/worker/R  the process's ProcessState, with the process's lease
-//   coordinator                          which process makes the views, with that process's lease
+//   coordinator                     the process that makes the views, with its lease
 //   view                            the present View
 //   view/end                        a Verdict: how the run has ended
 //   view/refused/ps/I, .../worker/R a Verdict on a process, with the coordinator's lease
 //
-// A process follows what begins with `view`; the coordinator follows what begins with `process/`.
+// Processes follow the keys that begin with `view`; the coordinator follows `process/`.
 class EtcdKeys {
  public:
   // `run` must not be empty or contain a slash.
