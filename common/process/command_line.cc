@@ -1,6 +1,7 @@
 #include "common/process/command_line.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <set>
 
@@ -45,9 +46,9 @@ absl::Status Assign(const Flag& flag, const std::string& value) {
     }
   } else {
     double number = 0;
-    if (!absl::SimpleAtod(value, &number)) {
+    if (!absl::SimpleAtod(value, &number) || !std::isfinite(number) || number <= 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", flag.name, ": \"", value, "\" is not a number"));
+          absl::StrCat("--", flag.name, ": is \"", value, "\", allowed: a number above 0"));
     }
     *std::get<std::optional<double>*>(flag.target) = number;
   }
@@ -55,6 +56,14 @@ absl::Status Assign(const Flag& flag, const std::string& value) {
 }
 
 }  // namespace
+
+Flag FormatFlag(std::string* format) {
+  return {.name = "format",
+          .value = "table|json",
+          .help = "format of the output; default: table",
+          .target = format,
+          .allowed = {"table", "json"}};
+}
 
 absl::StatusOr<bool> ParseFlags(absl::Span<const Flag> flags,
                                 absl::Span<const std::string> arguments) {

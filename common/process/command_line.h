@@ -17,7 +17,8 @@ namespace evenshard {
 // repeat, a value may contain commas, and a test can parse any number of times.
 struct Flag {
   // The type determines what the flag takes. A bool takes no value. A vector takes one value each
-  // time that the flag is given. The others take one value, once.
+  // time that the flag is given. The others take one value, once; an optional<double> takes a
+  // number above 0.
   using Target =
       std::variant<bool*, int*, std::optional<double>*, std::string*, std::vector<std::string>*>;
 
@@ -32,6 +33,10 @@ struct Flag {
   // The values that a string may have. If empty, it may have any.
   std::vector<std::string> allowed = {};
 };
+
+// Returns the flag --format, which takes "table" or "json". `format` keeps its value if the flag is
+// not given.
+Flag FormatFlag(std::string* format);
 
 // Parses `arguments`, which do not include the program's name, as --name=value or --name value and
 // writes the values to the flags' targets. Returns whether --help or -h is among the arguments; if

@@ -64,15 +64,11 @@ int main(int argc, char** argv) {
       {"timeline", "N",
        "adds to the JSON how busy each shard's link is, in N equal parts of the last iteration",
        &simulation.timeline_bins},
-      {"format", "table|json", "format of the output; default: table", &format},
+      evenshard::FormatFlag(&format),
       evenshard::LogLevelFlag(&log_level),
   };
   if (const auto code = evenshard::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   evenshard::SetUpLog("simulate", log_level);
-  if (format != "table" && format != "json") {
-    return Fail(
-        absl::InvalidArgumentError("--format: is \"" + format + "\", allowed: table, json"));
-  }
   const absl::Status simulable = evenshard::CheckSimulation(simulation, format == "json");
   if (!simulable.ok()) return Fail(simulable);
   const absl::StatusOr<evenshard::PlannedConfig> config = evenshard::LoadConfig(options);

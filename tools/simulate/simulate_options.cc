@@ -19,8 +19,6 @@ namespace {
 constexpr int kMaxShards = 1024;
 constexpr int kMaxTimelineBins = 100000;
 
-bool IsAboveZero(double value) { return std::isfinite(value) && value > 0; }
-
 // Returns the override of the field `shard` that gives the config `count` shards.
 std::string ShardsOverride(const PlannedConfig& config, int count) {
   std::vector<std::string> shards;
@@ -46,7 +44,7 @@ absl::Status SetEach(const std::string& flag, const std::string& what,
                                                      "\" does not exist, allowed: 0 to ",
                                                      values->size() - 1));
     }
-    if (!absl::SimpleAtod(parts.second, &value) || !IsAboveZero(value)) {
+    if (!absl::SimpleAtod(parts.second, &value) || !std::isfinite(value) || value <= 0) {
       return absl::InvalidArgumentError(absl::StrCat("--", flag, ": is \"", text, "\", allowed: a ",
                                                      what, ", a colon and a number above 0"));
     }
@@ -57,12 +55,6 @@ absl::Status SetEach(const std::string& flag, const std::string& what,
     (*values)[index] = value;
   }
   return absl::OkStatus();
-}
-
-absl::Status RequireAboveZero(const std::string& flag, std::optional<double> value) {
-  if (!value || IsAboveZero(*value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": is ", *value, ", allowed: a number above 0"));
 }
 
 }  // namespace
@@ -101,8 +93,6 @@ absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
 }
 
 absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const PlannedConfig& config) {
-  RETURN_IF_ERROR(RequireAboveZero("link_gbps", options.link_gbps));
-  RETURN_IF_ERROR(RequireAboveZero("shard_gbytes_per_second", options.shard_gbytes_per_second));
   if (options.framing.mtu < Framing::kMinMtu || options.framing.mtu > Framing::kMaxMtu) {
     return absl::InvalidArgumentError(absl::StrCat("--mtu: is ", options.framing.mtu, ", allowed: ",
                                                    Framing::kMinMtu, " to ", Framing::kMaxMtu));

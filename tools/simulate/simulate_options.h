@@ -22,12 +22,13 @@ struct SimulateOptions {
   std::vector<std::string> overrides;  // "FIELD=VALUE"
   std::string workers;                 // replaces the config's number of workers, unless empty
   std::string shards;                  // replaces the config's number of shards, unless empty
-  // The rate of every link in Gb/s. If it is absent, links have the rates of ConfiguredRates.
+  // The rate of every link in Gb/s, above 0. If it is absent, links have the rates of
+  // ConfiguredRates.
   std::optional<double> link_gbps;
   std::vector<std::string> worker_link_gbps;  // "RANK:RATE"
   std::vector<std::string> shard_link_gbps;   // "SHARD:RATE"
   std::vector<std::string> slow_worker;       // "RANK:FACTOR"
-  // The speed of every shard. It replaces the config's server_gbps.
+  // The speed of every shard, above 0. It replaces the config's server_gbps.
   std::optional<double> shard_gbytes_per_second;
   Framing framing;
 };
@@ -38,8 +39,8 @@ struct SimulateOptions {
 absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options);
 
 // Returns the rates of the config's machines as the flags say.
-// Errors: INVALID_ARGUMENT, which names the flag, if a rate or factor is not a number above 0, or a
-// rank or shard does not exist or is given twice.
+// Errors: INVALID_ARGUMENT, which names the flag, if the rate or factor of one machine is not a
+// number above 0, or a rank or shard does not exist or is given twice.
 absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const PlannedConfig& config);
 
 // Refuses slow workers if they would have no effect.

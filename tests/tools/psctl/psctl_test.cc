@@ -51,14 +51,13 @@ TEST_CASE("psctl explains itself, and wrong usage has exit code 2") {
   }
 
   const std::vector<std::pair<std::vector<std::string>, std::string>> values = {
-      {{"plan", "--format=xml"}, "psctl plan: --format: is \"xml\", allowed: table, json\n"},
-      {{"plan", "--gbps=0"}, "psctl plan: --gbps: is 0, allowed: a number above 0\n"},
-      {{"stats", "--timeout=-1"}, "psctl stats: --timeout: is -1, allowed: a number above 0\n"},
-      {{"stats", "--watch=0"}, "psctl stats: --watch: is 0, allowed: a number above 0\n"},
+      {{"plan", "--format=xml"}, "--format: is \"xml\", allowed: table, json\n"},
+      {{"plan", "--gbps=0"}, "--gbps: is \"0\", allowed: a number above 0\n"},
+      {{"stats", "--timeout=-1"}, "--timeout: is \"-1\", allowed: a number above 0\n"},
+      {{"stats", "--watch=0"}, "--watch: is \"0\", allowed: a number above 0\n"},
       {{"stats", "--watch", "--out=x"},
        "psctl stats: --out: is given with --watch, allowed: one of the two\n"},
-      {{"shutdown", "--timeout=0"},
-       "psctl shutdown: --timeout: is 0, allowed: a number above 0\n"}};
+      {{"shutdown", "--timeout=0"}, "--timeout: is \"0\", allowed: a number above 0\n"}};
   for (const auto& [arguments, message] : values) {
     std::vector<std::string> command = {kPsctl};
     command.insert(command.end(), arguments.begin(), arguments.end());

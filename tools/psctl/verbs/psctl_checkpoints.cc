@@ -10,7 +10,6 @@
 #include "common/process/log.h"
 #include "tools/psctl/report/checkpoints_report.h"
 #include "tools/psctl/verbs/psctl.h"
-#include "tools/psctl/verbs/psctl_flags.h"
 
 namespace evenshard {
 namespace {
@@ -55,15 +54,11 @@ int CheckpointsVerb(int argc, const char* const* argv) {
       {"folder", "DIR", "the folder, instead of the config's recovery.checkpoint.folder", &folder},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
       {"verify", "", "reads all files and compares their checksums", &verify},
-      {"format", "table|json", "format of the output; default: table", &format},
+      FormatFlag(&format),
       LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  if (const absl::Status status = CheckFormat(format); !status.ok()) {
-    std::cerr << "psctl checkpoints: " << status.message() << "\n";
-    return kPsctlUsage;
-  }
   const absl::StatusOr<std::string> where = FolderOf(path, folder, overrides);
   if (!where.ok()) {
     std::cerr << where.status().message() << "\n";

@@ -10,7 +10,6 @@
 #include "tools/psctl/report/plan_json.h"
 #include "tools/psctl/report/plan_text.h"
 #include "tools/psctl/verbs/psctl.h"
-#include "tools/psctl/verbs/psctl_flags.h"
 
 namespace evenshard {
 namespace {
@@ -37,19 +36,13 @@ int PlanVerb(int argc, const char* const* argv) {
   const Flag flags[] = {
       {"config", "FILE", "the run's config; may be repeated", &names, true},
       {"set", "FIELD=VALUE", "overrides a field of every config; may be repeated", &overrides},
-      {"format", "table|json", "format of the output; default: table", &format},
+      FormatFlag(&format),
       {"gbps", "RATE",
        "rate of every link in Gb/s, for the prediction; default: the config's links, or 10", &gbps},
       LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  absl::Status flags_status = CheckFormat(format);
-  if (gbps) flags_status.Update(CheckAboveZero("gbps", *gbps));
-  if (!flags_status.ok()) {
-    std::cerr << "psctl plan: " << flags_status.message() << "\n";
-    return kPsctlUsage;
-  }
 
   std::vector<PlannedConfig> configs;
   for (const std::string& name : names) {

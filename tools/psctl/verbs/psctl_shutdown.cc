@@ -9,7 +9,6 @@
 #include "common/process/log.h"
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/verbs/psctl.h"
-#include "tools/psctl/verbs/psctl_flags.h"
 
 namespace evenshard {
 namespace {
@@ -34,10 +33,6 @@ int ShutdownVerb(int argc, const char* const* argv) {
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  if (const absl::Status checked = CheckAboveZero("timeout", *timeout); !checked.ok()) {
-    std::cerr << "psctl shutdown: " << checked.message() << "\n";
-    return kPsctlUsage;
-  }
   const absl::StatusOr<Config> config = Config::Load(path, overrides);
   if (!config.ok()) {
     std::cerr << config.status().message() << "\n";

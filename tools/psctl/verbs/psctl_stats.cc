@@ -17,7 +17,6 @@
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/report/stats_report.h"
 #include "tools/psctl/verbs/psctl.h"
-#include "tools/psctl/verbs/psctl_flags.h"
 
 namespace evenshard {
 namespace {
@@ -106,7 +105,7 @@ int StatsVerb(int argc, const char* const* argv) {
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
-      {"format", "table|json", "format of the output; default: table", &format},
+      FormatFlag(&format),
       {"out", "FILE", "writes to this file instead of to standard output", &out},
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
       {"watch", "SECONDS", "repeats until Ctrl-C, by default every 2 s, and adds rates", &watch,
@@ -115,15 +114,8 @@ int StatsVerb(int argc, const char* const* argv) {
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  absl::Status flags_status = CheckFormat(format);
-  flags_status.Update(CheckAboveZero("timeout", *timeout));
-  if (watch) flags_status.Update(CheckAboveZero("watch", *watch));
   if (watch && !out.empty()) {
-    flags_status.Update(
-        absl::InvalidArgumentError("--out: is given with --watch, allowed: one of the two"));
-  }
-  if (!flags_status.ok()) {
-    std::cerr << "psctl stats: " << flags_status.message() << "\n";
+    std::cerr << "psctl stats: --out: is given with --watch, allowed: one of the two\n";
     return kPsctlUsage;
   }
   const absl::StatusOr<Config> config = Config::Load(path, overrides);

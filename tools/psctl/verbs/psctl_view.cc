@@ -11,7 +11,6 @@
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/report/view_report.h"
 #include "tools/psctl/verbs/psctl.h"
-#include "tools/psctl/verbs/psctl_flags.h"
 
 namespace evenshard {
 namespace {
@@ -35,18 +34,12 @@ int ViewVerb(int argc, const char* const* argv) {
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
-      {"format", "table|json", "format of the output; default: table", &format},
+      FormatFlag(&format),
       {"timeout", "SECONDS", "how long a process may take to answer; default: 5", &timeout},
       LogLevelFlag(&log_level),
   };
   if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
   SetUpLog("psctl", log_level);
-  absl::Status flags_status = CheckFormat(format);
-  flags_status.Update(CheckAboveZero("timeout", *timeout));
-  if (!flags_status.ok()) {
-    std::cerr << "psctl view: " << flags_status.message() << "\n";
-    return kPsctlUsage;
-  }
   const absl::StatusOr<Config> config = Config::Load(path, overrides);
   if (!config.ok()) {
     std::cerr << config.status().message() << "\n";
