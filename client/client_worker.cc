@@ -88,19 +88,21 @@ absl::Status ClientWorker::Explained(const absl::Status& status) const {
                       status.message())));
 }
 
-absl::Status ClientWorker::TakeParameters() {
+absl::Status ClientWorker::TakeParameters(absl::Span<const float> initial) {
   const absl::Span<float> parameters = buffers_.parameters.span();
-  if (config_.is_from_workers()) {
-    // Worker 0's initial parameters are pushed from the memory of gradients.
-    if (rank_ == 0) std::copy(parameters.begin(), parameters.end(), buffers_.gradients.data());
-    return exchange_->Initialize(buffers_.gradients.span(), parameters);
-  }
-  return exchange_->Pull(parameters);
+  if (!config_.is_from_workers()) return exchange_->Pull(parameters);
+  // Worker 0's initial parameters are pushed from the memory of gradients.
+  if (rank_ == 0) std::copy(initial.begin(), initial.end(), buffers_.gradients.data());
+  return exchange_->Initialize(buffers_.gradients.span(), parameters);
 }
 
 absl::Status ClientWorker::Join() {
   if (exchange_ != nullptr) return absl::FailedPreconditionError("the worker has joined already");
-  return Aside([this]() -> absl::Status {
+  const absl::Span<const float> initial = buffers_.parameters.span();
+  if (views_ != nullptr && config_.is_from_workers() && rank_ == 0) {
+    initial_.assign(initial.begin(), initial.end());
+  }
+  return Aside([this, initial]() -> absl::Status {
     ASSIGN_OR_RETURN(exchange_, Exchange::Connect({.config = &config_,
                                                    .rank = rank_,
                                                    .view_link = views_.get(),
@@ -111,7 +113,7 @@ absl::Status ClientWorker::Join() {
                                                            Interrupt();
                                                        },
                                                    .stop = stop_.get_token()}));
-    return TakeParameters();
+    return TakeParameters(initial);
   });
 }
 
@@ -189,7 +191,7 @@ absl::Status ClientWorker::Resume() {
   RETURN_IF_ERROR(CheckJoined());
   return Aside([this]() -> absl::Status {
     RETURN_IF_ERROR(exchange_->Resume().status());
-    return TakeParameters();
+    return TakeParameters(initial_);
   });
 }
 

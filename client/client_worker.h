@@ -79,8 +79,9 @@ class ClientWorker {
   absl::Status Aside(absl::FunctionRef<absl::Status()> call);
   // Replaces an error whose cause is that the run has gone back to a checkpoint.
   absl::Status Explained(const absl::Status& status) const;
-  // Receives the parameters from which this worker continues.
-  absl::Status TakeParameters();
+  // Receives the parameters from which this worker continues: at the start of a run with
+  // model.from_workers worker 0's `initial` ones.
+  absl::Status TakeParameters(absl::Span<const float> initial);
 
   const PlannedConfig config_;
   const SchedulePolicy schedule_;
@@ -90,7 +91,8 @@ class ClientWorker {
   std::stop_source stop_;
   std::unique_ptr<ViewLink> views_;  // null without views; outlives the exchange
   std::unique_ptr<Exchange> exchange_;
-  bool runs_aside_ = false;  // a call runs in a thread of its own
+  std::vector<float> initial_;  // parameters of worker 0, for a run that may go back to them
+  bool runs_aside_ = false;     // a call runs in a thread of its own
   bool has_left_ = false;
   uint64_t iterations_ = 0;
   absl::Duration waited_;

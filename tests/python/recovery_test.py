@@ -131,9 +131,9 @@ class ContinueTest(unittest.TestCase):
 class RecoveryTest(unittest.TestCase):
     expected = []
 
-    def train(self, schedule, strike=None):
-        """Runs the training; `strike(worker's process, config)` comes at iteration 15. Returns the
-        exit code and all output."""
+    def train(self, schedule, strike=None, at=15):
+        """Runs the training; `strike(worker's process, config)` comes at iteration `at`, when the
+        checkpoints before it are complete. Returns the exit code and all output."""
         with tempfile.TemporaryDirectory() as folder:
             struck = os.path.join(folder, "struck")
             if strike is None:
@@ -141,7 +141,7 @@ class RecoveryTest(unittest.TestCase):
                     pass
             launch = _launch(
                 folder, _CONFIG.format(folder=folder, schedule=schedule, loss="WAIT"),
-                _SCRIPT, str(_STEPS), "15", struck,
+                _SCRIPT, str(_STEPS), str(at), struck,
             )
             path = os.path.join(folder, "run.textproto")
             timer = threading.Timer(fixture.PATIENCE_SECONDS, launch.kill)
@@ -150,8 +150,9 @@ class RecoveryTest(unittest.TestCase):
             try:
                 for line in launch.stdout:
                     output += line
-                    waits = re.search(r"process (\d+) waits", line)
-                    if waits and strike is not None:
+                    waits = re.search(r"process (\d+) waits", output)
+                    is_written = at < 10 or "checkpoint of iteration 10 is complete" in output
+                    if waits and is_written and not os.path.exists(struck):
                         strike(int(waits[1]), path)
                         with open(struck, "w", encoding="utf-8"):
                             pass
@@ -174,8 +175,8 @@ class RecoveryTest(unittest.TestCase):
     def results(self, output):
         return sorted(re.findall(r"(worker \d).*ends with (\S+)", output))
 
-    def check(self, schedule, strike, *parts):
-        code, output = self.train(schedule, strike)
+    def check(self, schedule, strike, *parts, at=15):
+        code, output = self.train(schedule, strike, at)
         self.assertEqual(code, 0, output)
         self.assertEqual(self.results(output), self.undisturbed(), output)
         for part in parts:
@@ -197,6 +198,8 @@ class RecoveryTest(unittest.TestCase):
                 self.check(
                     schedule, strike, r"worker 0.*went back to 9", r"worker 1.*went back to 9"
                 )
+        with self.subTest("before the first checkpoint"):
+            self.check("FULL", strike, r"worker 0.*went back to 0", at=5)
 
 
 if __name__ == "__main__":
