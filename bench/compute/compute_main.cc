@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -279,38 +278,24 @@ int Run(const CommandLine& command) {
 
 int main(int argc, char** argv) {
   evenshard::CommandLine command;
-  const std::vector<evenshard::Flag> flags = {
-      {.name = "config",
-       .value = "FILE",
-       .help = "a ClusterConfig; only model, compute, training and update.deterministic matter",
-       .target = &command.config,
-       .required = true},
-      {.name = "set",
-       .value = "FIELD=VALUE",
-       .help = "overrides a field of the config; repeatable",
-       .target = &command.overrides},
-      {.name = "iterations",
-       .value = "N",
-       .help = "iterations of a round; default 20",
-       .target = &command.iterations},
-      {.name = "warmup",
-       .value = "N",
-       .help = "iterations before the first round; default 5",
-       .target = &command.warmup},
-      {.name = "rounds",
-       .value = "N",
-       .help = "how many rounds; default 5",
-       .target = &command.rounds},
-      {.name = "on-request",
-       .value = "",
-       .help = "waits for a line of standard input before each round, so that rounds of several "
-               "programs can be taken in turn; ends when the input ends",
-       .target = &command.on_request},
+  const evenshard::Flag flags[] = {
+      {"config", "FILE",
+       "a ClusterConfig; only model, compute, training and update.deterministic matter",
+       &command.config, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
+       &command.overrides},
+      {"iterations", "N", "iterations of a round; default 20", &command.iterations},
+      {"warmup", "N", "iterations before the first round; default 5", &command.warmup},
+      {"rounds", "N", "how many rounds; default 5", &command.rounds},
+      {"on-request", "",
+       "waits for a line of standard input before each round, so that rounds of several programs "
+       "can be taken in turn; ends when the input ends",
+       &command.on_request},
       evenshard::LogLevelFlag(&command.log_level),
   };
-  const std::optional<int> exit_code =
-      evenshard::ParseCommandLine(evenshard::kUsage, flags, argc, argv);
-  if (exit_code.has_value()) return *exit_code;
+  if (const auto code = evenshard::ParseCommandLine(evenshard::kUsage, flags, argc, argv)) {
+    return *code;
+  }
   evenshard::SetUpLog("compute", command.log_level);
   return evenshard::Run(command);
 }
