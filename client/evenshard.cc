@@ -215,10 +215,6 @@ int evenshard_workers(const evenshard_worker* worker) { return worker->worker->c
 
 int evenshard_shards(const evenshard_worker* worker) { return worker->worker->config().shards(); }
 
-int evenshard_is_synchronous(const evenshard_worker* worker) {
-  return worker->worker->config().proto().update().policy() == evenshard::Update::SYNC;
-}
-
 int evenshard_pushes_early(const evenshard_worker* worker) {
   return worker->worker->schedule().pushes_early();
 }

@@ -137,7 +137,6 @@ EVENSHARD_API float* evenshard_gradients(evenshard_worker* worker, int tensor);
 EVENSHARD_API int evenshard_rank(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_workers(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_shards(const evenshard_worker* worker);
-EVENSHARD_API int evenshard_is_synchronous(const evenshard_worker* worker);
 /* What exchange.schedule asks of a program. pushes_early: push each gradient as soon as it is
  * computed; otherwise push all at the end of the backward pass, because nothing leaves before.
  * waits_in_forward: wait for each tensor where the forward pass needs it; otherwise wait for all at

@@ -95,10 +95,6 @@ class Handle:
         return self._library.shards(self._pointer())
 
     @property
-    def is_synchronous(self) -> bool:
-        return bool(self._library.is_synchronous(self._pointer()))
-
-    @property
     def pushes_early(self) -> bool:
         """Whether each gradient is to be pushed as soon as it is there."""
         return bool(self._library.pushes_early(self._pointer()))

@@ -91,7 +91,6 @@ _PROTOTYPES = {
     "rank": (ctypes.c_int, [_WORKER]),
     "workers": (ctypes.c_int, [_WORKER]),
     "shards": (ctypes.c_int, [_WORKER]),
-    "is_synchronous": (ctypes.c_int, [_WORKER]),
     "pushes_early": (ctypes.c_int, [_WORKER]),
     "waits_in_forward": (ctypes.c_int, [_WORKER]),
     "skips_non_finite": (ctypes.c_int, [_WORKER]),
