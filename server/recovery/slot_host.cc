@@ -115,6 +115,7 @@ void SlotHost::TakeRoles(int slot, const View& view) {
     absl::MutexLock lock(&mutex_);
     if (adopted.ok()) {
       unloaded_since_.erase(slot);
+      if (unloaded_since_.empty()) unreadable_.Clear();
       return;
     }
     const auto [since, is_first] = unloaded_since_.emplace(slot, now);
@@ -123,6 +124,12 @@ void SlotHost::TakeRoles(int slot, const View& view) {
         absl::Seconds(options_.config->proto().limits().startup_seconds());
     if (MayPass(adopted) && now < since->second + patience) {
       if (is_first) spdlog::warn("{}; trying again", std::string(adopted.message()));
+      return;
+    }
+    if (!view.checkpoint().empty() && !absl::IsInternal(adopted)) {
+      if (unreadable_.checkpoint().empty()) spdlog::error("{}", std::string(adopted.message()));
+      unreadable_.set_checkpoint(view.checkpoint());
+      unreadable_.set_why(std::string(adopted.message()));
       return;
     }
     unloaded_since_.erase(slot);
@@ -235,6 +242,7 @@ void SlotHost::Drop(int slot, const absl::Status& reason) {
   {
     absl::MutexLock lock(&mutex_);
     unloaded_since_.erase(slot);
+    unreadable_.Clear();
     if (const auto found = primaries_.find(slot); found != primaries_.end()) {
       primary = std::move(found->second);
       primaries_.erase(found);
@@ -293,6 +301,7 @@ ProcessState SlotHost::State() const {
     absl::MutexLock lock(&mutex_);
     state.set_view(view_.number());
     state.set_failure(std::string(failure_.message()));
+    if (!unreadable_.checkpoint().empty()) *state.mutable_unreadable() = unreadable_;
   }
   for (const auto& primary : Primaries()) {
     primary->Describe(&state);

@@ -65,8 +65,9 @@ class SlotHost {
   ~SlotHost();
 
   // Adopts a view with a larger number than any before. Blocks while a slot's state is read from a
-  // checkpoint. What cannot be read is read again, for limits.startup_seconds: until then the
-  // process does not have the slot. Failures are in State().
+  // checkpoint. What cannot be read is read again: until then the process does not have the
+  // slot. If that lasts for limits.startup_seconds, or the checkpoint is damaged, State() says so,
+  // and an older one may do. Failures are in State() too.
   void Adopt(const View& view);
 
   // Adopts no view any more, and finishes the checkpoints that are being written, if it can by the
@@ -121,6 +122,7 @@ class SlotHost {
   // The slots whose state could not be read from the generation's checkpoint, and since when.
   std::map<int, absl::Time> unloaded_since_ ABSL_GUARDED_BY(mutex_);
   absl::Time load_again_ ABSL_GUARDED_BY(mutex_);
+  ProcessState::Unreadable unreadable_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

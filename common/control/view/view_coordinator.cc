@@ -131,9 +131,11 @@ void ViewCoordinator::Advance(absl::Time now) {
     reachability_.Note(view_, now_);
     LoseCutOff();
     slots_.ReplaceGone(view_, now_, &next);
-    if (slots_.loss().empty()) {
+    const std::string loss = slots_.loss().empty() ? Unreadable() : slots_.loss();
+    if (loss.empty()) {
       slots_.Improve(now_, &next);
-    } else if (absl::Status status = GoBack(&next); !status.ok()) {
+    } else if (absl::Status status = GoBack(loss, std::min(now_, slots_.lost_since()), &next);
+               !status.ok()) {
       Fail(status.message());
       return;
     }
@@ -192,14 +194,26 @@ void ViewCoordinator::LoseCutOff() {
   }
 }
 
-// Makes `next` begin a new generation, unless the processes for it are not there yet.
-absl::Status ViewCoordinator::GoBack(View* next) {
+// What a process says that cannot read the checkpoint of this generation; "" if there is none.
+std::string ViewCoordinator::Unreadable() const {
+  for (int p = 0; p < processes_.size() && !view_.checkpoint().empty(); ++p) {
+    const ProcessState::Unreadable& unreadable = processes_[p].state.unreadable();
+    if (!processes_.IsAlive(p) || unreadable.checkpoint() != view_.checkpoint()) continue;
+    return absl::StrCat("ps ", p, " cannot read the checkpoint ", view_.checkpoint(), ": ",
+                        Printable(unreadable.why()));
+  }
+  return "";
+}
+
+// Makes `next` begin a new generation because of a loss, unless the processes for it are not there
+// yet.
+absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, View* next) {
   if (!settings_.recovery.has_checkpoint()) {
-    return absl::AbortedError(absl::StrCat(
-        slots_.loss(), ", and there are no checkpoints to go back to (recovery.checkpoint)"));
+    return absl::AbortedError(
+        absl::StrCat(loss, ", and there are no checkpoints to go back to (recovery.checkpoint)"));
   }
   if (finished()) {
-    return absl::AbortedError(absl::StrCat(slots_.loss(), ", after the training had ended"));
+    return absl::AbortedError(absl::StrCat(loss, ", after the training had ended"));
   }
   if (!slots_.HasEnoughProcesses() || now_ < read_again_) return absl::OkStatus();
   // An error may pass. Until then, an older checkpoint would lose what need not be lost.
@@ -209,18 +223,22 @@ absl::Status ViewCoordinator::GoBack(View* next) {
     unreadable_since_ = std::min(unreadable_since_, now_);
     read_again_ = now_ + kReadPause;
     if (is_patient) return absl::OkStatus();
-    return absl::AbortedError(absl::StrCat(
-        slots_.loss(), ", and no checkpoint can be read: ", newest.status().message()));
+    return absl::AbortedError(
+        absl::StrCat(loss, ", and no checkpoint can be read: ", newest.status().message()));
   }
   unreadable_since_ = absl::InfiniteFuture();
+  // What is whole here cannot be read there: an older one will not do either.
+  if (newest->has_value() && (*newest)->name == view_.checkpoint() && !Unreadable().empty()) {
+    return absl::AbortedError(loss);
+  }
   events_.AddUntil(
       view_.number() + 1,
       absl::StrCat("went back to ",
                    newest->has_value()
                        ? absl::StrCat("the checkpoint of iteration ", (*newest)->iteration)
                        : "the initial parameters, since there is no complete checkpoint yet",
-                   ", because ", slots_.loss()),
-      slots_.lost_since());
+                   ", because ", loss),
+      since);
   BeginGeneration(*newest, next);
   return absl::OkStatus();
 }

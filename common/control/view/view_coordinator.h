@@ -105,7 +105,8 @@ class ViewCoordinator {
   void Advance(absl::Time now);
   void LoseCutOff();
   bool MayBegin() const;
-  absl::Status GoBack(View* next);
+  std::string Unreadable() const;
+  absl::Status GoBack(const std::string& loss, absl::Time since, View* next);
   void BeginGeneration(const std::optional<Checkpoint>& checkpoint, View* next);
   const ProcessState::Position* PositionOf(int slot, const View& next) const;
   uint64_t SmallestFollowed() const;

@@ -444,7 +444,22 @@ TEST_CASE_METHOD(CheckpointerFixture, "what cannot be read of a checkpoint is re
   SECTION("for as long as a start may take") {
     clock.Advance(absl::Seconds(10));
     hosts[0]->Tick();
-    CHECK_THAT(hosts[0]->State().failure(), Catch::Contains("Input/output error"));
+    CHECK(hosts[0]->State().failure().empty());
+    CHECK(hosts[0]->State().unreadable().checkpoint() == view.checkpoint());
+    CHECK_THAT(hosts[0]->State().unreadable().why(), Catch::Contains("Input/output error"));
+    disk.SetFault(nullptr);
+    SECTION("and then it may still be read") {
+      clock.Advance(absl::Seconds(1));
+      for (const int process : {0, 1}) hosts[process]->Tick();
+      CHECK(States() == at_cut);
+    }
+    SECTION("and then the run goes back to another one") {
+      view.set_generation(3);
+      view.clear_checkpoint();
+      Publish();
+    }
+    CHECK(!hosts[0]->State().has_unreadable());
+    CHECK(hosts[0]->Primary(0) != nullptr);
   }
 }
 

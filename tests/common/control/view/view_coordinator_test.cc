@@ -302,6 +302,43 @@ TEST_CASE("an older checkpoint is used if the newest cannot be read for long") {
   CHECK(run.coordinator->view().checkpoint() == "iteration-40");
 }
 
+TEST_CASE("an older checkpoint is used if a process cannot read the one that the run is at") {
+  ViewCoordinator::Settings settings = Settings(2, 0, 1);
+  settings.resume = At(50);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  ProcessState state = run.PsState(1);
+  state.mutable_unreadable()->set_checkpoint("iteration-50");
+  state.mutable_unreadable()->set_why("shard-1 is damaged");
+  SECTION("and there is one") {
+    run.checkpoint = At(40);
+    REQUIRE(run.Announce(state).ok());
+    CHECK(run.coordinator->failure().ok());
+    CHECK(run.coordinator->view().checkpoint() == "iteration-40");
+    // It comes late.
+    state.set_view(run.coordinator->view().number());
+    REQUIRE(run.Announce(state).ok());
+    CHECK(run.coordinator->view().generation() == 3);
+  }
+  SECTION("and else the run ends") {
+    run.checkpoint = At(50);
+    REQUIRE(run.Announce(state).ok());
+    CHECK(run.coordinator->failure().message() ==
+          "ps 1 cannot read the checkpoint iteration-50: shard-1 is damaged");
+  }
+  SECTION("but not if the process is gone by then") {
+    run.checkpoint_error = absl::UnavailableError("Input/output error");
+    REQUIRE(run.Announce(state).ok());
+    CHECK(run.coordinator->view().checkpoint() == "iteration-50");
+    run.KillPs(1);
+    run.checkpoint_error = absl::OkStatus();
+    run.checkpoint = At(50);
+    run.StartPs(1);
+    run.Settle();
+    CHECK(run.coordinator->failure().ok());
+  }
+}
+
 TEST_CASE("a run resumes from a checkpoint with a later generation than its") {
   ViewCoordinator::Settings settings = Settings(1, 0, 4, Recovery::CONTINUE);
   settings.resume = At(400, 3);
