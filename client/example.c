@@ -1,7 +1,7 @@
 /*
  * A whole worker in C: fits a line through points, of which each worker has its own, and prints
  * what it has found. The config has model.from_workers. Launch says in the environment which fields
- * of the config it has changed, such as ports, and the address of the run's coordinator, if there is
+ * of the config it has changed, such as ports, and the address of the run's coordinator, if it has
  * one.
  *
  *   example CONFIG RANK ITERATIONS

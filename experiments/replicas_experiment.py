@@ -102,8 +102,8 @@ def work(arguments, programs):
                 bound = _bound(cluster, shards, replicas)
                 print(
                     f"{_describe(cluster)}, {replicas} replicas: {statistics.median(seconds):.3f} s"
-                    f" per iteration, {statistics.median(seconds) / bound:.3f} of what the bytes need"
-                    f", processors {100 * result['processor_use']:.0f} % busy",
+                    f" per iteration, {statistics.median(seconds) / bound:.3f} of what the bytes"
+                    f" need, processors {100 * result['processor_use']:.0f} % busy",
                     flush=True,
                 )
         rows.append(
@@ -111,7 +111,9 @@ def work(arguments, programs):
                 "cluster": dataclasses.asdict(cluster),
                 "shard_bytes": shards,
                 "iteration_seconds": times,
-                "bound_seconds": {replicas: _bound(cluster, shards, replicas) for replicas in _REPLICA_COUNTS},
+                "bound_seconds": {
+                    replicas: _bound(cluster, shards, replicas) for replicas in _REPLICA_COUNTS
+                },
             }
         )
         with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:

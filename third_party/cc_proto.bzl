@@ -5,8 +5,8 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 def cc_proto(name, src, deps = [], grpc = False, visibility = None, **kwargs):
     """A cc_library with the generated code of one .proto file.
 
-    The C++ namespace of the present version of the protocol is inline: evenshard::v1::ChunkHeader is
-    evenshard::ChunkHeader too, so that only what must know several versions names one.
+    The C++ namespace of the present version of the protocol is inline: evenshard::v1::ChunkHeader
+    is evenshard::ChunkHeader too, so that only what must know several versions names one.
 
     Args:
       name: the name of the cc_library.

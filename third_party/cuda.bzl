@@ -18,7 +18,8 @@ def needs_cuda_toolkit(label):
 def _nvcc_objects_impl(ctx):
     contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
     arguments = ctx.actions.args()
-    arguments.add_all(["-x", "cu", "-std=c++20", "-O3", "--expt-relaxed-constexpr", "--threads=2", "-Xcompiler=-fPIC,-Wall", "-c"])
+    arguments.add_all(["-x", "cu", "-std=c++20", "-O3", "--expt-relaxed-constexpr", "--threads=2"])
+    arguments.add_all(["-Xcompiler=-fPIC,-Wall", "-c"])
     for number in _ARCHITECTURES:
         arguments.add("-gencode=arch=compute_%s,code=sm_%s" % (number, number))
     newest = _ARCHITECTURES[-1]

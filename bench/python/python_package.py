@@ -3,16 +3,17 @@
 other, and the result is the ratio within a round: its median, and the smallest and the largest.
 
     bazel build //client:libevenshard.so //server:ps //worker //tools/launch
-    python3 bench/python/python_package.py goodput    push-pull of VGG-16's 32 tensors, beside the worker
-    python3 bench/python/python_package.py overhead   a step of Optimizer beside torch.optim.SGD
-    python3 bench/python/python_package.py ddp        VGG-16's linear layers, beside DDP over gloo
-    python3 bench/python/python_package.py startup    from `import evenshard` to the first step
-    python3 bench/python/python_package.py reader     a training of 100 MB, alone and beside a Reader
+    python3 bench/python/python_package.py goodput   push-pull of VGG-16's tensors, beside worker
+    python3 bench/python/python_package.py overhead  a step of Optimizer beside torch.optim.SGD
+    python3 bench/python/python_package.py ddp       VGG-16's linear layers, beside DDP over gloo
+    python3 bench/python/python_package.py startup   from `import evenshard` to the first step
+    python3 bench/python/python_package.py reader    a training of 100 MB, alone and beside a Reader
 
 All but goodput and reader need PyTorch. Results are checked before anything is timed.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -40,7 +41,7 @@ RESNET50_TENSORS = 161
 
 def vgg16_shapes():
     """The tensors of VGG-16 by name: 138,357,544 parameters."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for i, (outputs, inputs) in enumerate(VGG16):
         shapes[f"conv{i}.weight"] = (outputs, inputs, 3, 3)
         shapes[f"conv{i}.bias"] = (outputs,)
@@ -52,7 +53,7 @@ def vgg16_shapes():
 
 def resnet50_layers():
     """The shapes of each layer's parameters in ResNet-50: 25,557,032 parameters."""
-    layers = []
+    layers: list[list[tuple[int, ...]]] = []
 
     def convolution(outputs, inputs, size):
         layers.extend([[(outputs, inputs, size, size)], [(outputs,), (outputs,)]])
@@ -489,7 +490,12 @@ def read_worker():
     import evenshard
 
     stopped = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), stopped.set()), daemon=True).start()
+
+    def stop():
+        sys.stdin.readline()
+        stopped.set()
+
+    threading.Thread(target=stop, daemon=True).start()
     with evenshard.Reader() as source:
         snapshot = source.pull()
         for name, values in snapshot.items():
@@ -549,7 +555,7 @@ def main():
     iterations, seed = arguments.iterations, arguments.seed
     roles = {
         "push_pull": lambda: push_pull_worker(iterations),
-        **{role: lambda role=role: overhead_worker(role, iterations, seed) for role in OVERHEAD},
+        **{role: functools.partial(overhead_worker, role, iterations, seed) for role in OVERHEAD},
         "linear": lambda: linear_worker(iterations, seed),
         "gloo": lambda: gloo_worker(iterations, seed),
         "startup": startup_worker,

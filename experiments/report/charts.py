@@ -4,14 +4,14 @@ import io
 import math
 
 import matplotlib
-
-matplotlib.use("Agg")  # needs no display
 import matplotlib.pyplot as plt
 from matplotlib.container import BarContainer
 from matplotlib.ticker import NullLocator
 
 from experiments.report import link_use_chart, paper
 from experiments.runs import matrix
+
+matplotlib.use("Agg")  # needs no display
 
 # Okabe and Ito's colours, which can be told apart with any kind of colour blindness.
 _COLORS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]

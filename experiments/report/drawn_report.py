@@ -23,8 +23,9 @@ def write(drawn, results, command):
     sections = [
         "# Predictions on drawn clusters",
         f"{matrix.count(len(drawn), 'cluster')} drawn from a seed,"
-        f" {matrix.count(len(pairs), 'run')} of 3 iterations after 1 of warm-up; none is left out. Real processes, each behind a"
-        " shaped link of its own; times are those of the emulated cluster.",
+        f" {matrix.count(len(pairs), 'run')} of 3 iterations after 1 of warm-up; none is left out."
+        " Real processes, each behind a shaped link of its own; times are those of the emulated"
+        " cluster.",
         f"- Machine: {report.machine()}.\n- Command: `{command}`",
         "## Summary\n\n" + "\n\n".join(_summary(pairs)),
         _runs(pairs),

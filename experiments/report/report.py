@@ -145,13 +145,13 @@ def _iterations(results):
     text = "## Iterations\n\n" + table(
         [*_model_header(results), ">workers", ">shards", "placement", "schedule", "device",
          ">seconds per iteration, median (p10-p90)", ">bound, s",
-         *([">in step, s"] if in_step else []), ">measured / bound", ">efficiency", ">images/s", ">speed-up over 1 worker", ">over layer-based",
-         ">processor use"],
+         *([">in step, s"] if in_step else []), ">measured / bound", ">efficiency", ">images/s",
+         ">speed-up over 1 worker", ">over layer-based", ">processor use"],
         rows,
     )
     text += (
-        "\n\nThe bound is a time that the links and the device allow no iteration of this placement to"
-        " beat: computing that no transfer can overlap, and then the transfer through the busiest"
+        "\n\nThe bound is a time that the links and the device allow no iteration of this placement"
+        " to beat: computing that no transfer can overlap, and then the transfer over the busiest"
         " link, at the link's rate less the framing of Ethernet, IP and TCP. Efficiency is"
         " bound / measured."
     )

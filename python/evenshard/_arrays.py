@@ -195,5 +195,5 @@ def _dlpack_tensor(array, what):
         pointer = _capsule_pointer(capsule, b"dltensor_versioned")
         managed = _ManagedVersioned.from_address(pointer)
         return managed.tensor, bool(managed.flags & _READ_ONLY), capsule
-    managed = _Managed.from_address(_capsule_pointer(capsule, b"dltensor"))
-    return managed.tensor, False, capsule
+    unversioned = _Managed.from_address(_capsule_pointer(capsule, b"dltensor"))
+    return unversioned.tensor, False, capsule

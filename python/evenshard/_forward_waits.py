@@ -65,8 +65,8 @@ class ForwardWaits:
         self._direct = direct_tensors(model, tensors)
         self._exchange = exchange
         self._below = {}  # for each module, all tensors of it and of those below it
-        self._plan = None  # for each module whose forward is called, what it waits for
-        self._learning = None
+        self._plan: dict | None = None  # for each module whose forward is called, what it waits for
+        self._learning: _Learning | None = None
         self._is_inside = False  # a forward pass of the model, as it was learned, is under way
         self._handles = []
         for module in model.modules() if learns else [model]:

@@ -51,8 +51,10 @@ class Handle:
         brace. `optimizer` is an OptimizerConfig in text format."""
         self._library = _library.load()
         self._memory = None
-        self._failure = None  # of the exchange, once a call has raised it
-        self._last = None  # iteration and statistics, once the worker has left
+        # Of the exchange, once a call has raised it.
+        self._failure: str | None = None
+        # Iteration and statistics, once the worker has left.
+        self._last: tuple[int, Statistics] | None = None
         text = _environment.config(config)
         options = _library.COptions(
             rank=_environment.rank(rank),

@@ -74,7 +74,7 @@ class ModelExchange:
 
     @property
     def has_pushed(self) -> bool:
-        """Whether a gradient of the iteration has been pushed, or is about to be, before finish()."""
+        """Whether a gradient of the iteration has been pushed, or will be, before finish()."""
         return bool(self._staged)
 
     def begin(self, contributes: bool, rates: ctypes.Array | None) -> None:
@@ -121,18 +121,18 @@ class ModelExchange:
 
     def wait_for(self, numbers: Iterable[int]) -> None:
         """Waits for those of these tensors that have been pushed."""
-        numbers = self._missing_of(numbers)
+        missing = self._missing_of(numbers)
         if self.is_begun:
-            numbers = [i for i in numbers if self.handle.is_pushed(i)]
-        for i in numbers:
+            missing = [i for i in missing if self.handle.is_pushed(i)]
+        for i in missing:
             self.handle.wait(i)
-        if numbers and self._placement.takes_early:
+        if missing and self._placement.takes_early:
             # What has come meanwhile need not be asked for one by one. The tensors are mostly in
             # the order in which a forward pass needs them.
-            first = numbers[0]
+            first = missing[0]
             come = range(first, first + self.handle.received(first))
-            numbers = {*numbers, *self._missing_of(come)}
-        self._received(numbers)
+            missing = {*missing, *self._missing_of(come)}
+        self._received(missing)
 
     def wait_for_all(self) -> None:
         """Waits for all tensors that have been pushed, or are about to be."""

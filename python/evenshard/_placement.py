@@ -160,7 +160,7 @@ class DevicePlacement:
             self._page_lock(views)
         self._stream = cuda.Stream(device)
         self._copies = collections.deque()  # (number, event) in the order of the copies' stream
-        self._last_use = None
+        self._last_use: torch.cuda.Event | None = None
 
     def _page_lock(self, views):
         # All tensors of one kind lie in one block.

@@ -148,10 +148,10 @@ def _problems(kind, optimizer, tensors):
         )
     of_model = {id(item.tensor) for item in tensors}
     for number, group in enumerate(optimizer.param_groups):
-        for place, parameter in enumerate(group["params"]):
+        for index, parameter in enumerate(group["params"]):
             if parameter.requires_grad and parameter.numel() and id(parameter) not in of_model:
                 yield (
-                    f'optimizer.param_groups[{number}]["params"][{place}]: of shape'
+                    f'optimizer.param_groups[{number}]["params"][{index}]: of shape'
                     f" {tuple(parameter.shape)} is not a parameter of the model"
                 )
 

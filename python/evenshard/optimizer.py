@@ -124,7 +124,7 @@ class Optimizer(torch.optim.Optimizer):
         self._skips_non_finite = self._handle.skips_non_finite
         self._skipped = 0
         self._is_accumulating = False
-        self._waits = None
+        self._waits: ForwardWaits | None = None
         self._hooks = []
         self._exchange = ModelExchange(self._handle, self._tensors)
         try:

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 
-from tests.chaos import cluster, faults, ground, report, schedule, verdict
+from tests.chaos import cluster, faults, ground, report, verdict
 from tests.chaos.progress import Progress
 
 # Training goes on when a worker has pushed the second iteration after the latest one of the first

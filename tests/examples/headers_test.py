@@ -9,7 +9,8 @@ _SOURCE = "tests/examples/examples_test.cc"
 def examples():
     """The blocks of the source by the header that each names."""
     with open(_SOURCE, encoding="utf-8") as file:
-        return dict(re.findall(r"^// \[ (\S+)\n(.*?)^// \]$", file.read(), re.DOTALL | re.MULTILINE))
+        text = file.read()
+    return dict(re.findall(r"^// \[ (\S+)\n(.*?)^// \]$", text, re.DOTALL | re.MULTILINE))
 
 
 class HeadersTest(unittest.TestCase):
@@ -21,7 +22,8 @@ class HeadersTest(unittest.TestCase):
         )
         for header, code in found.items():
             comment = "".join(
-                "//   " + line if line.strip() else "//\n" for line in code.splitlines(keepends=True)
+                "//   " + line if line.strip() else "//\n"
+                for line in code.splitlines(keepends=True)
             )
             with self.subTest(header), open(header, encoding="utf-8") as file:
                 self.assertIn(comment, file.read())

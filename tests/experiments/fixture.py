@@ -106,4 +106,3 @@ def in_network(namespace):
         except OSError:
             pass  # it is gone
     return False
-

@@ -105,7 +105,7 @@ def pack(folder, where):
     os.makedirs(where, exist_ok=True)
     path = os.path.join(where, _ARCHIVE)
     part = path + ".part"
-    with tarfile.open(part, "w:xz", preset=6) as archive:
+    with tarfile.open(part, "w:xz", preset=6) as archive:  # type: ignore[call-arg]
         archive.add(folder, arcname=".")
     size = os.path.getsize(part)
     if size > _ARCHIVE_LIMIT_BYTES:

@@ -84,7 +84,8 @@ class ExperimentConfigTest(unittest.TestCase):
 
     def test_text_that_cannot_be_read_is_refused_with_its_line(self):
         self.assertIn(
-            'e.textproto:5: Message type "evenshard.v1.ExperimentConfig" has no field named "wrokers"',
+            'e.textproto:5: Message type "evenshard.v1.ExperimentConfig" has no field named'
+            ' "wrokers"',
             self.refused(_GOOD + "wrokers: 3"),
         )
         self.assertRegex(self.refused(_GOOD + "schedule: FAST"), "^e.textproto:5: .*FAST")
