@@ -14,12 +14,14 @@ namespace {
 
 int Processors() { return std::max(1u, std::thread::hardware_concurrency()); }
 
-// Pushes that each keep a thread busy until they are released.
+// Pushes that each keep a thread busy until they are released. They outlive the threads, which may
+// still be in Notification's methods when a notification is seen.
 class Busy {
  public:
+  explicit Busy(int count) : started_(count), released_(count) {}
   // Returns when all of them are running.
-  Busy(PushThreads* threads, int count) : started_(count), released_(count) {
-    for (int i = 0; i < count; ++i) {
+  void Start(PushThreads* threads) {
+    for (size_t i = 0; i < started_.size(); ++i) {
       threads->Add(0, [this, i] {
         started_[i].Notify();
         released_[i].WaitForNotification();
@@ -38,10 +40,11 @@ class Busy {
 TEST_CASE("pushes run on a thread for each processor, in their order") {
   const auto order = GENERATE(ChunkOrder::kPriority, ChunkOrder::kArrival);
   std::vector<uint32_t> ran;
+  Busy busy(Processors());
+  absl::Notification last;
   {
     PushThreads threads(order);
-    Busy busy(&threads, Processors());
-    absl::Notification last;
+    busy.Start(&threads);
     for (const uint32_t chunk : {7, 3, 9, 3, 1}) {
       threads.Add(chunk, [&, chunk] {
         ran.push_back(chunk);
