@@ -3,10 +3,10 @@
 
 Reads Bazel's build event file, and from each target's log the summary that Catch2 or Python's
 unittest prints at its end. A target without a summary (it crashed, ran out of time, was not built
-or did not run) and a failed build count as one failure each and are named. Skipped test cases,
+or did not run) counts as one failure and is named. Skipped test cases,
 which Catch2 tests mark by a line "SKIPPED: why", do not count, and neither does a target that this
-machine cannot build (`target_compatible_with`); a line says how many there are. The last line is
-"N passed, M failed". The exit code is 0 only if M = 0 and N > 0.
+machine cannot build (`target_compatible_with`); a line says how many there are. Each --failed is
+one more failure. The last line is "N passed, M failed". The exit code is 0 only if M = 0 and N > 0.
 """
 
 import argparse
@@ -75,16 +75,14 @@ def read_events(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", choices=["ok", "failed"], required=True)
+    parser.add_argument("--failed", action="append", default=[], help="what else has failed")
     parser.add_argument("--events", type=pathlib.Path, required=True)
     parser.add_argument("--targets", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
 
     passed = 0
     skipped = 0
-    failures = []  # what to say of each, and how many it counts for
-    if arguments.build == "failed":
-        failures.append(("the build failed", 1))
+    failures = [(what, 1) for what in arguments.failed]  # and how many each counts for
     statuses, logs, incompatible = read_events(arguments.events)
     for target in sorted(set(arguments.targets.read_text().split()) - incompatible):
         status = statuses.get(target, "NO_STATUS")

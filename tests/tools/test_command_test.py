@@ -1,28 +1,31 @@
-"""The arguments of tools/test."""
+"""The arguments of tools/test and tools/sanitize."""
 
 import subprocess
 import unittest
 
 
-def _run(*arguments):
-    return subprocess.run(
-        ["tools/test", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
+def _run(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 class TestCommandTest(unittest.TestCase):
     def test_help_is_printed_and_nothing_else_happens(self):
-        for flag in ("--help", "-h"):
-            done = _run(flag)
-            self.assertEqual(done.returncode, 0)
-            self.assertTrue(done.stdout.startswith("./tools/test [--gpu]\n"), done.stdout)
-            self.assertEqual(done.stderr, "")
+        for program in ("tools/test", "tools/sanitize"):
+            for flag in ("--help", "-h"):
+                done = _run(program, flag)
+                self.assertEqual(done.returncode, 0)
+                self.assertTrue(done.stdout.startswith(f"./{program} ["), done.stdout)
+                self.assertEqual(done.stderr, "")
 
     def test_a_wrong_argument_is_named(self):
-        for arguments in (["--gpus"], ["--gpu", "--gpus"]):
-            done = _run(*arguments)
+        for command in (
+            ["tools/test", "--gpus"],
+            ["tools/test", "--gpu", "--gpus"],
+            ["tools/sanitize", "--all", "--gpus"],
+        ):
+            done = _run(*command)
             self.assertEqual(done.returncode, 2)
-            self.assertIn('tools/test: unknown argument "--gpus"', done.stderr)
+            self.assertIn(': unknown argument "--gpus"', done.stderr)
             self.assertEqual(done.stdout, "")
 
 

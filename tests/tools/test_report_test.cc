@@ -35,10 +35,12 @@ class Report {
   }
 
   // The exit code; afterwards, output() has what was printed.
-  int Make(const std::string& build = "ok") {
-    Program program({"/usr/bin/env", "python3", "tools/test_report.py", "--build=" + build,
-                     "--events=" + folder_.Write("events", events_),
-                     "--targets=" + folder_.Write("targets", targets_)});
+  int Make(const std::vector<std::string>& failed = {}) {
+    std::vector<std::string> command = {"/usr/bin/env", "python3", "tools/test_report.py",
+                                        "--events=" + folder_.Write("events", events_),
+                                        "--targets=" + folder_.Write("targets", targets_)};
+    for (const std::string& what : failed) command.push_back("--failed=" + what);
+    Program program(command);
     const int code = program.Wait();
     output_ = program.output();
     return code;
@@ -135,11 +137,11 @@ TEST_CASE("a target that fails after its test cases have passed is a failure") {
   CHECK(report.output() == "FAILED //t:bad: FAILED\n4 passed, 1 failed\n");
 }
 
-TEST_CASE("a failed build is a failure even if every test has passed") {
+TEST_CASE("what else has failed is a failure even if every test has passed") {
   Report report;
   report.Add("good", "PASSED", kOnePassed);
-  CHECK(report.Make("failed") == 1);
-  CHECK(report.output() == "FAILED the build failed\n1 passed, 1 failed\n");
+  CHECK(report.Make({"the build", "the style"}) == 1);
+  CHECK(report.output() == "FAILED the build\nFAILED the style\n1 passed, 2 failed\n");
 }
 
 TEST_CASE("a run without any test is not a success") {
