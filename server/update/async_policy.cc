@@ -26,6 +26,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
   History& history = histories_[index];
   StoredChunk& chunk = *history.chunk;
   const GradientHeader header = gradient.header;
+  std::vector<DueReply> released;
   {
     absl::MutexLock lock(&history.chunk->mutex);
     chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
@@ -65,12 +66,9 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
       const std::optional<uint64_t> number = observers_.Changed(index, chunk, change);
       if (number.has_value()) history.unconfirmed.Begin(*number);
     }
-    if (history.unconfirmed.waits()) {
-      history.unconfirmed.Add({std::move(sink), header.iteration});
-      return absl::OkStatus();
-    }
+    history.unconfirmed.Add({std::move(sink), header.iteration}, released);
   }
-  sink->Reply(chunk.info().id, header.iteration);
+  SendReplies(chunk.info().id, released);
   return absl::OkStatus();
 }
 
@@ -97,7 +95,7 @@ void AsyncPolicy::Confirm(int index, uint64_t change) {
     absl::MutexLock lock(&history.chunk->mutex);
     due = history.unconfirmed.Confirm(change);
   }
-  for (const DueReply& reply : due) reply.sink->Reply(history.chunk->info().id, reply.iteration);
+  SendReplies(history.chunk->info().id, due);
 }
 
 void AsyncPolicy::Abandon() {

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,10 +26,6 @@ namespace {
 // How far an onlooker may be ahead of the chunk: a worker waits for the iteration before its first,
 // which is at most two after the present one.
 constexpr uint64_t kMaxAhead = 2;
-
-void Send(uint32_t chunk, const std::vector<DueReply>& due) {
-  for (const DueReply& reply : due) reply.sink->Reply(chunk, reply.iteration);
-}
 
 Segments BytesOf(absl::Span<const float> floats) {
   return {{reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)}};
@@ -70,13 +65,8 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
     const uint64_t iteration = chunk.clock().iteration;
     if (header.iteration < iteration) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-      DueReply reply{std::move(sink), header.iteration};
       // The update that counted the push may still wait for its confirmation.
-      if (gather.unconfirmed.waits()) {
-        gather.unconfirmed.Add(std::move(reply));
-      } else {
-        released.push_back(std::move(reply));
-      }
+      gather.unconfirmed.Add({std::move(sink), header.iteration}, released);
     } else if (header.iteration == iteration && gather.pushed[header.worker].here) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
       AddSink(std::move(sink), gather.pushed[header.worker].sinks);
@@ -84,7 +74,7 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
       taken = TakeNew(index, gather, session, std::move(gradient), std::move(sink), released);
     }
   }
-  Send(chunk.info().id, released);
+  SendReplies(chunk.info().id, released);
   return taken;
 }
 
@@ -281,12 +271,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   const auto release = [&](Sinks& sinks, uint64_t answered)
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
                              for (std::shared_ptr<ReplySink>& sink : sinks) {
-                               DueReply reply{std::move(sink), answered};
-                               if (gather.unconfirmed.waits()) {
-                                 gather.unconfirmed.Add(std::move(reply));
-                               } else {
-                                 released.push_back(std::move(reply));
-                               }
+                               gather.unconfirmed.Add({std::move(sink), answered}, released);
                              }
                            };
   for (Pushed& pushed : gather.pushed) {
@@ -340,7 +325,7 @@ absl::Status SyncPolicy::Resume(int index) {
     if (gather.view == nullptr || !IsComplete(gather)) return absl::OkStatus();
     advanced = Advance(index, gather, released);
   }
-  Send(gather.chunk->info().id, released);
+  SendReplies(gather.chunk->info().id, released);
   return advanced;
 }
 
@@ -351,7 +336,7 @@ void SyncPolicy::Confirm(int index, uint64_t change) {
     absl::MutexLock lock(&gather.chunk->mutex);
     due = gather.unconfirmed.Confirm(change);
   }
-  Send(gather.chunk->info().id, due);
+  SendReplies(gather.chunk->info().id, due);
 }
 
 uint64_t SyncPolicy::StartIteration(uint32_t rank) const {

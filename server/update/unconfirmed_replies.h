@@ -18,6 +18,11 @@ struct DueReply {
   uint64_t iteration = 0;
 };
 
+// REQUIRES: the chunk's lock is not held.
+inline void SendReplies(uint32_t chunk, const std::vector<DueReply>& due) {
+  for (const DueReply& reply : due) reply.sink->Reply(chunk, reply.iteration);
+}
+
 // The replies of one chunk that wait until a change of the chunk is confirmed (ChunkObserver). Not
 // thread-safe: the chunk's lock guards it.
 class UnconfirmedReplies {
@@ -26,8 +31,14 @@ class UnconfirmedReplies {
   void Begin(uint64_t change) { newest_ = change; }
   // Whether a change has not been confirmed yet.
   bool waits() const { return newest_.has_value(); }
-  // Keeps a reply until the newest change is confirmed. REQUIRES: waits().
-  void Add(DueReply reply) { replies_.emplace_back(*newest_, std::move(reply)); }
+  // Keeps a reply until the newest change is confirmed. One that need not wait goes to `released`.
+  void Add(DueReply reply, std::vector<DueReply>& released) {
+    if (waits()) {
+      replies_.emplace_back(*newest_, std::move(reply));
+    } else {
+      released.push_back(std::move(reply));
+    }
+  }
 
   // Returns the replies to changes up to number `change`.
   std::vector<DueReply> Confirm(uint64_t change) {
