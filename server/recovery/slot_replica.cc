@@ -164,7 +164,7 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
   if (updates > 0) {
     UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration())};
     if (header.has_learning_rate()) rate.pushed = header.learning_rate();
-    RETURN_IF_ERROR(chunk.ApplyReplica(message.data, header.encoding(), header.scale(), rate));
+    RETURN_IF_ERROR(chunk.ApplyGradient(message.data, header.encoding(), header.scale(), rate));
   }
   (header.has_worker() ? clock.next_iteration[header.worker()] : clock.iteration) =
       header.iteration();

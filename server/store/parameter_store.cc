@@ -51,19 +51,14 @@ absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
   return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate), rate.iteration);
 }
 
-absl::Status StoredChunk::ApplyGradient(const Segments& gradient, Encoding encoding,
+absl::Status StoredChunk::ApplyGradient(const Segments& gradient, Encoding encoding, float scale,
                                         const UpdateRate& rate) {
-  return Apply(/*sum=*/nullptr, gradient, encoding, /*scale=*/1.0f, rate);
+  return Apply(/*sum=*/nullptr, gradient, encoding, scale, rate);
 }
 
 absl::Status StoredChunk::ApplySumAndGradient(const Segments& gradient, Encoding encoding,
                                               float scale, const UpdateRate& rate) {
   return Apply(sum_, gradient, encoding, scale, rate);
-}
-
-absl::Status StoredChunk::ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
-                                       const UpdateRate& rate) {
-  return Apply(/*sum=*/nullptr, gradient, encoding, scale, rate);
 }
 
 absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data) {

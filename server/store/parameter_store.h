@@ -90,20 +90,17 @@ class StoredChunk {
   // with sums (see ParameterStore::Create).
   void StartSum(const Segments& gradient, Encoding encoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void AddToSum(const Segments& gradient, Encoding encoding) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Apply one update: with `scale` times the sum, with a single gradient as received, or with
-  // `scale` times (sum + gradient), so that the last gradient need not be added to the sum first.
-  // Errors: OUT_OF_RANGE, naming the element, if the sum of the gradients leaves the range of
-  // float32; then nothing has changed. The same if an updated parameter or its optimizer state
-  // leaves that range; then the update has been applied.
+  // Apply one update with `scale` times the sum, a single gradient as received, or the sum of both,
+  // so that the last gradient need not be added to the sum first. A replica applies the sum that
+  // the primary has applied with ApplyGradient. Equal states stay equal, bit by bit. Errors:
+  // OUT_OF_RANGE, naming the element, if the sum of the gradients leaves the range of float32; then
+  // nothing has changed. The same if an updated parameter or its optimizer state leaves that range;
+  // then the update has been applied.
   absl::Status ApplySum(float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  absl::Status ApplyGradient(const Segments& gradient, Encoding encoding, const UpdateRate& rate)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status ApplyGradient(const Segments& gradient, Encoding encoding, float scale,
+                             const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   absl::Status ApplySumAndGradient(const Segments& gradient, Encoding encoding, float scale,
                                    const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Applies to a replica's chunk the update that the primary has applied: `scale` times `gradient`
-  // in `encoding`. Equal states stay equal, bit by bit.
-  absl::Status ApplyReplica(const Segments& gradient, Encoding encoding, float scale,
-                            const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
   absl::Status Apply(const float* sum, const Segments& gradient, Encoding encoding, float scale,

@@ -55,7 +55,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
       if (!header.skip) {
         change.encoding = static_cast<Encoding>(header.encoding);
         const absl::Status applied =
-            chunk.ApplyGradient(gradient.data, change.encoding, change.rate);
+            chunk.ApplyGradient(gradient.data, change.encoding, change.scale, change.rate);
         if (!applied.ok()) {
           observers_.ChangeFailed(applied);
           return applied;

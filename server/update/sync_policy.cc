@@ -235,7 +235,7 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
     return absl::OkStatus();
   }
   if (first) {
-    RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, encoding, change->rate));
+    RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, encoding, /*scale=*/1, change->rate));
     change->gradient = std::move(gradient.data);
     change->encoding = encoding;
     change->owner = std::move(gradient.owner);

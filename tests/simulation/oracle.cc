@@ -224,7 +224,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
     }
     if (!copy.SetState(before.clock, BytesOf(before.arrays)).ok()) return "it has another size";
     const UpdateRate rate{.iteration = static_cast<int64_t>(record->iteration)};
-    if (summed > 0 && !copy.ApplyReplica(BytesOf(sum), FLOAT32, 1.0f / summed, rate).ok()) {
+    if (summed > 0 && !copy.ApplyGradient(BytesOf(sum), FLOAT32, 1.0f / summed, rate).ok()) {
       continue;
     }
     if (!ChunkState::Of(copy).HasBitsOf(after)) continue;

@@ -50,7 +50,7 @@ TEST_CASE("a tensor is updated by the rule that counts for it, at the schedule's
     const std::vector<float> gradient(parameters.size(), 2.0f);
     const Segments data = {
         {reinterpret_cast<const char*>(gradient.data()), gradient.size() * sizeof(float)}};
-    REQUIRE(chunk.ApplyGradient(data, FLOAT32, {.iteration = 1}).ok());
+    REQUIRE(chunk.ApplyGradient(data, FLOAT32, /*scale=*/1, {.iteration = 1}).ok());
     updated[config.model().tensors()[chunk.info().tensor].name] = parameters[0];
     CHECK(std::count(parameters.begin(), parameters.end(), parameters[0]) ==
           static_cast<int64_t>(parameters.size()));
