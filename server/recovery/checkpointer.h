@@ -154,6 +154,7 @@ class Checkpointer final : public ChunkObserver {
   const ClusterConfig& proto_;
   const CheckpointFolder folder_;
   CheckpointCompletion completion_;
+  CopyMemory copy_memory_;
 
   // Used by Work() only.
   std::unique_ptr<ShardFileWriter> writer_;  // null until the active checkpoint's first chunk
@@ -164,7 +165,6 @@ class Checkpointer final : public ChunkObserver {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
-  CopyMemory copy_memory_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;    // or left out: CheckpointId::iteration
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;   // NumberOf(last_begun_)
   uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;        // the cuts with multiples of it are begun

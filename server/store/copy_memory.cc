@@ -9,6 +9,7 @@ namespace evenshard {
 
 std::optional<FloatBuffer> CopyMemory::Take(int64_t floats) {
   const int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
+  absl::MutexLock lock(&mutex_);
   // A much larger one is kept for a larger copy.
   if (const auto spare = spares_.lower_bound(bytes);
       spare != spares_.end() && spare->first <= 2 * bytes) {
@@ -31,10 +32,12 @@ std::optional<FloatBuffer> CopyMemory::Take(int64_t floats) {
 
 void CopyMemory::GiveBack(FloatBuffer buffer) {
   const auto bytes = static_cast<int64_t>(buffer.span().size() * sizeof(float));
+  absl::MutexLock lock(&mutex_);
   spares_.emplace(bytes, std::move(buffer));
 }
 
 void CopyMemory::Release() {
+  absl::MutexLock lock(&mutex_);
   for (const auto& [bytes, spare] : spares_) bytes_ -= bytes;
   spares_.clear();
 }

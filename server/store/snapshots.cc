@@ -10,13 +10,11 @@
 #include "server/store/snapshots.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
-#include "server/store/copy_memory.h"
 
 namespace evenshard {
 namespace {
@@ -30,38 +28,13 @@ int64_t MaxBytes(const PlannedConfig& config, ParameterStore& store) {
 
 }  // namespace
 
-// The memory of copies. Thread-safe.
-class Snapshots::Pool {
- public:
-  explicit Pool(int64_t max_bytes) : max_bytes(max_bytes), memory_(max_bytes) {}
-
-  std::optional<FloatBuffer> Take(int64_t floats) {
-    absl::MutexLock lock(&mutex_);
-    return memory_.Take(floats);
-  }
-  void GiveBack(FloatBuffer buffer) {
-    absl::MutexLock lock(&mutex_);
-    memory_.GiveBack(std::move(buffer));
-  }
-  void Release() {
-    absl::MutexLock lock(&mutex_);
-    memory_.Release();
-  }
-
-  const int64_t max_bytes;
-
- private:
-  absl::Mutex mutex_;
-  CopyMemory memory_ ABSL_GUARDED_BY(mutex_);
-};
-
 // A copy of a chunk's parameters.
 struct Snapshots::Kept {
-  Kept(std::shared_ptr<Pool> pool, FloatBuffer memory)
-      : pool(std::move(pool)), memory(std::move(memory)) {}
-  ~Kept() { pool->GiveBack(std::move(memory)); }
+  Kept(std::shared_ptr<CopyMemory> owner, FloatBuffer memory)
+      : owner(std::move(owner)), memory(std::move(memory)) {}
+  ~Kept() { owner->GiveBack(std::move(memory)); }
 
-  const std::shared_ptr<Pool> pool;
+  const std::shared_ptr<CopyMemory> owner;
   FloatBuffer memory;  // at least as large as the chunk
   uint64_t version = 0;
 };
@@ -145,7 +118,7 @@ absl::StatusOr<Snapshots::Reader::Progress> Snapshots::Reader::Take(
 
 Snapshots::Snapshots(Options options)
     : options_(std::move(options)),
-      pool_(std::make_shared<Pool>(MaxBytes(*options_.config, *options_.store))) {}
+      copy_memory_(std::make_shared<CopyMemory>(MaxBytes(*options_.config, *options_.store))) {}
 
 Snapshots::~Snapshots() = default;
 
@@ -243,8 +216,8 @@ void Snapshots::Keep(int index, const StoredChunk& chunk) {
   // Copied without this lock, so that chunks are copied side by side. Meanwhile readers may come
   // and go, but none of them takes this chunk, whose lock is held.
   std::shared_ptr<Kept> kept;
-  if (auto memory = pool_->Take(chunk.info().size); memory.has_value()) {
-    kept = std::make_shared<Kept>(pool_, *std::move(memory));
+  if (auto memory = copy_memory_->Take(chunk.info().size); memory.has_value()) {
+    kept = std::make_shared<Kept>(copy_memory_, *std::move(memory));
     kept->version = chunk.version();
     std::copy(chunk.parameters().begin(), chunk.parameters().end(), kept->memory.data());
   }
@@ -257,7 +230,7 @@ void Snapshots::Keep(int index, const StoredChunk& chunk) {
     if (kept != nullptr || reader->states_[index] == Reader::State::kTaken) continue;
     reader->failure_ = absl::ResourceExhaustedError(
         absl::StrCat("the copies of chunks for the snapshots at shard ", options_.slot,
-                     " would take more than limits.snapshot_bytes (", pool_->max_bytes,
+                     " would take more than limits.snapshot_bytes (", copy_memory_->max_bytes(),
                      ") because they are read too slowly; read again, or raise it"));
     reader->Wake();
   }
@@ -312,7 +285,7 @@ void Snapshots::ReleaseMemory() {
     absl::MutexLock lock(&mutex_);
     if (!snapshots_.empty()) return;
   }
-  pool_->Release();
+  copy_memory_->Release();
 }
 
 }  // namespace evenshard

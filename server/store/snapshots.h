@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "common/placement/planned_config.h"
 #include "server/store/chunk_observer.h"
+#include "server/store/copy_memory.h"
 #include "server/store/parameter_store.h"
 
 namespace evenshard {
@@ -115,7 +116,6 @@ class Snapshots final : public ChunkObserver {
   void ReleaseMemory();
 
  private:
-  class Pool;
   struct Kept;
 
   bool IsSync() const;
@@ -136,7 +136,7 @@ class Snapshots final : public ChunkObserver {
 
   const Options options_;
   // Also the copies', which may outlive this in messages that are being sent.
-  const std::shared_ptr<Pool> pool_;
+  const std::shared_ptr<CopyMemory> copy_memory_;
 
   // Whether there are snapshots. Read without order: a reader looks at every chunk, under its lock,
   // after it has set this.
