@@ -9,7 +9,6 @@
 #include "server/recovery/replicator.h"
 
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "common/base/error_kind.h"
@@ -19,10 +18,10 @@ namespace evenshard {
 
 class Replicator::Lane final : private ReplicaStream::Receiver {
  public:
-  Lane(Replicator* replicator, const Link* link, uint64_t view, const ProcessId& primary,
+  Lane(Replicator* replicator, uint64_t link, uint64_t view, const ProcessId& primary,
        const ProcessId& copy)
-      : replicator_(replicator),
-        link_(link),
+      : link_(link),
+        replicator_(replicator),
         stream_(replicator->options_.transport->Open(replicator->options_.slot, view, primary, copy,
                                                      this)) {}
 
@@ -32,36 +31,16 @@ class Replicator::Lane final : private ReplicaStream::Receiver {
     stream_->Send(message);
   }
 
+  const uint64_t link_;
   // What is not confirmed, oldest first. Guarded by the replicator's lock.
   std::deque<Due> sent_;
 
  private:
-  void Confirmed(const ReplicaReceipt&) override { replicator_->Confirmed(link_, this); }
+  void Confirmed(const ReplicaReceipt&) override { replicator_->Confirmed(this); }
   void Ended(const absl::Status& status) override { replicator_->Ended(link_, status); }
 
   Replicator* const replicator_;
-  const Link* const link_;
   const std::unique_ptr<ReplicaStream> stream_;
-};
-
-class Replicator::Link final {
- public:
-  Link(Replicator* replicator, uint64_t view, const ProcessId& primary, const ProcessId& copy) {
-    for (int i = 0; i < replicator->options_.streams; ++i) {
-      lanes_.push_back(std::make_unique<Lane>(replicator, this, view, primary, copy));
-    }
-  }
-
-  void Send(int index, uint64_t change, const ReplicaMessage& message) {
-    lanes_[index % lanes_.size()]->Send(index, change, message);
-  }
-
-  // Guarded by the replicator's lock.
-  bool broken_ = false;  // some stream is
-  absl::Time broken_since_;
-
- private:
-  std::vector<std::unique_ptr<Lane>> lanes_;
 };
 
 Replicator::Replicator(const Options& options)
@@ -70,16 +49,16 @@ Replicator::Replicator(const Options& options)
 Replicator::~Replicator() { Stop(); }
 
 void Replicator::Stop() {
-  std::unique_ptr<Link> link;  // destroyed without the lock
+  Lanes old;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
-  link = std::move(link_);
   copy_.reset();
+  old = Unlink();
 }
 
 void Replicator::Adopt(const View& view) {
   const SlotView& slot = view.slot(options_.slot);
   std::vector<Due> due;
-  std::unique_ptr<Link> old;
+  Lanes old;
   {
     absl::MutexLock lock(&mutex_);
     // A replica that is not complete may have begun anew in a view that this process has not seen.
@@ -101,19 +80,26 @@ void Replicator::Adopt(const View& view) {
     }
     old = Relink(due);
   }
-  old.reset();
+  old.clear();
   Confirm(due);
   FillMore();
   options_.on_progress();
 }
 
-std::unique_ptr<Replicator::Link> Replicator::Relink(std::vector<Due>& due) {
-  std::unique_ptr<Link> old = std::move(link_);
+Replicator::Lanes Replicator::Unlink() {
+  ++link_;
+  broken_since_.reset();
+  return std::exchange(lanes_, {});
+}
+
+Replicator::Lanes Replicator::Relink(std::vector<Due>& due) {
+  Lanes old = Unlink();
   filling_ = 0;
   next_fill_ = 0;
   if (!copy_.has_value()) return old;
-  link_ = std::make_unique<Link>(this, view_, primary_, *copy_);
-  ++links_;
+  for (int i = 0; i < options_.streams; ++i) {
+    lanes_.push_back(std::make_unique<Lane>(this, link_, view_, primary_, *copy_));
+  }
   for (size_t i = 0; i < chunks_.size(); ++i) {
     const int index = static_cast<int>(i);
     ChunkState& chunk = chunks_[index];
@@ -124,7 +110,7 @@ std::unique_ptr<Replicator::Link> Replicator::Relink(std::vector<Due>& due) {
     uint64_t change = chunk.changes - chunk.unconfirmed.size();
     for (ReplicaMessage& message : chunk.unconfirmed) {
       message.header.set_view(view_);
-      link_->Send(index, ++change, message);
+      Send(index, ++change, message);
     }
   }
   return old;
@@ -169,16 +155,20 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   if (unconfirmed_ == 0 && filled_ == chunks_.size()) heard_ = options_.clock->Now();
   ++unconfirmed_;
   ++state.changes;
-  if (!link_->broken_) link_->Send(index, state.changes, message);
+  if (!broken_since_.has_value()) Send(index, state.changes, message);
   return state.changes;
 }
 
-void Replicator::Confirmed(const Link* link, Lane* lane) {
+void Replicator::Send(int index, uint64_t change, const ReplicaMessage& message) {
+  lanes_[index % lanes_.size()]->Send(index, change, message);
+}
+
+void Replicator::Confirmed(Lane* lane) {
   Due due;
   bool idle;
   {
     absl::MutexLock lock(&mutex_);
-    if (link != link_.get() || lane->sent_.empty()) return;
+    if (lane->link_ != link_ || lane->sent_.empty()) return;
     due = lane->sent_.front();
     lane->sent_.pop_front();
     heard_ = options_.clock->Now();
@@ -202,12 +192,11 @@ void Replicator::Confirmed(const Link* link, Lane* lane) {
   }
 }
 
-void Replicator::Ended(const Link* link, const absl::Status& status) {
+void Replicator::Ended(uint64_t link, const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
-    if (link != link_.get() || link->broken_) return;
-    link_->broken_ = true;
-    link_->broken_since_ = options_.clock->Now();
+    if (link != link_ || broken_since_.has_value()) return;
+    broken_since_ = options_.clock->Now();
     if (logged_ != status.message()) {
       logged_ = std::string(status.message());
       spdlog::info("slot {}: the stream to its replica ended: {}", options_.slot, logged_);
@@ -225,16 +214,13 @@ void Replicator::Tick() {
   }
   if (is_news) options_.on_progress();
   std::vector<Due> due;
-  std::unique_ptr<Link> old;
+  Lanes old;
   {
     absl::MutexLock lock(&mutex_);
-    if (link_ == nullptr || !link_->broken_ ||
-        options_.clock->Now() < link_->broken_since_ + kPause) {
-      return;
-    }
+    if (!broken_since_.has_value() || options_.clock->Now() < *broken_since_ + kPause) return;
     old = Relink(due);
   }
-  old.reset();
+  old.clear();
   Confirm(due);
   FillMore();
 }
@@ -245,21 +231,21 @@ void Replicator::FillMore() {
     int index;
     {
       absl::MutexLock lock(&mutex_);
-      if (link_ == nullptr || link_->broken_ || filling_ >= kFillAhead) return;
+      if (lanes_.empty() || broken_since_.has_value() || filling_ >= kFillAhead) return;
       while (next_fill_ < chunks_.size() && chunks_[next_fill_].fill != Fill::kNone) ++next_fill_;
       if (next_fill_ == chunks_.size()) return;
       index = static_cast<int>(next_fill_++);
       ++filling_;
-      link = links_;
+      link = link_;
     }
     StoredChunk& chunk = options_.store->chunks()[index];
     absl::ReaderMutexLock chunk_lock(&chunk.mutex);
     ReplicaMessage message = StateOf(chunk);
     absl::MutexLock lock(&mutex_);
-    if (link_ == nullptr || link != links_) return;  // the new link has begun anew
+    if (link != link_) return;  // the new link has begun anew
     message.header.set_view(view_);
     chunks_[index].fill = Fill::kSent;
-    link_->Send(index, /*change=*/0, message);
+    Send(index, /*change=*/0, message);
   }
 }
 

@@ -95,23 +95,26 @@ class Replicator final : public ChunkObserver {
     std::deque<ReplicaMessage> unconfirmed;
   };
 
-  // The streams to the replica. A lane is one of them, with what it was sent.
-  class Link;
+  // One of the streams to the replica, which together are a link, with what it was sent.
   class Lane;
+  using Lanes = std::vector<std::unique_ptr<Lane>>;
   // A change that is confirmed, or need not be any more.
   struct Due {
     int index;
     uint64_t change;
   };
 
-  void Confirmed(const Link* link, Lane* lane);
-  void Ended(const Link* link, const absl::Status& status);
+  void Confirmed(Lane* lane);
+  void Ended(uint64_t link, const absl::Status& status);
+  void Send(int index, uint64_t change, const ReplicaMessage& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   bool IsUnreachable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Replaces the link, and sends again what is not confirmed. Returns the old link, which the
-  // caller destroys without the lock. A chunk whose state was on the way counts as not sent, and
-  // its changes are added to `due`.
-  std::unique_ptr<Link> Relink(std::vector<Due>& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the present link's lanes, which the caller destroys without the lock.
+  Lanes Unlink() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The same, and opens a new link, on which it sends again what is not confirmed. A chunk whose
+  // state was on the way counts as not sent, and its changes are added to `due`.
+  Lanes Relink(std::vector<Due>& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves all unconfirmed changes of a chunk to `due`.
   void Forget(int index, std::vector<Due>& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Confirm(const std::vector<Due>& due);
@@ -123,7 +126,7 @@ class Replicator final : public ChunkObserver {
 
   mutable absl::Mutex mutex_;
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t links_ ABSL_GUARDED_BY(mutex_) = 0;  // that were opened so far
+  uint64_t link_ ABSL_GUARDED_BY(mutex_) = 0;  // the number of the present link
   ProcessId primary_ ABSL_GUARDED_BY(mutex_);
   std::optional<ProcessId> copy_ ABSL_GUARDED_BY(mutex_);
   std::vector<ChunkState> chunks_ ABSL_GUARDED_BY(mutex_);  // parallel to the store's chunks
@@ -133,8 +136,9 @@ class Replicator final : public ChunkObserver {
   size_t next_fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the first chunk that may not have been sent
   // When the replica last confirmed something, or had nothing to confirm.
   absl::Time heard_ ABSL_GUARDED_BY(mutex_);
-  bool told_unreachable_ ABSL_GUARDED_BY(mutex_) = false;  // to on_progress
-  std::unique_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);     // null without a replica
+  bool told_unreachable_ ABSL_GUARDED_BY(mutex_) = false;           // to on_progress
+  Lanes lanes_ ABSL_GUARDED_BY(mutex_);                             // empty without a replica
+  std::optional<absl::Time> broken_since_ ABSL_GUARDED_BY(mutex_);  // since when some lane is
   std::string logged_ ABSL_GUARDED_BY(mutex_);  // why a stream ended, as logged the last time
 };
 
