@@ -9,15 +9,6 @@
 
 namespace evenshard {
 
-OpenPulls::~OpenPulls() {
-  std::jthread thread;
-  {
-    absl::MutexLock lock(&woken_mutex_);
-    thread = std::move(thread_);
-    thread.request_stop();
-  }
-}
-
 absl::Status OpenPulls::Add(PullStream* pull) {
   absl::MutexLock lock(&mutex_);
   if (pulls_.size() >= options_.limit) {
@@ -32,31 +23,6 @@ absl::Status OpenPulls::Add(PullStream* pull) {
 void OpenPulls::Remove(PullStream* pull) {
   absl::MutexLock lock(&mutex_);
   pulls_.erase(pull);
-}
-
-void OpenPulls::Wake(std::shared_ptr<PullStream> pull) {
-  absl::MutexLock lock(&woken_mutex_);
-  woken_.push_back(std::move(pull));
-  if (!thread_.joinable()) {
-    thread_ = std::jthread([this](const std::stop_token& stop) { RunWoken(stop); });
-  }
-}
-
-void OpenPulls::RunWoken(const std::stop_token& stop) {
-  const auto is_due = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(woken_mutex_) {
-    return !woken_.empty() || stop.stop_requested();
-  };
-  while (true) {
-    std::shared_ptr<PullStream> pull;
-    {
-      absl::MutexLock lock(&woken_mutex_);
-      woken_mutex_.Await(absl::Condition(&is_due));
-      if (stop.stop_requested()) return;
-      pull = std::move(woken_.front());
-      woken_.pop_front();
-    }
-    pull->GoOn();
-  }
 }
 
 void OpenPulls::EndUnread() {
@@ -76,8 +42,8 @@ PullStream* PullStream::Start(grpc::CallbackServerContext* context, OpenPulls* o
   stream->self_ = stream;
   absl::Status refused = open->Add(stream.get());
   if (refused.ok()) {
-    auto source = make_source([open, waiting = std::weak_ptr<PullStream>(stream)] {
-      if (auto pull = waiting.lock(); pull != nullptr) open->Wake(std::move(pull));
+    auto source = make_source([waiting = std::weak_ptr<PullStream>(stream)] {
+      if (const auto pull = waiting.lock(); pull != nullptr) pull->Wake();
     });
     if (source.ok()) stream->source_ = *std::move(source);
     refused = source.status();
@@ -118,6 +84,14 @@ bool PullStream::Wait() {
   }
   End(grpc::Status::CANCELLED);
   return true;
+}
+
+void PullStream::Wake() {
+  absl::MutexLock lock(&mutex_);
+  alarm_ = std::make_unique<grpc::Alarm>();  // the last one's callback may still be running
+  alarm_->Set(absl::ToChronoTime(absl::UnixEpoch()), [waiting = weak_from_this()](bool) {
+    if (const auto pull = waiting.lock(); pull != nullptr) pull->GoOn();
+  });
 }
 
 void PullStream::GoOn() {

@@ -3,14 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <set>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -44,8 +42,6 @@ class OpenPulls {
   };
 
   explicit OpenPulls(Options options) : options_(std::move(options)) {}
-  // REQUIRES: no stream is open.
-  ~OpenPulls();
 
   const std::string& name() const { return options_.name; }
 
@@ -53,23 +49,15 @@ class OpenPulls {
   absl::Status Add(PullStream* pull);
   void Remove(PullStream* pull);
 
-  // Has a stream ask its source again, in a thread of this object's. Does not block.
-  void Wake(std::shared_ptr<PullStream> pull);
-
   // Ends the streams that nobody reads with DEADLINE_EXCEEDED. Called from time to time.
   void EndUnread();
 
   absl::Time Now() const { return options_.clock->Now(); }
 
  private:
-  void RunWoken(const std::stop_token& stop);
-
   const Options options_;
   absl::Mutex mutex_;
   std::set<PullStream*> pulls_ ABSL_GUARDED_BY(mutex_);
-  absl::Mutex woken_mutex_;  // acquired after any other lock
-  std::deque<std::shared_ptr<PullStream>> woken_ ABSL_GUARDED_BY(woken_mutex_);
-  std::jthread thread_ ABSL_GUARDED_BY(woken_mutex_);  // begins with the first stream that is woken
 };
 
 // One Pull or Snapshot RPC: sends what its source gives. It owns itself until the RPC is done.
@@ -90,8 +78,6 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     return began == kNever ? absl::InfiniteFuture() : absl::FromUnixNanos(began);
   }
 
-  // Asks the source again, if the stream has waited for it.
-  void GoOn();
   // Ends the RPC at once, even in the middle of a chunk. REQUIRES: OnDone has not removed the
   // stream from its OpenPulls.
   void Cancel(const absl::Status& reason);
@@ -108,6 +94,10 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Asks the source, and writes, waits or ends the RPC. REQUIRES: kBusy.
   void Advance();
+  // Has GoOn called soon, in a thread of gRPC's, because the source's caller holds locks.
+  void Wake();
+  // Asks the source again, if the stream has waited for it.
+  void GoOn();
   // Begins to wait for the source. Returns false if it has called meanwhile.
   bool Wait();
   // REQUIRES: kBusy.
@@ -119,7 +109,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::ByteBuffer write_;
   std::atomic<int64_t> write_began_;  // Unix nanoseconds
 
-  absl::Mutex mutex_;
+  absl::Mutex mutex_;  // acquired after any other lock
   enum class State {
     kBusy,   // one thread asks the source, or a write is under way
     kWaits,  // for the source
@@ -128,7 +118,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   State state_ ABSL_GUARDED_BY(mutex_) = State::kBusy;
   bool is_woken_ ABSL_GUARDED_BY(mutex_) = false;  // while it was busy
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<PullStream> self_;  // until OnDone
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // calls GoOn
+  std::shared_ptr<PullStream> self_;                            // until OnDone
 };
 
 }  // namespace evenshard
