@@ -1,14 +1,12 @@
 #include "server/rpc/admin_service.h"
 
 #include "common/base/text.h"
-#include "server/rpc/unary_call.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
 
-grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request,
-                                                 grpc::ByteBuffer* response) {
+UnaryReactor* AdminService::GetStats(CallContext* context, const MessageBytes* request,
+                                     MessageBytes* response) {
   return AnswerUnary<GetStatsRequest, ShardStats>(
       context, *request, response,
       [this](const GetStatsRequest& stats) -> absl::StatusOr<ShardStats> {
@@ -16,9 +14,8 @@ grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* co
       });
 }
 
-grpc::ServerUnaryReactor* AdminService::GetView(grpc::CallbackServerContext* context,
-                                                const grpc::ByteBuffer* request,
-                                                grpc::ByteBuffer* response) {
+UnaryReactor* AdminService::GetView(CallContext* context, const MessageBytes* request,
+                                    MessageBytes* response) {
   return AnswerUnary<GetViewRequest, View>(context, *request, response,
                                            [this](const GetViewRequest&) {
                                              View view = host_->view();
@@ -27,9 +24,8 @@ grpc::ServerUnaryReactor* AdminService::GetView(grpc::CallbackServerContext* con
                                            });
 }
 
-grpc::ServerUnaryReactor* AdminService::GetDeclaration(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request,
-                                                       grpc::ByteBuffer* response) {
+UnaryReactor* AdminService::GetDeclaration(CallContext* context, const MessageBytes* request,
+                                           MessageBytes* response) {
   return AnswerUnary<GetDeclarationRequest, Declaration>(
       context, *request, response,
       [this](const GetDeclarationRequest&) -> absl::StatusOr<Declaration> {
@@ -39,9 +35,8 @@ grpc::ServerUnaryReactor* AdminService::GetDeclaration(grpc::CallbackServerConte
       });
 }
 
-grpc::ServerUnaryReactor* AdminService::Shutdown(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request,
-                                                 grpc::ByteBuffer* response) {
+UnaryReactor* AdminService::Shutdown(CallContext* context, const MessageBytes* request,
+                                     MessageBytes* response) {
   return AnswerUnary<ShutdownRequest, ShutdownResponse>(
       context, *request, response, [&](const ShutdownRequest&) {
         spdlog::info("{} asks for shutdown", Printable(context->peer()));

@@ -6,6 +6,7 @@
 #include "common/placement/planned_config.h"
 #include "proto/admin.grpc.pb.h"
 #include "server/recovery/slot_host.h"
+#include "server/rpc/raw_call.h"
 
 namespace evenshard {
 
@@ -26,18 +27,14 @@ class AdminService final
         request_shutdown_(std::move(request_shutdown)) {}
 
  private:
-  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetView(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetDeclaration(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request,
-                                           grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
+  UnaryReactor* GetStats(CallContext* context, const MessageBytes* request,
+                         MessageBytes* response) override;
+  UnaryReactor* GetView(CallContext* context, const MessageBytes* request,
+                        MessageBytes* response) override;
+  UnaryReactor* GetDeclaration(CallContext* context, const MessageBytes* request,
+                               MessageBytes* response) override;
+  UnaryReactor* Shutdown(CallContext* context, const MessageBytes* request,
+                         MessageBytes* response) override;
 
   const PlannedConfig& config_;
   const SlotHost* const host_;

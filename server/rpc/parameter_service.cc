@@ -5,11 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
-#include "server/rpc/refused_stream.h"
-#include "server/rpc/unary_call.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -67,9 +64,8 @@ void ParameterService::EndStreams(const Shard* shard, const absl::Status& status
   }
 }
 
-grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request,
-                                                 grpc::ByteBuffer* response) {
+UnaryReactor* ParameterService::Join(CallContext* context, const MessageBytes* request,
+                                     MessageBytes* response) {
   const std::string peer = Printable(context->peer());
   return AnswerUnary<JoinRequest, JoinResponse>(
       context, *request, response, [&](const JoinRequest& join) -> absl::StatusOr<JoinResponse> {
@@ -90,9 +86,8 @@ grpc::ServerUnaryReactor* ParameterService::Join(grpc::CallbackServerContext* co
       });
 }
 
-grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* request,
-                                                  grpc::ByteBuffer* response) {
+UnaryReactor* ParameterService::Leave(CallContext* context, const MessageBytes* request,
+                                      MessageBytes* response) {
   return AnswerUnary<LeaveRequest, LeaveResponse>(
       context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
         ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(leave)));
@@ -103,9 +98,8 @@ grpc::ServerUnaryReactor* ParameterService::Leave(grpc::CallbackServerContext* c
       });
 }
 
-grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* request,
-                                                   grpc::ByteBuffer* response) {
+UnaryReactor* ParameterService::Report(CallContext* context, const MessageBytes* request,
+                                       MessageBytes* response) {
   return AnswerUnary<ReportRequest, ReportResponse>(
       context, *request, response,
       [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
@@ -115,8 +109,7 @@ grpc::ServerUnaryReactor* ParameterService::Report(grpc::CallbackServerContext* 
       });
 }
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
-    grpc::CallbackServerContext* context) {
+BidiReactor* ParameterService::Exchange(CallContext* context) {
   const bool names_slot = context->client_metadata().count(kSlotMetadata) > 0;
   const absl::StatusOr<std::shared_ptr<Shard>> shard = Find(
       names_slot ? std::optional<uint32_t>(MetadataNumber(*context, kSlotMetadata)) : std::nullopt);
@@ -164,8 +157,7 @@ std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
   return {streams_.begin(), streams_.end()};
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+WriteReactor* ParameterService::Pull(CallContext* context, const MessageBytes* request) {
   return PullStream::Start(
       context, &pulls_,
       [&](const std::function<void()>&) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
@@ -175,8 +167,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Pull(
       });
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterService::Snapshot(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+WriteReactor* ParameterService::Snapshot(CallContext* context, const MessageBytes* request) {
   return PullStream::Start(
       context, &snapshots_,
       [&](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {

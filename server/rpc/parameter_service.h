@@ -15,6 +15,7 @@
 #include "server/rpc/exchange_stream.h"
 #include "server/rpc/pull_stream.h"
 #include "server/rpc/push_threads.h"
+#include "server/rpc/raw_call.h"
 #include "server/shard/shard.h"
 
 namespace evenshard {
@@ -55,21 +56,15 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
   }
 
  private:
-  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
-                                 const grpc::ByteBuffer* request,
-                                 grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
-                                   const grpc::ByteBuffer* request,
-                                   grpc::ByteBuffer* response) override;
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* request) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Snapshot(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request) override;
+  UnaryReactor* Join(CallContext* context, const MessageBytes* request,
+                     MessageBytes* response) override;
+  UnaryReactor* Leave(CallContext* context, const MessageBytes* request,
+                      MessageBytes* response) override;
+  UnaryReactor* Report(CallContext* context, const MessageBytes* request,
+                       MessageBytes* response) override;
+  BidiReactor* Exchange(CallContext* context) override;
+  WriteReactor* Pull(CallContext* context, const MessageBytes* request) override;
+  WriteReactor* Snapshot(CallContext* context, const MessageBytes* request) override;
 
   // Returns the shard of a slot. Errors: UNAVAILABLE if this process is not its primary now.
   absl::StatusOr<std::shared_ptr<Shard>> Find(std::optional<uint32_t> slot) const;

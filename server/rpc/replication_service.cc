@@ -5,24 +5,20 @@
 #include <optional>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/error_kind.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/message_slices.h"
 #include "common/wire/metadata_number.h"
 #include "server/recovery/slot_replica.h"
-#include "server/rpc/refused_stream.h"
 #include "server/rpc/replica_message.h"
 
 namespace evenshard {
 
 // One Replicate RPC: takes message after message, and confirms each. Deletes itself when the RPC is
 // done.
-class ReplicationService::Receiver final
-    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ReplicationService::Receiver final : public BidiReactor {
  public:
   Receiver(ReplicationService* service, std::shared_ptr<SlotReplica> copy, uint64_t view,
            uint64_t primary)
@@ -122,8 +118,7 @@ class ReplicationService::Receiver final
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ReplicationService::Replicate(
-    grpc::CallbackServerContext* context) {
+BidiReactor* ReplicationService::Replicate(CallContext* context) {
   const int slot = static_cast<int>(MetadataNumber(*context, kSlotMetadata));
   std::shared_ptr<SlotReplica> copy = host_->Copy(slot);
   if (copy == nullptr) {

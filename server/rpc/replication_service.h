@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/replication.grpc.pb.h"
 #include "server/recovery/slot_host.h"
+#include "server/rpc/raw_call.h"
 
 namespace evenshard {
 
@@ -25,8 +26,7 @@ class ReplicationService final
  private:
   class Receiver;
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Replicate(
-      grpc::CallbackServerContext* context) override;
+  BidiReactor* Replicate(CallContext* context) override;
 
   const SlotHost* const host_;
   absl::Mutex mutex_;

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_UNARY_CALL_H_
-#define EVENSHARD_SERVER_RPC_UNARY_CALL_H_
+#ifndef EVENSHARD_SERVER_RPC_RAW_CALL_H_
+#define EVENSHARD_SERVER_RPC_RAW_CALL_H_
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -13,10 +13,17 @@
 
 namespace evenshard {
 
+// What the project's raw callback methods get and return.
+using CallContext = grpc::CallbackServerContext;
+using MessageBytes = grpc::ByteBuffer;
+using UnaryReactor = grpc::ServerUnaryReactor;
+using BidiReactor = grpc::ServerBidiReactor<MessageBytes, MessageBytes>;
+using WriteReactor = grpc::ServerWriteReactor<MessageBytes>;
+
 // Parses a message. Errors: INVALID_ARGUMENT if `bytes` are malformed.
 template <typename Message>
-absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
-  grpc::ByteBuffer read(bytes);  // Deserialize empties what it reads
+absl::StatusOr<Message> ParseMessage(const MessageBytes& bytes) {
+  MessageBytes read(bytes);  // Deserialize empties what it reads
   Message message;
   if (grpc::SerializationTraits<Message>::Deserialize(&read, &message).ok()) return message;
   return absl::InvalidArgumentError(absl::StrCat("malformed ", Message::descriptor()->name()));
@@ -27,11 +34,9 @@ absl::StatusOr<Message> ParseMessage(const grpc::ByteBuffer& bytes) {
 // code answers a malformed request with UNIMPLEMENTED and no message, as if the method did not
 // exist.
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* AnswerUnary(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
-    grpc::ByteBuffer* response,
-    absl::FunctionRef<absl::StatusOr<Response>(const Request&)> handle) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+UnaryReactor* AnswerUnary(CallContext* context, const MessageBytes& request, MessageBytes* response,
+                          absl::FunctionRef<absl::StatusOr<Response>(const Request&)> handle) {
+  UnaryReactor* const reactor = context->DefaultReactor();
   const absl::StatusOr<Request> parsed = ParseMessage<Request>(request);
   const absl::StatusOr<Response> answer = parsed.ok() ? handle(*parsed) : parsed.status();
   if (!answer.ok()) {
@@ -43,6 +48,13 @@ grpc::ServerUnaryReactor* AnswerUnary(
   return reactor;
 }
 
+// A stream that is refused at once. Deletes itself.
+class RefusedStream final : public BidiReactor {
+ public:
+  explicit RefusedStream(const absl::Status& reason) { Finish(ToGrpc(reason)); }
+  void OnDone() override { delete this; }
+};
+
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_UNARY_CALL_H_
+#endif  // EVENSHARD_SERVER_RPC_RAW_CALL_H_

@@ -1,4 +1,4 @@
-#include "server/rpc/unary_call.h"
+#include "server/rpc/raw_call.h"
 
 #include <catch2/catch.hpp>
 #include <future>
