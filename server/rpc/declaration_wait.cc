@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
-#include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
 #include "common/placement/declaration.h"
 #include "server/session/join_check.h"

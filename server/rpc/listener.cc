@@ -1,10 +1,8 @@
 #include "server/rpc/listener.h"
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/net/unix_socket.h"
 
 namespace evenshard {
 
@@ -16,9 +14,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(grpc::ServerBuilder* b
   };
   std::unique_ptr<Listener> listener(new Listener());
   const std::optional<std::string> unix_path = UnixPath(address);
-  std::unique_ptr<UnixListener::Acceptor> unix_acceptor;
   if (unix_path.has_value()) {
-    unix_acceptor = builder->experimental().AddExternalConnectionAcceptor(
+    listener->acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
   } else {
@@ -29,11 +26,32 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(grpc::ServerBuilder* b
     return cannot("is it in use, or not an address of this host?");
   }
   if (!unix_path.has_value()) return listener;
-  absl::StatusOr<std::unique_ptr<UnixListener>> accepting =
-      UnixListener::Start(*unix_path, std::move(unix_acceptor));
-  if (!accepting.ok()) return cannot(accepting.status().message());
-  listener->unix_listener_ = *std::move(accepting);
+  absl::StatusOr<UnixListeningSocket> socket = UnixListeningSocket::Listen(*unix_path);
+  if (!socket.ok()) return cannot(socket.status().message());
+  listener->unix_socket_.emplace(*std::move(socket));
+  listener->accepting_ = std::thread([started = listener.get()] { started->AcceptAll(); });
   return listener;
+}
+
+Listener::~Listener() { StopAccepting(); }
+
+void Listener::AcceptAll() const {
+  while (true) {
+    const absl::StatusOr<int> connection = unix_socket_->Accept();
+    if (!connection.ok()) return;
+    Acceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = unix_socket_->fd();
+    parameters.fd = *connection;
+    acceptor_->HandleNewConnection(&parameters);
+  }
+}
+
+void Listener::StopAccepting() {
+  if (!accepting_.joinable()) return;
+  unix_socket_->Stop();
+  accepting_.join();
+  unix_socket_.reset();
+  acceptor_.reset();
 }
 
 void Listener::Shutdown(absl::Time deadline) {

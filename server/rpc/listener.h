@@ -2,20 +2,26 @@
 #define EVENSHARD_SERVER_RPC_LISTENER_H_
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/net/unix_socket.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
-#include "server/rpc/unix_listener.h"
 
 namespace evenshard {
 
-// A gRPC server that listens at an address of the config: on TCP or at a unix socket.
+// A gRPC server that listens at an address of the config: on TCP or at a unix socket, of which it
+// owns the file and the accepting thread.
 class Listener {
  public:
+  // Calls StopAccepting.
+  ~Listener();
+
   // Starts the server of `builder`, which has its services and options. `name` stands in errors:
   // "shard 3". Errors: UNAVAILABLE if nobody can listen on the address.
   static absl::StatusOr<std::unique_ptr<Listener>> Start(grpc::ServerBuilder* builder,
@@ -25,17 +31,24 @@ class Listener {
   // The bound port, which differs from a port 0 of the address, or 0 for a unix socket.
   int port() const { return port_; }
 
-  // Ends accepting connections at a unix socket.
-  void StopAccepting() { unix_listener_.reset(); }
+  // Removes a unix socket's file and accepts no more connections there. Those that were accepted
+  // stay open. Idempotent.
+  void StopAccepting();
   // Ends the calls that have not ended by then, and the server.
   void Shutdown(absl::Time deadline);
 
  private:
+  using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+
   Listener() = default;
+  void AcceptAll() const;
 
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<UnixListener> unix_listener_;  // null on TCP
   int port_ = 0;
+  // Absent on TCP. common/net/unix_socket.h says why gRPC does not accept the connections itself.
+  std::optional<UnixListeningSocket> unix_socket_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::thread accepting_;
 };
 
 }  // namespace evenshard
