@@ -1,5 +1,8 @@
 #include "server/rpc/chunk_message.h"
 
+#include <memory>
+#include <utility>
+
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "common/wire/message_slices.h"
@@ -7,28 +10,13 @@
 namespace evenshard {
 namespace {
 
-// The header of a chunk and its current parameters, in memory that gRPC may send from.
-struct Parts {
-  EncodedHeader header;
-  grpc::Slice data;
-};
-
-// Takes the current parameters of a chunk. `encode` makes the header. If `borrow`, FLOAT32
-// parameters are not copied (see UpdatePolicy::RepliesMayBorrow).
-template <typename Encode>
-Parts TakeCurrent(Shard& shard, StoredChunk& chunk, ParameterHeader header, bool borrow,
-                  Encode encode) {
-  absl::ReaderMutexLock lock(&chunk.mutex);
-  const absl::Span<const float> parameters = chunk.parameters();
-  const auto encoding = static_cast<Encoding>(header.encoding);
-  const size_t bytes = EncodedBytes(encoding, parameters.size());
-  header.chunk = chunk.info().id;
-  header.version = chunk.version();
-  return {.header = encode(header, bytes),
-          .data = borrow && encoding == FLOAT32
-                      ? OwnedSlice(reinterpret_cast<const char*>(parameters.data()), bytes,
-                                   shard.shared_store())
-                      : EncodedSlice(encoding, parameters)};
+// Returns parameters in memory that gRPC may send from: where they are, if `owner` keeps them there
+// and they need not be encoded, and otherwise a copy.
+grpc::Slice DataSlice(absl::Span<const float> parameters, Encoding encoding,
+                      std::shared_ptr<const void> owner) {
+  if (owner == nullptr || encoding != FLOAT32) return EncodedSlice(encoding, parameters);
+  return OwnedSlice(reinterpret_cast<const char*>(parameters.data()),
+                    parameters.size() * sizeof(float), std::move(owner));
 }
 
 }  // namespace
@@ -42,13 +30,11 @@ int64_t DataBytes(Shard* shard, const PendingReply& reply) {
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
                               const std::vector<PendingReply>& replies) {
   const Encoding encoding = shard->config().proto().exchange().parameter_encoding();
-  const auto listed = [](const ParameterHeader& header, size_t bytes) {
-    return EncodeListed(header, bytes);
-  };
   std::vector<grpc::Slice> slices;
   for (const PendingReply& reply : replies) {
     StoredChunk& chunk = shard->chunk(reply.chunk);
-    shard->CountReply(session, EncodedBytes(encoding, chunk.info().size));
+    const size_t bytes = EncodedBytes(encoding, chunk.info().size);
+    shard->CountReply(session, bytes);
     ParameterHeader header{
         .iteration = reply.iteration, .chunk = reply.chunk, .view = shard->view()};
     if (reply.written_version.has_value()) {
@@ -58,9 +44,12 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
       continue;
     }
     header.encoding = encoding;
-    const Parts parts = TakeCurrent(*shard, chunk, header, shard->RepliesMayBorrow(), listed);
-    slices.emplace_back(parts.header.data(), parts.header.size());
-    slices.push_back(parts.data);
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    header.version = chunk.version();
+    const EncodedHeader encoded = EncodeListed(header, bytes);
+    slices.emplace_back(encoded.data(), encoded.size());
+    slices.push_back(DataSlice(chunk.parameters(), encoding,
+                               shard->RepliesMayBorrow() ? shard->shared_store() : nullptr));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
@@ -75,23 +64,15 @@ grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, ui
                                                             .encoding = encoding,
                                                             .view = 0},
                                             bytes);
-  grpc::Slice slices[] = {
-      grpc::Slice(header.data(), header.size()),
-      taken.owner != nullptr && encoding == FLOAT32
-          ? OwnedSlice(reinterpret_cast<const char*>(taken.parameters.data()), bytes, taken.owner)
-          : EncodedSlice(encoding, taken.parameters),
-  };
+  const grpc::Slice slices[] = {grpc::Slice(header.data(), header.size()),
+                                DataSlice(taken.parameters, encoding, taken.owner)};
   return grpc::ByteBuffer(slices, 2);
 }
 
 grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding) {
-  shard->CountReply(/*session=*/nullptr, EncodedBytes(encoding, chunk.info().size));
-  const auto alone = [](const ParameterHeader& header, size_t bytes) {
-    return EncodeHeader(header, bytes);
-  };
-  const Parts parts = TakeCurrent(*shard, chunk, {.encoding = encoding}, /*borrow=*/false, alone);
-  const grpc::Slice slices[] = {grpc::Slice(parts.header.data(), parts.header.size()), parts.data};
-  return grpc::ByteBuffer(slices, 2);
+  absl::ReaderMutexLock lock(&chunk.mutex);
+  return SnapshotMessage(shard, {chunk.info(), chunk.version(), chunk.parameters(), nullptr},
+                         /*k=*/0, encoding);
 }
 
 }  // namespace evenshard
