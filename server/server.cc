@@ -15,7 +15,8 @@
 namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
-  const int processes = options.config->processes();
+  const bool has_views = options.view_link != nullptr;  // which give spares a role
+  const int processes = has_views ? options.config->processes() : options.config->shards();
   if (options.shard < 0 || options.shard >= processes) {
     return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.shard,
                                               ": the config has ", processes, " shards, 0 to ",

@@ -38,11 +38,6 @@ std::vector<UpdatePolicy::Pending>::const_iterator Oldest(
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
   const PlannedConfig& config = *options.config;
-  if (options.slot < 0 || options.slot >= config.shards()) {
-    return absl::OutOfRangeError(absl::StrCat("there is no shard ", options.slot,
-                                              ": the config has ", config.shards(),
-                                              " shards, 0 to ", config.shards() - 1));
-  }
   if (options.store == nullptr) {
     ASSIGN_OR_RETURN(options.store, ParameterStore::Create(config, options.slot));
   }

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/error_kind.h"
 #include "common/placement/planned_config.h"
@@ -56,8 +55,7 @@ class Shard {
     std::function<bool()> holds_roles = [] { return true; };
   };
 
-  // Errors: OUT_OF_RANGE if the config has no slot `slot`; RESOURCE_EXHAUSTED if there is not
-  // enough memory.
+  // REQUIRES: the config has the slot. Errors: RESOURCE_EXHAUSTED if there is not enough memory.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(Options options);
 
   int index() const { return index_; }
@@ -66,7 +64,6 @@ class Shard {
   // The number of the view that the shard follows; 0 without views.
   uint64_t view() const { return view_; }
   const PlannedConfig& config() const { return config_; }
-  const Clock& clock() const { return *clock_; }
   ParameterStore& store() { return *store_; }
   const std::shared_ptr<ParameterStore>& shared_store() { return store_; }
   // REQUIRES: the shard owns the chunk.

@@ -7,11 +7,14 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <future>
+#include <string>
 
 namespace evenshard {
 
-TEST_CASE("a server watches for waits while somebody sets the clock") {
-  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(R"(
+namespace {
+
+absl::StatusOr<PlannedConfig> ParseConfig(const std::string& more) {
+  return PlannedConfig::Parse(R"(
     model { input { channels: 2 height: 1 width: 1 } layer { name: "fc" linear { out_features: 2 } } }
     partition { scheme: MEMORY_BASED }
     shard { address: "127.0.0.1:0" }
@@ -21,8 +24,25 @@ TEST_CASE("a server watches for waits while somebody sets the clock") {
     training { iterations: 1 }
     compute { backend: EMULATED }
     limits { exchange_seconds: 0.5 }
-  )",
-                                                                    "test.textproto", {});
+  )" + more,
+                              "test.textproto", {});
+}
+
+}  // namespace
+
+TEST_CASE("a spare cannot be started without views, which give it a role") {
+  const absl::StatusOr<PlannedConfig> config =
+      ParseConfig("recovery { spare { address: '127.0.0.1:0' } }");
+  INFO(config.status());
+  REQUIRE(config.ok());
+  const RealClock clock;
+  const absl::Status status =
+      Server::Start({.config = &*config, .shard = 1, .clock = &clock}).status();
+  CHECK(status == absl::OutOfRangeError("there is no shard 1: the config has 1 shards, 0 to 0"));
+}
+
+TEST_CASE("a server watches for waits while somebody sets the clock") {
+  const absl::StatusOr<PlannedConfig> config = ParseConfig("");
   INFO(config.status());
   REQUIRE(config.ok());
   const RealClock clock;

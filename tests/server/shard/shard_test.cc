@@ -19,13 +19,6 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 }  // namespace
 
-TEST_CASE_METHOD(ShardFixture, "a shard that the config does not have cannot be made") {
-  Start(1);
-  const auto status = Shard::Create({.config = config.get(), .slot = 1, .clock = &clock}).status();
-  CHECK(absl::IsOutOfRange(status));
-  CHECK(Message(status) == "there is no shard 1: the config has 1 shards, 0 to 0");
-}
-
 TEST_CASE_METHOD(ShardFixture, "a gradient in another encoding is refused and changes nothing") {
   Start(1, {"exchange.gradient_encoding=FLOAT16"});
   GradientHeader header = Header(0, 0);
