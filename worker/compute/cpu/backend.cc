@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <new>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "oneapi/dnnl/dnnl_debug.h"
-#include "worker/compute/cpu/buffer_reuse.h"
+#include "worker/compute/buffer_reuse.h"
 #include "worker/compute/cpu/layers.h"
 #include "worker/compute/cpu/residual.h"
 #include "worker/compute/cpu/softmax_cross_entropy.h"
@@ -62,6 +61,35 @@ std::unique_ptr<CpuLayer> MakeLayer(CpuDevice* device, const Model& model, const
       break;
   }
   throw dnnl::error(dnnl_unimplemented, "a layer of no kind");
+}
+
+// Allocates memory for handles that are needed only for a part of a pass. `steps` lists the handles
+// that each step of the pass uses, in the order of the pass; each was made by
+// CpuDevice::Unallocated or is empty. A handle is needed from the first to the last step that lists
+// it, and handles that are never needed at the same time may share memory. Returns the allocated
+// memory, which the caller must keep as long as the handles are used. Throws dnnl::error.
+std::vector<memory> AllocateWithReuse(const CpuDevice& device,
+                                      const std::vector<std::vector<memory>>& steps) {
+  std::vector<memory> handles;  // in the order of their first steps
+  std::vector<BufferUse> uses;
+  for (size_t step = 0; step < steps.size(); ++step) {
+    for (const memory& handle : steps[step]) {
+      if (!handle) continue;
+      const size_t known = std::find(handles.begin(), handles.end(), handle) - handles.begin();
+      if (known == handles.size()) {
+        handles.push_back(handle);
+        uses.push_back({handle.get_desc().get_size(), step, step});
+      }
+      uses[known].last = step;
+    }
+  }
+  const ReusedBuffers buffers = AssignBuffers(uses);
+  std::vector<memory> owned;
+  for (const size_t bytes : buffers.bytes) owned.push_back(device.Allocate(Bytes(bytes)));
+  for (size_t i = 0; i < handles.size(); ++i) {
+    handles[i].set_data_handle(owned[buffers.buffer_of_use[i]].get_data_handle());
+  }
+  return owned;
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ class CpuBackend : public ComputeBackend {
   CpuDevice device_;
   dnnl::memory images_;      // in the plain format
   std::vector<Node> nodes_;  // in the order of the forward pass; the last one gives the scores
-  // Backs the gradients with respect to the activations; see AllocateWithReuse.
+  // Backs the gradients with respect to the activations.
   std::vector<dnnl::memory> gradient_memory_;
 
   // The last layer's scores, and the gradient with respect to them, in the plain format.

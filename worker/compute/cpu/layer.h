@@ -16,8 +16,7 @@ namespace evenshard {
 struct Activation {
   dnnl::memory value;
   // Empty if no tensor precedes this activation, since its gradient is then never needed. While the
-  // layers are being made, the gradient has a format but no memory; AllocateWithReuse assigns the
-  // memory.
+  // layers are being made, the gradient has a format but no memory; CpuBackend assigns the memory.
   dnnl::memory gradient;
 };
 
