@@ -1,7 +1,6 @@
 #include "server/recovery/initial_state.h"
 
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"

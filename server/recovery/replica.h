@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "common/wire/chunk_codec.h"

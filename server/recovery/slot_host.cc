@@ -1,7 +1,6 @@
 #include "server/recovery/slot_host.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"

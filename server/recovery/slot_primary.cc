@@ -73,7 +73,6 @@ void SlotPrimary::Adopt(const View& view) {
   if (replicator_ != nullptr) replicator_->Adopt(view);
   const absl::StatusOr<SlotPosition> position = shard_->Adopt(view);
   absl::MutexLock lock(&mutex_);
-  view_ = view.number();
   handing_over_ = view.slot(options_.slot).handing_over();
   position_ = position.ok() && view.worker_set_changes() ? std::optional(*position) : std::nullopt;
 }

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,7 +44,6 @@ class SlotPrimary final {
   ~SlotPrimary();
 
   const std::shared_ptr<Shard>& shard() const { return shard_; }
-  const Checkpointer* checkpointer() const { return checkpointer_.get(); }
 
   // See Shard::Adopt.
   void Adopt(const View& view);
@@ -76,7 +74,6 @@ class SlotPrimary final {
   std::shared_ptr<Shard> shard_;
 
   mutable absl::Mutex mutex_;
-  uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
   bool handing_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<SlotPosition> position_ ABSL_GUARDED_BY(mutex_);  // in the present view
 

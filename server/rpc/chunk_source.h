@@ -1,7 +1,6 @@
 #ifndef EVENSHARD_SERVER_RPC_CHUNK_SOURCE_H_
 #define EVENSHARD_SERVER_RPC_CHUNK_SOURCE_H_
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/wire/message_slices.h"
 #include "grpcpp/support/slice.h"
 

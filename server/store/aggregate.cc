@@ -1,7 +1,5 @@
 #include "server/store/aggregate.h"
 
-#include "common/base/element_loop.h"
-
 namespace evenshard {
 
 EVENSHARD_VECTORIZED

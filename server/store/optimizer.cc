@@ -5,8 +5,6 @@
 #include <limits>
 #include <numbers>
 
-#include "common/base/element_loop.h"
-
 namespace evenshard {
 namespace {
 

@@ -4,13 +4,11 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/session/worker_session.h"
-#include "server/store/parameter_store.h"
 #include "server/update/gradient.h"
 #include "server/update/worker_sets.h"
 

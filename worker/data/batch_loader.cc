@@ -1,8 +1,6 @@
 #include "worker/data/batch_loader.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"

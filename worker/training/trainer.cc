@@ -18,10 +18,7 @@
 
 #include "worker/training/trainer.h"
 
-#include <functional>
-
 #include "absl/cleanup/cleanup.h"
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"

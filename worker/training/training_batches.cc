@@ -1,6 +1,5 @@
 #include "worker/training/training_batches.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"

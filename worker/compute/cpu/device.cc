@@ -1,7 +1,5 @@
 #include "worker/compute/cpu/device.h"
 
-#include <utility>
-
 namespace evenshard {
 namespace {
 

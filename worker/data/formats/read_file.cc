@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <cerrno>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
