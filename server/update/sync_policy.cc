@@ -120,7 +120,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
   if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
   if (worker_sets.WaitsFor(header.worker, iteration)) ++gather.awaited;
-  gather.newest = static_cast<int>(header.worker);
+  gather.newest = header.worker;
   gather.pushed[gather.newest] = {
       .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
   return Advance(index, gather, released);
@@ -187,7 +187,7 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
 }
 
 absl::Status SyncPolicy::AddHeld(Gather& gather, bool complete, ChunkChange* change) {
-  Gradients gradients = TakeHeld(gather, complete);
+  Gradients gradients = TakeHeld(gather);
   for (size_t i = 0; i < gradients.size(); ++i) {
     const bool last = complete && i + 1 == gradients.size();
     RETURN_IF_ERROR(Add(gather, std::move(gradients[i]), last, change));
@@ -196,7 +196,7 @@ absl::Status SyncPolicy::AddHeld(Gather& gather, bool complete, ChunkChange* cha
                                                             : absl::OkStatus();
 }
 
-SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
+SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather) {
   Gradients gradients;
   const auto take = [&](Pushed& pushed) {
     if (pushed.held.has_value()) gradients.push_back(*std::move(pushed.held));
@@ -208,12 +208,18 @@ SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather, bool complete) {
   }
   // A member of the worker set that has not pushed stops those behind it, if the update waits for
   // it.
-  const std::vector<uint32_t>& worker_set =
-      gather.view->worker_sets->At(gather.chunk->clock().iteration);
+  const uint64_t iteration = gather.chunk->clock().iteration;
+  const WorkerSets& worker_sets = *gather.view->worker_sets;
+  const std::vector<uint32_t>& worker_set = worker_sets.At(iteration);
+  const auto passed = worker_set.begin() + gather.added;
+  // One that no update waits for may come when those behind it have been added.
+  if (std::find(worker_set.begin(), passed, gather.newest) != passed) {
+    take(gather.pushed[gather.newest]);
+  }
   for (; gather.added < static_cast<int>(worker_set.size()); ++gather.added) {
-    Pushed& pushed = gather.pushed[worker_set[gather.added]];
-    if (!pushed.here && !complete) break;
-    take(pushed);
+    const uint32_t rank = worker_set[gather.added];
+    if (!gather.pushed[rank].here && worker_sets.WaitsFor(rank, iteration)) break;
+    take(gather.pushed[rank]);
   }
   return gradients;
 }
@@ -322,7 +328,7 @@ absl::Status SyncPolicy::Resume(int index) {
   absl::Status advanced;
   {
     absl::MutexLock lock(&gather.chunk->mutex);
-    if (gather.view == nullptr || !IsComplete(gather)) return absl::OkStatus();
+    if (gather.view == nullptr) return absl::OkStatus();
     advanced = Advance(index, gather, released);
   }
   SendReplies(gather.chunk->info().id, released);

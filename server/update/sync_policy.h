@@ -75,8 +75,8 @@ class SyncPolicy final : public UpdatePolicy {
     int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that the update waits for
     int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the worker
                                                     // set that are done with
-    int newest ABSL_GUARDED_BY(chunk->mutex) = 0;   // the rank of the latest push
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;   // gradients in the sum
+    uint32_t newest ABSL_GUARDED_BY(chunk->mutex) = 0;  // the rank of the latest push
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;       // gradients in the sum
     // The learning rate of the first gradient that came, and the rank of its worker.
     std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
     std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);
@@ -108,8 +108,7 @@ class SyncPolicy final : public UpdatePolicy {
   bool MayUpdate(int index, const Gather& gather) const
       ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   // Removes and returns the gradients that are to be added now, in order.
-  Gradients TakeHeld(Gather& gather, bool complete)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  Gradients TakeHeld(Gather& gather) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   // Adds a gradient to the sum. The last one applies the update with the mean instead, and sets
   // `change` to what was applied.
   absl::Status Add(Gather& gather, Gradient gradient, bool last, ChunkChange* change)

@@ -107,6 +107,7 @@ class PolicyFixture {
                                                values.size() * sizeof(float));
     Segments data;
     if (!skip) data.emplace_back(*owner);
+    last_owner = owner;
     return policy->Push(index, *sessions[rank], Gradient{header, std::move(data), owner},
                         sinks[rank]);
   }
@@ -144,6 +145,7 @@ class PolicyFixture {
   std::vector<WorkerActivity> activities;
   std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank
   std::vector<std::shared_ptr<RecordingSink>> sinks;
+  std::weak_ptr<const void> last_owner;  // of the latest push's data
   uint64_t view = 0;
   float start = 0;
   std::unique_ptr<UpdatePolicy> policy;
