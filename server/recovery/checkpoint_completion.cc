@@ -26,8 +26,11 @@ CheckpointCompletion::Found CheckpointCompletion::Look(const Progress& progress,
     found.status.Update(TryComplete(id, progress.run, now, &found));
   }
   if (progress.left_out_to.has_value()) {
-    found.status.Update(options_.folder->RemoveLeftOut(
-        *progress.left_out_to, progress.writes, progress.run, options_.slot, options_.shards));
+    // What cannot be removed now is removed at a later cut.
+    options_.folder
+        ->RemoveLeftOut(*progress.left_out_to, progress.writes, progress.run, options_.slot,
+                        options_.shards)
+        .IgnoreError();
   }
   return found;
 }

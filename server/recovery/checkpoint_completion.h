@@ -29,14 +29,14 @@ class CheckpointCompletion {
   // How far the slot is.
   struct Progress {
     uint64_t run = 0;
-    std::optional<CheckpointId>
-        left_out_to;  // it has left out some up to this one, since last time
+    // Up to this one it writes no other than `writes`. Nothing: it was told last time.
+    std::optional<CheckpointId> left_out_to;
     std::optional<CheckpointId> writes;
   };
   struct Found {
     std::optional<uint64_t>
         number;           // of the newest own checkpoint that is complete since last time
-    absl::Status status;  // the first error, after which the rest was looked at
+    absl::Status status;  // the first error of completing, after which the rest was looked at
   };
 
   explicit CheckpointCompletion(const Options& options) : options_(options) {}

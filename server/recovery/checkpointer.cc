@@ -82,10 +82,9 @@ uint64_t Checkpointer::NumberOf(uint64_t iteration) const {
 void Checkpointer::Begin(uint64_t iteration) {
   last_begun_ = iteration;
   last_number_ = NumberOf(iteration);
-  if (last_number_ % stride_ != 0) {
-    has_left_out_ = true;
-    return;
-  }
+  // Also what this slot has failed to write, or a process that had it before, is never complete.
+  tidies_ = true;
+  if (last_number_ % stride_ != 0) return;
   if (active_.has_value()) {
     LeaveOut(iteration, absl::StrCat("that of iteration ", active_->cut.id.iteration,
                                      " was still being written"));
@@ -103,7 +102,6 @@ void Checkpointer::Begin(uint64_t iteration) {
 }
 
 void Checkpointer::LeaveOut(uint64_t iteration, absl::string_view reason) {
-  has_left_out_ = true;
   stride_ *= 2;
   ++failures_;
   last_failure_ = absl::StrCat("the checkpoint of iteration ", iteration, " was left out, because ",
@@ -168,7 +166,7 @@ void Checkpointer::Tick() {
                      absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
   if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
   if (number > last_begun_ && (IsSync() || options_.holds_role())) Begin(number);
-  if (completion_.waiting() == 0 && !has_left_out_) return;
+  if (completion_.waiting() == 0 && !tidies_) return;
   looks_ = true;
   ++changes_;
 }
@@ -362,7 +360,7 @@ void Checkpointer::LookAtFolder() {
   {
     absl::MutexLock lock(&mutex_);
     progress.run = view_.run();
-    if (std::exchange(has_left_out_, false)) {
+    if (std::exchange(tidies_, false)) {
       progress.left_out_to = {.generation = view_.generation(), .iteration = last_begun_};
     }
     if (active_.has_value()) progress.writes = active_->cut.id;

@@ -44,9 +44,9 @@ namespace evenshard {
 // A cut is left out if it is due while the slot still writes another one, or while several that it
 // has written wait for slower slots. After that the slot starts only every 2nd, 4th, 8th ...
 // checkpoint. All slots number checkpoints in the same way, so slow and fast ones still share some.
-// A slot whose checkpoints get complete in time starts more of them again. It removes what other
-// slots have written of a checkpoint that it has left out, since that can never be complete. So the
-// folder stays small, however slow a slot is.
+// A slot whose checkpoints get complete in time starts more of them again. Whenever one is due, it
+// removes what other slots have written of earlier ones that lack its own part, since they can
+// never be complete. So the folder stays small, however slow a slot is, and no slot waits for ever.
 //
 // The slot that finds the records of all slots in place completes the checkpoint with the manifest.
 // Thread-safe. Lock order: a chunk's lock, then this one's.
@@ -165,11 +165,11 @@ class Checkpointer final : public ChunkObserver {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;    // or left out: CheckpointId::iteration
-  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;   // NumberOf(last_begun_)
-  uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;        // the cuts with multiples of it are begun
-  bool has_left_out_ ABSL_GUARDED_BY(mutex_) = false;  // since Work() looked for what is left of it
-  bool looks_ ABSL_GUARDED_BY(mutex_) = false;         // Work() is to look at the folder
+  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOf(last_begun_)
+  uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
+  bool tidies_ ABSL_GUARDED_BY(mutex_) = false;       // Work() is to remove what lacks this slot
+  bool looks_ ABSL_GUARDED_BY(mutex_) = false;        // Work() is to look at the folder
   absl::Duration held_up_ ABSL_GUARDED_BY(mutex_);
   uint64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string last_failure_ ABSL_GUARDED_BY(mutex_);

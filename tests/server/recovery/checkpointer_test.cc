@@ -210,6 +210,42 @@ TEST_CASE_METHOD(CheckpointerFixture, "the folder stays small however slow a slo
   CHECK(*complete.rbegin() > iterations / 2);
 }
 
+TEST_CASE_METHOD(CheckpointerFixture,
+                 "there are checkpoints again after a slot has failed for long") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
+  disk.SetFault([](SimulatedDisk::Operation operation, const std::string& path) {
+    return operation == SimulatedDisk::Operation::kCreate && absl::StrContains(path, "shard-1")
+               ? absl::ResourceExhaustedError("the disk is full")
+               : absl::OkStatus();
+  });
+  for (uint64_t iteration = 0; iteration < 20; ++iteration) {
+    if (iteration == 6) disk.SetFault(nullptr);
+    TrainAll(iteration);
+    for (const int slot : {1, 0}) Work(slot);  // slot 0 writes what slot 1 has given up
+    for (const auto& [process, host] : hosts) host->Tick();
+  }
+  REQUIRE(Newest().has_value());
+  CHECK(Newest()->iteration > 12);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture, "there are checkpoints again after a slow slot has moved") {
+  Begin({"recovery.checkpoint.every_iterations=1"});
+  for (uint64_t iteration = 0; iteration < 20; ++iteration) {
+    if (iteration == 6) {
+      Kill(1);
+      hosts.erase(1);
+      for (const int slot : {0, 1}) Roles(slot, Process(0, 10), kNobody, false);
+      Publish();
+    }
+    TrainAll(iteration);
+    net.Run();
+    Work(0);  // slot 0 writes, and so does slot 1 once it is there too
+    hosts[0]->Tick();
+  }
+  REQUIRE(Newest().has_value());
+  CHECK(Newest()->iteration > 12);
+}
+
 TEST_CASE_METHOD(CheckpointerFixture, "a slot notices that an earlier cut of its is complete") {
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=1"});
   for (const uint64_t iteration : {0, 1}) {
