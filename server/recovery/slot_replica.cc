@@ -37,10 +37,11 @@ SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
   }
 }
 
-void SlotReplica::SetView(uint64_t view) {
+void SlotReplica::SetView(uint64_t view, bool begins_anew) {
   for (size_t i = 0; i < places_.size(); ++i) {
     absl::MutexLock lock(&store_->chunks()[i].mutex);
     places_[i].view = view;
+    if (begins_anew) places_[i].is_filled = false;
   }
 }
 
@@ -52,16 +53,11 @@ void SlotReplica::Adopt(const View& view) {
     is_other =
         std::exchange(primary_, slot.primary().incarnation()) != slot.primary().incarnation();
   }
-  SetView(view.number());
-  if (!is_other || slot.replica_is_complete()) return;
-  for (size_t i = 0; i < places_.size(); ++i) {
-    absl::MutexLock lock(&store_->chunks()[i].mutex);
-    places_[i].is_filled = false;
-  }
+  SetView(view.number(), is_other && !slot.replica_is_complete());
 }
 
 std::shared_ptr<ParameterStore> SlotReplica::Retire() {
-  SetView(0);
+  SetView(0, /*begins_anew=*/false);
   return store_;
 }
 

@@ -60,7 +60,8 @@ class SlotReplica {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
   absl::Status TakeChange(StoredChunk& chunk, const Place& place, const ReplicaMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
-  void SetView(uint64_t view);
+  // With `begins_anew`, no chunk counts as filled: from the new view's first message on.
+  void SetView(uint64_t view, bool begins_anew);
 
   const PlannedConfig& config_;
   const int slot_;

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/server/recovery/slot_fixture.h"
@@ -188,6 +189,21 @@ TEST_CASE_METHOD(CopyFixture, "a copy that a new primary fills keeps nothing of 
   Adopt(kView + 3, 11, /*is_complete=*/false);
   CHECK(Take(State(1, 1, 6), kView + 3, 11).ok());  // late, of a stream that was opened anew
   CHECK(StateOf(*store).arrays[0] == std::vector<float>(chunk().size, 5));
+}
+
+TEST_CASE_METHOD(CopyFixture, "a new primary's first state comes while the copy adopts the view") {
+  Start();
+  for (int round = 0; round < 200; ++round) {
+    store = MakeStore();
+    copy = std::make_unique<SlotReplica>(config.get(), 0, store, /*is_complete=*/true);
+    Adopt(kView);
+    REQUIRE(Take(Change(1, 1)).ok());
+    std::thread adopts([this] { Adopt(kView + 2, 11, /*is_complete=*/false); });
+    const ReplicaMessage state = State(1, 1, 5);
+    while (!Take(state, kView + 2, 11).ok()) std::this_thread::yield();
+    adopts.join();
+    REQUIRE(StateOf(*store).arrays[0] == std::vector<float>(chunk().size, 5));
+  }
 }
 
 }  // namespace evenshard
