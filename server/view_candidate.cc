@@ -11,13 +11,16 @@ namespace evenshard {
 ViewCandidate::ViewCandidate(const Options& options) : options_(options) {
   const PlannedConfig& config = *options_.config;
   const EtcdLink::Options link = EtcdLink::OptionsOf(config.proto(), options_.clock);
+  auto settings = ViewCoordinator::SettingsOf(config.proto(), config.run_fingerprint());
+  // No process that is silent is noticed before its lease has ended.
+  settings.recovery.set_silence_seconds(absl::ToDoubleSeconds(link.ttl));
   coordinator_ = std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
       .client = link.client,
       .run = link.run,
       .ttl = link.ttl,
       .clock = options_.clock,
       .name = absl::StrCat("ps ", options_.process),
-      .settings = ViewCoordinator::SettingsOf(config.proto(), config.run_fingerprint()),
+      .settings = settings,
       .checkpoints = config.proto().recovery().has_checkpoint() ? this : nullptr,
       .on_event = [](const RecoveryEvent& event) { spdlog::info("{}", event.what()); },
   });

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "server/recovery/initial_state.h"
@@ -298,7 +299,13 @@ ProcessState SlotHost::State() const {
   state.set_config_fingerprint(options_.config->run_fingerprint());
   {
     absl::MutexLock lock(&mutex_);
-    state.set_view(view_.number());
+    // A primary that has yet to read its slot's state follows no view: nobody counts as cut off
+    // from it.
+    const auto lacks_state = [this](const auto& unloaded) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+      return unloaded.first < view_.slot_size() &&
+             IsSame(view_.slot(unloaded.first).primary(), options_.self);
+    };
+    if (absl::c_none_of(unloaded_since_, lacks_state)) state.set_view(view_.number());
     state.set_failure(std::string(failure_.message()));
     if (!unreadable_.checkpoint().empty()) *state.mutable_unreadable() = unreadable_;
   }

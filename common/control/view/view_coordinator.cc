@@ -177,13 +177,15 @@ bool ViewCoordinator::MayBegin() const {
 }
 
 // A worker that cannot reach a slot is lost, before those who wait for it run into their deadline:
-// soon if the run can go on without it, unless the slot can move to another process.
+// soon if the run can go on without it, unless the slot can move to another process, or its process
+// may be dead while its lease lasts.
 void ViewCoordinator::LoseCutOff() {
   const Recovery::WorkerLoss loss = settings_.recovery.worker_loss();
   if (loss == Recovery::FAIL) return;
-  const bool goes_on = loss == Recovery::CONTINUE && settings_.synchronous;
+  const bool goes_on = worker_set_.GoesOnWithoutOne(view_);
   for (int s = 0; s < view_.slot_size(); ++s) {
-    const int times = slots_.CanMove(view_.slot(s), now_) ? 2 : 1;
+    const bool waits = settings_.recovery.has_etcd() || slots_.CanMove(view_.slot(s), now_);
+    const int times = waits ? 2 : 1;
     const absl::Time since =
         now_ - (goes_on ? times * reachability_.patience() : settings_.exchange / 2);
     const auto rank = reachability_.WorkerWithout(view_, s, since);

@@ -280,6 +280,11 @@ void WorkerSetCoordinator::OrderCut(absl::Time now, View* next) {
   next->set_worker_set_changes(true);
 }
 
+bool WorkerSetCoordinator::GoesOnWithoutOne(const View& view) const {
+  return ChangesWorkerSets() &&
+         Count(view, WorkerView::MEMBER) > static_cast<int>(std::max(settings_.min_workers, 1u));
+}
+
 bool WorkerSetCoordinator::IsGivenUp(uint32_t rank, absl::Time now) const {
   return !workers_.IsAlive(rank) &&
          (absence_[rank].was_lost || now >= absence_[rank].since + settings_.startup);

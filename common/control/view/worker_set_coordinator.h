@@ -51,6 +51,9 @@ class WorkerSetCoordinator {
   // if the run fails because a worker is lost.
   absl::Status Update(const View& view, const PositionOf& position_of, absl::Time now, View* next);
 
+  // Whether a member that is lost is not waited for.
+  bool GoesOnWithoutOne(const View& view) const;
+
   // Whether every worker whose gradients count has trained to the end.
   bool AllFinished(const View& view, absl::Time now) const;
 

@@ -454,6 +454,8 @@ TEST_CASE_METHOD(CheckpointerFixture, "what cannot be read of a checkpoint is re
   CHECK(PrimaryState(1) == at_cut[1]);
   CHECK(hosts[0]->Primary(0) == nullptr);
   CHECK(hosts[0]->State().failure().empty());
+  CHECK(hosts[0]->State().view() == 0);  // no worker can reach the slot there
+  CHECK(hosts[1]->State().view() == view.number());
   SECTION("until it can be") {
     clock.Advance(absl::Seconds(9));
     hosts[0]->Tick();

@@ -226,6 +226,34 @@ TEST_CASE("a worker that cannot reach a slot that nobody else can take is lost")
   CHECK(run.WorkerSets() == "0:0, 1 11:0 13:0, 1");
 }
 
+TEST_CASE("a worker without which the run cannot go on has as long as one that is waited for") {
+  ViewCoordinator::Settings settings = Settings(2, 0, 3, Recovery::CONTINUE);
+  settings.recovery.set_replicas(0);
+  settings.recovery.set_min_workers(2);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  for (const uint32_t rank : {0, 1, 2}) run.worker_cut.insert({rank, 0});
+  run.Pass(absl::Seconds(20));
+  CHECK(run.Workers() == "AMM");
+  run.Pass(settings.exchange / 2 - absl::Seconds(20.1));
+  CHECK(run.Workers() == "AMM");
+  run.Pass(absl::Seconds(0.5));
+  CHECK(run.Workers() == "AAA");
+}
+
+TEST_CASE("with etcd a ps that is dead, whose lease has not ended, costs no worker") {
+  ViewCoordinator::Settings settings = Settings(2, 0, 2, Recovery::CONTINUE);
+  settings.recovery.set_replicas(0);
+  settings.recovery.mutable_etcd();
+  CoordinatorRun run(settings);
+  run.StartAll();
+  run.worker_cut = {{0, 0}, {1, 0}};
+  run.Pass(absl::Seconds(9));
+  CHECK(run.Workers() == "MM");
+  run.Pass(absl::Seconds(2));
+  CHECK(run.Workers() == "AM");  // it is alive
+}
+
 TEST_CASE("a replica takes over from a primary that neither it nor a worker can reach") {
   ViewCoordinator::Settings settings = Settings(2, 0, 2);
   const bool etcd = GENERATE(true, false);
