@@ -54,6 +54,8 @@ ExchangeCore::ExchangeCore(const Options& options)
   if (patience_.reconnect > absl::ZeroDuration()) {
     tick_period_ = std::min(tick_period_, patience_.reconnect / 10);
   }
+  // What it says of slots that it cannot reach is never much older than the truth.
+  if (patience_.has_views) tick_period_ = std::min(tick_period_, patience_.quiet / 2);
   tick_period_ = std::max(tick_period_, kShortestTick);
 }
 
@@ -106,6 +108,7 @@ WorkerView::State ExchangeCore::OwnState() const {
 std::vector<int> ExchangeCore::Adopt() {
   if (has_failed_) return {};
   if (generation_ != 0 && view_.generation() != generation_) {
+    is_member_ = false;  // one that had finished is taken in anew
     if (stage_ == Stage::kRunning || stage_ == Stage::kLeaving) {
       const std::string to = view_.checkpoint().empty()
                                  ? "the initial parameters"

@@ -191,7 +191,7 @@ class ExchangeCore {
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kIdle;
   View view_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;   // of the connections; 0: none yet
-  bool is_member_ ABSL_GUARDED_BY(mutex_) = false;    // has been a MEMBER
+  bool is_member_ ABSL_GUARDED_BY(mutex_) = false;    // has been one in it
   bool has_started_ ABSL_GUARDED_BY(mutex_) = false;  // every slot has accepted it, at least once
   bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status later_failure_ ABSL_GUARDED_BY(mutex_);  // of the exchange, after it went back

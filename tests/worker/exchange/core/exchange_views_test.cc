@@ -145,6 +145,11 @@ TEST_CASE("a worker says which slots it cannot reach where the view has them") {
   }
 }
 
+TEST_CASE("what a worker says of slots is taken back before it counts") {
+  ViewFixture fixture({"recovery.replicas=1", "recovery.silence_seconds=1"});
+  CHECK(fixture.core.tick_period() <= absl::Seconds(0.25));
+}
+
 TEST_CASE("a primary that cannot be reached is waited for, up to limits.exchange_seconds") {
   ViewFixture fixture;
   fixture.FollowAndConnect();
@@ -377,6 +382,17 @@ TEST_CASE("a worker has finished when the training has ended, unless the run goe
     CHECK(fixture.core.went_back());
     CHECK_FALSE(fixture.core.State().finished());  // which is of the new view
     fixture.core.Resume();
+    CHECK(fixture.transport.latest[0].has_value());
+  }
+  SECTION("until the run goes back, and then gathers its workers") {
+    fixture.view.set_generation(2);
+    fixture.view.mutable_worker(1)->Clear();
+    fixture.Follow();
+    fixture.core.Resume();
+    CHECK(fixture.core.failure().ok());
+    fixture.view.mutable_worker(1)->set_state(WorkerView::MEMBER);
+    fixture.view.mutable_worker(1)->set_incarnation(kIncarnation);
+    fixture.Follow();
     CHECK(fixture.transport.latest[0].has_value());
   }
 }
