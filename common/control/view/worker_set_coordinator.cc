@@ -200,9 +200,11 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
     SetState(WorkerView::ABSENT, 0, next->mutable_worker(leaving[i]));
     WorkerSetHistory without = next->worker_set();
     RemoveFromWorkerSet(leaving[i], first + 1, &without);
-    // Workers that join later do not help an iteration that has no other worker.
+    // Workers that join later do not help an iteration that has no other worker. The initial
+    // parameters of a model that workers have declared are worker 0's.
     is_waited_for[i] =
-        SmallestWorkerSet(without, first + 1) < std::max<size_t>(settings_.min_workers, 1);
+        SmallestWorkerSet(without, first + 1) < std::max<size_t>(settings_.min_workers, 1) ||
+        (leaving[i] == 0 && first == 0 && view.has_declaration());
     absence_[leaving[i]].is_waited_for = is_waited_for[i];
     if (!is_waited_for[i]) *next->mutable_worker_set() = std::move(without);
   }

@@ -104,6 +104,22 @@ TEST_CASE("CONTINUE: several losses go together, and below min_workers the run w
   CHECK(run.WorkerSets().ends_with("12:0-3"));
 }
 
+TEST_CASE("CONTINUE: a run waits for the worker that has the initial parameters") {
+  CoordinatorRun run(Settings(2, 0, 3, Recovery::CONTINUE));
+  run.StartAll();
+  ProcessState declares = run.WorkerState(1);
+  declares.mutable_declaration()->mutable_model()->add_tensor()->set_name("weight");
+  REQUIRE(run.Announce(declares).ok());
+  run.iteration = GENERATE(0, 1);  // where slot 0 is
+  run.KillWorker(0);
+  run.Settle();
+  CHECK(run.Workers() == "AMM");
+  CHECK(run.WorkerSets() == (run.iteration == 0 ? "0:0-2" : "0:0-2 2:1, 2"));
+  run.StartWorker(0);
+  run.Settle();
+  CHECK(run.Workers() == "MMM");
+}
+
 TEST_CASE("CONTINUE: a worker that never comes is given up") {
   CoordinatorRun run(Settings(1, 0, 2, Recovery::CONTINUE));
   run.StartPs(0);
