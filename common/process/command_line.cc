@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/process/version.h"
 
 namespace evenshard {
 namespace {
@@ -65,6 +66,8 @@ Flag FormatFlag(std::string* format) {
           .allowed = {"table", "json"}};
 }
 
+void PrintVersion() { std::cout << "evenshard " EVENSHARD_VERSION "\n"; }
+
 absl::StatusOr<bool> ParseFlags(absl::Span<const Flag> flags,
                                 absl::Span<const std::string> arguments) {
   if (std::any_of(arguments.begin(), arguments.end(),
@@ -119,7 +122,7 @@ absl::StatusOr<bool> ParseFlags(absl::Span<const Flag> flags,
 }
 
 std::string HelpText(absl::string_view usage, absl::Span<const Flag> flags) {
-  std::vector<std::string> forms = {"--help"};
+  std::vector<std::string> forms = {"--version"};
   for (const Flag& flag : flags) forms.push_back(Form(flag));
   size_t width = 0;
   for (const std::string& form : forms) width = std::max(width, form.size());
@@ -130,13 +133,18 @@ std::string HelpText(absl::string_view usage, absl::Span<const Flag> flags) {
   };
   for (const Flag& flag : flags) append(Form(flag), flag.help);
   append("--help", "prints this");
+  append("--version", "prints the version");
   return text;
 }
 
 std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Flag> flags, int argc,
                                     const char* const* argv) {
-  const absl::StatusOr<bool> help =
-      ParseFlags(flags, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  if (arguments == std::vector<std::string>{"--version"}) {
+    PrintVersion();
+    return 0;
+  }
+  const absl::StatusOr<bool> help = ParseFlags(flags, arguments);
   if (!help.ok()) {
     std::cerr << help.status().message() << "\n";
     return 2;

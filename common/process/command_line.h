@@ -51,8 +51,12 @@ absl::StatusOr<bool> ParseFlags(absl::Span<const Flag> flags,
 // Returns the text of --help: `usage`, then one line for each flag.
 std::string HelpText(absl::string_view usage, absl::Span<const Flag> flags);
 
+// Prints "evenshard 0.1.0" to standard output.
+void PrintVersion();
+
 // Parses the arguments of main(). Returns an exit code if the program is to end: 0 after printing
-// the help to standard output, 2 after printing an error to standard error.
+// the help, or for --version alone the version, to standard output; 2 after printing an error to
+// standard error.
 std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Flag> flags, int argc,
                                     const char* const* argv);
 

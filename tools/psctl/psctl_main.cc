@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "absl/strings/string_view.h"
+#include "common/process/command_line.h"
 #include "tools/psctl/verbs/psctl.h"
 
 namespace {
@@ -51,6 +52,10 @@ int main(int argc, char** argv) {
   }
   if (name == "--help" || name == "-h") {
     PrintUsage(std::cout);
+    return evenshard::kPsctlOk;
+  }
+  if (name == "--version") {
+    evenshard::PrintVersion();
     return evenshard::kPsctlOk;
   }
   if (!name.empty()) std::cerr << "psctl: unknown verb \"" << name << "\"\n";

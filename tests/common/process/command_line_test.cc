@@ -101,15 +101,18 @@ TEST_CASE("the help text has the usage and a line for each flag") {
         "  --quiet            says less\n"
         "  --set=FIELD=VALUE  overrides\n"
         "  --level=LEVEL      of the log\n"
-        "  --help             prints this\n");
+        "  --help             prints this\n"
+        "  --version          prints the version\n");
 }
 
-TEST_CASE("main() goes on after a good command line and ends with 0 for help and 2 for errors") {
+TEST_CASE("main() goes on, or ends with 0 for help and the version and 2 for errors") {
   Options options;
   const char* good[] = {"ps", "--config=f"};
   CHECK_FALSE(ParseCommandLine("usage", options.flags, 2, good).has_value());
   const char* help[] = {"ps", "-h"};
   CHECK(ParseCommandLine("usage", options.flags, 2, help) == 0);
+  const char* version[] = {"ps", "--version"};
+  CHECK(ParseCommandLine("usage", options.flags, 2, version) == 0);
   const char* wrong[] = {"ps", "--nonsense"};
   CHECK(ParseCommandLine("usage", options.flags, 2, wrong) == 2);
 }
