@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -12,8 +13,8 @@ namespace {
 
 constexpr char kFolderField[] = "recovery.checkpoint.folder";
 
-// How many times a run that resumes tries to read a checkpoint before it passes it over.
-constexpr int kReads = 3;
+// How long a run that resumes waits until it tries again to read a checkpoint.
+constexpr absl::Duration kReadPause = absl::Milliseconds(100);
 
 absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindNewest(
     const CheckpointFolder& folder, bool passes_over_unreadable) {
@@ -95,8 +96,13 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindS
                                    "folder"));
   }
   if (!resumes) return std::nullopt;
-  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> newest = absl::UnknownError("");
-  for (int i = 0; i < kReads && !newest.ok(); ++i) newest = FindNewest(folder, i + 1 == kReads);
+  // An error may pass. Until then, an older checkpoint would lose what need not be lost.
+  auto newest = FindNewest(folder, /*passes_over_unreadable=*/false);
+  for (absl::Duration left = absl::Seconds(config.proto().limits().startup_seconds());
+       !newest.ok() && left > absl::ZeroDuration(); left -= kReadPause) {
+    absl::SleepFor(kReadPause);
+    newest = FindNewest(folder, /*passes_over_unreadable=*/left <= kReadPause);
+  }
   if (!newest.ok() || newest->has_value()) return newest;
   return config.FieldError(kFolderField,
                            absl::StrCat("is \"", path,

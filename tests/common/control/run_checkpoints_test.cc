@@ -36,7 +36,8 @@ struct Fixture {
 
   SimulatedDisk disk;
   const PlannedConfig config = CheckpointConfig(
-      2, {absl::StrCat("recovery={checkpoint {folder: '", kFolder, "' every_iterations: 10}}")});
+      2, {absl::StrCat("recovery={checkpoint {folder: '", kFolder, "' every_iterations: 10}}"),
+          "limits.startup_seconds=1"});
 };
 
 }  // namespace
@@ -112,7 +113,7 @@ TEST_CASE_METHOD(Fixture, "an error of the disk does not end a successor") {
 TEST_CASE_METHOD(Fixture, "a run resumes although the newest checkpoint cannot be read") {
   for (const CheckpointId& id : {kFirst, kSecond}) WriteCheckpoint(&disk, kFolder, config, id);
   SECTION("at first") {
-    FailReads(kSecond.ToString(), 1);
+    FailReads(kSecond.ToString(), 5);
     const auto resumed = Open(Start::kResumed);
     REQUIRE(resumed.ok());
     CHECK((*resumed)->resume()->name == kSecond.ToString());
