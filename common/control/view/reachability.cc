@@ -59,6 +59,16 @@ std::optional<uint32_t> Reachability::WorkerWithout(const View& view, int slot,
   return std::nullopt;
 }
 
+bool Reachability::MostAreWithout(const View& view, int slot) const {
+  const uint64_t primary = view.slot(slot).primary().incarnation();
+  int without = 0;
+  for (const WorkerView& worker : view.worker()) {
+    if (worker.state() != WorkerView::MEMBER) continue;
+    without += MissingSince(worker.incarnation(), slot, primary) < absl::InfiniteFuture() ? 1 : -1;
+  }
+  return without > 0;
+}
+
 void Reachability::KeepApart(uint64_t one, uint64_t other, absl::Time now) {
   std::erase_if(apart_,
                 [now](const auto& each) { return now >= each.second.until + each.second.pause; });

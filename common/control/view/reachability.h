@@ -34,6 +34,8 @@ class Reachability {
   absl::Time MissingSince(uint64_t from, int slot, uint64_t to) const;
   // The first rank that has not reached the primary of a slot since `since` or longer.
   std::optional<uint32_t> WorkerWithout(const View& view, int slot, absl::Time since) const;
+  // Whether most members of the worker set do not reach the primary of a slot.
+  bool MostAreWithout(const View& view, int slot) const;
 
   // Keeps two incarnations apart: for 4 times `patience`, and each time twice as long as the time
   // before, but for 10 minutes at most. Two that got on for as long as they were kept apart begin

@@ -159,8 +159,7 @@ void SlotCoordinator::Part(const View& view, int index, absl::Time since, absl::
       absl::StrCat("ps ", slot.primary().process(), " cannot reach ps ", slot.replica().process());
   std::string effect = absl::StrCat("; slot ", index, " has no replica now");
   reachability_.KeepApart(slot.primary().incarnation(), slot.replica().incarnation(), now);
-  if (deposes_ && slot.replica_is_complete() &&
-      reachability_.WorkerWithout(view, index, now).has_value()) {
+  if (deposes_ && slot.replica_is_complete() && reachability_.MostAreWithout(view, index)) {
     // It is the primary that is cut off. It answers nobody without receipts of its replica.
     reachability_.KeepApart(Reachability::kWorkers, slot.primary().incarnation(), now);
     *changed->mutable_primary() = slot.replica();
