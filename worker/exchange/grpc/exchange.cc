@@ -215,13 +215,16 @@ void Exchange::Watch(const std::stop_token& stop) {
 
 absl::StatusOr<int64_t> Exchange::Resume() {
   if (!went_back()) return absl::FailedPreconditionError("the run has not gone back");
-  for (const auto& connection : connections_) connection->AwaitDisconnected();
-  if (!transfer_.AwaitGivenBack(core_.round().limit())) {
-    return absl::InternalError("gRPC has not given back gradients of connections that were closed");
+  while (went_back()) {  // it may do so once more meanwhile
+    for (const auto& connection : connections_) connection->AwaitDisconnected();
+    if (!transfer_.AwaitGivenBack(core_.round().limit())) {
+      return absl::InternalError(
+          "gRPC has not given back gradients of connections that were closed");
+    }
+    core_.Resume();
+    Announce();
+    if (const absl::Status ready = core_.AwaitReady(); !ready.ok() && !went_back()) return ready;
   }
-  core_.Resume();
-  Announce();
-  RETURN_IF_ERROR(core_.AwaitReady());
   return next_iteration();
 }
 
