@@ -2,43 +2,32 @@
 
 #include <stdlib.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <system_error>
-#include <vector>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/text.h"
+#include "absl/synchronization/mutex.h"
 #include "common/net/status_conversion.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
 namespace evenshard {
-namespace {
-
-ProcessRole RoleOf(const ProcessState& state) {
-  const bool is_worker = state.role_case() == ProcessState::kWorker;
-  return {is_worker, is_worker ? state.worker() : state.ps()};
-}
-
-// How long the workers wait for a view that some shard has not confirmed.
-constexpr absl::Duration kShardsFirst = absl::Milliseconds(100);
-
-}  // namespace
 
 // One process's stream. gRPC destroys it through OnDone.
-class CoordinatorServer::Follower final : public grpc::ServerBidiReactor<ProcessState, View> {
+class CoordinatorServer::Stream final : public grpc::ServerBidiReactor<ProcessState, View>,
+                                        public Follower {
  public:
-  explicit Follower(CoordinatorServer* coordinator) : coordinator_(*coordinator) {
+  explicit Stream(CoordinatorServer* coordinator) : coordinator_(*coordinator) {
+    coordinator_.streams_.Add();
     StartRead(&state_);
   }
 
-  bool is_worker = false;  // guarded by the coordinator's lock
-
-  // Sends a view, or the latest one as soon as the one before has been sent.
-  void Send(const View& view) {
+  void Send(const View& view) override {
     absl::MutexLock lock(&mutex_);
     next_ = view;
     SendNext();
@@ -67,7 +56,9 @@ class CoordinatorServer::Follower final : public grpc::ServerBidiReactor<Process
 
   void OnDone() override {
     coordinator_.Forget(this);
+    PendingCount& streams = coordinator_.streams_;
     delete this;
+    streams.Remove();
   }
 
  private:
@@ -119,180 +110,23 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
 CoordinatorServer::CoordinatorServer(ViewCoordinator::Settings settings,
                                      ViewCoordinator::NewestCheckpoint newest_checkpoint,
                                      const Clock* clock, std::string folder)
-    : recovery_(settings.recovery),
-      silence_(absl::Seconds(settings.recovery.silence_seconds())),
-      config_fingerprint_(settings.config_fingerprint),
-      clock_(*clock),
+    : LaunchCoordinator(std::move(settings), std::move(newest_checkpoint), clock),
       folder_(std::move(folder)),
-      address_(absl::StrCat("unix:", folder_, "/coordinator")),
-      coordinator_(std::move(settings), std::move(newest_checkpoint)) {}
+      address_(absl::StrCat("unix:", folder_, "/coordinator")) {}
 
 CoordinatorServer::~CoordinatorServer() {
   if (server_ != nullptr) {
     server_->Shutdown(std::chrono::system_clock::now());  // cancels the streams
     server_->Wait();
-    absl::MutexLock lock(&mutex_);
-    const auto has_none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return streams_ == 0; };
-    mutex_.Await(absl::Condition(&has_none));
+    streams_.AwaitZero();
   }
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
 
-View CoordinatorServer::view() const {
-  absl::MutexLock lock(&mutex_);
-  return coordinator_.view();
-}
-
 grpc::ServerBidiReactor<ProcessState, View>* CoordinatorServer::Follow(
     grpc::CallbackServerContext* context) {
-  absl::MutexLock lock(&mutex_);
-  ++streams_;
-  return new Follower(this);
-}
-
-absl::Status CoordinatorServer::Heard(Follower* follower, const ProcessState& state) {
-  absl::MutexLock lock(&mutex_);
-  const ProcessRole role = RoleOf(state);
-  const auto place = places_.find(role);
-  // What a process has said before it ended may arrive afterwards.
-  if (place != places_.end() && !place->second.runs) {
-    return absl::FailedPreconditionError("this process has ended");
-  }
-  const absl::Time now = clock_.Now();
-  if (absl::Status status = coordinator_.Seen(state, now); !status.ok()) return status;
-  if (place != places_.end()) {
-    place->second.state = state;
-    place->second.heard = now;
-  }
-  if (followers_.insert(follower).second) {
-    follower->is_worker = role.is_worker;
-    if (coordinator_.view().number() > 0) follower->Send(coordinator_.view());
-  }
-  Publish();
-  return absl::OkStatus();
-}
-
-void CoordinatorServer::Forget(Follower* follower) {
-  absl::MutexLock lock(&mutex_);
-  followers_.erase(follower);
-  --streams_;
-}
-
-void CoordinatorServer::Publish() {
-  const View& view = coordinator_.view();
-  const auto send = [&](bool to_workers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (Follower* follower : followers_) {
-      if (follower->is_worker == to_workers) follower->Send(view);
-    }
-  };
-  if (published_ != view.number()) {
-    published_ = view.number();
-    published_at_ = clock_.Now();
-    send(/*to_workers=*/false);
-  }
-  if (worker_view_ == published_) return;
-  if (!ShardsFollow() && clock_.Now() < published_at_ + kShardsFirst) return;
-  worker_view_ = published_;
-  send(/*to_workers=*/true);
-}
-
-bool CoordinatorServer::ShardsFollow() const {
-  const auto follows = [this](const ProcessId& process) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto place = places_.find({.is_worker = false, .index = process.process()});
-    return process.incarnation() == 0 || place == places_.end() ||
-           place->second.state.view() >= published_;
-  };
-  for (const SlotView& slot : coordinator_.view().slot()) {
-    if (!follows(slot.primary()) || !follows(slot.replica())) return false;
-  }
-  return true;
-}
-
-void CoordinatorServer::Started(ProcessRole role) {
-  absl::MutexLock lock(&mutex_);
-  places_[role] = {.runs = true};
-}
-
-RecoveryHost::Verdict CoordinatorServer::Ended(ProcessRole role, absl::string_view reason,
-                                               bool by_signal, bool success) {
-  absl::MutexLock lock(&mutex_);
-  Place& place = places_[role];
-  const absl::Time now = clock_.Now();
-  place.runs = false;
-  const bool had_finished = HasFinished(role, place);
-  if (place.ordered_killed) {
-    Gone(role,
-         absl::StrCat("was silent for ", FormatSeconds(recovery_.silence_seconds()),
-                      " and was killed"),
-         place.heard);
-  } else {
-    Gone(role, reason, now);
-  }
-  Publish();
-  if (!coordinator_.failure().ok()) return Verdict::kFailure;
-  if (!role.is_worker) {
-    const bool recovers = recovery_.replicas() > 0 || recovery_.has_checkpoint();
-    return recovers ? Verdict::kRestart : Verdict::kFailure;
-  }
-  const bool fails =
-      !success && (had_finished ? !by_signal : recovery_.worker_loss() == Recovery::FAIL);
-  if (coordinator_.finished()) {
-    return had_finished && fails ? Verdict::kFailure : Verdict::kDone;
-  }
-  // A worker that has never been heard of succeeds by itself.
-  if (success && coordinator_.view().number() == 0) return Verdict::kDone;
-  // One that had finished waits for the end in its successor too, since the run may go back.
-  return fails ? Verdict::kFailure : Verdict::kRestart;
-}
-
-bool CoordinatorServer::HasFinished(ProcessRole role, const Place& place) const {
-  if (!role.is_worker || coordinator_.view().number() == 0) return false;
-  const WorkerView& worker = coordinator_.view().worker(static_cast<int>(role.index));
-  return worker.state() == WorkerView::FINISHED &&
-         worker.incarnation() == place.state.incarnation();
-}
-
-void CoordinatorServer::Gone(ProcessRole role, absl::string_view reason, absl::Time since) {
-  const uint64_t incarnation = places_[role].state.incarnation();
-  if (incarnation == 0) return;
-  if (role.is_worker) {
-    coordinator_.Gone(ViewCoordinator::Worker{role.index, incarnation}, reason, since,
-                      clock_.Now());
-  } else {
-    coordinator_.Gone(ViewCoordinator::PsProcess{role.index, incarnation}, reason, since,
-                      clock_.Now());
-  }
-}
-
-absl::Status CoordinatorServer::failure() const {
-  absl::MutexLock lock(&mutex_);
-  return coordinator_.failure();
-}
-
-RecoveryHost::Orders CoordinatorServer::Poll() {
-  absl::MutexLock lock(&mutex_);
-  const absl::Time now = clock_.Now();
-  coordinator_.Tick(now);
-  Publish();
-  Orders orders;
-  orders.events = coordinator_.TakeEvents();
-  orders.finished = coordinator_.finished();
-  // If this process could not run for a while, it has not heard what the others said.
-  const bool was_away = polled_ != absl::InfinitePast() && now > polled_ + silence_ / 2;
-  polled_ = now;
-  for (auto& [role, place] : places_) {
-    if (was_away) place.heard = std::max(place.heard, now);
-    if (place.runs && place.state.incarnation() != 0 && !place.ordered_killed &&
-        now > place.heard + silence_) {
-      place.ordered_killed = true;
-      orders.kill.push_back(role);
-    }
-    if (orders.finished && role.is_worker && place.runs && !HasFinished(role, place)) {
-      orders.end.push_back(role);
-    }
-  }
-  return orders;
+  return new Stream(this);
 }
 
 }  // namespace evenshard
