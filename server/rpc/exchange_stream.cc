@@ -5,7 +5,7 @@
 //      alarm rings), if too many gradients are held for deterministic order (in Release), or if the
 //      worker does not read its replies (in WriteNext).
 //   4. Reply, called by this or another worker's push, queues the reply. It stays in the queue
-//      while the worker asks to `hold`.
+//      while the worker asks to `hold`, unless there are so many that they stop step 3.
 //   5. WriteNext builds the ParameterChunks message with the current parameters and starts the
 //      write. OnWriteDone continues with the next replies.
 // If the worker and the shard share memory, step 2 only queues the push (QueueShared), a thread of
@@ -216,7 +216,7 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
     absl::MutexLock lock(&mutex_);
     if (SharesMemory()) --shared_writes_;
     if (!ending_) replies_.Push(chunk, reply);
-    if ((hold_ && !ending_) || std::exchange(writing_, true)) return;
+    if (HoldsReplies() || std::exchange(writing_, true)) return;
   }
   WriteNext();
 }
@@ -244,7 +244,7 @@ void ExchangeStream::WriteNext() {
   bool finish = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (replies_.empty() || (hold_ && !ending_)) {
+    if (replies_.empty() || HoldsReplies()) {
       if (!ending_ || finished_ || shared_writes_ > 0) {
         writing_ = false;
         return;

@@ -88,6 +88,10 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   void PushShared(const std::vector<GradientHeader>& headers);
   // Counts the bytes of received gradients as freed.
   void Release(size_t bytes);
+  // Whether the replies stay in the queue for now.
+  bool HoldsReplies() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return hold_ && !ending_ && !gate_.IsStoppedBy(replies_.size());
+  }
   // Starts the next read if the gate permits it.
   void ResumeRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Marks the RPC as ending with `status` unless it has been marked before. Returns whether the
@@ -116,7 +120,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   ReadGate gate_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // the gate's timer
   ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
-  bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // replies stay in the queue
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // the worker asks for that
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int shared_writes_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, to the worker's memory
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -4,7 +4,7 @@ namespace evenshard {
 
 ReadGate::Action ReadGate::Next(absl::Duration pace) {
   if (reading_ || closed_ || timer_set_ || held_bytes_ > limits_.held_bytes ||
-      replies_ > limits_.waiting || queued_pushes_ > limits_.waiting) {
+      IsStoppedBy(replies_) || queued_pushes_ > limits_.waiting) {
     return Action::kWait;
   }
   if (pace > absl::ZeroDuration()) {

@@ -31,6 +31,9 @@ class ReadGate {
   void QueuePushes(size_t count) { queued_pushes_ += count; }
   void TakePushes(size_t count) { queued_pushes_ -= count; }
   void SetReplies(size_t waiting) { replies_ = waiting; }
+  // Whether so many replies stop the stream. They go then, although the worker asks to hold them:
+  // the push that lets them go comes on the same stream.
+  bool IsStoppedBy(size_t replies) const { return replies > limits_.waiting; }
 
   enum class Action {
     kRead,      // start a read; the gate counts it as under way until ReadDone

@@ -144,6 +144,23 @@ TEST_CASE_METHOD(Fixture, "no stream outlives its RPC, even if it was paced") {
   AwaitTrue([&] { return service->alive.use_count() == 1; });
 }
 
+TEST_CASE_METHOD(Fixture, "replies that are held do not stop the push that lets them go") {
+  Serve(1);
+  service->incarnation = Incarnation(0);
+  Peer peer(*service, 0);
+  // More than the shard's one chunk, as of a worker that did not wait for an iteration's replies.
+  for (uint64_t iteration = 0; iteration < 3; ++iteration) {
+    peer.chunk.set_iteration(iteration);
+    peer.chunk.set_hold(iteration < 2);
+    REQUIRE(peer.stream->Write(MessageOf(peer.chunk)));
+  }
+  int replies = 0;
+  ParameterChunks message;
+  while (replies < 3 && peer.stream->Read(&message)) replies += message.chunk_size();
+  CHECK(replies == 3);
+  CHECK(peer.End().ok());
+}
+
 TEST_CASE_METHOD(Fixture, "a stream of a worker that has not joined is refused") {
   Serve(1);
   service->incarnation = 4711;
