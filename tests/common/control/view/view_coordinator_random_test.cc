@@ -28,7 +28,7 @@ class RandomRun {
     }
   }
 
-  // Starts everything and lets all follow.
+  // Starts everything and lets all follow, for longer than two processes are kept apart.
   void Calm() {
     run_.fills = run_.hands_over = run_.reports = true;
     run_.finished.clear();
@@ -45,7 +45,7 @@ class RandomRun {
         if (!run_.worker.contains(r) && !done) run_.StartWorker(r);
         Check();
       }
-      run_.now += absl::Milliseconds(400);
+      run_.now += i == 50 ? absl::Minutes(11) : absl::Milliseconds(400);
       for (int p = 0; p < run_.settings.slots + run_.settings.spares; ++p) Deliver(run_.PsState(p));
       const std::map<uint32_t, uint64_t> workers = run_.worker;
       for (const auto& [rank, incarnation] : workers) Deliver(run_.WorkerState(rank));
