@@ -7,7 +7,7 @@
 #include "common/placement/planned_config.h"
 #include "tests/simulation/machines/sim_disk.h"
 #include "tests/simulation/machines/world.h"
-#include "tests/simulation/oracle.h"
+#include "tests/simulation/oracle/oracle.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/watch.h"
 

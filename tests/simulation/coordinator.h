@@ -7,23 +7,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/checkpoint/folder_owner.h"
+#include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
+#include "proto/view.pb.h"
 #include "tests/simulation/context.h"
+#include "tools/launch/launch_coordinator.h"
 
 namespace evenshard {
 
-// Who makes the views of a simulated run: the real ViewCoordinator, in one of two hosts.
-//
-// launch sees at once when a process has died, and kills a process that is silent for
-// recovery.silence_seconds before it counts as gone.
-//
-// etcd gives each process a lease. One that runs out is all that is noticed of a process, which may
-// go on without knowing. The coordinator is one of several; when it stops, another one goes on from
-// the last view. What etcd itself has is never lost here.
+// Who makes the views of a simulated run: the real ViewCoordinator, in the host that the scenario
+// has, LaunchHost or EtcdHost. This class has what they share: the tie to the processes, and the
+// run's checkpoints.
 class Coordinator {
  public:
   // A process that has opened a connection.
@@ -41,68 +40,92 @@ class Coordinator {
     Context* context = nullptr;
     NodeRef node;
     uint64_t run = 0;
-    // Kills a process, which is started again later.
+    // launch kills a process, and starts one again, a while later.
     std::function<void(int node, const std::string& why)> kill;
+    std::function<void(int node)> restart;
   };
 
-  explicit Coordinator(Options options);
+  static std::unique_ptr<Coordinator> Start(Options options);
+  virtual ~Coordinator() = default;
 
   absl::Duration silence() const { return silence_; }
 
   // What processes send. Called at the coordinator's node.
   void Opened(const Peer& peer);
   void Said(NodeRef node, const std::string& state);
-  void Heard(NodeRef node, absl::Time asked);
+  // etcd: a process renews its lease.
+  virtual void Heard(NodeRef, absl::Time /*asked*/) {}
 
-  // launch: a process has ended.
-  void Died(NodeRef node, uint64_t incarnation, const std::string& why);
-  // etcd: the coordinator does nothing until then, and another one goes on.
-  void ReplaceCoordinator(absl::Time until);
-  // Whether a process of this node may be started.
-  bool MayStart(int node) const;
+  // launch: a process is started, or has ended; `why` is empty if it has succeeded.
+  virtual void Started(int /*node*/) {}
+  virtual void Ended(NodeRef, const std::string& /*why*/, bool /*by_signal*/) {}
+  // etcd: whether a process of this node may be started.
+  virtual bool MayStart(int /*node*/) const { return true; }
+  // The coordinator does nothing until then.
+  virtual void StandStill(absl::Time until) = 0;
 
   const View& view() const { return published_; }
   const absl::Status& failure() const { return failure_; }
   bool finished() const { return finished_; }
   // Whether every slot has had a whole copy at once.
   bool has_had_copies() const { return has_had_copies_; }
+  // Whether there is a coordinator, and no former one that may have the folder of checkpoints.
+  virtual bool may_lock_folder() const { return true; }
   // With etcd: how many processes have lost their lease.
-  int lost_leases() const { return lost_leases_; }
+  virtual int lost_leases() const { return 0; }
 
-  void AfterEvent();
+  virtual void AfterEvent() = 0;
 
- private:
-  struct Process {
+ protected:
+  struct Process : LaunchCoordinator::Follower {
     Peer peer;
     uint64_t incarnation = 0;
     ProcessState state;
     bool has_said = false;
     absl::Time heard;
+    bool view_is_due = false;
+
+    void Send(const View&) override { view_is_due = true; }
   };
+
+  explicit Coordinator(Options options);
+
+  // Whether another start still has the place of the peer.
+  virtual bool IsTaken(const Process& process, const Peer& peer) const = 0;
+  // A process has said something.
+  virtual absl::Status Seen(Process* process) = 0;
+  // A process's connection has ended.
+  virtual void Forget(Process*) {}
 
   absl::Time Now() const { return context_.world.clock(options_.node.node).Now(); }
   bool IsWorker(int node) const { return node >= context_.scenario.processes(); }
-  void MakeCoordinator();
-  absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest(bool passes_over_unreadable);
-  void Gone(int node, uint64_t incarnation, const std::string& why, absl::Time since);
-  void Tick();
-  void Publish();
-  void TellView(const Peer& peer) const;
+  Process* Find(NodeRef node);
+  absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(RunCheckpoints::Start start);
+  ViewCoordinator::NewestCheckpoint Newest();
+  // Takes the present view over, and sends it where it is due.
+  void Publish(const View& view, const std::vector<RecoveryEvent>& events);
 
   const Options options_;
   Context& context_;
   const absl::Duration silence_;
   const std::unique_ptr<Storage> storage_;
   ViewCoordinator::Settings settings_;
-  std::unique_ptr<FolderOwner> owner_;
-  std::optional<ViewCoordinator> coordinator_;
-  std::map<int, Process> processes_;  // by node
+  std::unique_ptr<RunCheckpoints> checkpoints_;
+  std::map<int, std::unique_ptr<Process>> processes_;  // by node
   View published_;
-  absl::Time ticked_ = absl::InfinitePast();
   absl::Status failure_;
   bool finished_ = false;
+
+ private:
+  // What planted faults make of the view that is published next.
+  void Tamper(bool was_ordered);
+  void TellView(const Peer& peer) const;
+
+  uint64_t moved_cut_ = 0;  // for Plant::kMovesCuts
+  uint64_t cuts_moved_ = 0;
   bool has_had_copies_ = false;
-  int lost_leases_ = 0;
+  // Whether the run could read the newest checkpoint when it began.
+  const bool reads_newest_;
 };
 
 }  // namespace evenshard

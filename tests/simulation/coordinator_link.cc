@@ -63,8 +63,13 @@ void CoordinatorLink::Beat() {
     context_.exit(node_.node, "its lease has ended");
     return;
   }
-  connection_->Send(
-      0, [context = &context_, node = node_, now] { context->coordinator()->Heard(node, now); });
+  connection_->Send(0, [context = &context_, node = node_, now, state = state_] {
+    if (context->scenario.etcd) {
+      context->coordinator()->Heard(node, now);
+    } else if (!state.empty()) {
+      context->coordinator()->Said(node, state);
+    }
+  });
   context_.world.Run(node_, period, [this] { Beat(); });
 }
 

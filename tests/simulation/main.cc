@@ -15,7 +15,6 @@
 
 namespace {
 
-using evenshard::Extent;
 using evenshard::Plant;
 using evenshard::SeedRun;
 
@@ -40,9 +39,8 @@ void Show(const SeedRun& failed, Plant plant, bool verbose) {
   std::printf("made small, seed %lu: %s\n", after.seed, small.outcome.violation.c_str());
 }
 
-bool RunOne(uint64_t seed, const Extent& most, Plant plant, bool verbose, bool brief,
-            evenshard::Coverage* coverage) {
-  const SeedRun run = evenshard::RunSeed(seed, most, plant);
+bool RunOne(uint64_t seed, Plant plant, bool verbose, bool brief, evenshard::Coverage* coverage) {
+  const SeedRun run = evenshard::RunSeed(seed, plant);
   coverage->Add(run.outcome.coverage);
   if (run.outcome.violation.empty()) {
     if (!verbose) return true;
@@ -63,7 +61,6 @@ int main(int argc, char** argv) {
   std::string plant_name = evenshard::PlantName(evenshard::Plant::kNone);
   bool verbose = false;
   bool keep_going = false;
-  evenshard::Extent most;
   std::vector<std::string> plants = {plant_name};
   for (const evenshard::Plant each : evenshard::AllPlants())
     plants.push_back(evenshard::PlantName(each));
@@ -77,10 +74,6 @@ int main(int argc, char** argv) {
          .target = &plant_name,
          .allowed = plants},
         {.name = "verbose", .value = "", .help = "say all that happens", .target = &verbose},
-        {.name = "lasting",
-         .value = "",
-         .help = "half of the seeds have faults that outlast every time-out",
-         .target = &most.lasting},
         {.name = "keep_going",
          .value = "",
          .help = "go on after a seed with a violation",
@@ -104,7 +97,7 @@ int main(int argc, char** argv) {
   int failed = 0;
   evenshard::Coverage coverage;
   for (uint64_t s = first; s <= last; ++s) {
-    if (RunOne(s, most, plant, verbose, keep_going, &coverage)) continue;
+    if (RunOne(s, plant, verbose, keep_going, &coverage)) continue;
     ++failed;
     if (!keep_going) break;
   }

@@ -1,5 +1,6 @@
 #include "tests/simulation/ps_process.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -112,7 +113,8 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
       node_(node),
       incarnation_(incarnation),
       storage_(context->disk.Mount(node)),
-      link_(context, node) {
+      link_(context, node),
+      dice_(context->scenario.seed ^ incarnation) {
   SlotHost::Options options;
   options.config = &context_.config;
   options.self = IdOf(index, incarnation);
@@ -174,6 +176,7 @@ void PsProcess::Announce() {
       }
     }
   }
+  if (context_.plant == Plant::kHidesUnreachable) state.clear_unreachable();
   link_.Announce(state);
 }
 
@@ -194,6 +197,49 @@ bool PsProcess::holds_replica() const {
 
 void PsProcess::AfterEvent() {
   if (std::exchange(announce_, false)) Announce();
+  if (std::exchange(may_read_, false)) Read();
+}
+
+void PsProcess::OpenReader() {
+  constexpr size_t kMostReaders = 3;
+  const int slot = dice_.Int(0, context_.config.shards() - 1);
+  const std::shared_ptr<Shard> shard = host_->Primary(slot);
+  if (readers_.size() >= kMostReaders || !dice_.Once(3) || shard == nullptr) return;
+  uint64_t farthest = 0;
+  for (StoredChunk& chunk : shard->store().chunks()) {
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    farthest = std::max(farthest, chunk.clock().iteration);
+  }
+  SlotReader opened{.shard = shard,
+                    .primary = primaries_.at(slot),
+                    .k = context_.scenario.sync ? farthest + dice_.Int(0, 2) : 0,
+                    .reader = nullptr};
+  if (context_.plant == Plant::kReadsWithoutSnapshot) {
+    for (StoredChunk& chunk : shard->store().chunks()) {
+      absl::ReaderMutexLock lock(&chunk.mutex);
+      context_.oracle.WasRead(opened.primary, farthest, chunk.info().id, chunk.version(),
+                              chunk.parameters());
+    }
+    return;
+  }
+  auto reader = shard->snapshots().Open(opened.k, [this] { may_read_ = true; });
+  // Some chunk has passed k, the run waits for its first parameters, or the slot has moved.
+  if (!reader.ok()) return;
+  opened.reader = *std::move(reader);
+  readers_.push_back(std::move(opened));
+  may_read_ = true;
+}
+
+void PsProcess::Read() {
+  std::erase_if(readers_, [this](const SlotReader& each) {
+    const auto check = [&](const Snapshots::Taken& taken) {
+      context_.oracle.WasRead(each.primary, each.k, taken.info.id, taken.version, taken.parameters);
+    };
+    using Progress = Snapshots::Reader::Progress;
+    absl::StatusOr<Progress> progress = Progress::kTaken;
+    while (progress.ok() && *progress == Progress::kTaken) progress = each.reader->Take(check);
+    return !progress.ok() || *progress == Progress::kAll;
+  });
 }
 
 void PsProcess::WorkLater() {
@@ -212,6 +258,7 @@ void PsProcess::Tick() {
   for (int slot = 0; slot < context_.config.shards(); ++slot) {
     if (const auto shard = host_->Primary(slot); shard != nullptr) shard->CheckWaits();
   }
+  OpenReader();
   announce_ = true;
   context_.world.Run(node_, kTick, [this] { Tick(); });
 }

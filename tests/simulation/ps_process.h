@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,9 +14,11 @@
 #include "absl/status/statusor.h"
 #include "server/recovery/slot_host.h"
 #include "server/store/chunk_observer.h"
+#include "server/store/snapshots.h"
 #include "tests/simulation/context.h"
 #include "tests/simulation/coordinator_link.h"
 #include "tests/simulation/push_stream.h"
+#include "tests/testing/dice.h"
 
 namespace evenshard {
 
@@ -69,6 +72,17 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
   void Announce();
   void Tick();
   void WorkLater();
+  // Begins to read a slot, as readers outside the training do, now and then.
+  void OpenReader();
+  void Read();
+
+  // A reader, which takes a slot's part of a snapshot.
+  struct SlotReader {
+    std::shared_ptr<Shard> shard;
+    int primary = 0;  // the oracle's number
+    uint64_t k = 0;
+    std::unique_ptr<Snapshots::Reader> reader;
+  };
 
   Context& context_;
   const int index_;
@@ -82,6 +96,9 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
   bool working_ = false;
   CoordinatorLink link_;
   std::unique_ptr<SlotHost> host_;
+  Dice dice_;  // for readers
+  bool may_read_ = false;
+  std::list<SlotReader> readers_;  // a reader goes before its shard
 };
 
 }  // namespace evenshard

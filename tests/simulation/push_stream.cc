@@ -8,23 +8,85 @@ namespace evenshard {
 
 PushStream::PushStream(Options options)
     : options_(std::move(options)),
+      gate_({.held_bytes =
+                 static_cast<size_t>(options_.context->config.proto().limits().held_bytes()),
+             .waiting = options_.shard->store().chunks().size()}),
       replies_(ChunkOrderOf(options_.context->config.proto().exchange())) {}
 
 PushStream::~PushStream() { CloseSession(); }
 
 void PushStream::CloseSession() {
-  if (!std::exchange(ended_, true)) options_.shard->CloseStream(options_.session.get());
+  if (!std::exchange(closed_, true)) options_.shard->CloseStream(options_.session.get());
 }
 
 void PushStream::End(const absl::Status& status) {
-  if (ended_) return;
-  CloseSession();
+  if (std::exchange(ended_, true)) return;
+  gate_.Close();
+  arrived_.clear();
   replies_.clear();
   options_.connection->Close(1, status);
+  if (!writing_) CloseSession();
 }
 
-void PushStream::Push(GradientHeader header, std::shared_ptr<const std::string> data) {
+void PushStream::Push(const GradientHeader& header, std::shared_ptr<const std::string> data) {
   if (ended_) return;
+  arrived_.push_back({header, std::move(data)});
+  Read();
+}
+
+void PushStream::Read() {
+  while (!ended_ && reads_ && !arrived_.empty()) {
+    Arrived next = std::move(arrived_.front());
+    arrived_.pop_front();
+    reads_ = false;
+    rank_ = next.header.worker;
+    Take(next.header, std::move(next.data));
+    gate_.ReadDone();
+    ResumeRead();
+  }
+}
+
+void PushStream::ResumeRead() {
+  if (ended_) return;
+  gate_.SetReplies(replies_.size());
+  const absl::Duration pace = options_.shard->PushWait(rank_);
+  switch (gate_.Next(pace)) {
+    case ReadGate::Action::kWait:
+      return;
+    case ReadGate::Action::kRead:
+      reads_ = true;
+      return;
+    case ReadGate::Action::kSetTimer:
+      options_.context->world.Run(options_.node, pace, [weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (self == nullptr) return;
+        self->gate_.TimerRang();
+        self->ResumeRead();
+        self->Read();
+      });
+      return;
+  }
+}
+
+std::shared_ptr<const void> PushStream::Hold(std::shared_ptr<const std::string> data) {
+  const size_t bytes = data->size();
+  gate_.Hold(bytes);
+  const void* const address = data.get();
+  return {address, [data = std::move(data), weak = weak_from_this(), bytes](const void*) {
+            const auto self = weak.lock();
+            if (self == nullptr) return;
+            self->gate_.Release(bytes);
+            // The shard may be at work.
+            self->options_.context->world.Run(self->options_.node, absl::ZeroDuration(), [weak] {
+              const auto later = weak.lock();
+              if (later == nullptr) return;
+              later->ResumeRead();
+              later->Read();
+            });
+          }};
+}
+
+void PushStream::Take(GradientHeader header, std::shared_ptr<const std::string> data) {
   const auto self = shared_from_this();
   const Plant plant = options_.context->plant;
   if (plant == Plant::kIgnoresViews) header.view = options_.shard->view();
@@ -41,7 +103,7 @@ void PushStream::Push(GradientHeader header, std::shared_ptr<const std::string> 
   Segments segments;
   if (!header.skip) segments.emplace_back(data->data(), data->size());
   const absl::Status pushed = options_.shard->Push(
-      *options_.session, Gradient{header, std::move(segments), std::move(data)}, self);
+      *options_.session, Gradient{header, std::move(segments), Hold(std::move(data))}, self);
   if (!pushed.ok()) {
     End(pushed);
     return;
@@ -57,7 +119,7 @@ void PushStream::Reply(uint32_t chunk, uint64_t iteration) {
 }
 
 void PushStream::WriteLater() {
-  if (ended_ || hold_ || replies_.empty() || std::exchange(writing_, true)) return;
+  if (ended_ || HoldsReplies() || replies_.empty() || std::exchange(writing_, true)) return;
   World& world = options_.context->world;
   // The message is made when the one before has left.
   const absl::Duration delay = world.dice().Once(2)
@@ -70,7 +132,8 @@ void PushStream::WriteLater() {
 
 void PushStream::WriteNext() {
   writing_ = false;
-  if (ended_ || hold_ || replies_.empty()) return;
+  if (ended_) return CloseSession();
+  if (HoldsReplies() || replies_.empty()) return;
   const Pending next = replies_.Pop();
   const Encoding encoding = options_.context->config.proto().exchange().parameter_encoding();
   StoredChunk& chunk = options_.shard->chunk(next.chunk);
@@ -88,6 +151,8 @@ void PushStream::WriteNext() {
   options_.shard->CountReply(options_.session.get(), data.size());
   options_.connection->Send(1, [deliver = deliver_, header, data = std::move(data),
                                 primary = options_.primary] { deliver(header, data, primary); });
+  ResumeRead();
+  Read();
   WriteLater();
 }
 

@@ -2,6 +2,7 @@
 #define EVENSHARD_TESTS_SIMULATION_PUSH_STREAM_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/chunk_queue.h"
+#include "server/rpc/read_gate.h"
 #include "server/shard/shard.h"
 #include "server/update/gradient.h"
 #include "tests/simulation/context.h"
@@ -36,7 +38,8 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
 
   // Where to deliver answers. Called once, before any push.
   void SetDeliver(Deliver deliver) { deliver_ = std::move(deliver); }
-  void Push(GradientHeader header, std::shared_ptr<const std::string> data);
+  // A push has arrived. It is read when the gate lets the stream read.
+  void Push(const GradientHeader& header, std::shared_ptr<const std::string> data);
   void Reply(uint32_t chunk, uint64_t iteration) override;
   void End(const absl::Status& status);
 
@@ -46,16 +49,33 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
     uint64_t iteration;
   };
 
+  struct Arrived {
+    GradientHeader header;
+    std::shared_ptr<const std::string> data;
+  };
+
+  // Reads what has arrived, as far as the gate lets it.
+  void Read();
+  void ResumeRead();
+  void Take(GradientHeader header, std::shared_ptr<const std::string> data);
+  // Returns what keeps a push's data, which counts as held until then.
+  std::shared_ptr<const void> Hold(std::shared_ptr<const std::string> data);
+  bool HoldsReplies() const { return hold_ && !gate_.IsStoppedBy(replies_.size()); }
   void WriteLater();
   void WriteNext();
   void CloseSession();
 
   const Options options_;
   Deliver deliver_;
+  ReadGate gate_;
+  uint32_t rank_ = 0;
+  bool reads_ = true;  // a read is under way
+  std::deque<Arrived> arrived_;
   ChunkQueue<Pending> replies_;
   bool hold_ = false;
   bool writing_ = false;
   bool ended_ = false;
+  bool closed_ = false;  // the session, which stays open until the last write is over
 };
 
 }  // namespace evenshard

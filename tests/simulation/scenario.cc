@@ -14,6 +14,10 @@ namespace {
 constexpr uint64_t kFaultSeed = 0x9e3779b97f4a7c15;
 // So has whether the workers bring the model.
 constexpr uint64_t kModelSeed = 0xbf58476d1ce4e5b9;
+// And how much a shard keeps of a stream.
+constexpr uint64_t kHeldSeed = 0xd6e8feb86659fd93;
+// And whether something happens while some workers have finished and others have not.
+constexpr uint64_t kEndSeed = 0xc2b2ae3d27d4eb4f;
 // And whether faults last.
 constexpr uint64_t kLastingSeed = 0x94d049bb133111eb;
 
@@ -70,12 +74,14 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
 }  // namespace
 
 const std::vector<Plant>& AllPlants() {
-  static const auto& plants =
-      *new std::vector<Plant>{Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy,
-                              Plant::kLeavesOutSync,      Plant::kIgnoresViews,
-                              Plant::kInconsistentCut,    Plant::kDealsByFirstWorkerSet,
-                              Plant::kReportsFilledEarly, Plant::kHandsOverEarly,
-                              Plant::kBeatsByTimeOfDay,   Plant::kKeepsAll};
+  static const auto& plants = *new std::vector<Plant>{
+      Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy,    Plant::kLeavesOutSync,
+      Plant::kIgnoresViews,       Plant::kInconsistentCut,      Plant::kDealsByFirstWorkerSet,
+      Plant::kReportsFilledEarly, Plant::kHandsOverEarly,       Plant::kBeatsByTimeOfDay,
+      Plant::kKeepsAll,           Plant::kReadsWithoutSnapshot, Plant::kGivesUpLostSlots,
+      Plant::kHidesUnreachable,   Plant::kGivesUpUntaken,       Plant::kMovesCuts,
+      Plant::kGivesThirdSlot,     Plant::kEndsWhenFinished,     Plant::kEndsAtReadErrors,
+      Plant::kLeavesFolderFree};
   return plants;
 }
 
@@ -103,6 +109,24 @@ std::string PlantName(Plant plant) {
       return "beats_by_time_of_day";
     case Plant::kKeepsAll:
       return "keeps_all";
+    case Plant::kReadsWithoutSnapshot:
+      return "reads_without_snapshot";
+    case Plant::kGivesUpLostSlots:
+      return "gives_up_lost_slots";
+    case Plant::kHidesUnreachable:
+      return "hides_unreachable";
+    case Plant::kGivesUpUntaken:
+      return "gives_up_untaken";
+    case Plant::kMovesCuts:
+      return "moves_cuts";
+    case Plant::kGivesThirdSlot:
+      return "gives_third_slot";
+    case Plant::kEndsWhenFinished:
+      return "ends_when_finished";
+    case Plant::kEndsAtReadErrors:
+      return "ends_at_read_errors";
+    case Plant::kLeavesFolderFree:
+      return "leaves_folder_free";
   }
   return "";
 }
@@ -135,7 +159,7 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
     scenario.iterations = model_dice.Int(4, 20);
 
   Dice lasting_dice(seed ^ kLastingSeed);
-  scenario.lasting = lasting_dice.Once(2) && most.lasting;
+  scenario.lasting = lasting_dice.Once(2);
   scenario.restarts_finished = lasting_dice.Once(2);
   // Long enough for many more checkpoints than are kept.
   if (scenario.lasting && scenario.iterations > 0 && lasting_dice.Once(4)) {
@@ -144,6 +168,7 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
   }
   scenario.iterations = std::min(scenario.iterations, most.iterations);
 
+  Dice held_dice(seed ^ kHeldSeed);
   const int batch = dice.Int(2, 4);
   const int images = batch * scenario.workers * dice.Int(1, 6) + dice.Int(0, 5);
   std::string shards;
@@ -172,6 +197,7 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       dice.Once(5) ? " gradient_encoding: FLOAT16" : "",
       dice.Once(6) ? " parameter_encoding: BFLOAT16" : "", " shared_memory: false }\n",
       "limits { chunk_bytes: 64 connections: ", dice.Int(1, 3),
+      held_dice.Once(2) ? absl::StrCat(" held_bytes: ", 64 * held_dice.Int(1, 4)) : "",
       scenario.lasting
           ? absl::StrFormat(" exchange_seconds: %.3f startup_seconds: 8 reconnect_seconds: 2 }\n",
                             lasting_dice.Between(4, 6))
@@ -244,6 +270,18 @@ std::vector<Fault> Scenario::DrawLastingFaults(absl::Duration duration) const {
     if (before.kind != Kind::kReadErrors && before.kind != Kind::kBitRot) continue;
     fault.kind = Kind::kCrashAll;
     fault.at = before.at;
+  }
+  if (Dice end_dice(seed ^ kEndSeed); end_dice.Once(6)) {
+    const absl::Duration end = duration * end_dice.Between(0.8, 1);
+    const absl::Duration stops = absl::Seconds(end_dice.Scale(1, 20));
+    faults.push_back({.kind = Fault::Kind::kPause,
+                      .at = end,
+                      .node = processes() + end_dice.Int(0, workers - 1),
+                      .lasts = stops});
+    faults.push_back({.kind = Fault::Kind::kAway,
+                      .at = end + stops * end_dice.Between(0, 1),
+                      .node = end_dice.Int(0, processes() - 1),
+                      .lasts = absl::Seconds(end_dice.Scale(0.5, 30))});
   }
   std::stable_sort(faults.begin(), faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });

@@ -25,6 +25,16 @@ enum class Plant {
   kHandsOverEarly,         // a primary hands a slot over before the copy has everything
   kBeatsByTimeOfDay,       // a process says that it is alive when the time of day says so
   kKeepsAll,               // the disk keeps what is removed
+  kReadsWithoutSnapshot,   // a reader is given each chunk as it is
+  // What recovery was once found to do.
+  kGivesUpLostSlots,  // a worker waits for a slot that nobody holds only as long as for a shard
+  kHidesUnreachable,  // a primary does not say that it cannot reach its replica
+  kGivesUpUntaken,    // a worker that is not part of the run fails it after a while
+  kMovesCuts,         // an order moves a cut that nobody has reached yet
+  kGivesThirdSlot,    // a process that holds two slots gets the replica of a third one
+  kEndsWhenFinished,  // a worker that has finished ends before the training has
+  kEndsAtReadErrors,  // a run ends when the newest checkpoint cannot be read
+  kLeavesFolderFree,  // a coordinator that did not get the folder's lock never tries again
 };
 // Those above, without kNone.
 const std::vector<Plant>& AllPlants();
@@ -67,7 +77,6 @@ struct Extent {
   int spares = 2;
   int workers = 5;
   int iterations = 200;
-  bool lasting = false;  // whether faults may last longer than every time-out
 };
 
 // A cluster and what befalls it, drawn from a seed.

@@ -54,7 +54,8 @@ SeedRun RunTwice(const Scenario& scenario, const FaultsOf& faults_of, Plant plan
   if (verbose) std::fprintf(stdout, "%s\n", run.ToString().c_str());
   run.outcome = Simulation(scenario, &*config, run.faults, plant, verbose).Run();
   if (run.outcome.violation.empty() && run.outcome.end == "finished" && scenario.sync &&
-      run.outcome.whole_worker_set && run.outcome.coverage.mixed == 0) {
+      run.outcome.whole_worker_set && run.outcome.coverage.mixed == 0 &&
+      reference.whole_worker_set && reference.coverage.mixed == 0) {
     run.outcome.violation = Difference(reference.history, run.outcome.history);
   }
   return run;
@@ -113,8 +114,7 @@ class Shrinker {
     Extent most = {.slots = now.slots,
                    .spares = now.spares,
                    .workers = now.workers,
-                   .iterations = now.iterations,
-                   .lasting = now.most.lasting};
+                   .iterations = now.iterations};
     bool smaller = false;
     while (most.*what > least) {
       most.*what = what == &Extent::iterations ? std::max(least, most.*what / 2) : most.*what - 1;
@@ -156,11 +156,16 @@ std::string SeedRun::ToString() const {
   return text;
 }
 
-SeedRun RunSeed(uint64_t seed, const Extent& most, Plant plant) {
-  const Scenario scenario = DrawScenario(seed, most);
-  return RunTwice(
+SeedRun RunSeed(uint64_t seed, Plant plant) {
+  const Scenario scenario = DrawScenario(seed);
+  SeedRun run = RunTwice(
       scenario, [&](absl::Duration duration) { return scenario.DrawFaults(duration); }, plant,
       /*verbose=*/false);
+  if (plant != Plant::kNone && !run.outcome.violation.empty() &&
+      !RunScenario(scenario, run.faults, Plant::kNone).outcome.violation.empty()) {
+    run.outcome.violation.clear();
+  }
+  return run;
 }
 
 SeedRun RunScenario(const Scenario& scenario, std::vector<Fault> faults, Plant plant,

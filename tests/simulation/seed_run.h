@@ -13,14 +13,15 @@ namespace evenshard {
 // What was run, and what came of it.
 struct SeedRun {
   Scenario scenario;
-  std::vector<Fault> faults;
-  Outcome outcome;
+  std::vector<Fault> faults = {};
+  Outcome outcome = {};
 
   std::string ToString() const;  // the cluster, and what befalls it
 };
 
-// Runs the cluster of a seed: first without faults, and then with those that the seed draws.
-SeedRun RunSeed(uint64_t seed, const Extent& most, Plant plant);
+// Runs the cluster of a seed: first without faults, and then with those that the seed draws. With a
+// planted fault, what is also wrong without it is no violation.
+SeedRun RunSeed(uint64_t seed, Plant plant);
 
 // Runs a scenario, first without and then with these faults. `verbose`: prints all that happens.
 SeedRun RunScenario(const Scenario& scenario, std::vector<Fault> faults, Plant plant,

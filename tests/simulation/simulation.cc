@@ -12,6 +12,8 @@ namespace {
 // How long a run may take after the last fault: processes are started again within seconds, and
 // the coordinator waits for some of them.
 constexpr absl::Duration kLimit = absl::Seconds(120);
+// When a run that has failed is started again.
+constexpr absl::Duration kOperator = absl::Seconds(1);
 constexpr uint64_t kMostSteps = 3'000'000;
 constexpr int kMostRuns = 8;
 
@@ -40,7 +42,7 @@ Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
   context_.exit = [this](int node, const std::string& why) {
     // Not in the middle of what the process does.
     world_.loop().After(absl::ZeroDuration(), [this, ref = world_.Ref(node), why] {
-      if (world_.IsRunning(ref)) EndProcess(ref.node, why);
+      if (world_.IsRunning(ref)) EndProcess(ref.node, why, /*by_signal=*/false);
     });
   };
   context_.disk.leaves_out_sync = plant == Plant::kLeavesOutSync;
@@ -62,23 +64,25 @@ void Simulation::StartAll() {
   const int node = context_.NodeOfCoordinator();
   const NodeRef ref = world_.Boot(
       node, [this] { coordinator_->AfterEvent(); }, nullptr);
-  coordinator_ = std::make_unique<Coordinator>(Coordinator::Options{
-      .context = &context_,
-      .node = ref,
-      .run = 1000 + runs_,
-      .kill = [this](int killed, const std::string& why) {
-        world_.loop().After(absl::ZeroDuration(), [this, killed, why, ref = world_.Ref(killed)] {
-          if (world_.IsRunning(ref)) EndProcess(killed, why);
-        });
-      }});
+  coordinator_ = Coordinator::Start(
+      {.context = &context_,
+       .node = ref,
+       .run = 1000 + runs_,
+       .kill =
+           [this](int killed, const std::string& why) {
+             world_.loop().After(absl::ZeroDuration(), [this, why, ref = world_.Ref(killed)] {
+               if (world_.IsRunning(ref)) EndProcess(ref.node, why, /*by_signal=*/true);
+             });
+           },
+       .restart = [this](int ended) { RestartLater(ended); }});
   context_.watch.Start();
   done_.clear();
   for (int i = 0; i < node; ++i) {
     // Sometimes one comes late.
     const double delay =
         world_.dice().Once(10) ? world_.dice().Scale(0.1, 5) : world_.dice().Between(0, 0.1);
-    world_.loop().After(absl::Seconds(delay), [this, i, run = runs_] {
-      if (run != runs_ || world_.IsRunning(i)) return;
+    Supervise(absl::Seconds(delay), [this, i, run = runs_] {
+      if (run != runs_ || coordinator_ == nullptr || world_.IsRunning(i)) return;
       if (world_.loop().Now() < away_until_[i]) {
         RestartLater(i);
       } else {
@@ -97,8 +101,9 @@ void Simulation::KillAll(const std::string& why) {
 }
 
 void Simulation::StartProcess(int node) {
-  const uint64_t incarnation = incarnation_of_[node] = NewIncarnation();
-  const auto crash = [this, node] { EndProcess(node, "crashed"); };
+  const uint64_t incarnation = NewIncarnation();
+  const auto crash = [this, node] { EndProcess(node, "crashed", /*by_signal=*/true); };
+  coordinator_->Started(node);
   if (node < scenario_.processes()) {
     const NodeRef ref = world_.Boot(
         node, [this, node] { ps_.at(node)->AfterEvent(); }, crash);
@@ -112,7 +117,7 @@ void Simulation::StartProcess(int node) {
   world_.Log(absl::StrCat(world_.name(node), " starts as ", incarnation));
 }
 
-void Simulation::EndProcess(int node, const std::string& why) {
+void Simulation::EndProcess(int node, const std::string& why, bool by_signal) {
   const bool is_worker = node >= scenario_.processes();
   const bool is_done = is_worker && workers_.at(node)->is_done() && why.empty();
   world_.Log(absl::StrCat(world_.name(node), is_done ? " has finished" : " ends: ", why));
@@ -124,20 +129,27 @@ void Simulation::EndProcess(int node, const std::string& why) {
   if (!is_done) ++(is_worker ? worker_deaths_ : ps_deaths_);
   world_.Run(world_.Ref(context_.NodeOfCoordinator()),
              absl::Milliseconds(1) * world_.dice().Scale(0.1, 50),
-             [this, ref, incarnation = incarnation_of_[node], why] {
-               coordinator_->Died(ref, incarnation, why.empty() ? "has finished" : why);
-             });
-  RestartLater(node);
+             [this, ref, why, by_signal] { coordinator_->Ended(ref, why, by_signal); });
+  if (scenario_.etcd) RestartLater(node);
+}
+
+void Simulation::Supervise(absl::Duration delay, std::function<void()> run) {
+  if (scenario_.etcd) {
+    world_.loop().After(delay, std::move(run));
+  } else {
+    world_.Run(world_.Ref(context_.NodeOfCoordinator()), delay, std::move(run));
+  }
 }
 
 void Simulation::RestartLater(int node) {
   const absl::Duration delay = scenario_.restart * world_.dice().Scale(0.5, 2);
-  world_.loop().After(delay, [this, node, run = runs_] {
-    if (run != runs_ || world_.IsRunning(node)) return;
+  Supervise(delay, [this, node, run = runs_] {
+    if (run != runs_ || coordinator_ == nullptr || world_.IsRunning(node)) return;
     bool may_start = coordinator_->MayStart(node) && world_.loop().Now() >= away_until_[node];
+    // launch knows who is needed again.
     if (done_[node] && scenario_.etcd && scenario_.lasting) {
       may_start &= scenario_.restarts_finished;
-    } else if (done_[node]) {
+    } else if (done_[node] && scenario_.etcd) {
       // Only if the run has gone back.
       const int rank = node - scenario_.processes();
       const View& view = coordinator_->view();
@@ -163,12 +175,12 @@ void Simulation::Strike(const Fault& fault) {
       if (fault.effects >= 0) {
         world_.CrashAfter(fault.node, fault.effects);
       } else {
-        EndProcess(fault.node, "crashed");
+        EndProcess(fault.node, "crashed", /*by_signal=*/true);
       }
       return;
     case Kind::kAway:
       away_until_[fault.node] = std::max(away_until_[fault.node], until);
-      if (world_.IsRunning(fault.node)) EndProcess(fault.node, "crashed");
+      if (world_.IsRunning(fault.node)) EndProcess(fault.node, "crashed", /*by_signal=*/true);
       return;
     case Kind::kPause:
       was_disturbed_ = true;
@@ -178,10 +190,19 @@ void Simulation::Strike(const Fault& fault) {
       was_disturbed_ = true;
       if (fault.node == fault.other) return;
       world_.Cut(fault.node, fault.other, until);
-      if (!fault.one_way) world_.Cut(fault.other, fault.node, until);
+      if (!fault.one_way) {
+        world_.Cut(fault.other, fault.node, until);
+        return;
+      }
+      // Nothing is acknowledged, so that TCP soon sends nothing more in the other direction.
+      world_.loop().After(absl::Seconds(world_.dice().Scale(0.05, 1)),
+                          [this, from = fault.other, to = fault.node, until] {
+                            if (world_.loop().Now() < until) world_.Cut(from, to, until);
+                          });
       return;
     case Kind::kSlow:
       was_disturbed_ = true;
+      longest_wait_ = std::max(longest_wait_, fault.lasts);
       world_.Slow(fault.node, absl::Milliseconds(200), until);
       return;
     case Kind::kCrashAll:
@@ -216,11 +237,8 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kCoordinator:
       was_disturbed_ = true;
-      if (scenario_.etcd) {
-        coordinator_->ReplaceCoordinator(until);
-      } else {
-        world_.Pause(context_.NodeOfCoordinator(), until);
-      }
+      longest_wait_ = std::max(longest_wait_, fault.lasts);
+      coordinator_->StandStill(until);
       return;
     case Kind::kBreakStreams:
       world_.BreakAll(fault.node);
@@ -232,6 +250,16 @@ std::string Simulation::NewestFolder() const {
   const std::optional<CheckpointId> newest = context_.oracle.NewestCheckpoint();
   return absl::StrCat(context_.config.proto().recovery().checkpoint().folder(), "/",
                       newest.has_value() ? newest->ToString() : "");
+}
+
+int Simulation::WholeCheckpoints() const {
+  const std::string& folder = context_.config.proto().recovery().checkpoint().folder();
+  const std::vector<std::string> names = context_.disk.FoldersOf(folder);
+  return static_cast<int>(
+      std::count_if(names.begin(), names.end(), [this](const std::string& name) {
+        const std::optional<CheckpointId> id = ParseCheckpointId(name);
+        return id.has_value() && context_.oracle.IsWhole(*id);
+      }));
 }
 
 std::string Simulation::JudgeFailure(const absl::Status& failure) const {
@@ -246,13 +274,34 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
       absl::StartsWith(message, "worker ")) {
     return "";
   }
+  // Somebody took longer than anybody waits, or nobody could decide anything for as long, or may do
+  // without a worker that does not reach a shard.
+  const absl::Duration patience =
+      absl::Seconds(context_.config.proto().limits().exchange_seconds());
+  const bool cannot_help = longest_wait_ > 0.9 * patience ||
+                           (was_disturbed_ && recovery.worker_loss() == Recovery::FAIL);
+  if (cannot_help && absl::StrContains(message, "limits.exchange_seconds")) return "";
+  // There is no other checkpoint, or it was damaged after it had been chosen.
+  if (absl::StrContains(message, "cannot be read now") && WholeCheckpoints() <= 1) return "";
+  if (absl::StrContains(message, " is damaged: ") && context_.oracle.has_damaged()) return "";
+  // Nothing makes up for a process then, not even for one that nobody has heard of yet.
+  if (recovery.replicas() == 0 && !recovery.has_checkpoint() && ps_deaths_ > 0 &&
+      absl::StartsWith(message, "ps ")) {
+    return "";
+  }
+  if (absl::StrContains(message, "has checkpoints of an earlier run") &&
+      WholeCheckpoints() <= (context_.disk.has_read_errors() ? 1 : 0)) {
+    return "";
+  }
   // Not even a first view has come in that time.
   if (absl::StrContains(message, "(limits.startup_seconds)")) return "";
-  if (worker_losses > 0 && absl::StrContains(message, "worker 0 was lost before it could")) {
+  if ((worker_losses > 0 || was_disturbed_) &&
+      absl::StrContains(message, "worker 0 was lost before it could")) {
     return "";
   }
   if (absl::StrContains(message, "no process has a replica") &&
-      ps_deaths_ + coordinator_->lost_leases() >= (coordinator_->has_had_copies() ? 2 : 1) &&
+      ps_deaths_ + coordinator_->lost_leases() + (was_disturbed_ ? 1 : 0) >=
+          (coordinator_->has_had_copies() ? 2 : 1) &&
       (!recovery.has_checkpoint() || absl::StrContains(message, "after the training had ended"))) {
     return "";
   }
@@ -273,13 +322,14 @@ Outcome Simulation::Run() {
   Oracle& oracle = context_.oracle;
   while (oracle.violation().empty()) {
     if (!world_.loop().Step()) break;
+    if (coordinator_ == nullptr) continue;
     if (!coordinator_->failure().ok()) {
       const std::string judged = JudgeFailure(coordinator_->failure());
       if (!judged.empty()) oracle.Violated(judged);
       // Whoever operates it starts it again, if there is something to go on from.
       if (scenario_.has_checkpoints && runs_ < kMostRuns && judged.empty()) {
         KillAll(absl::StrCat("the run has failed: ", coordinator_->failure().message()));
-        StartAll();
+        world_.loop().After(kOperator, [this] { StartAll(); });
         continue;
       }
       outcome.end = absl::StrCat("failed: ", coordinator_->failure().message());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,7 +19,7 @@ namespace evenshard {
 
 // What came of a simulated run.
 struct Outcome {
-  std::string violation;  // empty if all was well
+  std::string violation = {};  // empty if all was well
   // How the run ended: "finished", or why it had to fail.
   std::string end = {};
   std::vector<std::vector<ChangeRecord>> history = {};  // by chunk: what led to the end
@@ -45,10 +46,14 @@ class Simulation {
   void StartProcess(int node);
   void RestartLater(int node);
   // Ends a process, and tells launch.
-  void EndProcess(int node, const std::string& why);
+  void EndProcess(int node, const std::string& why, bool by_signal);
+  // Does something after a while, as whoever starts the processes.
+  void Supervise(absl::Duration delay, std::function<void()> run);
   void Strike(const Fault& fault);
   // Whether a run may fail for this reason, given what has happened.
   std::string JudgeFailure(const absl::Status& failure) const;
+  // How many checkpoints on the disk are complete and not damaged.
+  int WholeCheckpoints() const;
   // The folder of the newest checkpoint, or nothing.
   std::string NewestFolder() const;
   uint64_t NewIncarnation() { return ++incarnations_; }
@@ -60,7 +65,6 @@ class Simulation {
 
   std::map<int, std::unique_ptr<PsProcess>> ps_;           // by node
   std::map<int, std::unique_ptr<WorkerProcess>> workers_;  // by node
-  std::map<int, uint64_t> incarnation_of_;                 // by node
   std::map<int, bool> done_;                               // workers that have ended well, by node
   std::unique_ptr<Coordinator> coordinator_;
   uint64_t incarnations_ = 0;
@@ -71,6 +75,8 @@ class Simulation {
   int ps_deaths_ = 0;
   int worker_deaths_ = 0;
   bool disk_failed_ = false;
+  // For how long the coordinator was away, or somebody slow.
+  absl::Duration longest_wait_;
   bool was_disturbed_ = false;  // somebody was cut off, stopped or slow
 };
 

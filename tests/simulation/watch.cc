@@ -23,6 +23,9 @@ constexpr int kIterations = 12;
 // And as long as this after something bad has happened.
 constexpr absl::Duration kRest = absl::Seconds(5);
 
+// How long a coordinator may take to lock the folder of checkpoints once it can.
+constexpr absl::Duration kLocking = absl::Seconds(1);
+
 // How many slots a process may have in its memory if it has a replica.
 constexpr int kMostSlots = 2;
 
@@ -31,7 +34,7 @@ constexpr int kMostSlots = 2;
 Watch::Watch(Context* context) : context_(*context) {}
 
 void Watch::Start() {
-  since_ = context_.world.loop().Now();
+  since_ = locked_ = context_.world.loop().Now();
   if (!started_) Look();
   started_ = true;
 }
@@ -53,9 +56,10 @@ void Watch::CountsAsSilent(int node) {
 }
 
 void Watch::Look() {
-  if (context_.coordinator() != nullptr && context_.scenario.most.lasting) {
+  if (context_.coordinator() != nullptr) {
     if (context_.scenario.has_checkpoints) {
       LookAtFolder();
+      LookAtLock();
       LookAtAge();
     }
     LookAtMemory();
@@ -69,9 +73,26 @@ void Watch::LookAtFolder() {
   for (const std::string& name : context_.disk.FoldersOf(settings.folder())) {
     checkpoints += ParseCheckpointId(name).has_value() ? 1 : 0;
   }
-  if (checkpoints <= settings.keep() + kUnfinished) return;
+  // Nobody removes anything before the run goes on, and nothing can be removed from a disk that
+  // fails. A loss of power brings back what was removed.
+  const absl::Time now = context_.world.loop().Now();
+  if (context_.coordinator()->view().number() == 0) without_view_ = now;
+  if (now < std::max(without_view_, context_.disk.last_trouble()) + kRest ||
+      checkpoints <= settings.keep() + kUnfinished)
+    return;
   context_.oracle.Violated(absl::StrCat("there are ", checkpoints, " checkpoints on the disk with ",
                                         "recovery.checkpoint.keep: ", settings.keep()));
+}
+
+void Watch::LookAtLock() {
+  const absl::Time now = context_.world.loop().Now();
+  const std::string& folder = context_.config.proto().recovery().checkpoint().folder();
+  if (!context_.coordinator()->may_lock_folder() || context_.disk.is_failing() ||
+      context_.disk.IsLocked(absl::StrCat(folder, "/LOCK"))) {
+    locked_ = now;
+  } else if (now > locked_ + kLocking) {
+    context_.oracle.Violated("nobody keeps other runs out of the folder of checkpoints");
+  }
 }
 
 void Watch::LookAtAge() {

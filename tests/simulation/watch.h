@@ -10,7 +10,8 @@ namespace evenshard {
 struct Context;
 
 // What must hold at every moment of a simulated run, beside what the oracle judges of its history:
-// the checkpoints on the disk are few, and one of them is young; a process has no more slots in its
+// the checkpoints on the disk are few, one of them is young, and no other run can take their
+// folder; a process has no more slots in its
 // memory than it was meant to; nobody counts as silent who is well.
 class Watch {
  public:
@@ -27,6 +28,7 @@ class Watch {
  private:
   void Look();
   void LookAtFolder();
+  void LookAtLock();
   void LookAtAge();
   void LookAtMemory();
 
@@ -38,6 +40,8 @@ class Watch {
   int changes_ = 0;
   int checkpoints_ = 0;
   std::string roles_;
+  absl::Time without_view_ = absl::InfinitePast();  // when the run last had not begun
+  absl::Time locked_;  // when the folder was last locked, or could not be
 };
 
 }  // namespace evenshard

@@ -7,16 +7,13 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/random.h"
 #include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
+#include "tests/simulation/made_up_gradients.h"
 
 namespace evenshard {
 namespace {
 
-// Gradients are multiples of 1/64 of at most this many: every encoding has them exactly, and so has
-// a float32 their sum.
-constexpr uint64_t kSteps = 100;
 // As of ShardControl.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 
@@ -49,7 +46,13 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
 }
 
 void WorkerProcess::OnView(const View& view) {
-  generation_ = view.generation();
+  view_ = view;
+  const absl::Time now = context_.world.loop().Now();
+  const auto is_lost = [](const SlotView& slot) { return !slot.has_primary(); };
+  lacks_slot_since_ = absl::c_any_of(view.slot(), is_lost) ? std::min(lacks_slot_since_, now)
+                                                           : absl::InfiniteFuture();
+  untaken_since_ = view.worker(rank_).incarnation() == incarnation_ ? absl::InfiniteFuture()
+                                                                    : std::min(untaken_since_, now);
   if (!first_worker_set_.has_value()) first_worker_set_ = view.worker_set(0);
   core_.OnView(view);
   link_.Announce(core_.State());
@@ -58,7 +61,20 @@ void WorkerProcess::OnView(const View& view) {
 void WorkerProcess::Tick() {
   core_.round().CheckProgress(context_.world.loop().Now());
   core_.Tick();
+  GiveUpAsPlanted();
   context_.world.Run(node_, absl::Milliseconds(100), [this] { Tick(); });
+}
+
+void WorkerProcess::GiveUpAsPlanted() {
+  if (step_ == Step::kDone) return;
+  const absl::Time now = context_.world.loop().Now();
+  const absl::Duration limit = absl::Seconds(context_.config.proto().limits().exchange_seconds());
+  if (context_.plant == Plant::kGivesUpLostSlots &&
+      now > lacks_slot_since_ + 1.1 * limit + absl::Seconds(1)) {
+    GiveUp(absl::DeadlineExceededError("a shard could not be reached"));
+  } else if (context_.plant == Plant::kGivesUpUntaken && now > untaken_since_ + limit) {
+    GiveUp(absl::DeadlineExceededError("the run has not taken this worker in"));
+  }
 }
 
 void WorkerProcess::AfterEvent() {
@@ -120,7 +136,10 @@ bool WorkerProcess::Advance() {
       }
       return true;
     case Step::kLeaving:
-      if (!core_.finished()) return false;
+      if (!core_.finished() && !(context_.plant == Plant::kEndsWhenFinished &&
+                                 view_.worker(rank_).state() == WorkerView::FINISHED)) {
+        return false;
+      }
       step_ = Step::kDone;
       core_.Stop(absl::OkStatus());
       context_.exit(node_.node, "");
@@ -305,7 +324,7 @@ void WorkerProcess::ComputeAndPush(bool skip) {
   if (!core_.round().Begin(iteration_, skip).ok()) return;
   step_ = Step::kExchanging;
   to_push_ = AllTensors();
-  Compute();
+  MakeUpGradients(parameters_, rank_, iteration_, share_, &gradients_);
   PushNext();
 }
 
@@ -340,30 +359,6 @@ void WorkerProcess::PushNext() {
             });
 }
 
-// As in a network, each gradient follows from all parameters.
-void WorkerProcess::Compute() {
-  uint64_t seed = 14695981039346656037u;
-  const auto mix = [&](uint64_t value) { seed = (seed ^ value) * 1099511628211u; };
-  for (const std::vector<float>& parameters : parameters_) {
-    for (const float parameter : parameters) {
-      uint32_t bits;
-      std::memcpy(&bits, &parameter, sizeof(bits));
-      mix(bits);
-    }
-  }
-  mix(rank_);
-  mix(iteration_);
-  mix(share_.has_value() ? 1 + share_->epoch : 0);
-  mix(share_.has_value() ? share_->first : 0);
-  for (size_t id = 0; id < gradients_.size(); ++id) {
-    const CounterRandom random(seed, id);
-    for (size_t i = 0; i < gradients_[id].size(); ++i) {
-      gradients_[id][i] =
-          (static_cast<float>(random.Below(i, 2 * kSteps + 1)) - static_cast<float>(kSteps)) / 64;
-    }
-  }
-}
-
 std::string WorkerProcess::Gradient(const GradientHeader& header) {
   PushRecord push{.skip = header.skip};
   std::string data;
@@ -375,7 +370,7 @@ std::string WorkerProcess::Gradient(const GradientHeader& header) {
     push.gradient = gradient;
     push.share = share_;
   }
-  context_.oracle.Pushed(context_.oracle.Generation(generation_), rank_, header.iteration,
+  context_.oracle.Pushed(context_.oracle.Generation(view_.generation()), rank_, header.iteration,
                          header.chunk, std::move(push));
   return data;
 }
@@ -387,8 +382,8 @@ absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& head
   if (!*counts) return absl::OkStatus();
   std::vector<float>& parameters = parameters_[header.chunk];
   Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}}, parameters.data());
-  context_.oracle.Answered(primary, context_.oracle.Generation(generation_), rank_, incarnation_,
-                           header, parameters);
+  context_.oracle.Answered(primary, context_.oracle.Generation(view_.generation()), rank_,
+                           incarnation_, header, parameters);
   core_.round().Answered(header.chunk, header.version);
   return absl::OkStatus();
 }

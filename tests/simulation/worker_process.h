@@ -62,6 +62,8 @@ class WorkerProcess final : private WorkerTransport::Buffers {
 
   void OnView(const View& view);
   void Tick();
+  // Gives up where a planted fault says so.
+  void GiveUpAsPlanted();
   // Does one step if it is possible. Returns whether it was.
   bool Advance();
   // Does the next step of bootstrap_.
@@ -77,7 +79,6 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   std::vector<int> AllTensors() const;
   void PushTensors(const std::vector<int>& tensors);
   void PushNext();
-  void Compute();
   absl::StatusOr<Dealing> Deal() const;
   // When training ends, and which images are this worker's in the iteration.
   absl::StatusOr<uint64_t> DealImages();
@@ -94,7 +95,9 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   ExchangeCore core_;
 
   Step step_ = Step::kConnecting;
-  uint64_t generation_ = 0;
+  View view_;
+  absl::Time lacks_slot_since_ = absl::InfiniteFuture();
+  absl::Time untaken_since_ = absl::InfiniteFuture();
   std::optional<WorkerSet> first_worker_set_;
   uint64_t attempt_ = 0;  // counts what makes outstanding events of the loop void
   std::optional<ParameterBootstrap> bootstrap_;  // while it has steps left

@@ -214,6 +214,7 @@ void SimDisk::Forget(const std::string& path, std::shared_ptr<File> file) {
 }
 
 void SimDisk::LosePower() {
+  lost_power_ = world_.loop().Now();
   for (const auto& [path, file] : files_) {
     if (file->synced <= world_.loop().Now()) continue;
     file->contents.resize(file->contents.size() / 2);

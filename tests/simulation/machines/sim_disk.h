@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_TESTS_SIMULATION_MACHINES_SIM_DISK_H_
 #define EVENSHARD_TESTS_SIMULATION_MACHINES_SIM_DISK_H_
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -28,6 +29,10 @@ class SimDisk {
   // Until then, operations fail with this status about once in `once` times.
   void FailUntil(absl::Time until, const absl::Status& status, int once);
   bool is_failing() const { return failing_until_ > world_.loop().Now(); }
+  // When an operation last failed or the power was lost, at most.
+  absl::Time last_trouble() const {
+    return std::max(lost_power_, std::min(failing_until_, world_.loop().Now()));
+  }
   // Until then, what the node writes takes long.
   void SlowUntil(int node, absl::Time until) { slow_until_[node] = until; }
   // How long the next piece takes that the node writes, beside what it takes otherwise.
@@ -37,6 +42,7 @@ class SimDisk {
   bool has_read_errors() const { return unreadable_until_ > world_.loop().Now(); }
   // Changes one bit of a file of a folder. Returns false if it has none.
   bool Rot(const std::string& folder);
+  bool IsLocked(const std::string& path) const { return locks_.contains(path); }
   // The folders in a folder.
   std::vector<std::string> FoldersOf(const std::string& path) const;
 
@@ -80,6 +86,7 @@ class SimDisk {
   std::string unreadable_;
   absl::Time unreadable_until_ = absl::InfinitePast();
   absl::Time failing_until_ = absl::InfinitePast();
+  absl::Time lost_power_ = absl::InfinitePast();
   absl::Status failure_;
   int once_ = 1;
 };

@@ -18,7 +18,7 @@
 #include "proto/view.pb.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
-#include "tests/simulation/history.h"
+#include "tests/simulation/oracle/history.h"
 
 namespace evenshard {
 
@@ -35,6 +35,7 @@ struct Coverage {
   int losses = 0;        // of workers, without whom the run goes on
   int joins = 0;         // of workers, to a run under way
   int repeats = 0;       // pushes of what was pushed before
+  int reads = 0;         // of chunks, by readers outside the training
   int mixed = 0;         // iterations that a worker repeats with some chunks updated already
 
   void Add(const Coverage& other);
@@ -80,10 +81,18 @@ class Oracle {
   // A worker begins an iteration of which some chunks are updated already: the others' gradients
   // will not be those of a run without faults.
   void Mixed() { ++coverage_.mixed; }
+  // A reader outside the training has taken a chunk of the snapshot of iteration k from a primary.
+  void WasRead(int primary, uint64_t k, uint32_t chunk, uint64_t version,
+               absl::Span<const float> parameters);
   // A manifest is on the disk.
   void CheckpointCompleted(const CheckpointId& id);
   // A file of a checkpoint has changed. Whoever does not notice must not be harmed.
   void Damaged(const CheckpointId& id) { damaged_.insert(id); }
+  // Whether it was completed and not changed since.
+  bool IsWhole(const CheckpointId& id) const {
+    return complete_.contains(id) && !damaged_.contains(id);
+  }
+  bool has_damaged() const { return !damaged_.empty(); }
   std::optional<CheckpointId> NewestCheckpoint() const;
   // The coordinator goes over to a view. `reads_newest`: a generation must begin from the newest
   // complete checkpoint.

@@ -1,4 +1,4 @@
-#include "tests/simulation/history.h"
+#include "tests/simulation/oracle/history.h"
 
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // What is checked as it happens. oracle_end.cc has what is checked when the run has succeeded.
 
-#include "tests/simulation/oracle.h"
+#include "tests/simulation/oracle/oracle.h"
 
 #include <algorithm>
 #include <cstring>
@@ -306,6 +306,23 @@ void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint6
   told = version;
 }
 
+void Oracle::WasRead(int primary, uint64_t k, uint32_t chunk, uint64_t version,
+                     absl::Span<const float> parameters) {
+  ++coverage_.reads;
+  const ChunkHistory& history = instances_[primary].chunks.at(chunk);
+  const std::string what =
+      absl::StrCat("a reader of iteration ", k, " is given version ", version, " of chunk ", chunk);
+  for (size_t i = 0; i <= history.changes.size(); ++i) {
+    const ChunkState& state = history.After(i);
+    if (sync_ ? state.clock.iteration != k : state.clock.version != version) continue;
+    if (state.clock.version != version || (!sync_ && version < k)) break;
+    if (std::memcmp(state.arrays.data(), parameters.data(), parameters.size() * sizeof(float)) == 0)
+      return;
+    return Violated(what + " with other bits");
+  }
+  Violated(what + ", which is not of that iteration");
+}
+
 void Oracle::CheckpointCompleted(const CheckpointId& id) {
   complete_[id] = run_;
   ++coverage_.checkpoints;
@@ -349,6 +366,7 @@ void Coverage::Add(const Coverage& other) {
   losses += other.losses;
   joins += other.joins;
   repeats += other.repeats;
+  reads += other.reads;
   mixed += other.mixed;
 }
 
@@ -358,7 +376,8 @@ std::string Coverage::ToString() const {
                       " handovers; ", confirmed, " messages to copies; ", checkpoints,
                       " checkpoints, ", restored, " slots restored, ", begun_anew,
                       " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
-                      " pushes repeated, ", mixed, " iterations with parts updated already");
+                      " pushes repeated, ", reads, " chunks read, ", mixed,
+                      " iterations with parts updated already");
 }
 
 }  // namespace evenshard

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/control/view/worker_set.h"
-#include "tests/simulation/oracle.h"
+#include "tests/simulation/oracle/oracle.h"
 
 namespace evenshard {
 
