@@ -29,7 +29,14 @@
 #include "server/view_candidate.h"
 #include "spdlog/spdlog.h"
 
+namespace evenshard {
 namespace {
+
+constexpr char kUsage[] =
+    "Evenshard's ps: serves one shard of the parameters.\n\n"
+    "ps --config=FILE --shard=I [--resume]\n\n"
+    "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
+    "well, 1 after a failure, 2 for a wrong command line or config.";
 
 struct CommandLine {
   std::string config;
@@ -37,30 +44,28 @@ struct CommandLine {
   int shard = -1;
   std::string coordinator;
   bool resume = false;
-  std::string log_level;
 };
 
 // Returns what a run without views begins from. The process of shard 0 holds the run's folder of
 // checkpoints from now on.
-absl::StatusOr<evenshard::View> FindStart(const evenshard::PlannedConfig& config, int shard,
-                                          bool resume, evenshard::Storage* storage,
-                                          std::unique_ptr<evenshard::RunCheckpoints>* checkpoints) {
-  evenshard::View start;
+absl::StatusOr<View> FindStart(const PlannedConfig& config, int shard, bool resume,
+                               Storage* storage, std::unique_ptr<RunCheckpoints>* checkpoints) {
+  View start;
   start.set_run(config.run_fingerprint());
   start.set_generation(1);
   if (!config.proto().recovery().has_checkpoint()) {
     if (!resume) return start;
     return config.FieldError("recovery.checkpoint", "is missing, and --resume needs it");
   }
-  std::optional<evenshard::ViewCoordinator::Checkpoint> found;
+  std::optional<ViewCoordinator::Checkpoint> found;
   if (shard == 0) {
-    using Start = evenshard::RunCheckpoints::Start;
-    ASSIGN_OR_RETURN(*checkpoints, evenshard::RunCheckpoints::Open(
-                                       config, config.run_fingerprint(),
-                                       resume ? Start::kResumed : Start::kNew, "ps 0", storage));
+    using Start = RunCheckpoints::Start;
+    ASSIGN_OR_RETURN(*checkpoints,
+                     RunCheckpoints::Open(config, config.run_fingerprint(),
+                                          resume ? Start::kResumed : Start::kNew, "ps 0", storage));
     found = (*checkpoints)->resume();
   } else {
-    ASSIGN_OR_RETURN(found, evenshard::RunCheckpoints::FindStart(config, resume, storage));
+    ASSIGN_OR_RETURN(found, RunCheckpoints::FindStart(config, resume, storage));
   }
   if (!found.has_value()) return start;
   start.set_generation(found->generation + 1);
@@ -77,13 +82,12 @@ int ExitCode(const absl::Status& views_ended, const absl::Status& candidate) {
 }
 
 // Returns an error if the config asks for what needs views.
-absl::Status CheckWithoutViews(const evenshard::PlannedConfig& config) {
-  const evenshard::Recovery& recovery = config.proto().recovery();
-  const char* const field = recovery.replicas() > 0 ? "recovery.replicas"
-                            : recovery.worker_loss() != evenshard::Recovery::FAIL
-                                ? "recovery.worker_loss"
+absl::Status CheckWithoutViews(const PlannedConfig& config) {
+  const Recovery& recovery = config.proto().recovery();
+  const char* const field = recovery.replicas() > 0                    ? "recovery.replicas"
+                            : recovery.worker_loss() != Recovery::FAIL ? "recovery.worker_loss"
                             : recovery.checkpoint().has_every_seconds() &&
-                                    config.proto().update().policy() == evenshard::Update::SYNC
+                                    config.proto().update().policy() == Update::SYNC
                                 ? "recovery.checkpoint.every_seconds"
                                 : nullptr;
   if (field == nullptr) return absl::OkStatus();
@@ -96,27 +100,28 @@ void RequestShutdown() { kill(getpid(), SIGTERM); }
 
 // A link to the run's views that is started before the Server, and the incarnation that it tells.
 struct EarlyLink {
-  std::unique_ptr<evenshard::RelayedLink> link;  // null without views
+  std::unique_ptr<RelayedLink> link;  // null without views
   uint64_t incarnation = 0;
 };
 
 // Waits until workers have declared the model. Returns nothing if one of `signals` came first.
 // Errors: those of DeclarationWait; why the views have ended.
-absl::StatusOr<std::optional<evenshard::PlannedConfig>> AwaitDeclaration(
-    const evenshard::PlannedConfig& config, int process, evenshard::ViewLink* views,
-    const sigset_t& signals, EarlyLink* early) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<evenshard::DeclarationWait> wait,
-                   evenshard::DeclarationWait::Start({.config = &config,
-                                                      .process = process,
-                                                      .has_views = views != nullptr,
-                                                      .request_shutdown = RequestShutdown}));
+absl::StatusOr<std::optional<PlannedConfig>> AwaitDeclaration(const PlannedConfig& config,
+                                                              int process, ViewLink* views,
+                                                              const sigset_t& signals,
+                                                              EarlyLink* early) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<DeclarationWait> wait,
+                   DeclarationWait::Start({.config = &config,
+                                           .process = process,
+                                           .has_views = views != nullptr,
+                                           .request_shutdown = RequestShutdown}));
   if (views != nullptr) {
-    early->link = std::make_unique<evenshard::RelayedLink>(
-        views, evenshard::ViewLink::Listener{
-                   .on_view = [&wait](const evenshard::View& view) { wait->Adopt(view); },
-                   .on_end = [&wait](const absl::Status& reason) { wait->Fail(reason); }});
-    early->incarnation = evenshard::NewIncarnation();
-    evenshard::ProcessState state;
+    early->link = std::make_unique<RelayedLink>(
+        views,
+        ViewLink::Listener{.on_view = [&wait](const View& view) { wait->Adopt(view); },
+                           .on_end = [&wait](const absl::Status& reason) { wait->Fail(reason); }});
+    early->incarnation = NewIncarnation();
+    ProcessState state;
     state.set_ps(process);
     state.set_incarnation(early->incarnation);
     state.set_address(config.process_address(process));
@@ -125,7 +130,7 @@ absl::StatusOr<std::optional<evenshard::PlannedConfig>> AwaitDeclaration(
   }
   spdlog::info("Evenshard ps {} on {} waits for a worker to declare the model", process,
                config.process_address(process));
-  std::optional<absl::StatusOr<evenshard::PlannedConfig>> declared;
+  std::optional<absl::StatusOr<PlannedConfig>> declared;
   bool is_signalled = false;
   while (!declared.has_value() && !is_signalled) {
     const timespec pause = absl::ToTimespec(absl::Milliseconds(10));
@@ -134,8 +139,7 @@ absl::StatusOr<std::optional<evenshard::PlannedConfig>> AwaitDeclaration(
   }
   // The Server will hear the latest view.
   if (early->link != nullptr) {
-    early->link->Start(
-        {.on_view = [](const evenshard::View&) {}, .on_end = [](const absl::Status&) {}});
+    early->link->Start({.on_view = [](const View&) {}, .on_end = [](const absl::Status&) {}});
   }
   if (is_signalled) return std::nullopt;
   if (!declared->ok()) return declared->status();
@@ -150,45 +154,36 @@ int Run(const CommandLine& command) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  evenshard::SetUpProcess();
+  SetUpProcess();
 
-  absl::StatusOr<evenshard::PlannedConfig> config =
-      evenshard::PlannedConfig::Load(command.config, command.overrides);
-  if (!config.ok()) {
-    spdlog::error("{}", std::string(config.status().message()));
-    return 2;
-  }
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, command.overrides);
+  if (!config.ok()) return LogError(config.status(), 2);
   if (command.shard < 0 || command.shard >= config->processes()) {
     spdlog::error("there is no shard {}: the config has {} shards, 0 to {}", command.shard,
                   config->processes(), config->processes() - 1);
     return 2;
   }
   // Objects that are made later use those before them.
-  const absl::StatusOr<evenshard::PlannedConfig> undeclared = config;
-  evenshard::RealClock clock;
+  const absl::StatusOr<PlannedConfig> undeclared = config;
+  RealClock clock;
   EarlyLink early;
-  std::unique_ptr<evenshard::ViewLink> link =
-      evenshard::MakeViewLink(command.coordinator, config->proto(), &clock);
-  std::unique_ptr<evenshard::ViewCandidate> candidate;  // null unless etcd has the views
-  const auto become_candidate = [&](const evenshard::PlannedConfig& config) {
+  std::unique_ptr<ViewLink> link = MakeViewLink(command.coordinator, config->proto(), &clock);
+  std::unique_ptr<ViewCandidate> candidate;  // null unless etcd has the views
+  const auto become_candidate = [&](const PlannedConfig& config) {
     if (!command.coordinator.empty() || !config.proto().recovery().has_etcd()) return;
-    candidate = std::make_unique<evenshard::ViewCandidate>(
-        evenshard::ViewCandidate::Options{.config = &config,
-                                          .process = command.shard,
-                                          .resume = command.resume,
-                                          .clock = &clock,
-                                          .request_shutdown = RequestShutdown});
+    candidate = std::make_unique<ViewCandidate>(
+        ViewCandidate::Options{.config = &config,
+                               .process = command.shard,
+                               .resume = command.resume,
+                               .clock = &clock,
+                               .request_shutdown = RequestShutdown});
   };
   if (!config->has_model()) {
     become_candidate(*undeclared);
-    absl::StatusOr<std::optional<evenshard::PlannedConfig>> declared =
+    absl::StatusOr<std::optional<PlannedConfig>> declared =
         AwaitDeclaration(*undeclared, command.shard, link.get(), signals, &early);
     if (!declared.ok()) {
-      spdlog::error("{}", std::string(declared.status().message()));
-      return absl::IsFailedPrecondition(declared.status()) ||
-                     absl::IsInvalidArgument(declared.status())
-                 ? 2
-                 : 1;
+      return LogError(declared.status(), ExitCode(declared.status(), declared.status()));
     }
     if (!declared->has_value()) {
       spdlog::info("ending before a worker has declared the model");
@@ -196,20 +191,19 @@ int Run(const CommandLine& command) {
     }
     config = **std::move(declared);
   }
-  absl::StatusOr<evenshard::View> start = evenshard::View();
-  evenshard::RealStorage storage;
-  std::unique_ptr<evenshard::RunCheckpoints> checkpoints;
+  absl::StatusOr<View> start = View();
+  RealStorage storage;
+  std::unique_ptr<RunCheckpoints> checkpoints;
   if (link == nullptr) {
     const absl::Status possible = CheckWithoutViews(*config);
     start = possible.ok()
                 ? FindStart(*config, command.shard, command.resume, &storage, &checkpoints)
                 : possible;
     if (!start.ok()) {
-      spdlog::error("{}", std::string(start.status().message()));
-      return absl::IsInvalidArgument(start.status()) ? 2 : 1;
+      return LogError(start.status(), absl::IsInvalidArgument(start.status()) ? 2 : 1);
     }
   }
-  absl::StatusOr<std::unique_ptr<evenshard::Server>> server = evenshard::Server::Start({
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start({
       .config = &*config,
       .shard = command.shard,
       .incarnation = early.incarnation,
@@ -217,26 +211,23 @@ int Run(const CommandLine& command) {
       .view_link = early.link != nullptr ? early.link.get() : link.get(),
       .start = *start,
       .request_shutdown = RequestShutdown,
-      .release_memory = evenshard::ReleaseFreeMemory,
+      .release_memory = ReleaseFreeMemory,
   });
-  if (!server.ok()) {
-    spdlog::error("{}", std::string(server.status().message()));
-    return 1;
-  }
-  spdlog::info("Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
-               command.shard < config->shards() ? evenshard::Ownership(*config, command.shard)
-                                                : "a spare process");
-  if (config->proto().partition().scheme() == evenshard::Partition::AUTO) {
-    spdlog::info("{}", evenshard::AutoChoice(*config));
+  if (!server.ok()) return LogError(server.status(), 1);
+  spdlog::info(
+      "Evenshard ps {} is listening on {}: {}", command.shard, (*server)->address(),
+      command.shard < config->shards() ? Ownership(*config, command.shard) : "a spare process");
+  if (config->proto().partition().scheme() == Partition::AUTO) {
+    spdlog::info("{}", AutoChoice(*config));
   }
   if (candidate == nullptr) become_candidate(*config);
 
   int signal = 0;
   sigwait(&signals, &signal);
   spdlog::info("{}: ending", strsignal(signal));
-  std::vector<evenshard::ShardStats> all;
+  std::vector<ShardStats> all;
   for (int slot = 0; slot < config->shards(); ++slot) {
-    if (absl::StatusOr<evenshard::ShardStats> stats = (*server)->host().Stats(slot); stats.ok()) {
+    if (absl::StatusOr<ShardStats> stats = (*server)->host().Stats(slot); stats.ok()) {
       all.push_back(*std::move(stats));
     }
   }
@@ -248,12 +239,12 @@ int Run(const CommandLine& command) {
       candidate == nullptr ? absl::OkStatus() : candidate->failure();
   candidate.reset();
   bool failed = false;
-  for (const evenshard::ShardStats& stats : all) {
-    spdlog::info("{}", evenshard::Summary(stats));
+  for (const ShardStats& stats : all) {
+    spdlog::info("{}", Summary(stats));
     // Programs of the workers' own may have other reasons.
     if (stats.skipped_pushes() > 0 && !config->is_from_workers()) {
       spdlog::warn("{} pushes were skipped: gradients of workers were not finite",
-                   evenshard::FormatCount(stats.skipped_pushes()));
+                   FormatCount(stats.skipped_pushes()));
     }
     failed |= !stats.failure().empty();
   }
@@ -261,44 +252,26 @@ int Run(const CommandLine& command) {
   return code == 0 && failed ? 1 : code;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   CommandLine command;
-  const std::vector<evenshard::Flag> flags = {
-      {.name = "config",
-       .value = "FILE",
-       .help = "the run's ClusterConfig, protobuf text format",
-       .target = &command.config,
-       .required = true},
-      {.name = "shard",
-       .value = "I",
-       .help = "which shard of the config this process is, from 0; spares follow the shards",
-       .target = &command.shard,
-       .required = true},
-      {.name = "set",
-       .value = "FIELD=VALUE",
-       .help = "overrides a field of the config; repeatable",
-       .target = &command.overrides},
-      {.name = "coordinator",
-       .value = "ADDRESS",
-       .help = "the address of the run's coordinator: set by launch",
-       .target = &command.coordinator},
-      {.name = "resume",
-       .value = "",
-       .help = "starts from the newest complete checkpoint in recovery.checkpoint.folder. With "
-               "recovery.etcd it counts only when the run begins, and each ps should have it; "
-               "launch has a flag of its own",
-       .target = &command.resume},
-      evenshard::LogLevelFlag(&command.log_level),
+  const Flag flags[] = {
+      {"config", "FILE", "the run's ClusterConfig, protobuf text format", &command.config, true},
+      {"shard", "I", "which shard of the config this process is, from 0; spares follow the shards",
+       &command.shard, true},
+      {"set", "FIELD=VALUE", "overrides a field of the config; repeatable", &command.overrides},
+      {"coordinator", "ADDRESS", "the address of the run's coordinator: set by launch",
+       &command.coordinator},
+      {"resume", "",
+       "starts from the newest complete checkpoint in recovery.checkpoint.folder. With "
+       "recovery.etcd it counts only when the run begins, and each ps should have it; "
+       "launch has a flag of its own",
+       &command.resume},
   };
-  const std::optional<int> exit_code = evenshard::ParseCommandLine(
-      "Evenshard's ps: serves one shard of the parameters.\n\n"
-      "ps --config=FILE --shard=I [--resume]\n\n"
-      "SIGTERM or SIGINT ends it within limits.shutdown_seconds. Exit code: 0 when the run went\n"
-      "well, 1 after a failure, 2 for a wrong command line or config.",
-      flags, argc, argv);
-  if (exit_code.has_value()) return *exit_code;
-  evenshard::SetUpLog("ps", command.log_level);
+  if (const auto code = StartProgram("ps", kUsage, flags, argc, argv)) return *code;
   return Run(command);
 }
+
+}  // namespace
+}  // namespace evenshard
+
+int main(int argc, char** argv) { return evenshard::Main(argc, argv); }

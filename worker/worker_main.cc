@@ -9,10 +9,8 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +29,7 @@
 #include "worker/trace/trace.h"
 #include "worker/training/trainer.h"
 
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -46,7 +45,6 @@ struct CommandLine {
   std::string coordinator;
   std::string summary;
   std::string trace;
-  std::string log_level;
 };
 
 // Calls Trainer::Stop on SIGTERM or SIGINT, and ends the process if the trainer takes too long.
@@ -70,7 +68,7 @@ class SignalWatch {
 
   // From now on a signal stops `trainer`. If it is null, a signal ends the process at once, since
   // there is no rank to give up.
-  void Guard(evenshard::Trainer* trainer, absl::Duration limit) {
+  void Guard(Trainer* trainer, absl::Duration limit) {
     absl::MutexLock lock(&mutex_);
     trainer_ = trainer;
     limit_ = limit;
@@ -117,55 +115,51 @@ class SignalWatch {
     _exit(1);
   }
 
-  const evenshard::RealClock clock_;
+  const RealClock clock_;
   sigset_t signals_;
   std::atomic<bool> ending_{false};
   absl::Mutex mutex_;
-  evenshard::Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::Duration limit_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
 int Run(const CommandLine& command) {
   SignalWatch signals;
-  evenshard::SetUpProcess();
+  SetUpProcess();
   // Check this now rather than after hours of training.
   if (!command.summary.empty() && !std::ofstream(command.summary, std::ios::app)) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
     return 2;
   }
-  absl::StatusOr<evenshard::PlannedConfig> config =
-      evenshard::PlannedConfig::Load(command.config, command.overrides);
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
-  if (!usable.ok()) {
-    spdlog::error("{}", std::string(usable.message()));
-    return 2;
-  }
+  if (!usable.ok()) return LogError(usable, 2);
   spdlog::info("Evenshard worker {}: trains {} on {} shards, with {} workers in all", command.rank,
                config->model().name(), config->shards(), config->workers());
-  evenshard::RealClock clock;
-  std::unique_ptr<evenshard::Trace> trace;
+  RealClock clock;
+  std::unique_ptr<Trace> trace;
   if (!command.trace.empty()) {
-    absl::StatusOr<std::unique_ptr<evenshard::Trace>> created =
-        evenshard::Trace::Create(command.trace, command.rank, &config->model(), &clock);
+    absl::StatusOr<std::unique_ptr<Trace>> created =
+        Trace::Create(command.trace, command.rank, &config->model(), &clock);
     if (!created.ok()) {
       spdlog::error("--trace: {}", std::string(created.status().message()));
       return 2;
     }
     trace = *std::move(created);
   }
-  const std::unique_ptr<evenshard::ViewLink> views =
-      evenshard::MakeViewLink(command.coordinator, config->proto(), &clock);
-  absl::StatusOr<std::unique_ptr<evenshard::Trainer>> trainer = evenshard::Trainer::Create({
+  const std::unique_ptr<ViewLink> views =
+      MakeViewLink(command.coordinator, config->proto(), &clock);
+  absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create({
       .config = &*config,
       .rank = command.rank,
       .clock = &clock,
-      .progress = evenshard::ProgressReporter::ForOutput(stdout),
+      .progress = ProgressReporter::ForOutput(stdout),
       .trace = trace.get(),
       .connect =
-          [&views](evenshard::Exchange::Options options) {
+          [&views](Exchange::Options options) {
             options.view_link = views.get();
-            return evenshard::Exchange::Connect(options);
+            return Exchange::Connect(options);
           },
   });
   if (!trainer.ok()) {
@@ -177,26 +171,21 @@ int Run(const CommandLine& command) {
   }
   const absl::Duration limit = absl::Seconds(config->proto().limits().shutdown_seconds());
   signals.Guard(trainer->get(), limit);
-  absl::StatusOr<evenshard::TrainingSummary> summary = (*trainer)->Run();
+  absl::StatusOr<TrainingSummary> summary = (*trainer)->Run();
   signals.Guard(nullptr, limit);
   const absl::Status traced = trace == nullptr ? absl::OkStatus() : trace->Close();
   if (!traced.ok()) spdlog::error("--trace: {}", std::string(traced.message()));
-  if (!summary.ok()) {
-    spdlog::error("{}", std::string(summary.status().message()));
-    return 1;
-  }
+  if (!summary.ok()) return LogError(summary.status(), 1);
   spdlog::info(
       "done: {} iterations ({} skipped) of {} (median), {:.1f} images/s; {} computing, {} waiting "
       "on exchange; pushed {}, received {}",
-      evenshard::FormatCount(summary->iterations), summary->skipped_iterations,
-      evenshard::FormatSeconds(summary->median_iteration_seconds), summary->images_per_second,
-      evenshard::FormatSeconds(summary->compute_seconds),
-      evenshard::FormatSeconds(summary->exchange_wait_seconds),
-      evenshard::FormatBytes(summary->traffic.bytes_out),
-      evenshard::FormatBytes(summary->traffic.bytes_in));
+      FormatCount(summary->iterations), summary->skipped_iterations,
+      FormatSeconds(summary->median_iteration_seconds), summary->images_per_second,
+      FormatSeconds(summary->compute_seconds), FormatSeconds(summary->exchange_wait_seconds),
+      FormatBytes(summary->traffic.bytes_out), FormatBytes(summary->traffic.bytes_in));
   if (summary->skipped_iterations > 0) {
     spdlog::warn("{} of {} gradients were not finite and were left out (update.non_finite: SKIP)",
-                 summary->skipped_iterations, evenshard::FormatCount(summary->iterations));
+                 summary->skipped_iterations, FormatCount(summary->iterations));
   }
   if (!std::isfinite(summary->final_loss)) {
     spdlog::warn("the loss of the last batch is {}", summary->final_loss);
@@ -212,41 +201,23 @@ int Run(const CommandLine& command) {
   return traced.ok() ? 0 : 1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   CommandLine command;
-  const std::vector<evenshard::Flag> flags = {
-      {.name = "config",
-       .value = "FILE",
-       .help = "the run's ClusterConfig in protobuf text format",
-       .target = &command.config,
-       .required = true},
-      {.name = "rank",
-       .value = "I",
-       .help = "the worker's rank, from 0",
-       .target = &command.rank,
-       .required = true},
-      {.name = "coordinator",
-       .value = "ADDRESS",
-       .help = "the address of the run's coordinator: set by launch",
-       .target = &command.coordinator},
-      {.name = "set",
-       .value = "FIELD=VALUE",
-       .help = "overrides a field of the config; repeatable",
-       .target = &command.overrides},
-      {.name = "summary",
-       .value = "FILE",
-       .help = "writes the figures of the run to FILE, as JSON",
-       .target = &command.summary},
-      {.name = "trace",
-       .value = "FILE",
-       .help = "writes a timeline of the worker to FILE, for Perfetto or about:tracing",
-       .target = &command.trace},
-      evenshard::LogLevelFlag(&command.log_level),
+  const Flag flags[] = {
+      {"config", "FILE", "the run's ClusterConfig in protobuf text format", &command.config, true},
+      {"rank", "I", "the worker's rank, from 0", &command.rank, true},
+      {"coordinator", "ADDRESS", "the address of the run's coordinator: set by launch",
+       &command.coordinator},
+      {"set", "FIELD=VALUE", "overrides a field of the config; repeatable", &command.overrides},
+      {"summary", "FILE", "writes the figures of the run to FILE, as JSON", &command.summary},
+      {"trace", "FILE", "writes a timeline of the worker to FILE, for Perfetto or about:tracing",
+       &command.trace},
   };
-  const std::optional<int> exit_code = evenshard::ParseCommandLine(kUsage, flags, argc, argv);
-  if (exit_code.has_value()) return *exit_code;
-  evenshard::SetUpLog("worker", command.log_level);
+  if (const auto code = StartProgram("worker", kUsage, flags, argc, argv)) return *code;
   return Run(command);
 }
+
+}  // namespace
+}  // namespace evenshard
+
+int main(int argc, char** argv) { return evenshard::Main(argc, argv); }

@@ -221,7 +221,6 @@ struct CommandLine {
   int warmup = 5;
   int rounds = 5;
   bool on_request = false;
-  std::string log_level;
 };
 
 int Fail(const absl::Status& status) {
@@ -239,10 +238,7 @@ int Run(const CommandLine& command) {
   }
   absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
-  if (!usable.ok()) {
-    std::cerr << usable.message() << "\n";
-    return 2;
-  }
+  if (!usable.ok()) return PrintError(usable, 2);
   absl::StatusOr<std::unique_ptr<ComputeBench>> bench = ComputeBench::Create(*config);
   if (!bench.ok()) return Fail(bench.status());
   const absl::StatusOr<InitialPass> initial = (*bench)->Verify();
@@ -291,11 +287,9 @@ int main(int argc, char** argv) {
        "waits for a line of standard input before each round, so that rounds of several programs "
        "can be taken in turn; ends when the input ends",
        &command.on_request},
-      evenshard::LogLevelFlag(&command.log_level),
   };
-  if (const auto code = evenshard::ParseCommandLine(evenshard::kUsage, flags, argc, argv)) {
+  if (const auto code = evenshard::StartProgram("compute", evenshard::kUsage, flags, argc, argv)) {
     return *code;
   }
-  evenshard::SetUpLog("compute", command.log_level);
   return evenshard::Run(command);
 }

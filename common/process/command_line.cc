@@ -68,6 +68,11 @@ Flag FormatFlag(std::string* format) {
 
 void PrintVersion() { std::cout << "evenshard " EVENSHARD_VERSION "\n"; }
 
+int PrintError(const absl::Status& error, int exit_code) {
+  std::cerr << error.message() << "\n";
+  return exit_code;
+}
+
 absl::StatusOr<bool> ParseFlags(absl::Span<const Flag> flags,
                                 absl::Span<const std::string> arguments) {
   if (std::any_of(arguments.begin(), arguments.end(),
@@ -145,10 +150,7 @@ std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Fl
     return 0;
   }
   const absl::StatusOr<bool> help = ParseFlags(flags, arguments);
-  if (!help.ok()) {
-    std::cerr << help.status().message() << "\n";
-    return 2;
-  }
+  if (!help.ok()) return PrintError(help.status(), 2);
   if (*help) {
     std::cout << HelpText(usage, flags);
     return 0;

@@ -54,6 +54,9 @@ std::string HelpText(absl::string_view usage, absl::Span<const Flag> flags);
 // Prints "evenshard 0.1.0" to standard output.
 void PrintVersion();
 
+// Prints the error's message to standard error and returns `exit_code`.
+int PrintError(const absl::Status& error, int exit_code);
+
 // Parses the arguments of main(). Returns an exit code if the program is to end: 0 after printing
 // the help, or for --version alone the version, to standard output; 2 after printing an error to
 // standard error.

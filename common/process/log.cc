@@ -25,16 +25,21 @@ gpr_log_severity GrpcVerbosity(spdlog::level::level_enum level) {
 
 }  // namespace
 
-Flag LogLevelFlag(std::string* level) {
+std::optional<int> StartProgram(const std::string& name, absl::string_view usage,
+                                absl::Span<const Flag> flags, int argc, const char* const* argv) {
+  std::string level;
   std::vector<std::string> allowed;
-  for (const auto& name : SPDLOG_LEVEL_NAMES) allowed.emplace_back(name.data(), name.size());
-  return {.name = "log_level",
-          .value = "LEVEL",
-          .help =
-              "the least severe level to log: trace, debug, info (the default), warning, "
-              "error, critical or off",
-          .target = level,
-          .allowed = allowed};
+  for (const auto& each : SPDLOG_LEVEL_NAMES) allowed.emplace_back(each.data(), each.size());
+  std::vector<Flag> all(flags.begin(), flags.end());
+  all.push_back({.name = "log_level",
+                 .value = "LEVEL",
+                 .help = "the least severe level to log: trace, debug, info (the default), "
+                         "warning, error, critical or off",
+                 .target = &level,
+                 .allowed = allowed});
+  if (const auto code = ParseCommandLine(usage, all, argc, argv)) return code;
+  SetUpLog(name, level);
+  return std::nullopt;
 }
 
 void SetUpLog(const std::string& program, const std::string& level) {
@@ -44,6 +49,11 @@ void SetUpLog(const std::string& program, const std::string& level) {
   if (!level.empty()) spdlog::set_level(spdlog::level::from_str(level));
   gpr_set_log_verbosity(GrpcVerbosity(spdlog::get_level()));
   gpr_set_log_function(LogGrpc);
+}
+
+int LogError(const absl::Status& error, int exit_code) {
+  spdlog::error("{}", std::string(error.message()));
+  return exit_code;
 }
 
 }  // namespace evenshard

@@ -50,7 +50,7 @@ absl::StatusOr<PlannedConfig> WithModel(const PlannedConfig& config, absl::Durat
 // The same for the config of a file. Errors: also those of PlannedConfig::Load.
 absl::StatusOr<PlannedConfig> LoadWithModel(const std::string& path,
                                             absl::Span<const std::string> overrides,
-                                            absl::Duration timeout);
+                                            absl::Duration timeout = absl::Seconds(5));
 
 // Ends all ps processes.
 std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration timeout);

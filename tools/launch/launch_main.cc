@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,12 +35,14 @@
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
+#include "spdlog/spdlog.h"
 #include "tools/launch/coordinator.h"
 #include "tools/launch/free_port.h"
 #include "tools/launch/labelled_output.h"
 #include "tools/launch/supervisor.h"
 #include "worker/data/formats/dataset.h"
 
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -83,7 +84,6 @@ struct Options {
   std::string summary;
   std::string trace;
   bool resume = false;
-  std::string log_level;
   std::string ps;
   std::string worker;
   std::string psctl;
@@ -127,12 +127,11 @@ absl::Status CheckDistinct(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckData(const evenshard::PlannedConfig& config) {
-  if (config.is_from_workers() ||
-      config.proto().compute().backend() == evenshard::Compute::EMULATED) {
+absl::Status CheckData(const PlannedConfig& config) {
+  if (config.is_from_workers() || config.proto().compute().backend() == Compute::EMULATED) {
     return absl::OkStatus();
   }
-  return evenshard::OpenDatasets(config).status();
+  return OpenDatasets(config).status();
 }
 
 // Lets glibc keep memory that is freed (see mallopt(3)). It would return that of each large
@@ -146,9 +145,8 @@ std::vector<std::string> MemorySettings() {
 
 // What a program that brings the model finds in its environment: torchrun's variables, those of
 // python/evenshard, and how memory is managed.
-std::vector<std::string> WorkerEnvironment(const Options& options,
-                                           const evenshard::PlannedConfig& config, uint32_t rank,
-                                           const evenshard::CoordinatorServer* coordinator) {
+std::vector<std::string> WorkerEnvironment(const Options& options, const PlannedConfig& config,
+                                           uint32_t rank, const CoordinatorServer* coordinator) {
   std::vector<std::string> environment = MemorySettings();
   environment.insert(
       environment.end(),
@@ -163,8 +161,8 @@ std::vector<std::string> WorkerEnvironment(const Options& options,
 }
 
 // `coordinator` is null without `recovery`.
-evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::PlannedConfig& config,
-                                 int columns, evenshard::CoordinatorServer* coordinator) {
+SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int columns,
+                      CoordinatorServer* coordinator) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
     std::vector<std::string> command = {program};
     command.insert(command.end(), arguments.begin(), arguments.end());
@@ -172,15 +170,16 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Planne
     for (const std::string& override : options.overrides) {
       command.push_back(absl::StrCat("--set=", override));
     }
-    if (!options.log_level.empty()) {
-      command.push_back(absl::StrCat("--log_level=", options.log_level));
+    if (const auto level = spdlog::get_level(); level != spdlog::level::info) {
+      const auto name = spdlog::level::to_string_view(level);
+      command.push_back(absl::StrCat("--log_level=", std::string(name.data(), name.size())));
     }
     return command;
   };
 
   const auto member = [&](const std::string& label, const std::string& program,
-                          std::vector<std::string> arguments, evenshard::ProcessRole role) {
-    evenshard::ProcessSpec spec;
+                          std::vector<std::string> arguments, ProcessRole role) {
+    ProcessSpec spec;
     spec.label = label;
     if (coordinator != nullptr) {
       arguments.push_back(absl::StrCat("--coordinator=", coordinator->address()));
@@ -190,7 +189,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Planne
     return spec;
   };
 
-  evenshard::SupervisedRun run;
+  SupervisedRun run;
   run.recovery = coordinator;
   run.grace = absl::Seconds(config.proto().limits().shutdown_seconds()) + kGraceMargin;
   const uint32_t processes = config.shards() + config.proto().recovery().spare_size();
@@ -198,7 +197,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Planne
     run.services.push_back(member(absl::StrCat("ps ", index), options.ps,
                                   {absl::StrCat("--shard=", index)}, {false, index}));
   }
-  evenshard::Stage workers;
+  Stage workers;
   for (uint32_t rank = 0; rank < static_cast<uint32_t>(config.workers()); ++rank) {
     std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
     if (rank == 0) {
@@ -207,7 +206,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Planne
         if (!path.empty()) arguments.push_back(absl::StrCat(flag, path));
       }
     }
-    evenshard::ProcessSpec& worker = workers.processes.emplace_back(
+    ProcessSpec& worker = workers.processes.emplace_back(
         member(absl::StrCat("worker ", rank), options.worker, arguments, {true, rank}));
     if (options.program.empty()) continue;
     worker.command = options.program;
@@ -237,7 +236,7 @@ evenshard::SupervisedRun MakeRun(const Options& options, const evenshard::Planne
 }
 
 // Checks that the program that brings the model is the one that trains it.
-absl::Status CheckProgram(const Options& options, const evenshard::PlannedConfig& config) {
+absl::Status CheckProgram(const Options& options, const PlannedConfig& config) {
   if (options.program.empty() != config.is_from_workers()) {
     return (options.summary.empty() && options.trace.empty()) || options.program.empty()
                ? absl::OkStatus()
@@ -253,7 +252,7 @@ absl::Status CheckProgram(const Options& options, const evenshard::PlannedConfig
                                  "own: model { from_workers {} }");
 }
 
-absl::Status CheckRecovery(const Options& options, const evenshard::PlannedConfig& config) {
+absl::Status CheckRecovery(const Options& options, const PlannedConfig& config) {
   if (config.proto().recovery().has_etcd()) {
     return config.FieldError(
         "recovery.etcd",
@@ -267,74 +266,61 @@ absl::Status CheckRecovery(const Options& options, const evenshard::PlannedConfi
 }
 
 int Launch(Options options) {
-  absl::StatusOr<evenshard::PlannedConfig> config =
-      evenshard::PlannedConfig::Load(options.config, options.overrides);
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(options.config, options.overrides);
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckProgram(options, *config);
   if (status.ok()) status = CheckRecovery(options, *config);
   if (status.ok()) status = CheckData(*config);
-  if (!status.ok()) {
-    std::cerr << status.message() << "\n";
-    return kUsageError;
-  }
+  if (!status.ok()) return PrintError(status, kUsageError);
   for (const std::string& path : {options.save, options.stats, options.summary, options.trace}) {
-    if (status.ok() && !path.empty()) status = evenshard::CheckWritable(path);
+    if (status.ok() && !path.empty()) status = CheckWritable(path);
   }
-  const auto ports = evenshard::FreePortOverrides(*config);
+  const auto ports = FreePortOverrides(*config);
   if (status.ok()) status = ports.status();
-  if (!status.ok()) {
-    std::cerr << status.message() << "\n";
-    return kFailure;
-  }
+  if (!status.ok()) return PrintError(status, kFailure);
   options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
 
-  evenshard::BlockSupervisedSignals();
-  const evenshard::RealClock clock;
-  evenshard::RealStorage storage;
-  std::unique_ptr<evenshard::RunCheckpoints> checkpoints;
-  std::unique_ptr<evenshard::CoordinatorServer> coordinator;
+  BlockSupervisedSignals();
+  const RealClock clock;
+  RealStorage storage;
+  std::unique_ptr<RunCheckpoints> checkpoints;
+  std::unique_ptr<CoordinatorServer> coordinator;
   if (config->proto().has_recovery()) {
-    evenshard::ViewCoordinator::Settings settings =
-        evenshard::ViewCoordinator::SettingsOf(config->proto(), config->run_fingerprint());
-    settings.run = evenshard::NewIncarnation();
+    ViewCoordinator::Settings settings =
+        ViewCoordinator::SettingsOf(config->proto(), config->run_fingerprint());
+    settings.run = NewIncarnation();
     if (config->proto().recovery().has_checkpoint()) {
-      auto opened = evenshard::RunCheckpoints::Open(
+      auto opened = RunCheckpoints::Open(
           *config, settings.run,
-          options.resume ? evenshard::RunCheckpoints::Start::kResumed
-                         : evenshard::RunCheckpoints::Start::kNew,
+          options.resume ? RunCheckpoints::Start::kResumed : RunCheckpoints::Start::kNew,
           absl::StrCat("launch, process ", getpid()), &storage);
       if (!opened.ok()) {
-        std::cerr << opened.status().message() << "\n";
-        return absl::IsInvalidArgument(opened.status()) ? kUsageError : kFailure;
+        return PrintError(opened.status(),
+                          absl::IsInvalidArgument(opened.status()) ? kUsageError : kFailure);
       }
       checkpoints = *std::move(opened);
       settings.resume = checkpoints->resume();
     }
-    auto started = evenshard::CoordinatorServer::Start(
+    auto started = CoordinatorServer::Start(
         settings,
         [&checkpoints](bool passes_over_unreadable) {
           return checkpoints->Newest(passes_over_unreadable);
         },
         &clock);
-    if (!started.ok()) {
-      std::cerr << started.status().message() << "\n";
-      return kFailure;
-    }
+    if (!started.ok()) return PrintError(started.status(), kFailure);
     coordinator = *std::move(started);
   }
 
   const int columns = TerminalColumns();
-  evenshard::LabelledOutput output(columns > 0, [](absl::string_view text) {
+  LabelledOutput output(columns > 0, [](absl::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   });
-  return evenshard::Supervise(MakeRun(options, *config, columns, coordinator.get()), &output);
+  return Supervise(MakeRun(options, *config, columns, coordinator.get()), &output);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   // Built by Bazel, this program is bazel-bin/tools/launch/launch.
   const std::filesystem::path tools =
       std::filesystem::canonical("/proc/self/exe").parent_path().parent_path();
@@ -342,7 +328,7 @@ int main(int argc, char** argv) {
   options.ps = tools.parent_path() / "server" / "ps";
   options.worker = tools.parent_path() / "worker" / "worker";
   options.psctl = tools / "psctl" / "psctl";
-  const evenshard::Flag flags[] = {
+  const Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
        &options.overrides},
@@ -357,7 +343,6 @@ int main(int argc, char** argv) {
        &options.trace},
       {"resume", "", "begins from the newest complete checkpoint in recovery.checkpoint.folder",
        &options.resume},
-      evenshard::LogLevelFlag(&options.log_level),
       {"ps", "FILE", "the program of a shard; default: the one built with launch", &options.ps},
       {"worker", "FILE", "the program of a worker; default: the one built with launch",
        &options.worker},
@@ -368,10 +353,13 @@ int main(int argc, char** argv) {
   char** const end = std::find_if(
       argv, argv + argc, [](const char* argument) { return std::strcmp(argument, "--") == 0; });
   if (end != argv + argc) options.program.assign(end + 1, argv + argc);
-  if (const auto code =
-          evenshard::ParseCommandLine(kUsage, flags, static_cast<int>(end - argv), argv)) {
+  if (const auto code = StartProgram("launch", kUsage, flags, static_cast<int>(end - argv), argv)) {
     return *code;
   }
-  evenshard::SetUpLog("launch", options.log_level);
   return Launch(std::move(options));
 }
+
+}  // namespace
+}  // namespace evenshard
+
+int main(int argc, char** argv) { return evenshard::Main(argc, argv); }

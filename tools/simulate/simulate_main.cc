@@ -10,6 +10,7 @@
 #include "tools/simulate/simulate_options.h"
 #include "tools/simulate/simulate_report.h"
 
+namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
@@ -19,19 +20,11 @@ constexpr char kUsage[] =
     "Ethernet, IP and TCP is subtracted.";
 constexpr int kUsageError = 2;
 
-int Fail(const absl::Status& status) {
-  std::cerr << status.message() << "\n";
-  return kUsageError;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  evenshard::SimulateOptions options;
+int Main(int argc, char** argv) {
+  SimulateOptions options;
   std::string format = "table";
-  evenshard::SimulationOptions simulation;
-  std::string log_level;
-  const evenshard::Flag flags[] = {
+  SimulationOptions simulation;
+  const Flag flags[] = {
       {"config", "FILE", "the run's config", &options.config, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated",
        &options.overrides},
@@ -64,29 +57,31 @@ int main(int argc, char** argv) {
       {"timeline", "N",
        "adds to the JSON how busy each shard's link is, in N equal parts of the last iteration",
        &simulation.timeline_bins},
-      evenshard::FormatFlag(&format),
-      evenshard::LogLevelFlag(&log_level),
+      FormatFlag(&format),
   };
-  if (const auto code = evenshard::ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  evenshard::SetUpLog("simulate", log_level);
-  const absl::Status simulable = evenshard::CheckSimulation(simulation, format == "json");
-  if (!simulable.ok()) return Fail(simulable);
-  const absl::StatusOr<evenshard::PlannedConfig> config = evenshard::LoadConfig(options);
-  if (!config.ok()) return Fail(config.status());
-  absl::StatusOr<evenshard::ClusterRates> rates = evenshard::RatesOf(options, *config);
-  if (!rates.ok()) return Fail(rates.status());
+  if (const auto code = StartProgram("simulate", kUsage, flags, argc, argv)) return *code;
+  const absl::Status simulable = CheckSimulation(simulation, format == "json");
+  if (!simulable.ok()) return PrintError(simulable, kUsageError);
+  const absl::StatusOr<PlannedConfig> config = LoadConfig(options);
+  if (!config.ok()) return PrintError(config.status(), kUsageError);
+  absl::StatusOr<ClusterRates> rates = RatesOf(options, *config);
+  if (!rates.ok()) return PrintError(rates.status(), kUsageError);
   // The device has been checked with the config.
-  const auto layer_times = evenshard::PredictedLayerTimes(config->model(), config->proto());
-  if (!layer_times.ok()) return Fail(layer_times.status());
-  const absl::Status slow_workers = evenshard::CheckSlowWorkers(options, *config, *layer_times);
-  if (!slow_workers.ok()) return Fail(slow_workers);
+  const auto layer_times = PredictedLayerTimes(config->model(), config->proto());
+  if (!layer_times.ok()) return PrintError(layer_times.status(), kUsageError);
+  const absl::Status slow_workers = CheckSlowWorkers(options, *config, *layer_times);
+  if (!slow_workers.ok()) return PrintError(slow_workers, kUsageError);
 
-  evenshard::SimulateResult result;
+  SimulateResult result;
   result.config = &*config;
   result.rates = *std::move(rates);
-  result.bound = evenshard::BoundOf(config->planned_run(), result.rates, *layer_times);
-  result.simulation =
-      evenshard::Simulate(config->planned_run(), result.rates, *layer_times, simulation);
-  std::cout << (format == "json" ? evenshard::SimulateJson(result)
-                                 : evenshard::SimulateText(result));
+  result.bound = BoundOf(config->planned_run(), result.rates, *layer_times);
+  result.simulation = Simulate(config->planned_run(), result.rates, *layer_times, simulation);
+  std::cout << (format == "json" ? SimulateJson(result) : SimulateText(result));
+  return 0;
 }
+
+}  // namespace
+}  // namespace evenshard
+
+int main(int argc, char** argv) { return evenshard::Main(argc, argv); }

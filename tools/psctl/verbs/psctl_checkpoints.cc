@@ -48,29 +48,20 @@ int CheckpointsVerb(int argc, const char* const* argv) {
   std::vector<std::string> overrides;
   bool verify = false;
   std::string format = "table";
-  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path},
       {"folder", "DIR", "the folder, instead of the config's recovery.checkpoint.folder", &folder},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
       {"verify", "", "reads all files and compares their checksums", &verify},
       FormatFlag(&format),
-      LogLevelFlag(&log_level),
   };
-  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  SetUpLog("psctl", log_level);
+  if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
   const absl::StatusOr<std::string> where = FolderOf(path, folder, overrides);
-  if (!where.ok()) {
-    std::cerr << where.status().message() << "\n";
-    return kPsctlUsage;
-  }
+  if (!where.ok()) return PrintError(where.status(), kPsctlUsage);
   RealStorage storage;
   const absl::StatusOr<CheckpointsReport> report = MakeCheckpointsReport(
       &storage, *where, verify ? Verification::kFull : Verification::kQuick, absl::Now());
-  if (!report.ok()) {
-    std::cerr << report.status().message() << "\n";
-    return kPsctlFailure;
-  }
+  if (!report.ok()) return PrintError(report.status(), kPsctlFailure);
   std::cout << (format == "json" ? CheckpointsJson(*report) : CheckpointsText(*report));
   return report->has_damaged() ? kPsctlFailure : kPsctlOk;
 }

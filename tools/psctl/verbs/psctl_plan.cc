@@ -22,9 +22,6 @@ constexpr char kUsage[] =
     "`in` and `out` are the bytes of gradients and parameters for all workers together. 1 MB is\n"
     "1,000,000 bytes.";
 
-// How long the ps processes may take to say which model the workers have brought.
-constexpr absl::Duration kModelTimeout = absl::Seconds(5);
-
 }  // namespace
 
 int PlanVerb(int argc, const char* const* argv) {
@@ -32,25 +29,19 @@ int PlanVerb(int argc, const char* const* argv) {
   std::vector<std::string> overrides;
   std::string format = "table";
   std::optional<double> gbps;
-  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config; may be repeated", &names, true},
       {"set", "FIELD=VALUE", "overrides a field of every config; may be repeated", &overrides},
       FormatFlag(&format),
       {"gbps", "RATE",
        "rate of every link in Gb/s, for the prediction; default: the config's links, or 10", &gbps},
-      LogLevelFlag(&log_level),
   };
-  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  SetUpLog("psctl", log_level);
+  if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
 
   std::vector<PlannedConfig> configs;
   for (const std::string& name : names) {
-    absl::StatusOr<PlannedConfig> config = LoadWithModel(name, overrides, kModelTimeout);
-    if (!config.ok()) {
-      std::cerr << config.status().message() << "\n";
-      return kPsctlUsage;
-    }
+    absl::StatusOr<PlannedConfig> config = LoadWithModel(name, overrides);
+    if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
     configs.push_back(*std::move(config));
   }
   if (format == "json") {

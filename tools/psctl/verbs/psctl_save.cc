@@ -20,29 +20,20 @@ constexpr char kUsage[] =
     "or has lost its workers in the middle of an iteration, it is written as it is, with a\n"
     "warning.";
 
-// How long the ps processes may take to say which model the workers have brought.
-constexpr absl::Duration kModelTimeout = absl::Seconds(5);
-
 }  // namespace
 
 int SaveVerb(int argc, const char* const* argv) {
   std::string path;
   std::string out;
   std::vector<std::string> overrides;
-  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"out", "FILE", "the file to write, usually *.safetensors", &out, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
-      LogLevelFlag(&log_level),
   };
-  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  SetUpLog("psctl", log_level);
-  const absl::StatusOr<PlannedConfig> config = LoadWithModel(path, overrides, kModelTimeout);
-  if (!config.ok()) {
-    std::cerr << config.status().message() << "\n";
-    return kPsctlUsage;
-  }
+  if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
+  const absl::StatusOr<PlannedConfig> config = LoadWithModel(path, overrides);
+  if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   const absl::StatusOr<SavedModel> saved = SaveModel(*config, out);
   if (!saved.ok()) {
     std::cerr << "the model was not saved: " << saved.status().message() << "\n";

@@ -24,20 +24,14 @@ int ShutdownVerb(int argc, const char* const* argv) {
   std::string path;
   std::vector<std::string> overrides;
   std::optional<double> timeout = 5;
-  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
-      LogLevelFlag(&log_level),
   };
-  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  SetUpLog("psctl", log_level);
+  if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
   const absl::StatusOr<Config> config = Config::Load(path, overrides);
-  if (!config.ok()) {
-    std::cerr << config.status().message() << "\n";
-    return kPsctlUsage;
-  }
+  if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   int code = kPsctlOk;
   const std::vector<std::string> addresses = ProcessAddresses(*config);
   const std::vector<absl::Status> results = ShutDownProcesses(*config, absl::Seconds(*timeout));

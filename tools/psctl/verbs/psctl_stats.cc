@@ -101,7 +101,6 @@ int StatsVerb(int argc, const char* const* argv) {
   std::string out;
   std::optional<double> timeout = 5;
   std::optional<double> watch;
-  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
@@ -110,19 +109,14 @@ int StatsVerb(int argc, const char* const* argv) {
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
       {"watch", "SECONDS", "repeats until Ctrl-C, by default every 2 s, and adds rates", &watch,
        false, "2"},
-      LogLevelFlag(&log_level),
   };
-  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  SetUpLog("psctl", log_level);
+  if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
   if (watch && !out.empty()) {
     std::cerr << "psctl stats: --out: is given with --watch, allowed: one of the two\n";
     return kPsctlUsage;
   }
   const absl::StatusOr<Config> config = Config::Load(path, overrides);
-  if (!config.ok()) {
-    std::cerr << config.status().message() << "\n";
-    return kPsctlUsage;
-  }
+  if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   if (watch) {
     return Watch(*config, absl::Seconds(*timeout), absl::Seconds(*watch), format == "json");
   }
@@ -131,8 +125,7 @@ int StatsVerb(int argc, const char* const* argv) {
   if (out.empty()) {
     std::cout << text;
   } else if (const absl::Status status = Write(out, text); !status.ok()) {
-    std::cerr << status.message() << "\n";
-    return kPsctlFailure;
+    return PrintError(status, kPsctlFailure);
   }
   return report.complete() ? kPsctlOk : kPsctlFailure;
 }

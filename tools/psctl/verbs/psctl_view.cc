@@ -30,21 +30,15 @@ int ViewVerb(int argc, const char* const* argv) {
   std::vector<std::string> overrides;
   std::string format = "table";
   std::optional<double> timeout = 5;
-  std::string log_level;
   const Flag flags[] = {
       {"config", "FILE", "the run's config", &path, true},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
       FormatFlag(&format),
       {"timeout", "SECONDS", "how long a process may take to answer; default: 5", &timeout},
-      LogLevelFlag(&log_level),
   };
-  if (const auto code = ParseCommandLine(kUsage, flags, argc, argv)) return *code;
-  SetUpLog("psctl", log_level);
+  if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
   const absl::StatusOr<Config> config = Config::Load(path, overrides);
-  if (!config.ok()) {
-    std::cerr << config.status().message() << "\n";
-    return kPsctlUsage;
-  }
+  if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   const ViewReport report = GetViews(*config, absl::Seconds(*timeout));
   std::cout << (format == "json" ? ViewJson(report) : ViewText(report));
   return NewestView(report) == nullptr ? kPsctlFailure : kPsctlOk;
