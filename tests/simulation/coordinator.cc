@@ -86,6 +86,7 @@ void Coordinator::Said(NodeRef node, const std::string& state) {
   if (process == nullptr) return;
   process->heard = Now();
   process->state.ParseFromString(state);
+  Tamper(&process->state);
   process->incarnation = process->state.incarnation();
   process->has_said = true;
   const absl::Status seen = Seen(process);
@@ -102,10 +103,9 @@ void Coordinator::Publish(const View& view, const std::vector<RecoveryEvent>& ev
     context_.world.Log(absl::StrCat("coordinator: ", event.what()));
   }
   if (view.number() != published_.number()) {
-    const bool changed = published_.worker_set_changes();
     const bool is_first = published_.number() == 0;
     published_ = view;
-    Tamper(changed && !published_.worker_set_changes());
+    TamperWithView();
     has_had_copies_ |= std::all_of(published_.slot().begin(), published_.slot().end(),
                                    [](const SlotView& slot) { return slot.replica_is_complete(); });
     context_.world.Log(absl::StrCat("view: ", published_.ShortDebugString()));
@@ -118,21 +118,21 @@ void Coordinator::Publish(const View& view, const std::vector<RecoveryEvent>& ev
   }
 }
 
-void Coordinator::Tamper(bool was_ordered) {
-  if (context_.plant == Plant::kMovesCuts && published_.cut_iteration() > 0) {
-    if (was_ordered) {
-      uint64_t farthest = 0;
-      for (const auto& [node, process] : processes_) {
-        for (const ProcessState::Position& position : process->state.position()) {
-          farthest = std::max(farthest, position.iteration());
-        }
-      }
-      moved_cut_ = farthest + 2;
-      ++cuts_moved_;
-    }
-    published_.set_cut_iteration(moved_cut_);
-    published_.set_cuts(published_.cuts() + cuts_moved_);
+void Coordinator::Tamper(ProcessState* state) const {
+  const auto keeps_place = [](const WorkerView& worker) {
+    return worker.state() != WorkerView::JOINING && worker.state() != WorkerView::LEAVING;
+  };
+  if (context_.plant != Plant::kMovesCuts ||
+      !std::all_of(published_.worker().begin(), published_.worker().end(), keeps_place)) {
+    return;
   }
+  // As if each slot had reached the cut.
+  for (ProcessState::Position& position : *state->mutable_position()) {
+    position.set_iteration(std::max(position.iteration(), published_.cut_iteration()));
+  }
+}
+
+void Coordinator::TamperWithView() {
   if (context_.plant == Plant::kGivesThirdSlot && context_.scenario.replicas > 0) {
     std::map<uint32_t, std::vector<ProcessId>> roles;
     for (const SlotView& slot : published_.slot()) {

@@ -117,12 +117,11 @@ class Coordinator {
   bool finished_ = false;
 
  private:
-  // What planted faults make of the view that is published next.
-  void Tamper(bool was_ordered);
+  // What planted faults make of what a process says, and of the view that is published next.
+  void Tamper(ProcessState* state) const;
+  void TamperWithView();
   void TellView(const Peer& peer) const;
 
-  uint64_t moved_cut_ = 0;  // for Plant::kMovesCuts
-  uint64_t cuts_moved_ = 0;
   bool has_had_copies_ = false;
   // Whether the run could read the newest checkpoint when it began.
   const bool reads_newest_;

@@ -59,11 +59,9 @@ bool MayShow(Plant plant, const Scenario& scenario) {
 uint64_t FirstSeed(Plant plant) {
   switch (plant) {
     case Plant::kGivesUpUntaken:
-      return 600;
+      return 1600;
     case Plant::kHidesUnreachable:
       return 1800;
-    case Plant::kMovesCuts:
-      return 3600;
     default:
       return 1;
   }

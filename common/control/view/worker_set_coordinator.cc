@@ -51,7 +51,8 @@ WorkerSetCoordinator::WorkerSetCoordinator(Settings settings, uint64_t number,
       reachability_(*reachability),
       events_(*events),
       generation_began_(number),
-      absence_(workers->size()) {}
+      absence_(workers->size()),
+      cut_pause_(settings_.cut_every) {}
 
 bool WorkerSetCoordinator::ChangesWorkerSets() const {
   return settings_.synchronous && settings_.worker_loss == Recovery::CONTINUE;
@@ -67,6 +68,7 @@ void WorkerSetCoordinator::BeginGeneration(WorkerSetHistory history, uint64_t it
   generation_began_ = next->number() + 1;
   next->set_worker_set_changes(false);
   next->set_cut_iteration(0);
+  cut_pause_ = settings_.cut_every;
   const bool is_first = next->worker_set().empty();
   // Under ASYNC it is only the number of a checkpoint.
   if (history.empty() || !settings_.synchronous) iteration = 0;
@@ -166,6 +168,7 @@ void WorkerSetCoordinator::Admit(absl::Time now, View* next) {
   }
   if (came.empty() || (absent > 0 && now < admitted_ + kGather)) return;
   admitted_ = now;
+  cut_pause_ = settings_.cut_every;
   for (const uint32_t rank : came) {
     SetState(WorkerView::MEMBER, workers_[rank].present, next->mutable_worker(rank));
     if (absence_[rank].was_lost) {
@@ -215,9 +218,11 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
   next->set_worker_set_changes(false);
   if (leaving.empty() && joining.empty()) {
     cut_ordered_ = now;
-    // A cut that some slot has not begun stays where it is. Orders that come faster than iterations
-    // would move it away before anybody reached it.
-    if (reached < next->cut_iteration()) return true;
+    // A cut that some slot has not begun stays where it is. Each order has workers push again, so
+    // orders that come faster than iterations would keep everybody from the cut: they get rarer.
+    const bool is_reached = reached >= next->cut_iteration();
+    cut_pause_ = is_reached ? settings_.cut_every : 2 * cut_pause_;
+    if (!is_reached) return true;
     next->set_cut_iteration(farthest + kAheadOfJoin);
     next->set_cuts(next->cuts() + 1);
     return true;
@@ -275,7 +280,7 @@ void WorkerSetCoordinator::BeginChange(absl::Time now, View* next) {
 
 void WorkerSetCoordinator::OrderCut(absl::Time now, View* next) {
   if (cut_ordered_ == absl::InfinitePast()) cut_ordered_ = now;  // the first is due after a while
-  if (now < cut_ordered_ + settings_.cut_every || Count(*next, WorkerView::FINISHED) > 0) return;
+  if (now < cut_ordered_ + cut_pause_ || Count(*next, WorkerView::FINISHED) > 0) return;
   for (const SlotView& slot : next->slot()) {
     if (!slot.has_primary() || slot.handing_over()) return;
   }

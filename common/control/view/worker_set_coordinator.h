@@ -85,6 +85,7 @@ class WorkerSetCoordinator {
   uint64_t generation_began_;                      // the number of the view that began it
   std::vector<Absence> absence_;                   // by rank
   absl::Time cut_ordered_ = absl::InfinitePast();  // when the latest cut was ordered
+  absl::Duration cut_pause_;                       // from then until the next order
   absl::Time admitted_ = absl::InfinitePast();
 };
 

@@ -166,9 +166,38 @@ TEST_CASE("an order does not move a cut that some slot has not begun") {
     CHECK(view.cuts() == 1);
   }
   run.iteration = 13;
-  order();
+  run.Pass(absl::Seconds(5));
   CHECK(view.cut_iteration() == 16);
   CHECK(view.cuts() == 2);
+}
+
+// Whoever pushes has to push again after each.
+TEST_CASE("orders to cut get rarer until the cut is reached") {
+  ViewCoordinator::Settings settings = Settings(2, 0, 1);
+  settings.recovery.mutable_checkpoint()->set_every_seconds(0.5);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  const View& view = run.coordinator->view();
+  run.Pass(absl::Seconds(0.6));
+  REQUIRE(view.cut_iteration() == 13);
+  const uint64_t before = view.number();
+  run.Pass(absl::Seconds(31));
+  CHECK(view.number() <= before + 2 * 6);  // 0.5, 1, 2, 4, 8 and 16 s after the one before
+  SECTION("and are as frequent as before then") {
+    run.iteration = 13;
+    for (int i = 0; i < 400 && view.cuts() == 1; ++i) run.Pass(absl::Seconds(0.1));
+    CHECK(view.cuts() == 2);
+    run.iteration = 16;
+    run.Pass(absl::Seconds(1));
+    CHECK(view.cuts() == 3);
+  }
+  SECTION("or a worker is back for which the run has waited") {
+    run.KillWorker(0);
+    run.StartWorker(0);
+    run.iteration = 13;
+    run.Pass(absl::Seconds(1));
+    CHECK(view.cuts() == 2);
+  }
 }
 
 TEST_CASE("positions count only for the view of which they are") {
