@@ -20,8 +20,8 @@ constexpr absl::Duration kLoadPause = absl::Seconds(1);
 
 // Whether what could not be read from a checkpoint may be read later.
 bool MayPass(const absl::Status& status) {
-  return !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
-         !absl::IsInternal(status);
+  return !absl::IsDataLoss(status) && !absl::IsFailedPrecondition(status) &&
+         !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
 }
 
 // Tells the histories of a slot's parameters apart: one for each generation of a run.
@@ -94,13 +94,11 @@ void SlotHost::Adopt(const View& view) {
     options_.on_state();
     return;
   }
-  for (int slot = 0; slot < options_.config->shards(); ++slot) {
-    if (view.generation() != generation) {
-      Drop(slot, absl::UnavailableError(absl::StrCat(
-                     "slot ", slot, " goes back to a checkpoint in view ", view.number())));
-    }
-    TakeRoles(slot, view);
+  for (int slot = 0; slot < view.slot_size() && view.generation() != generation; ++slot) {
+    Drop(slot, absl::UnavailableError(absl::StrCat(
+                   "slot ", slot, " goes back to a checkpoint in view ", view.number())));
   }
+  for (int slot = 0; slot < view.slot_size(); ++slot) TakeRoles(slot, view);
   {
     absl::MutexLock lock(&mutex_);
     view_ = view;

@@ -133,6 +133,7 @@ void ViewCoordinator::Advance(absl::Time now) {
     slots_.ReplaceGone(view_, now_, &next);
     const std::string loss = slots_.loss().empty() ? Unreadable() : slots_.loss();
     if (loss.empty()) {
+      unreadable_since_ = absl::InfiniteFuture();
       slots_.Improve(now_, &next);
     } else if (absl::Status status = GoBack(loss, std::min(now_, slots_.lost_since()), &next);
                !status.ok()) {
@@ -221,18 +222,18 @@ absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, 
   // An error may pass. Until then, an older checkpoint would lose what need not be lost.
   const bool is_patient = now_ < unreadable_since_ + settings_.startup;
   const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_(!is_patient);
-  if (!newest.ok()) {
+  // What is whole here and cannot be read there may be read later, and if not, no older one.
+  const bool is_same = newest.ok() && newest->has_value() &&
+                       (*newest)->name == view_.checkpoint() && !Unreadable().empty();
+  if (!newest.ok() || is_same) {
     unreadable_since_ = std::min(unreadable_since_, now_);
     read_again_ = now_ + kReadPause;
     if (is_patient) return absl::OkStatus();
+    if (is_same) return absl::AbortedError(loss);
     return absl::AbortedError(
         absl::StrCat(loss, ", and no checkpoint can be read: ", newest.status().message()));
   }
   unreadable_since_ = absl::InfiniteFuture();
-  // What is whole here cannot be read there: an older one will not do either.
-  if (newest->has_value() && (*newest)->name == view_.checkpoint() && !Unreadable().empty()) {
-    return absl::AbortedError(loss);
-  }
   events_.AddUntil(
       view_.number() + 1,
       absl::StrCat("went back to ",

@@ -501,4 +501,20 @@ TEST_CASE_METHOD(CheckpointerFixture, "what cannot be read of a checkpoint is re
   }
 }
 
+TEST_CASE_METHOD(CheckpointerFixture, "that a part of a checkpoint is damaged is said at once") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2"});
+  for (const uint64_t iteration : {0, 1}) TrainAll(iteration);
+  WorkAll();
+  disk.SetFault([](SimulatedDisk::Operation operation, const std::string& path) {
+    const bool fails = operation == SimulatedDisk::Operation::kRead &&
+                       absl::StrContains(path, "shard-0") && absl::StrContains(path, "generation");
+    return fails ? absl::DataLossError("shard-0 is damaged") : absl::OkStatus();
+  });
+  view.set_generation(2);
+  view.set_checkpoint(CheckpointId{1, 2}.ToString());
+  Publish();
+  CHECK(hosts[0]->State().unreadable().checkpoint() == view.checkpoint());
+  CHECK(hosts[0]->State().failure().empty());
+}
+
 }  // namespace evenshard

@@ -323,8 +323,21 @@ TEST_CASE("an older checkpoint is used if a process cannot read the one that the
   SECTION("and else the run ends") {
     run.checkpoint = At(50);
     REQUIRE(run.Announce(state).ok());
+    run.coordinator->Tick(run.now += absl::Seconds(29));
+    CHECK(run.coordinator->failure().ok());
+    run.coordinator->Tick(run.now += absl::Seconds(2));
     CHECK(run.coordinator->failure().message() ==
           "ps 1 cannot read the checkpoint iteration-50: shard-1 is damaged");
+  }
+  SECTION("but not if the process can read it after all") {
+    const uint64_t generation = run.coordinator->view().generation();
+    run.checkpoint = At(50);
+    for (int i = 0; i < 2; ++i) {
+      REQUIRE(run.Announce(state).ok());
+      run.Pass(absl::Seconds(20));
+    }
+    CHECK(run.coordinator->failure().ok());
+    CHECK(run.coordinator->view().generation() == generation);
   }
   SECTION("but not if the process is gone by then") {
     run.checkpoint_error = absl::UnavailableError("Input/output error");
