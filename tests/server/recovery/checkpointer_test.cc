@@ -357,6 +357,21 @@ TEST_CASE_METHOD(CheckpointerFixture, "ASYNC writes every chunk as it is, from t
   CHECK(Restored(*Newest()) == States());
 }
 
+TEST_CASE_METHOD(CheckpointerFixture,
+                 "ASYNC: slots have checkpoints in common, however many are due") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_seconds=0.05", "update.policy=ASYNC"});
+  clock.Advance(absl::Milliseconds(10));
+  for (int i = 0; i < 10; ++i) {
+    for (const auto& [process, host] : hosts) {
+      host->Tick();
+      while (host->Work()) {
+      }
+      clock.Advance(absl::Milliseconds(50));
+    }
+  }
+  CHECK(Newest().has_value());
+}
+
 TEST_CASE_METHOD(CheckpointerFixture, "no thread of a host that has ended asks about its roles") {
   has_threads = true;
   std::atomic<int> asked = 0;
