@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/control/etcd/etcd_link.h"
 #include "spdlog/spdlog.h"
@@ -45,6 +47,15 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Begin(
   if (opened.ok()) {
     checkpoints_ = *std::move(opened);
     return checkpoints_->resume();
+  }
+  // A coordinator that stands still since before the first view holds the lock until it ends.
+  if (is_new && absl::IsFailedPrecondition(opened.status())) {
+    const absl::Time now = options_.clock->Now();
+    locked_since_ = std::min(locked_since_, now);
+    const double patience = options_.config->proto().limits().startup_seconds();
+    if (now < locked_since_ + absl::Seconds(patience)) {
+      return absl::UnavailableError(opened.status().message());
+    }
   }
   return Fail(opened.status());
 }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/control/etcd/coordinator_checkpoints.h"
@@ -58,7 +59,9 @@ class ViewCandidate final : private CoordinatorCheckpoints {
   mutable absl::Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 
-  std::unique_ptr<RunCheckpoints> checkpoints_;  // the coordinator's thread's
+  // The coordinator's thread's.
+  std::unique_ptr<RunCheckpoints> checkpoints_;
+  absl::Time locked_since_ = absl::InfiniteFuture();  // by somebody else
 
   std::unique_ptr<EtcdCoordinator>
       coordinator_;  // destroyed first, because it uses the other members

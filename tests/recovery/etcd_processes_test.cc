@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/folder_owner.h"
+#include "common/checkpoint/real_storage.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/recovery/etcd_run.h"
 
@@ -230,6 +232,22 @@ TEST_CASE("a process with another config is refused, and the run goes on") {
     CHECK_THAT(run.ps[1]->output(), Contains("ps 1 has another config than the run"));
     run.ps[1] = run.Ps(1);
   }
+  CHECK(run.Finish() == Undisturbed());
+  run.End();
+}
+
+TEST_CASE("before the first view, a coordinator waits for a folder that its predecessor holds") {
+  REQUIRE_ETCD();
+  EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_iterations: 50 }");
+  RealStorage storage;
+  auto predecessor = FolderOwner::Take(
+      &storage, run.config->proto().recovery().checkpoint().folder(), 7, "one that stands still");
+  REQUIRE(predecessor.ok());
+  run.ps[0] = run.Ps(0);
+  run.ps[0]->WaitFor("ps 0 is not the coordinator for now: another run uses the folder");
+  predecessor->reset();
+  run.ps[1] = run.Ps(1);
+  for (int i = 0; i < 2; ++i) run.workers[i] = run.Worker(i);
   CHECK(run.Finish() == Undisturbed());
   run.End();
 }
