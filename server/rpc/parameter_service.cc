@@ -56,6 +56,7 @@ absl::StatusOr<std::shared_ptr<Shard>> ParameterService::Find(std::optional<uint
 
 void ParameterService::EndStreams(const absl::Status& status) {
   for (const auto& stream : Streams()) stream->End(status);
+  push_threads_.End();
 }
 
 void ParameterService::EndStreams(const Shard* shard, const absl::Status& status) {

@@ -43,7 +43,7 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
   // Ends the shard's Exchange streams when it ends. Called for each shard before it takes part.
   void Serve(Shard& shard);
 
-  // Ends every open Exchange stream with `status`.
+  // Ends every open Exchange stream with `status`. No push of theirs is taken when this returns.
   void EndStreams(const absl::Status& status);
   // Ends the Exchange streams that have waited for their worker's Join for too long. Called about
   // once a second.

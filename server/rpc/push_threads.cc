@@ -5,7 +5,7 @@
 
 namespace evenshard {
 
-PushThreads::~PushThreads() {
+void PushThreads::End() {
   std::vector<std::thread> threads;
   {
     absl::MutexLock lock(&mutex_);
@@ -17,6 +17,7 @@ PushThreads::~PushThreads() {
 
 void PushThreads::Add(uint32_t chunk, std::function<void()> push) {
   absl::MutexLock lock(&mutex_);
+  if (ending_) return;
   pushes_.Push(chunk, std::move(push));
   while (threads_.size() < std::max(1u, std::thread::hardware_concurrency())) {
     threads_.emplace_back([this] { Work(); });

@@ -20,11 +20,15 @@ namespace evenshard {
 class PushThreads {
  public:
   explicit PushThreads(ChunkOrder order) : pushes_(order) {}
-  // Drops the pushes in the queue and waits for those that are being taken.
-  ~PushThreads();
+  // Calls End.
+  ~PushThreads() { End(); }
 
-  // Queues `push`, which one of the threads will call. The first Add starts the threads.
+  // Queues `push`, which one of the threads will call. The first Add starts the threads. Drops it
+  // after End.
   void Add(uint32_t chunk, std::function<void()> push);
+
+  // Drops the pushes in the queue and waits for those that are being taken.
+  void End();
 
  private:
   void Work();

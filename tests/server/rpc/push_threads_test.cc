@@ -59,8 +59,9 @@ TEST_CASE("pushes run on a thread for each processor, in their order") {
                                                : std::vector<uint32_t>{7, 3, 9, 3, 1}));
 }
 
-TEST_CASE("the destructor waits for a push that is running") {
+TEST_CASE("End waits for a push that is running, and none is taken after it") {
   bool ended = false;
+  bool taken = false;
   absl::Notification started;
   {
     PushThreads threads(ChunkOrder::kArrival);
@@ -70,8 +71,11 @@ TEST_CASE("the destructor waits for a push that is running") {
       ended = true;
     });
     started.WaitForNotification();
+    threads.End();
+    CHECK(ended);
+    threads.Add(0, [&] { taken = true; });
   }
-  CHECK(ended);
+  CHECK_FALSE(taken);
 }
 
 TEST_CASE("without pushes there are no threads to end") { PushThreads(ChunkOrder::kArrival); }
