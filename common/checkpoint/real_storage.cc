@@ -147,7 +147,10 @@ absl::Status RealStorage::RemoveFile(const std::string& path) {
 }
 
 absl::Status RealStorage::RemoveFolder(const std::string& path) {
-  if (rmdir(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  if (rmdir(path.c_str()) == 0) {
+    return SyncFolder(std::filesystem::path(path + "/..").lexically_normal());
+  }
+  if (errno == ENOENT) return absl::OkStatus();
   if (errno == ENOTEMPTY || errno == EEXIST) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot remove the folder ", path, ": it is not empty"));

@@ -63,7 +63,8 @@ class Storage {
   virtual absl::Status MakeFolder(const std::string& path) = 0;
   // OK if there is no such file.
   virtual absl::Status RemoveFile(const std::string& path) = 0;
-  // OK if there is no such folder. Errors: FAILED_PRECONDITION if it is not empty.
+  // A crash of the machine does not bring it back. OK if there is no such folder. Errors:
+  // FAILED_PRECONDITION if it is not empty.
   virtual absl::Status RemoveFolder(const std::string& path) = 0;
   // Locks a file, which it creates if necessary, against all other locks, those of this process
   // too, and writes `owner` to it. Does not wait. Errors: ABORTED if it is locked, with what the

@@ -156,7 +156,9 @@ class MountedDisk final : public Storage {
         std::none_of(disk_.files_.begin(), disk_.files_.end(),
                      [&](const auto& file) { return Parent(file.first) == path; });
     if (!is_empty) return absl::FailedPreconditionError(absl::StrCat(path, " is not empty"));
-    if (disk_.folders_.contains(path)) disk_.Forget(path, nullptr);
+    if (disk_.keeps_all) return absl::OkStatus();
+    disk_.folders_.erase(path);
+    disk_.removed_.clear();  // the folder above is synced
     return absl::OkStatus();
   }
 
@@ -205,11 +207,7 @@ void SimDisk::Forget(const std::string& path, std::shared_ptr<File> file) {
   while (!removed_.empty() && removed_.front().at + kWriteBack < world_.loop().Now()) {
     removed_.pop_front();
   }
-  if (file == nullptr) {
-    folders_.erase(path);
-  } else {
-    files_.erase(path);
-  }
+  files_.erase(path);
   removed_.push_back({path, std::move(file), world_.loop().Now()});
 }
 
@@ -226,9 +224,7 @@ void SimDisk::LosePower() {
     const Removed removed = std::move(removed_.back());
     removed_.pop_back();
     if (removed.at + kWriteBack < world_.loop().Now()) break;
-    if (removed.file == nullptr) {
-      folders_.insert(removed.path);
-    } else if (folders_.contains(Parent(removed.path))) {
+    if (folders_.contains(Parent(removed.path))) {
       files_.emplace(removed.path, removed.file);
     }
   }
