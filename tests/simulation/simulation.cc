@@ -202,7 +202,6 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kSlow:
       was_disturbed_ = true;
-      longest_wait_ = std::max(longest_wait_, fault.lasts);
       world_.Slow(fault.node, absl::Milliseconds(200), until);
       return;
     case Kind::kCrashAll:
@@ -274,16 +273,15 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
       absl::StartsWith(message, "worker ")) {
     return "";
   }
-  // Somebody took longer than anybody waits, or nobody could decide anything for as long, or may do
-  // without a worker that does not reach a shard.
+  // Nobody could decide anything for about as long as it takes until a worker that reaches no shard
+  // counts as lost, or it must not be lost.
   const absl::Duration patience =
       absl::Seconds(context_.config.proto().limits().exchange_seconds());
-  const bool cannot_help = longest_wait_ > 0.9 * patience ||
+  const bool cannot_help = longest_wait_ > 0.4 * patience ||
                            (was_disturbed_ && recovery.worker_loss() == Recovery::FAIL);
   if (cannot_help && absl::StrContains(message, "limits.exchange_seconds")) return "";
-  // There is no other checkpoint, or it was damaged after it had been chosen.
+  // There is no other checkpoint.
   if (absl::StrContains(message, "cannot be read now") && WholeCheckpoints() <= 1) return "";
-  if (absl::StrContains(message, " is damaged: ") && context_.oracle.has_damaged()) return "";
   // Nothing makes up for a process then, not even for one that nobody has heard of yet.
   if (recovery.replicas() == 0 && !recovery.has_checkpoint() && ps_deaths_ > 0 &&
       absl::StartsWith(message, "ps ")) {

@@ -75,7 +75,7 @@ class Simulation {
   int ps_deaths_ = 0;
   int worker_deaths_ = 0;
   bool disk_failed_ = false;
-  // For how long the coordinator was away, or somebody slow.
+  // For how long the coordinator was away.
   absl::Duration longest_wait_;
   bool was_disturbed_ = false;  // somebody was cut off, stopped or slow
 };

@@ -60,6 +60,8 @@ uint64_t FirstSeed(Plant plant) {
   switch (plant) {
     case Plant::kGivesUpUntaken:
       return 1600;
+    case Plant::kEndsWhenFinished:
+      return 4800;
     case Plant::kHidesUnreachable:
       return 1800;
     default:

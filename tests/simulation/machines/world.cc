@@ -61,6 +61,18 @@ void World::Pause(int node, absl::Time until) {
   nodes_[node].paused_until = std::max(nodes_[node].paused_until, until);
   Disturb(node, until);
   loop_.At(until, [this, ref = Ref(node)] { WakeUp(ref); });
+  for (const auto& connection : nodes_[node].connections) KeepAlive(connection);
+}
+
+void World::KeepAlive(const std::shared_ptr<Connection>& connection) {
+  const auto stands_still = [this](const NodeRef& ref) {
+    return IsRunning(ref) && nodes_[ref.node].paused_until > loop_.Now();
+  };
+  const NodeRef to = connection->sides_[1].node;
+  if (keepalive == absl::InfiniteDuration() || !stands_still(to)) return;
+  loop_.After(keepalive, [connection, to, stands_still] {
+    if (stands_still(to)) connection->Break(0, absl::UnavailableError("nothing is heard any more"));
+  });
 }
 
 void World::WakeUp(NodeRef ref) {
@@ -172,6 +184,7 @@ std::shared_ptr<Connection> World::Connect(NodeRef from, NodeRef to) {
     }
     connections.push_back(connection);
   }
+  KeepAlive(connection);
   if (IsCut(from.node, to.node)) {
     // Nobody answers.
     loop_.After(absl::Seconds(dice_.Scale(0.05, 5)), [this, connection] {

@@ -78,7 +78,7 @@ class World {
   // The typical one. May be changed at the beginning.
   absl::Duration typical_delay = absl::Microseconds(300);
   // How long a process that has opened a connection takes at most to notice that nothing comes
-  // back.
+  // back, because of a cut or because the other process stands still.
   absl::Duration keepalive = absl::InfiniteDuration();
 
   // Opens a connection. A message to a node that is not running any more breaks it.
@@ -112,6 +112,8 @@ class World {
   // Whether something is lost between two nodes at the moment.
   bool IsCut(int a, int b) const;
   void Disturb(int node, absl::Time until);
+  // If the node that a connection was opened to stands still, the other side notices.
+  void KeepAlive(const std::shared_ptr<Connection>& connection);
   void Execute(NodeRef ref, const std::function<void()>& run);
   void WakeUp(NodeRef ref);
 

@@ -92,7 +92,6 @@ class Oracle {
   bool IsWhole(const CheckpointId& id) const {
     return complete_.contains(id) && !damaged_.contains(id);
   }
-  bool has_damaged() const { return !damaged_.empty(); }
   std::optional<CheckpointId> NewestCheckpoint() const;
   // The coordinator goes over to a view. `reads_newest`: a generation must begin from the newest
   // complete checkpoint.
