@@ -51,11 +51,9 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Begin(
   // A coordinator that stands still since before the first view holds the lock until it ends.
   if (is_new && absl::IsFailedPrecondition(opened.status())) {
     const absl::Time now = options_.clock->Now();
-    locked_since_ = std::min(locked_since_, now);
     const double patience = options_.config->proto().limits().startup_seconds();
-    if (now < locked_since_ + absl::Seconds(patience)) {
-      return absl::UnavailableError(opened.status().message());
-    }
+    tries_until_ = std::min(tries_until_, now + absl::Seconds(patience));
+    if (now < tries_until_) return absl::UnavailableError(opened.status().message());
   }
   return Fail(opened.status());
 }

@@ -61,7 +61,7 @@ class ViewCandidate final : private CoordinatorCheckpoints {
 
   // The coordinator's thread's.
   std::unique_ptr<RunCheckpoints> checkpoints_;
-  absl::Time locked_since_ = absl::InfiniteFuture();  // by somebody else
+  absl::Time tries_until_ = absl::InfiniteFuture();  // to take the folder that another one holds
 
   std::unique_ptr<EtcdCoordinator>
       coordinator_;  // destroyed first, because it uses the other members

@@ -270,7 +270,7 @@ bool Checkpointer::Work() {
     End(written);
     return true;
   }
-  ResumeChunks(resumed);
+  for (const int index : resumed) options_.resume(index);
   return true;
 }
 
@@ -341,7 +341,7 @@ void Checkpointer::End(const absl::Status& status) {
     for (Copy& copy : active_->copies) copy_memory_.GiveBack(std::move(copy.arrays));
     active_.reset();
   }
-  ResumeChunks(resumed);
+  for (const int index : resumed) options_.resume(index);
   if (failed) {
     // Without this slot's part it cannot become complete, and the next one may need the room.
     folder_.RemoveIncomplete(id, run).IgnoreError();
@@ -353,10 +353,6 @@ void Checkpointer::CountFailure(const absl::Status& status) {
   ++failures_;
   if (std::exchange(last_failure_, std::string(status.message())) == status.message()) return;
   spdlog::warn("slot {}: {}", options_.slot, last_failure_);
-}
-
-void Checkpointer::ResumeChunks(const std::set<int>& chunks) {
-  for (const int index : chunks) options_.resume(index);
 }
 
 void Checkpointer::LookAtFolder() {

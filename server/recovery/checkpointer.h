@@ -144,7 +144,6 @@ class Checkpointer final : public ChunkObserver {
   absl::Status Finish(const Cut& cut);
   // Ends the active checkpoint. The chunks that wait go on.
   void End(const absl::Status& status);
-  void ResumeChunks(const std::set<int>& chunks);
   // Completes what can be, and removes what is too old or can never be complete.
   void LookAtFolder();
   void CountFailure(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -27,33 +27,15 @@ EtcdCoordinator::EtcdCoordinator(const Options& options)
 
 EtcdCoordinator::~EtcdCoordinator() = default;
 
-bool EtcdCoordinator::IsElected() const {
-  absl::MutexLock lock(&mutex_);
-  return is_elected_;
-}
-
 void EtcdCoordinator::SetFree(bool is_free) {
-  {
-    absl::MutexLock lock(&mutex_);
-    is_free_ = is_free;
-  }
+  is_free_ = is_free;
   wakeup_.Wake();
-}
-
-bool EtcdCoordinator::IsFree() const {
-  absl::MutexLock lock(&mutex_);
-  return is_free_;
-}
-
-void EtcdCoordinator::SetElected(bool is_elected) {
-  absl::MutexLock lock(&mutex_);
-  is_elected_ = is_elected;
 }
 
 void EtcdCoordinator::Run(const std::stop_token& stop) {
   const Clock& clock = *options_.clock;
   while (!stop.stop_requested()) {
-    if (!IsFree()) {
+    if (!is_free_) {
       wakeup_.SleepUntil(clock, absl::InfiniteFuture(), stop);
       continue;
     }
@@ -71,7 +53,6 @@ void EtcdCoordinator::Run(const std::stop_token& stop) {
         if (stop.stop_requested()) break;
         if (absl::IsFailedPrecondition(over)) {
           spdlog::error("{}", std::string(over.message()));
-          SetElected(false);
           return;  // the lease ends with it, so that another candidate takes over
         }
         spdlog::info("{} is not the coordinator for now: {}", options_.name,
@@ -86,7 +67,7 @@ void EtcdCoordinator::Run(const std::stop_token& stop) {
 
 absl::Status EtcdCoordinator::RunTerm(const EtcdLease& lease, int64_t created,
                                       const std::stop_token& stop) {
-  SetElected(true);
+  is_elected_ = true;
   const absl::Status over = CoordinatorTerm({.client = &client_,
                                              .clock = options_.clock,
                                              .lease = &lease,
@@ -96,7 +77,7 @@ absl::Status EtcdCoordinator::RunTerm(const EtcdLease& lease, int64_t created,
                                              .checkpoints = options_.checkpoints,
                                              .on_event = options_.on_event})
                                 .Run(stop);
-  SetElected(false);
+  is_elected_ = false;
   return over;
 }
 

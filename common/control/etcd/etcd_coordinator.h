@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_COMMON_CONTROL_ETCD_ETCD_COORDINATOR_H_
 #define EVENSHARD_COMMON_CONTROL_ETCD_ETCD_COORDINATOR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,10 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/wakeup.h"
@@ -53,7 +52,7 @@ class EtcdCoordinator {
   ~EtcdCoordinator();
 
   // Whether this candidate is the coordinator, as far as it knows.
-  bool IsElected() const;
+  bool IsElected() const { return is_elected_; }
 
  private:
   void Run(const std::stop_token& stop);
@@ -63,8 +62,6 @@ class EtcdCoordinator {
   // Makes views until the term is over, and returns why it is.
   absl::Status RunTerm(const EtcdLease& lease, int64_t created, const std::stop_token& stop);
   void SetFree(bool is_free);
-  bool IsFree() const;
-  void SetElected(bool is_elected);
 
   // Constant after construction.
   const Options options_;
@@ -73,10 +70,8 @@ class EtcdCoordinator {
   // Thread-safe.
   EtcdClient client_;
   Wakeup wakeup_;
-
-  mutable absl::Mutex mutex_;
-  bool is_free_ ABSL_GUARDED_BY(mutex_) = false;  // nobody is the coordinator
-  bool is_elected_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> is_free_ = false;  // nobody is the coordinator
+  std::atomic<bool> is_elected_ = false;
 
   // Destroyed first, because their threads use the other members.
   const EtcdWatch watch_;

@@ -48,12 +48,14 @@ void EtcdLink::Start(Listener listener) {
       }});
   watch_ = std::make_unique<EtcdWatch>(
       EtcdWatch::Options{.client = &client_, .clock = options_.clock, .prefix = keys_.view()},
-      EtcdWatch::Listener{
-          .on_keys = [this](const std::vector<mvccpb::KeyValue>& keys) { TakeKeys(keys); },
-          .on_event =
-              [this](const mvccpb::Event& event) {
-                if (event.type() == mvccpb::Event::PUT) TakeKey(event.kv());
-              }});
+      EtcdWatch::Listener{.on_keys =
+                              [this](const std::vector<mvccpb::KeyValue>& keys) {
+                                for (const mvccpb::KeyValue& key : keys) TakeKey(key);
+                              },
+                          .on_event =
+                              [this](const mvccpb::Event& event) {
+                                if (event.type() == mvccpb::Event::PUT) TakeKey(event.kv());
+                              }});
   thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
 }
 
@@ -166,10 +168,6 @@ absl::Status EtcdLink::Deliver(const ProcessState& state, const std::stop_token&
   if (!response.succeeded()) return absl::NotFoundError("the place is gone");
   delivered_ = std::move(value);
   return absl::OkStatus();
-}
-
-void EtcdLink::TakeKeys(const std::vector<mvccpb::KeyValue>& keys) {
-  for (const mvccpb::KeyValue& key : keys) TakeKey(key);
 }
 
 void EtcdLink::TakeKey(const mvccpb::KeyValue& key) {

@@ -79,7 +79,6 @@ class EtcdLink final : public ViewLink {
   absl::Status Deliver(const ProcessState& state, const std::stop_token& stop);
 
   // Take what the watch brings.
-  void TakeKeys(const std::vector<mvccpb::KeyValue>& keys);
   void TakeKey(const mvccpb::KeyValue& key);
   void TakeView(const mvccpb::KeyValue& key);
 
