@@ -1,6 +1,5 @@
 #include "worker/compute/buffer_reuse.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace evenshard {

@@ -63,26 +63,15 @@ std::unique_ptr<CpuLayer> MakeLayer(CpuDevice* device, const Model& model, const
   throw dnnl::error(dnnl_unimplemented, "a layer of no kind");
 }
 
-// Allocates memory for handles that are needed only for a part of a pass. `steps` lists the handles
-// that each step of the pass uses, in the order of the pass; each was made by
-// CpuDevice::Unallocated or is empty. A handle is needed from the first to the last step that lists
-// it, and handles that are never needed at the same time may share memory. Returns the allocated
-// memory, which the caller must keep as long as the handles are used. Throws dnnl::error.
+// Allocates memory for handles that are needed only for a part of a pass (HandlesOf). Each was made
+// by CpuDevice::Unallocated or is empty. Handles that are never needed at the same time may share
+// memory. Returns the allocated memory, which the caller must keep as long as the handles are used.
+// Throws dnnl::error.
 std::vector<memory> AllocateWithReuse(const CpuDevice& device,
                                       const std::vector<std::vector<memory>>& steps) {
-  std::vector<memory> handles;  // in the order of their first steps
   std::vector<BufferUse> uses;
-  for (size_t step = 0; step < steps.size(); ++step) {
-    for (const memory& handle : steps[step]) {
-      if (!handle) continue;
-      const size_t known = std::find(handles.begin(), handles.end(), handle) - handles.begin();
-      if (known == handles.size()) {
-        handles.push_back(handle);
-        uses.push_back({handle.get_desc().get_size(), step, step});
-      }
-      uses[known].last = step;
-    }
-  }
+  const auto bytes_of = [](const memory& handle) { return handle.get_desc().get_size(); };
+  const std::vector<memory> handles = HandlesOf(steps, bytes_of, &uses);
   const ReusedBuffers buffers = AssignBuffers(uses);
   std::vector<memory> owned;
   for (const size_t bytes : buffers.bytes) owned.push_back(device.Allocate(Bytes(bytes)));

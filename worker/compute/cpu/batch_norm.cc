@@ -9,8 +9,6 @@ namespace {
 
 using dnnl::memory;
 using Flags = dnnl::normalization_flags;
-using ForwardDescription = dnnl::batch_normalization_forward::primitive_desc;
-using BackwardDescription = dnnl::batch_normalization_backward::primitive_desc;
 
 const Flags kScaleAndShift = Flags::use_scale | Flags::use_shift;
 
@@ -29,16 +27,15 @@ class CpuBatchNorm : public CpuLayer {
     const double values = data.dims()[0] * layer.input.height * layer.input.width;
     unbiased_ = values / (values - 1);
     const float epsilon = layer.spec.batch_norm().epsilon();
-    const ForwardDescription training(
-        {dnnl::prop_kind::forward_training, data, epsilon, kScaleAndShift}, device->attributes(),
-        device->engine());
+    const auto training = device->Describe<dnnl::batch_normalization_forward>(
+        {dnnl::prop_kind::forward_training, data, epsilon, kScaleAndShift});
     train_.emplace(device, training);
-    evaluate_.emplace(device, ForwardDescription({dnnl::prop_kind::forward_inference, data, epsilon,
-                                                  kScaleAndShift | Flags::use_global_stats},
-                                                 device->attributes(), device->engine()));
-    backward_.emplace(device, BackwardDescription(
-                                  {dnnl::prop_kind::backward, data, data, epsilon, kScaleAndShift},
-                                  device->attributes(), device->engine(), training));
+    evaluate_.emplace(device, device->Describe<dnnl::batch_normalization_forward>(
+                                  {dnnl::prop_kind::forward_inference, data, epsilon,
+                                   kScaleAndShift | Flags::use_global_stats}));
+    backward_.emplace(
+        device, device->Describe<dnnl::batch_normalization_backward>(
+                    {dnnl::prop_kind::backward, data, data, epsilon, kScaleAndShift}, training));
     mean_ = device->Allocate(training.mean_desc());
     variance_ = device->Allocate(training.variance_desc());
     output_.value = device->Allocate(data);

@@ -31,6 +31,14 @@ class CpuDevice {
   // Returns the same attributes, with operations to be applied to the result.
   static dnnl::primitive_attr AttributesWith(const dnnl::post_ops& operations);
 
+  // Describes an operation of the kind `Primitive`, such as dnnl::eltwise_forward. For a backward
+  // pass `hint` is the description of the forward pass.
+  template <typename Primitive, typename... Hint>
+  typename Primitive::primitive_desc Describe(const typename Primitive::desc& operation,
+                                              const Hint&... hint) const {
+    return {operation, attributes_, engine_, hint...};
+  }
+
   dnnl::memory Allocate(const dnnl::memory::desc& desc) const;
   // The caller supplies the memory later, with set_data_handle.
   dnnl::memory Unallocated(const dnnl::memory::desc& desc) const;

@@ -9,7 +9,6 @@ namespace evenshard {
 namespace {
 
 using dnnl::memory;
-using Description = dnnl::binary::primitive_desc;
 
 class CpuDropout : public CpuLayer {
  public:
@@ -22,9 +21,9 @@ class CpuDropout : public CpuLayer {
         rank_(rank),
         plain_mask_(device->Allocate(PlainFormat(input_.value.get_desc().dims()))),
         converted_mask_(device, plain_mask_.get_desc(), input_.value.get_desc()),
-        multiply_(device, Description({dnnl::algorithm::binary_mul, input_.value.get_desc(),
-                                       input_.value.get_desc(), input_.value.get_desc()},
-                                      device->attributes(), device->engine())) {
+        multiply_(device, device->Describe<dnnl::binary>(
+                              {dnnl::algorithm::binary_mul, input_.value.get_desc(),
+                               input_.value.get_desc(), input_.value.get_desc()})) {
     output_ = input_;
   }
 
@@ -32,7 +31,7 @@ class CpuDropout : public CpuLayer {
     if (!pass.training) return;
     const CounterRandom random(seed_, DropoutStream(layer_, rank_, pass.iteration));
     const float scale = 1 / (1 - probability_);
-    const absl::Span<float> mask(static_cast<float*>(plain_mask_.get_data_handle()), elements_);
+    const absl::Span<float> mask(Floats(plain_mask_), elements_);
     random.FillUniform(0, mask);
     for (float& value : mask) value = value < probability_ ? 0 : scale;
     mask_ = converted_mask_.Get(plain_mask_);

@@ -13,6 +13,10 @@ namespace evenshard {
 // Makes a Relu layer, which works in place. Its derivative at 0 is 0.
 std::unique_ptr<CpuLayer> MakeCpuRelu(CpuDevice* device, Activation input);
 
+// Makes the backward pass of max(x, 0), which reads the result (DNNL_ARG_DST) instead of x. `desc`
+// is the format of all its arguments.
+CpuOperation MakeCpuReluGradient(CpuDevice* device, const dnnl::memory::desc& desc);
+
 // Makes a batch normalisation layer (Ioffe and Szegedy 2015). Training normalises with the mean and
 // variance of the batch, evaluation with the running statistics, which are stored among the
 // parameters.

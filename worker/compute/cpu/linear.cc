@@ -8,9 +8,6 @@ namespace evenshard {
 namespace {
 
 using dnnl::memory;
-using ForwardDescription = dnnl::inner_product_forward::primitive_desc;
-using DataDescription = dnnl::inner_product_backward_data::primitive_desc;
-using WeightsDescription = dnnl::inner_product_backward_weights::primitive_desc;
 
 class CpuLinear : public CpuLayer {
  public:
@@ -27,17 +24,15 @@ class CpuLinear : public CpuLayer {
       bias_.emplace(*device, model.tensors()[layer.first_tensor + 1]);
       bias = bias_->desc();
     }
-    const ForwardDescription forward(
-        {dnnl::prop_kind::forward_training, flat_input_, weights_.desc(), bias, flat_output_},
-        device->attributes(), device->engine());
+    const auto forward = device->Describe<dnnl::inner_product_forward>(
+        {dnnl::prop_kind::forward_training, flat_input_, weights_.desc(), bias, flat_output_});
     forward_.emplace(device, forward);
     backward_weights_.emplace(device,
-                              WeightsDescription({flat_input_, weights_.desc(), bias, flat_output_},
-                                                 device->attributes(), device->engine(), forward));
+                              device->Describe<dnnl::inner_product_backward_weights>(
+                                  {flat_input_, weights_.desc(), bias, flat_output_}, forward));
     if (input_.gradient) {
-      backward_data_.emplace(device,
-                             DataDescription({flat_input_, weights_.desc(), flat_output_},
-                                             device->attributes(), device->engine(), forward));
+      backward_data_.emplace(device, device->Describe<dnnl::inner_product_backward_data>(
+                                         {flat_input_, weights_.desc(), flat_output_}, forward));
       input_gradient_.emplace(device, plain_input_, input_.gradient.get_desc());
     }
     const memory::desc output = PlainFormat({plain_input_.dims()[0], layer.output.channels, 1, 1});
@@ -79,9 +74,7 @@ class CpuLinear : public CpuLayer {
   const ConvertedSource source_;
   const CpuTensor weights_;
   std::optional<CpuTensor> bias_;
-  std::optional<CpuOperation> forward_;
-  std::optional<CpuOperation> backward_weights_;
-  std::optional<CpuOperation> backward_data_;
+  std::optional<CpuOperation> forward_, backward_weights_, backward_data_;
   std::optional<ConvertedDestination> input_gradient_;
 };
 

@@ -12,8 +12,6 @@ namespace evenshard {
 namespace {
 
 using dnnl::memory;
-using ForwardDescription = dnnl::pooling_forward::primitive_desc;
-using BackwardDescription = dnnl::pooling_backward::primitive_desc;
 
 struct Windows {
   dnnl::algorithm algorithm;
@@ -37,8 +35,7 @@ Windows WindowsOf(const Layer& layer) {
 
 // Returns all elements, in the order of the memory's own format.
 absl::Span<float> Elements(const memory& memory) {
-  return {static_cast<float*>(memory.get_data_handle()),
-          memory.get_desc().get_size() / sizeof(float)};
+  return {Floats(memory), memory.get_desc().get_size() / sizeof(float)};
 }
 
 bool AllFinite(absl::Span<const float> values) {
@@ -53,9 +50,9 @@ class CpuPooling : public CpuLayer {
     const memory::desc source = input_.value.get_desc();
     const memory::desc any_output = AnyFormat(
         {source.dims()[0], layer.output.channels, layer.output.height, layer.output.width});
-    const ForwardDescription forward({dnnl::prop_kind::forward_training, algorithm, source,
-                                      any_output, strides, kernel, padding, padding},
-                                     device->attributes(), device->engine());
+    const auto forward = device->Describe<dnnl::pooling_forward>(
+        {dnnl::prop_kind::forward_training, algorithm, source, any_output, strides, kernel, padding,
+         padding});
     forward_.emplace(device, forward);
     if (algorithm == dnnl::algorithm::pooling_max) {
       places_ = device->Allocate(forward.workspace_desc());
@@ -63,9 +60,10 @@ class CpuPooling : public CpuLayer {
     output_.value = device->Allocate(forward.dst_desc());
     if (!input_.gradient) return;
     output_.gradient = device->Unallocated(forward.dst_desc());
-    backward_.emplace(device, BackwardDescription({algorithm, source, forward.dst_desc(), strides,
-                                                   kernel, padding, padding},
-                                                  device->attributes(), device->engine(), forward));
+    backward_.emplace(
+        device,
+        device->Describe<dnnl::pooling_backward>(
+            {algorithm, source, forward.dst_desc(), strides, kernel, padding, padding}, forward));
   }
 
   void Forward(const ForwardPass& pass) override {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/compute/cpu/layers.h"
+
 namespace evenshard {
 namespace {
 
@@ -25,15 +27,7 @@ class CpuResidualEnd : public CpuLayer {
     output_.value = device->Allocate(desc);
     if (!input_.gradient && !shortcut_.gradient) return;
     output_.gradient = device->Unallocated(desc);
-    // The derivative is computed from the output, as in CpuRelu, since the next layer may work in
-    // place.
-    constexpr auto kRelu = dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
-    const dnnl::eltwise_forward::primitive_desc forward(
-        {dnnl::prop_kind::forward_training, kRelu, desc, /*alpha=*/0}, device->attributes(),
-        device->engine());
-    backward_.emplace(device, dnnl::eltwise_backward::primitive_desc(
-                                  {kRelu, desc, desc, /*alpha=*/0}, device->attributes(),
-                                  device->engine(), forward));
+    backward_ = MakeCpuReluGradient(device, desc);
     if (shortcut_.gradient) {
       shortcut_gradient_.emplace(device, desc, shortcut_.gradient.get_desc());
     }

@@ -1,6 +1,5 @@
 #include "worker/compute/cuda/backend.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -155,10 +154,7 @@ void CudaBackend::Prepare() {
   where_ = device_.name();
   std::vector<std::vector<CudaArrayPtr>> backward;
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    std::vector<CudaArrayPtr>& gradients = backward.emplace_back();
-    for (const CudaArrayPtr& gradient : step->operation->gradients()) {
-      if (gradient != nullptr) gradients.push_back(gradient);
-    }
+    backward.push_back(step->operation->gradients());
   }
   memory_.Allocate(backward, absl::StrCat("the model ", model_.name(), " with training.batch_size ",
                                           options_.batch_size));

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "common/placement/model.h"
+#include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
+#include "worker/compute/backend_options.h"
 #include "worker/compute/cuda/convolution_plan.h"
 #include "worker/compute/cuda/device.h"
-#include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/layer.h"
 #include "worker/compute/cuda/memory.h"
 #include "worker/compute/cuda/timeline.h"
@@ -126,6 +126,11 @@ class CudaBackend : public ComputeBackend {
   CudaEvent losses_computed_, losses_on_host_;
   std::vector<PinnedMemory> image_locks_;
 };
+
+// Creates a CudaBackend as the config's `compute.cuda` asks for. The worker's rank selects one of
+// the configured devices, or one of all devices. Errors: those of CudaBackend::Create.
+absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
+    const PlannedConfig& config, const BackendOptions& options);
 
 }  // namespace evenshard
 

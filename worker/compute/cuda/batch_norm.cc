@@ -15,8 +15,7 @@ class CudaBatchNorm : public CudaLayer {
         momentum_(layer.spec.batch_norm().momentum()),
         tensors_(&context.model->tensors()[layer.first_tensor]),
         memory_(context.memory->Declare(3 * shape_.channels * sizeof(float))) {
-    output_ = {input_.shape, context.DeclareValues(input_.shape),
-               context.DeclareGradients(input_.shape)};
+    DeclareOutput(input_.shape, /*has_gradient=*/true);
     context.ReserveScratch(
         (kernels::RowSumsScratch(shape_.rows, shape_.channels, 2) + 2 * shape_.channels) *
         sizeof(float));

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "worker/compute/cuda/bias.h"
-#include "worker/compute/cuda/error.h"
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/layers.h"
 
@@ -17,8 +16,7 @@ class CudaConvolution : public CudaLayer {
         tensor_(context.model->tensors()[layer.first_tensor]),
         planes_{layer.output.channels, layer.input.channels, spec_.kernel() * spec_.kernel()},
         weights_(context.memory->Declare(planes_.size() * BytesOf(context.type()))) {
-    output_ = {layer.output, context.DeclareValues(layer.output),
-               context.DeclareGradients(layer.output)};
+    DeclareOutput(layer.output, /*has_gradient=*/true);
     bias_.emplace(context, spec_.bias() ? &tensor_ + 1 : nullptr, output_);
     context.ReserveScratch(planes_.size() * sizeof(float));
   }

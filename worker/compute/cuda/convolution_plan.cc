@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "worker/compute/cuda/error.h"
 
 namespace evenshard {
@@ -202,7 +202,7 @@ bool IsAllowed(const CudnnDescriptor& configuration, const CudaDevice& device) {
   if (device.deterministic() && has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) return false;
   if (has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return false;  // inputs rounded to 16 bits
   if (has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) return false;  // sums in 16 bits
-  if (device.precision() != Precision::kFloat32) return true;
+  if (device.precision() != Compute::Cuda::FLOAT32) return true;
   return !has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) && !has(CUDNN_NUMERICAL_NOTE_FFT) &&
          !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4) &&
          !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) &&
@@ -274,10 +274,9 @@ CudnnDescriptor::CudnnDescriptor(cudnnBackendDescriptorType_t type)
 std::string ConvolutionProblem::ToString() const {
   constexpr const char* kNames[] = {"forward pass", "forward pass with bias and ReLU",
                                     "input gradient", "weight gradient"};
-  return std::string(kNames[pass]) + " of a convolution, " + std::to_string(images) + " x " +
-         input.ToString() + " to " + output.ToString() + ", kernel " + std::to_string(kernel) +
-         ", stride " + std::to_string(stride) + ", padding " + std::to_string(padding) +
-         (type == ElementType::kBfloat16 ? ", bfloat16" : "");
+  return absl::StrCat(kNames[pass], " of a convolution, ", images, " x ", input.ToString(), " to ",
+                      output.ToString(), ", kernel ", kernel, ", stride ", stride, ", padding ",
+                      padding, type == ElementType::kBfloat16 ? ", bfloat16" : "");
 }
 
 Convolution::Convolution(CudaDevice* device, const Plan& plan,
@@ -296,10 +295,10 @@ Convolution ConvolutionPlanner::Plan(const ConvolutionProblem& problem,
                                      const ConvolutionArguments& arguments) {
   std::optional<Convolution> planned = TryPlan(problem, arguments);
   if (planned.has_value()) return *std::move(planned);
-  throw CudaError(CudaError::Kind::kOther, "cuDNN has no engine for the " + problem.ToString() +
-                                               " with at most " +
-                                               std::to_string(device_->workspace_bytes()) +
-                                               " bytes to work in (compute.cuda.workspace_bytes)");
+  throw CudaError(
+      CudaError::Kind::kOther,
+      absl::StrCat("cuDNN has no engine for the ", problem.ToString(), " with at most ",
+                   device_->workspace_bytes(), " bytes to work in (compute.cuda.workspace_bytes)"));
 }
 
 std::optional<Convolution> ConvolutionPlanner::TryPlan(const ConvolutionProblem& problem,

@@ -3,7 +3,6 @@
 
 #include <cudnn.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "absl/strings/str_cat.h"
 #include "worker/compute/cuda/error.h"
 
 namespace evenshard {
@@ -15,9 +16,9 @@ constexpr size_t kLeastCublasWorkspace = size_t{4} << 20;
 constexpr int kLeastCapability = 75;
 constexpr int kLeastBfloat16Capability = 80;
 
-std::string Capability(int number) {
-  return std::to_string(number / 10) + "." + std::to_string(number % 10);
-}
+std::string Capability(int number) { return absl::StrCat(number / 10, ".", number % 10); }
+
+CudaError SetupError(const std::string& text) { return {CudaError::Kind::kSetup, text}; }
 
 }  // namespace
 
@@ -69,31 +70,27 @@ CudaDevice::~CudaDevice() { Close(); }
 void CudaDevice::Open() {
   const int count = Count();
   if (options_.number < 0 || options_.number >= count) {
-    throw CudaError(CudaError::Kind::kSetup,
-                    "there is no CUDA device " + std::to_string(options_.number) +
-                        ": this machine has " + std::to_string(count) +
-                        (count == 0 ? "" : ", numbers 0 to " + std::to_string(count - 1)));
+    throw SetupError(absl::StrCat("there is no CUDA device ", options_.number,
+                                  ": this machine has ", count,
+                                  count == 0 ? "" : absl::StrCat(", numbers 0 to ", count - 1)));
   }
   if (cudnnGetVersion() < CUDNN_MAJOR * 10000) {
-    throw CudaError(CudaError::Kind::kSetup, "cuDNN is version " +
-                                                 std::to_string(cudnnGetVersion()) +
-                                                 ", too old for this program, which needs " +
-                                                 std::to_string(CUDNN_MAJOR * 10000) + " (" +
-                                                 std::to_string(CUDNN_MAJOR) + ".0)");
+    throw SetupError(absl::StrCat("cuDNN is version ", cudnnGetVersion(),
+                                  ", too old for this program, which needs ", CUDNN_MAJOR * 10000,
+                                  " (", CUDNN_MAJOR, ".0)"));
   }
   Use();
   cudaDeviceProp properties;
   Check(cudaGetDeviceProperties(&properties, options_.number), "asking for the device's name");
   name_ = properties.name;
   const int capability = 10 * properties.major + properties.minor;
-  const bool bfloat16 = precision() == Precision::kBfloat16;
+  const bool bfloat16 = precision() == Compute::Cuda::BFLOAT16;
   const int needed = bfloat16 ? kLeastBfloat16Capability : kLeastCapability;
   if (capability < needed) {
-    throw CudaError(CudaError::Kind::kSetup,
-                    "CUDA device " + std::to_string(options_.number) + ", " + name_ +
-                        ", has compute capability " + Capability(capability) + ", and " +
-                        (bfloat16 ? "compute.cuda.precision BFLOAT16" : "this program") +
-                        " needs " + Capability(needed) + " or more");
+    throw SetupError(absl::StrCat("CUDA device ", options_.number, ", ", name_,
+                                  ", has compute capability ", Capability(capability), ", and ",
+                                  bfloat16 ? "compute.cuda.precision BFLOAT16" : "this program",
+                                  " needs ", Capability(needed), " or more"));
   }
   std::array<char, 32> bus = {};
   Check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), options_.number), "asking for the PCI bus");

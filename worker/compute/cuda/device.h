@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 
+#include "proto/config.pb.h"
 #include "worker/compute/cuda/kernels.h"
 
 namespace evenshard {
@@ -36,7 +37,7 @@ class CudaEvent {
 };
 
 // The precision in which a backend multiplies.
-enum class Precision { kFloat32, kTf32, kBfloat16 };
+using Precision = Compute::Cuda::Precision;
 
 // A device as one backend uses it: its streams, the libraries' handles, and the workspace of cuDNN
 // and cuBLAS. CUDA directs a thread's calls to the device that the thread has chosen with Use. Not
@@ -45,7 +46,7 @@ class CudaDevice {
  public:
   struct Options {
     int number = 0;  // the device's index, as CUDA counts
-    Precision precision = Precision::kTf32;
+    Precision precision = Compute::Cuda::TF32;
     size_t workspace_bytes = 0;
     // How many of cuDNN's engines are timed for a convolution. With 1, the first one is taken
     // untimed.
@@ -84,7 +85,7 @@ class CudaDevice {
   Precision precision() const { return options_.precision; }
   // The type of activations, and of the weights that layers multiply with.
   ElementType type() const {
-    return precision() == Precision::kBfloat16 ? ElementType::kBfloat16 : ElementType::kFloat32;
+    return precision() == Compute::Cuda::BFLOAT16 ? ElementType::kBfloat16 : ElementType::kFloat32;
   }
 
   // Scratch memory of cuDNN and cuBLAS. The operations of the compute stream use it in turn.

@@ -1,27 +1,9 @@
-#include "worker/compute/cuda/from_config.h"
-
 #include <algorithm>
-#include <utility>
 
 #include "worker/compute/cuda/backend.h"
 #include "worker/compute/cuda/error.h"
 
 namespace evenshard {
-namespace {
-
-Precision PrecisionOf(Compute::Cuda::Precision precision) {
-  switch (precision) {
-    case Compute::Cuda::FLOAT32:
-      return Precision::kFloat32;
-    case Compute::Cuda::TF32:
-      return Precision::kTf32;
-    case Compute::Cuda::BFLOAT16:
-      break;
-  }
-  return Precision::kBfloat16;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
     const PlannedConfig& config, const BackendOptions& options) {
@@ -40,7 +22,7 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CudaBackendFromConfig(
   return CudaBackend::Create(
       config.model(), {.batch_size = proto.training().batch_size(),
                        .device = {.number = number,
-                                  .precision = PrecisionOf(cuda.precision()),
+                                  .precision = cuda.precision(),
                                   .workspace_bytes = static_cast<size_t>(cuda.workspace_bytes()),
                                   .timed_engines = cuda.timed_engines(),
                                   .deterministic = proto.update().deterministic()},

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -91,6 +90,11 @@ class CudaLayer {
   CudaLayer(const CudaLayer&) = delete;
   CudaLayer& operator=(const CudaLayer&) = delete;
 
+  // Declares the output, and its gradient if that is needed.
+  void DeclareOutput(const Shape3& shape, bool has_gradient) {
+    output_ = {shape, context_.DeclareValues(shape),
+               has_gradient ? context_.DeclareGradients(shape) : nullptr};
+  }
   int64_t RowsOf(const CudaActivation& activation) const {
     return context_.images * activation.shape.height * activation.shape.width;
   }

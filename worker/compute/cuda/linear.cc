@@ -29,7 +29,7 @@ void Multiply(const CudaDevice& device, int64_t rows, int64_t inner, int64_t col
   const auto operation = [](const Matrix& m) { return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   const cudaDataType_t type = DataType(device.type());
   const cublasComputeType_t compute =
-      device.precision() == Precision::kTf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+      device.precision() == Compute::Cuda::TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   Check(cublasGemmEx(device.cublas(), operation(b), operation(a), static_cast<int>(columns),
                      static_cast<int>(rows), static_cast<int>(inner), &one, b.data, type,
                      static_cast<int>(b.columns), a.data, type, static_cast<int>(a.columns), &zero,
@@ -48,8 +48,7 @@ class CudaLinear : public CudaLayer {
     if (context.type() != ElementType::kFloat32) {
       weights_ = context.memory->Declare(inputs_ * outputs_ * BytesOf(context.type()));
     }
-    output_ = {layer.output, context.DeclareValues(layer.output),
-               context.DeclareGradients(layer.output)};
+    DeclareOutput(layer.output, /*has_gradient=*/true);
     bias_.emplace(context, layer.spec.linear().bias() ? &tensor_ + 1 : nullptr, output_);
   }
 
@@ -94,9 +93,7 @@ class CudaFlatten : public CudaLayer {
  public:
   CudaFlatten(const CudaContext& context, CudaActivation input)
       : CudaLayer(context, std::move(input)) {
-    const Shape3 flat = {input_.shape.size(), 1, 1};
-    output_ = {flat, context.DeclareValues(flat), nullptr};
-    if (input_.gradient != nullptr) output_.gradient = context.DeclareGradients(flat);
+    DeclareOutput({input_.shape.size(), 1, 1}, input_.gradient != nullptr);
   }
 
   void Forward(const CudaPass& pass) override {

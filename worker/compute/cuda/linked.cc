@@ -1,5 +1,5 @@
 #include "worker/compute/create_cuda_backend.h"
-#include "worker/compute/cuda/from_config.h"
+#include "worker/compute/cuda/backend.h"
 
 namespace evenshard {
 

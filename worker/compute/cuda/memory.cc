@@ -2,9 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "worker/compute/buffer_reuse.h"
 #include "worker/compute/cuda/error.h"
 
@@ -18,9 +18,7 @@ size_t Aligned(size_t bytes) {
   return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
 }
 
-std::string Mebibytes(size_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
-}
+std::string Mebibytes(size_t bytes) { return absl::StrCat((bytes + (1 << 20) - 1) >> 20, " MiB"); }
 
 }  // namespace
 
@@ -38,18 +36,9 @@ CudaArrayPtr CudaMemory::DeclareShared(size_t bytes) {
 
 void CudaMemory::Allocate(const std::vector<std::vector<CudaArrayPtr>>& steps,
                           const std::string& what) {
-  std::vector<CudaArrayPtr> shared;  // in the order of their first steps
   std::vector<BufferUse> uses;
-  for (size_t step = 0; step < steps.size(); ++step) {
-    for (const CudaArrayPtr& array : steps[step]) {
-      const size_t known = std::find(shared.begin(), shared.end(), array) - shared.begin();
-      if (known == shared.size()) {
-        shared.push_back(array);
-        uses.push_back({array->bytes, step, step});
-      }
-      uses[known].last = step;
-    }
-  }
+  const auto bytes_of = [](const CudaArrayPtr& array) { return array->bytes; };
+  const std::vector<CudaArrayPtr> shared = HandlesOf(steps, bytes_of, &uses);
   const ReusedBuffers buffers = AssignBuffers(uses);
 
   for (const CudaArrayPtr& array : arrays_) bytes_ += Aligned(array->bytes);
@@ -60,9 +49,9 @@ void CudaMemory::Allocate(const std::vector<std::vector<CudaArrayPtr>>& steps,
   const cudaError_t result = bytes_ > free ? cudaErrorMemoryAllocation : cudaMalloc(&data_, bytes_);
   if (result == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    throw CudaError(CudaError::Kind::kMemory, what + " needs " + Mebibytes(bytes_) +
-                                                  " of device memory; " + Mebibytes(free) + " of " +
-                                                  Mebibytes(total) + " are free");
+    throw CudaError(CudaError::Kind::kMemory,
+                    absl::StrCat(what, " needs ", Mebibytes(bytes_), " of device memory; ",
+                                 Mebibytes(free), " of ", Mebibytes(total), " are free"));
   }
   Check(result, "allocating device memory");
 

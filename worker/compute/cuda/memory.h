@@ -36,9 +36,9 @@ class CudaMemory {
   static CudaArrayPtr DeclareShared(size_t bytes);
 
   // Allocates all declared arrays, each aligned to 256 bytes. `steps` lists the shared arrays that
-  // each step of a pass uses, in the order of the pass. Shared arrays that are never needed at the
-  // same time may share memory. Nothing may be declared afterwards. Errors: kMemory with `what`,
-  // the memory that it needs and the memory that is free.
+  // each step of a pass uses, some of which may be null, in the order of the pass. Shared arrays
+  // that are never needed at the same time may share memory. Nothing may be declared afterwards.
+  // Errors: kMemory with `what`, the memory that it needs and the memory that is free.
   void Allocate(const std::vector<std::vector<CudaArrayPtr>>& steps, const std::string& what);
 
   size_t bytes() const { return bytes_; }

@@ -1,6 +1,6 @@
-#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "worker/compute/cuda/error.h"
 #include "worker/compute/cuda/kernels.h"
 #include "worker/compute/cuda/layers.h"
@@ -17,8 +17,8 @@ class CudaMaxPool : public CudaLayer {
     const MaxPool2d& pool = layer.spec.max_pool();
     if (pool.kernel() > kMaxKernel) {
       throw CudaError(CudaError::Kind::kOther,
-                      "max_pool.kernel is " + std::to_string(pool.kernel()) +
-                          ": the CUDA backend takes up to " + std::to_string(kMaxKernel));
+                      absl::StrCat("max_pool.kernel is ", pool.kernel(),
+                                   ": the CUDA backend takes up to ", kMaxKernel));
     }
     shape_ = {context.images,      layer.input.channels,
               layer.input.height,  layer.input.width,
@@ -26,8 +26,7 @@ class CudaMaxPool : public CudaLayer {
               pool.kernel(),       pool.has_stride() ? pool.stride() : pool.kernel(),
               pool.padding()};
     places_ = context.memory->Declare(context.images * layer.output.size() * sizeof(uint16_t));
-    output_ = {layer.output, context.DeclareValues(layer.output), nullptr};
-    if (input_.gradient != nullptr) output_.gradient = context.DeclareGradients(layer.output);
+    DeclareOutput(layer.output, input_.gradient != nullptr);
   }
 
   void Forward(const CudaPass& pass) override {
@@ -50,8 +49,7 @@ class CudaAveragePool : public CudaLayer {
  public:
   CudaAveragePool(const CudaContext& context, const Layer& layer, CudaActivation input)
       : CudaLayer(context, std::move(input)) {
-    output_ = {layer.output, context.DeclareValues(layer.output), nullptr};
-    if (input_.gradient != nullptr) output_.gradient = context.DeclareGradients(layer.output);
+    DeclareOutput(layer.output, input_.gradient != nullptr);
   }
 
   void Forward(const CudaPass& pass) override {

@@ -12,9 +12,7 @@ class CudaResidualEnd : public CudaLayer {
  public:
   CudaResidualEnd(const CudaContext& context, CudaActivation body, CudaActivation shortcut)
       : CudaLayer(context, std::move(body)), shortcut_(std::move(shortcut)) {
-    output_ = {input_.shape, context.DeclareValues(input_.shape), nullptr};
-    if (input_.gradient == nullptr && shortcut_.gradient == nullptr) return;
-    output_.gradient = context.DeclareGradients(input_.shape);
+    DeclareOutput(input_.shape, input_.gradient != nullptr || shortcut_.gradient != nullptr);
   }
 
   void Forward(const CudaPass& pass) override {

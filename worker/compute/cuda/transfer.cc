@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace evenshard {
 
 CudaTransfer::CudaTransfer(CudaDevice* device, const Model* model, CudaMemory* memory,
@@ -84,9 +86,9 @@ void CudaTransfer::AwaitOnDevice(int layer) {
   if (failure_.has_value()) throw *failure_;
   const Link& link = links_[layer];
   if (!link.complete) {
-    throw CudaError(CudaError::Kind::kOther, "the device has " + std::to_string(link.written) +
-                                                 " of its " + std::to_string(link.elements) +
-                                                 " parameters");
+    throw CudaError(
+        CudaError::Kind::kOther,
+        absl::StrCat("the device has ", link.written, " of its ", link.elements, " parameters"));
   }
   link.on_device.Await(device_->compute());
 }

@@ -24,7 +24,7 @@ TEST_CASE("built-in models train on CUDA as on the CPU") {
   TestNet net("builtin: \"" + std::string(tested.model) + "\"", tested.images);
   TestNet on_cpu = net;
   CudaNet cuda(net, {.batch_size = tested.images,
-                     .device = {.precision = Precision::kFloat32,
+                     .device = {.precision = Compute::Cuda::FLOAT32,
                                 .workspace_bytes = size_t{256} << 20,
                                 .deterministic = true}});
   const auto cpu = MakeBackend(net.model, {.batch_size = tested.images, .threads = 2});

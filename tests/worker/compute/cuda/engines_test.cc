@@ -35,24 +35,12 @@ struct Case {
   Precision precision;
 };
 
-const char* NameOf(Precision precision) {
-  switch (precision) {
-    case Precision::kFloat32:
-      return "FLOAT32";
-    case Precision::kTf32:
-      return "TF32";
-    case Precision::kBfloat16:
-      break;
-  }
-  return "BFLOAT16";
-}
-
 // Returns every generation that the kernels are compiled for, in each precision that it supports.
 std::vector<Case> Cases() {
-  std::vector<Case> cases = {{7, 5, Precision::kFloat32}, {7, 5, Precision::kTf32}};
+  std::vector<Case> cases = {{7, 5, Compute::Cuda::FLOAT32}, {7, 5, Compute::Cuda::TF32}};
   for (const auto& [major, minor] : {std::pair(8, 0), {8, 6}, {8, 9}, {9, 0}}) {
     for (const Precision precision :
-         {Precision::kFloat32, Precision::kTf32, Precision::kBfloat16}) {
+         {Compute::Cuda::FLOAT32, Compute::Cuda::TF32, Compute::Cuda::BFLOAT16}) {
       cases.push_back({major, minor, precision});
     }
   }
@@ -86,7 +74,8 @@ TEST_CASE("cuDNN has engines for every pass of the built-in models' convolutions
   if (!CanAsk()) return;
   const Case on = GENERATE(from_range(Cases()));
   const bool deterministic = GENERATE(false, true);
-  CAPTURE(on.compute_major, on.compute_minor, NameOf(on.precision), deterministic);
+  CAPTURE(on.compute_major, on.compute_minor, Compute::Cuda::Precision_Name(on.precision),
+          deterministic);
   cuda_stand_in::Reset({.compute_major = on.compute_major, .compute_minor = on.compute_minor});
   CudaDevice device(OptionsOf(on, deterministic));
   ConvolutionPlanner planner(&device);
@@ -113,7 +102,7 @@ TEST_CASE("cuDNN has engines for every pass of the built-in models' convolutions
 TEST_CASE("cuDNN has engines for convolutions of any size") {
   if (!CanAsk()) return;
   const Case on = GENERATE(from_range(Cases()));
-  CAPTURE(on.compute_major, on.compute_minor, NameOf(on.precision));
+  CAPTURE(on.compute_major, on.compute_minor, Compute::Cuda::Precision_Name(on.precision));
   cuda_stand_in::Reset({.compute_major = on.compute_major, .compute_minor = on.compute_minor});
   CudaDevice device(OptionsOf(on, /*deterministic=*/true));
   ConvolutionPlanner planner(&device);

@@ -8,7 +8,7 @@
 #include "tests/testing/cluster.h"
 #include "tests/testing/cuda/device.h"
 #include "tests/worker/compute/cuda/cuda_net.h"
-#include "worker/compute/cuda/from_config.h"
+#include "worker/compute/cuda/backend.h"
 #include "worker/training/trainer.h"
 
 namespace evenshard {
@@ -67,12 +67,12 @@ TEST_CASE("a device that is too old, at all or for bfloat16, is named with what 
              Contains("has compute capability 7.0, and this program needs 7.5 or more"));
   Reset({.compute_major = 7, .compute_minor = 5});
   CudaBackend::Options bfloat16 = Options();
-  bfloat16.device.precision = Precision::kBfloat16;
+  bfloat16.device.precision = Compute::Cuda::BFLOAT16;
   CHECK(absl::IsFailedPrecondition(CreationError(bfloat16)));
   CHECK_THAT(std::string(CreationError(bfloat16).message()),
              Contains("CUDA device 0, ") && Contains("has compute capability 7.5, and "
                                                      "compute.cuda.precision BFLOAT16 needs 8.0"));
-  bfloat16.device.precision = Precision::kTf32;
+  bfloat16.device.precision = Compute::Cuda::TF32;
   CHECK(CreationError(bfloat16).ok());
   CHECK(GetLive() == Live{});
 }

@@ -151,7 +151,7 @@ TEST_CASE("every layer gives the loss and gradients of float64") {
     const uint64_t seed = RandomSeed();
     CAPTURE(seed);
     const TestNet net(tested.spec, tested.images, seed);
-    CudaNet cuda(net, OptionsFor(net, Precision::kFloat32));
+    CudaNet cuda(net, OptionsFor(net, Compute::Cuda::FLOAT32));
     const Step step = cuda.Train(net.All(), kPass.iteration);
     CHECK(step.result.loss == Approx(Loss(net, kPass)).epsilon(1e-5));
     CHECK(cuda.Evaluate(net.All()).loss == Approx(Loss(net, kEvaluation)).epsilon(1e-5));
@@ -197,8 +197,8 @@ TEST_CASE("every layer's gradients keep the direction of float64's when products
       CHECK(cuda.Evaluate(net.All()).loss == Approx(Loss(net, kEvaluation)).epsilon(loss_error));
       return step;
     };
-    tf32.Add(train(Precision::kTf32, 5e-3), expected);
-    bfloat16.Add(train(Precision::kBfloat16, 5e-2), expected);
+    tf32.Add(train(Compute::Cuda::TF32, 5e-3), expected);
+    bfloat16.Add(train(Compute::Cuda::BFLOAT16, 5e-2), expected);
   }
   CHECK(tf32.cosine() > 0.999);
   CHECK(bfloat16.cosine() > 0.97);
@@ -216,7 +216,7 @@ TEST_CASE("every layer gives what the CPU backend gives, running statistics incl
     CAPTURE(seed);
     const TestNet net(tested.spec, tested.images, seed);
     const auto cpu = MakeBackend(net.model, {.batch_size = tested.images, .seed = 7});
-    CudaNet cuda(net, OptionsFor(net, Precision::kFloat32));
+    CudaNet cuda(net, OptionsFor(net, Compute::Cuda::FLOAT32));
     const Step expected = RunStep(*cpu, net, net.All(), /*iteration=*/2);
     const Step step = cuda.Train(net.All(), /*iteration=*/2);
     CHECK(step.result.loss == Approx(expected.result.loss).epsilon(1e-5));
@@ -232,7 +232,7 @@ TEST_CASE("max pooling passes a NaN on, wherever in the window it is") {
   if (!HasDevice()) return;
   // The second net's channels fill packs.
   const int channels = GENERATE(1, 8);
-  const Precision precision = GENERATE(Precision::kFloat32, Precision::kBfloat16);
+  const Precision precision = GENERATE(Compute::Cuda::FLOAT32, Compute::Cuda::BFLOAT16);
   CAPTURE(channels, precision);
   TestNet net("input { channels: " + std::to_string(channels) + R"( height: 3 width: 3 }
                  layer { max_pool { kernel: 3 } }
@@ -262,7 +262,7 @@ class PrefetchingHooks : public LayerHooks {
 TEST_CASE("batches fetched ahead are those that are computed, with an evaluation in between") {
   if (!HasDevice()) return;
   const TestNet net(kCases[2].spec, 3), other(kCases[2].spec, 3, /*seed=*/2);
-  CudaNet cuda(net, OptionsFor(net, Precision::kFloat32));
+  CudaNet cuda(net, OptionsFor(net, Compute::Cuda::FLOAT32));
   const Batch batches[] = {net.All(), other.All(), other.FirstImages(2), net.All()};
   std::vector<Step> expected;
   for (const Batch& batch : batches) expected.push_back(cuda.Train(batch));

@@ -14,7 +14,7 @@
 #include "tests/testing/cluster.h"
 #include "tests/testing/scratch_folder.h"
 #include "tests/worker/compute/cuda/cuda_net.h"
-#include "worker/compute/cuda/from_config.h"
+#include "worker/compute/cuda/backend.h"
 #include "worker/training/trainer.h"
 
 namespace evenshard {
