@@ -5,7 +5,6 @@
 #include <memory>
 #include <stop_token>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/placement/planned_config.h"
 #include "common/reader/run_reader.h"

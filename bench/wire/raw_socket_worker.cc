@@ -1,9 +1,8 @@
 #include "bench/wire/raw_socket_worker.h"
 
-#include <thread>
+#include <future>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace evenshard {
@@ -20,16 +19,15 @@ absl::StatusOr<std::unique_ptr<RawWorker>> RawWorker::Connect(
 }
 
 absl::Status RawWorker::PushPull(absl::Span<const float> gradients, absl::Span<float> parameters) {
-  const int shards = static_cast<int>(sockets_.size());
-  std::vector<absl::Status> results(2 * shards, absl::UnknownError("did not run"));
-  std::vector<std::thread> threads;
-  for (int shard = 0; shard < shards; ++shard) {
-    threads.emplace_back([&, shard] { results[2 * shard] = PushTo(shard, gradients); });
-    threads.emplace_back([&, shard] { results[2 * shard + 1] = PullFrom(shard, parameters); });
+  std::vector<std::future<absl::Status>> results;
+  for (int shard = 0; shard < static_cast<int>(sockets_.size()); ++shard) {
+    results.push_back(
+        std::async(std::launch::async, [=, this] { return PushTo(shard, gradients); }));
+    results.push_back(
+        std::async(std::launch::async, [=, this] { return PullFrom(shard, parameters); }));
   }
-  for (std::thread& thread : threads) thread.join();
   absl::Status first;
-  for (const absl::Status& result : results) first.Update(result);
+  for (std::future<absl::Status>& result : results) first.Update(result.get());
   return first;
 }
 

@@ -26,12 +26,10 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -55,6 +53,7 @@
 #include "common/placement/planned_config.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
+#include "common/process/resident_memory.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -76,14 +75,6 @@ int64_t Nanoseconds(clockid_t clock) {
   timespec now;
   clock_gettime(clock, &now);
   return absl::ToInt64Nanoseconds(absl::DurationFromTimespec(now));
-}
-
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t pages = 0;
-  int64_t resident_pages = 0;
-  file >> pages >> resident_pages;
-  return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
 // Writes `first` and then the answers to all commands. `obey` has the name and the number of a
@@ -171,7 +162,7 @@ class Worker {
     FillWireGradient(role_.index, buffers_.gradients.span());
     const absl::Span<float> parameters = buffers_.parameters.span();
     std::fill(parameters.begin(), parameters.end(), 0.0f);
-    const int64_t resident = ResidentBytes();
+    const uint64_t resident = ResidentBytes();
     RETURN_IF_ERROR(Connect());
     const size_t buffers = (parameters.size() + buffers_.gradients.span().size()) * sizeof(float);
     RETURN_IF_ERROR(

@@ -28,16 +28,16 @@ Nvml::~Nvml() {
   if (library_ != nullptr) dlclose(library_);
 }
 
-GpuUsage Nvml::Read(const std::string& pci_bus_id) const {
-  GpuUsage usage;
+WorkerUsage Nvml::Read(const std::string& pci_bus_id) const {
+  WorkerUsage usage;
   Device device = nullptr;
   if (!initialized_ || get_device_(pci_bus_id.c_str(), &device) != kSuccess) return usage;
   if (Utilization utilization = {}; get_utilization_(device, &utilization) == kSuccess) {
-    usage.utilization_percent = utilization.gpu;
+    usage.set_device_utilization_percent(utilization.gpu);
   }
   if (Memory memory = {}; get_memory_(device, &memory) == kSuccess) {
-    usage.memory_used_bytes = memory.used;
-    usage.memory_total_bytes = memory.total;
+    usage.set_device_memory_used_bytes(memory.used);
+    usage.set_device_memory_total_bytes(memory.total);
   }
   return usage;
 }

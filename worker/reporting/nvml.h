@@ -1,18 +1,11 @@
 #ifndef EVENSHARD_WORKER_REPORTING_NVML_H_
 #define EVENSHARD_WORKER_REPORTING_NVML_H_
 
-#include <cstdint>
-#include <optional>
 #include <string>
 
-namespace evenshard {
+#include "proto/worker_usage.pb.h"
 
-// The usage of a GPU by all processes together. A value that NVML does not report is absent.
-struct GpuUsage {
-  std::optional<uint32_t> utilization_percent;  // over the last second or less
-  std::optional<uint64_t> memory_used_bytes;
-  std::optional<uint64_t> memory_total_bytes;
-};
+namespace evenshard {
 
 // NVIDIA's management library (NVML). It comes with the driver and is therefore loaded at run time.
 // Not thread-safe.
@@ -25,9 +18,10 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // Returns the usage of the GPU with a PCI bus id such as "0000:65:00.0". All values are absent if
-  // there is no such GPU.
-  GpuUsage Read(const std::string& pci_bus_id) const;
+  // Returns the use of the GPU with a PCI bus id such as "0000:65:00.0" by all processes together,
+  // over the last second or less: of the fields those from device_utilization_percent to
+  // device_memory_total_bytes. What NVML does not report is absent; all is if there is no such GPU.
+  WorkerUsage Read(const std::string& pci_bus_id) const;
 
  private:
   // These types match NVML's C interface, in which nvmlReturn_t is an enum with NVML_SUCCESS = 0

@@ -36,16 +36,7 @@ void UsageReporter::AddDevice(WorkerUsage* usage) {
   usage->set_device_bytes(device->bytes);
 
   if (!nvml_.has_value()) nvml_.emplace(options_.nvml_library);
-  const GpuUsage gpu = nvml_->Read(device->pci_bus_id);
-  if (gpu.utilization_percent.has_value()) {
-    usage->set_device_utilization_percent(*gpu.utilization_percent);
-  }
-  if (gpu.memory_used_bytes.has_value()) {
-    usage->set_device_memory_used_bytes(*gpu.memory_used_bytes);
-  }
-  if (gpu.memory_total_bytes.has_value()) {
-    usage->set_device_memory_total_bytes(*gpu.memory_total_bytes);
-  }
+  usage->MergeFrom(nvml_->Read(device->pci_bus_id));
 }
 
 void UsageReporter::AddTraining(WorkerUsage* usage) {

@@ -333,13 +333,10 @@ void Trainer::Count(const IterationProgress& iteration, absl::Duration lasted,
 
 absl::StatusOr<BatchResult> Trainer::Compute(LayerHooks& hooks, const Batch& batch,
                                              int64_t iteration) {
-  if (options_.trace == nullptr) {
-    return backend_->ForwardBackward(batch, buffers_.parameters.span(), iteration,
-                                     buffers_.gradients.span(), hooks);
-  }
-  TracedHooks traced(&hooks, options_.trace, iteration);
+  std::optional<TracedHooks> traced;
+  if (options_.trace != nullptr) traced.emplace(&hooks, options_.trace, iteration);
   return backend_->ForwardBackward(batch, buffers_.parameters.span(), iteration,
-                                   buffers_.gradients.span(), traced);
+                                   buffers_.gradients.span(), traced ? *traced : hooks);
 }
 
 absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, int64_t iteration) {

@@ -11,17 +11,18 @@ namespace {
 constexpr char kFake[] = "tests/worker/reporting/libfake_nvml.so";
 constexpr char kGpu[] = "0000:65:00.0";
 
-bool AllAbsent(const GpuUsage& usage) {
-  return !usage.utilization_percent && !usage.memory_used_bytes && !usage.memory_total_bytes;
+bool AllAbsent(const WorkerUsage& usage) {
+  return !usage.has_device_utilization_percent() && !usage.has_device_memory_used_bytes() &&
+         !usage.has_device_memory_total_bytes();
 }
 
 }  // namespace
 
 TEST_CASE("a GPU's utilisation and memory are read by its PCI bus id") {
-  const GpuUsage usage = Nvml(kFake).Read(kGpu);
-  CHECK(usage.utilization_percent == 98u);
-  CHECK(usage.memory_used_bytes == 21'000'000'000u);
-  CHECK(usage.memory_total_bytes == 150'000'000'000u);
+  const WorkerUsage usage = Nvml(kFake).Read(kGpu);
+  CHECK(usage.device_utilization_percent() == 98u);
+  CHECK(usage.device_memory_used_bytes() == 21'000'000'000u);
+  CHECK(usage.device_memory_total_bytes() == 150'000'000'000u);
 }
 
 TEST_CASE("NVML is shut down in the end") {
@@ -52,9 +53,10 @@ TEST_CASE("a GPU that NVML does not know has no values") {
 }
 
 TEST_CASE("a value that a GPU does not report is absent, the others are present") {
-  const GpuUsage usage = Nvml("tests/worker/reporting/libfake_nvml_no_utilization.so").Read(kGpu);
-  CHECK_FALSE(usage.utilization_percent.has_value());
-  CHECK(usage.memory_used_bytes == 21'000'000'000u);
+  const WorkerUsage usage =
+      Nvml("tests/worker/reporting/libfake_nvml_no_utilization.so").Read(kGpu);
+  CHECK_FALSE(usage.has_device_utilization_percent());
+  CHECK(usage.device_memory_used_bytes() == 21'000'000'000u);
 }
 
 }  // namespace evenshard

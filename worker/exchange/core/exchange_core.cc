@@ -1,12 +1,10 @@
 #include "worker/exchange/core/exchange_core.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/error_kind.h"
 #include "common/control/view/worker_set.h"
 #include "common/placement/plan.h"

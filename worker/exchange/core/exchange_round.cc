@@ -1,11 +1,3 @@
-// How a chunk gets through an iteration:
-//   1. Begin. Push marks the chunks of a tensor as pushed, and the schedule releases them: at once,
-//      or when everything has been pushed. What is released waits in a PushQueue for the streams.
-//   2. A stream takes a message of chunks, and reports when it was sent. Under SEQUENTIAL the
-//      report of the last one releases the last chunk of each stream.
-//   3. The answer is claimed, stored by the caller, and counted.
-//   4. When everything is answered, and the view is that of the newest answer, the caller ends the
-//      iteration.
 #include "worker/exchange/core/exchange_round.h"
 
 #include <algorithm>

@@ -14,13 +14,8 @@
 
 namespace evenshard {
 
-// Pushes a worker's gradients and waits for its parameters when the SchedulePolicy says. The
-// backend gets it as hooks in every iteration:
-//
-//   SEQUENTIAL  nothing while the backend computes; Finish pushes all and waits for all.
-//   BACKWARD    GradientReady pushes the layer; Finish waits for all.
-//   FULL        GradientReady pushes the layer; Finish waits for nothing, and in the next
-//               iteration AwaitParameters waits for its layer.
+// Pushes a worker's gradients and waits for its parameters when the SchedulePolicy says: layer by
+// layer, as the hooks that the backend gets in every iteration, and all that is left in Finish.
 //
 // Not thread-safe; used by the one thread that trains.
 class ExchangeSchedule final : public LayerHooks {

@@ -1,7 +1,5 @@
 #include "worker/exchange/core/slot_links.h"
 
-#include <functional>
-
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

@@ -16,17 +16,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <numeric>
-#include <thread>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/error_kind.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
-#include "common/base/text.h"
 #include "common/net/same_host.h"
 #include "spdlog/spdlog.h"
 #include "worker/exchange/core/parameter_bootstrap.h"
@@ -142,13 +137,14 @@ Exchange::Exchange(const Options& options)
   }
   for (int slot = 0; slot < config_.shards(); ++slot) {
     connections_.push_back(std::make_unique<ShardConnection>(
-        ShardConnection::Options{.config = &config_,
-                                 .slot = slot,
-                                 .names_slot = view_link_ != nullptr,
-                                 .rank = options.rank,
-                                 .incarnation = core_.State().incarnation(),
-                                 .clock = &clock_,
-                                 .stop = stop_,
+        ShardConnection::Options{.control = {.config = &config_,
+                                             .slot = slot,
+                                             .address = "",
+                                             .names_slot = view_link_ != nullptr,
+                                             .rank = options.rank,
+                                             .incarnation = core_.State().incarnation(),
+                                             .clock = &clock_,
+                                             .stop = stop_},
                                  .buffers = offered,
                                  .handler = &transfer_}));
   }

@@ -1,7 +1,6 @@
 #include "worker/exchange/grpc/shard_connection.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "common/base/text.h"
@@ -68,16 +67,9 @@ std::shared_ptr<ShardControl> ShardConnection::control() const {
 }
 
 void ShardConnection::SetControl(const std::string& address) {
-  auto control = std::make_shared<ShardControl>(ShardControl::Options{
-      .config = options_.config,
-      .slot = options_.slot,
-      .address = address,
-      .names_slot = options_.names_slot,
-      .rank = options_.rank,
-      .incarnation = options_.incarnation,
-      .clock = options_.clock,
-      .stop = options_.stop,
-  });
+  ShardControl::Options options = options_.control;
+  options.address = address;
+  auto control = std::make_shared<ShardControl>(options);
   absl::MutexLock lock(&mutex_);
   control_.swap(control);
 }
@@ -118,7 +110,8 @@ void ShardConnection::Run() {
 }
 
 void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_token& stop) {
-  if (!options_.clock->SleepUntil(attempt.not_before, stop)) return;
+  const ShardControl::Options& self = options_.control;
+  if (!self.clock->SleepUntil(attempt.not_before, stop)) return;
   std::shared_ptr<ShardControl> control = this->control();
   if (control == nullptr || control->address() != attempt.address) {
     SetControl(attempt.address);
@@ -128,10 +121,10 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
 
   // Open the streams first, so that the shard notices if this worker dies from the moment at which
   // it holds the rank.
-  const Limits& limits = options_.config->proto().limits();
+  const Limits& limits = self.config->proto().limits();
   // With views a slot can move while its shard is out of reach, if that is noticed soon enough.
   const absl::Duration keepalive =
-      options_.names_slot
+      self.names_slot
           ? std::clamp(absl::Seconds(limits.exchange_seconds()) / 6, kShortestKeepalive, kKeepalive)
           : kKeepalive;
   ShardStream* first = nullptr;
@@ -139,12 +132,12 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
     auto stream =
         std::make_unique<ShardStream>(CreateBulkChannel(attempt.address, limits, keepalive),
                                       ShardStream::Options{
-                                          .slot = options_.slot,
+                                          .slot = self.slot,
                                           .attempt = attempt.number,
                                           .index = i,
-                                          .names_slot = options_.names_slot,
-                                          .worker = options_.rank,
-                                          .incarnation = options_.incarnation,
+                                          .names_slot = self.names_slot,
+                                          .worker = self.rank,
+                                          .incarnation = self.incarnation,
                                       },
                                       options_.handler);
     if (i == 0) first = stream.get();
@@ -158,14 +151,14 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
   }
   const absl::StatusOr<JoinResponse> joined = control->Join(attempt.join, stop);
   if (!joined.ok()) {
-    options_.handler->Ended(options_.slot, attempt.number, joined.status());
+    options_.handler->Ended(self.slot, attempt.number, joined.status());
     return;
   }
   if (!joined->shared_buffers_refusal().empty()) {
     spdlog::info("{}: exchanging by messages: {}", control->name(),
                  Printable(joined->shared_buffers_refusal()));
   }
-  options_.handler->Joined(options_.slot, attempt.number, *joined);
+  options_.handler->Joined(self.slot, attempt.number, *joined);
 }
 
 }  // namespace evenshard

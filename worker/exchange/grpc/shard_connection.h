@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
@@ -33,13 +32,7 @@ class ShardConnection {
   };
 
   struct Options {
-    const PlannedConfig* config = nullptr;  // must outlive the connection
-    int slot = 0;
-    bool names_slot = false;  // says to the process which slot it means (a run with views)
-    int rank = 0;
-    uint64_t incarnation = 0;
-    const Clock* clock = nullptr;  // must outlive the connection
-    std::stop_token stop;          // see ShardControl::Options
+    ShardControl::Options control;  // without the address, which each attempt has
     // The worker's buffers, offered at each Join to a shard of this host. Empty: none are offered.
     std::optional<SharedBuffers> buffers = {};
     Handler* handler = nullptr;  // must outlive the connection

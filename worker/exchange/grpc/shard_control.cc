@@ -1,7 +1,6 @@
 #include "worker/exchange/grpc/shard_control.h"
 
 #include <future>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

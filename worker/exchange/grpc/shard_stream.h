@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <stop_token>
-#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
