@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from evenshard import _environment, _interrupts, _library, errors
+from evenshard._library import encoded
 
 
 class Declared(NamedTuple):
@@ -55,21 +56,14 @@ class Handle:
         self._failure: str | None = None
         # Iteration and statistics, once the worker has left.
         self._last: tuple[int, Statistics] | None = None
-        text = _environment.config(config)
         options = _library.COptions(
             rank=_environment.rank(rank),
-            coordinator=_bytes(_environment.coordinator(coordinator)),
-            optimizer=_bytes(optimizer),
+            coordinator=encoded(_environment.coordinator(coordinator)),
+            optimizer=encoded(optimizer),
+            tensors=(_library.CTensor * len(declared))(*map(_c_tensor, declared)),
+            tensor_count=len(declared),
         )
-        if "{" in text:
-            options.config_text = _bytes(text)
-        else:
-            options.config_path = _bytes(text)
-        changes = [_bytes(line) for line in _environment.overrides(overrides)]
-        options.overrides = (ctypes.c_char_p * len(changes))(*changes)
-        options.override_count = len(changes)
-        options.tensors = (_library.CTensor * len(declared))(*map(_c_tensor, declared))
-        options.tensor_count = len(declared)
+        options.set_config(_environment.config(config), _environment.overrides(overrides))
         pointer = ctypes.c_void_p()
         code = self._library.create(ctypes.byref(options), ctypes.byref(pointer))
         if code != 0:
@@ -237,7 +231,7 @@ class Handle:
             return
         reason = error or self._failure
         try:
-            self._wait(self._library.leave, _bytes(reason))
+            self._wait(self._library.leave, encoded(reason))
         except errors.Error:
             if reason is None:
                 raise
@@ -247,15 +241,7 @@ class Handle:
             self._memory = None
 
     def _pointer(self):
-        memory = self._memory
-        if memory is None:
-            raise errors.FailedPrecondition("the worker is closed")
-        if os.getpid() != memory.process:
-            raise errors.FailedPrecondition(
-                f"the worker belongs to process {memory.process}, from which this process"
-                f" {os.getpid()} was forked; allowed: use in the process that made it"
-            )
-        return memory.pointer
+        return _library.require_open(self._memory, "the worker").pointer
 
     def _wait(self, function, *arguments) -> None:
         """Calls a function that may wait. Signal handlers run meanwhile."""
@@ -281,15 +267,11 @@ class Handle:
             self._failure = reason
 
 
-def _bytes(text):
-    return None if text is None else text.encode("utf-8", "surrogateescape")
-
-
 def _c_tensor(declared: Declared) -> _library.CTensor:
     return _library.CTensor(
-        _bytes(declared.name),
+        encoded(declared.name),
         (ctypes.c_int64 * len(declared.shape))(*declared.shape),
         len(declared.shape),
         declared.role,
-        _bytes(declared.layer),
+        encoded(declared.layer),
     )

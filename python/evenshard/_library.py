@@ -34,30 +34,43 @@ class CTensor(ctypes.Structure):
     ]
 
 
-class COptions(ctypes.Structure):
-    """evenshard_options"""
+class _ConfigOptions:
+    """The first fields of both kinds of options."""
 
-    _fields_ = [
+    FIELDS = [
         ("config_path", ctypes.c_char_p),
         ("config_text", ctypes.c_char_p),
         ("overrides", ctypes.POINTER(ctypes.c_char_p)),
         ("override_count", ctypes.c_int),
+    ]
+
+    def set_config(self, config: str, overrides: list[str]) -> None:
+        """`config` is a path, or the text itself if it has a brace."""
+        if "{" in config:
+            self.config_text = encoded(config)
+        else:
+            self.config_path = encoded(config)
+        changes = [encoded(line) for line in overrides]
+        self.overrides = (ctypes.c_char_p * len(changes))(*changes)
+        self.override_count = len(changes)
+
+
+class CReaderOptions(ctypes.Structure, _ConfigOptions):
+    """evenshard_reader_options"""
+
+    _fields_ = _ConfigOptions.FIELDS
+
+
+class COptions(ctypes.Structure, _ConfigOptions):
+    """evenshard_options"""
+
+    _fields_ = [
+        *_ConfigOptions.FIELDS,
         ("rank", ctypes.c_int),
         ("coordinator", ctypes.c_char_p),
         ("tensors", ctypes.POINTER(CTensor)),
         ("tensor_count", ctypes.c_int),
         ("optimizer", ctypes.c_char_p),
-    ]
-
-
-class CReaderOptions(ctypes.Structure):
-    """evenshard_reader_options"""
-
-    _fields_ = [
-        ("config_path", ctypes.c_char_p),
-        ("config_text", ctypes.c_char_p),
-        ("overrides", ctypes.POINTER(ctypes.c_char_p)),
-        ("override_count", ctypes.c_int),
     ]
 
 
@@ -190,6 +203,24 @@ def load() -> ctypes.CDLL:
     # Nothing calls into Python when it is about to end.
     atexit.register(library.set_interrupt_check, None)
     return library
+
+
+def require_open(owned: Owned | None, what: str) -> Owned:
+    """Errors: FailedPrecondition if `what`, "the worker" or "the reader", is closed, for which
+    `owned` is None, or another process's."""
+    if owned is None:
+        raise errors.FailedPrecondition(f"{what} is closed")
+    if os.getpid() != owned.process:
+        raise errors.FailedPrecondition(
+            f"{what} belongs to process {owned.process}, from which this process {os.getpid()} was"
+            " forked; allowed: use in the process that made it"
+        )
+    return owned
+
+
+def encoded(text: str | None) -> bytes | None:
+    """Returns a text as the library takes it."""
+    return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def error(library: ctypes.CDLL, code: int) -> errors.Error:

@@ -13,12 +13,6 @@ PLACES = {
     "launch": "tools/launch/launch",
     "psctl": "tools/psctl/psctl",
 }
-_TARGETS = {
-    "ps": "//server:ps",
-    "worker": "//worker",
-    "launch": "//tools/launch",
-    "psctl": "//tools/psctl",
-}
 _VARIABLE = "EVENSHARD_PROGRAMS"
 
 
@@ -30,12 +24,13 @@ def path_of(name: str, folder: str | os.PathLike | None = None) -> str:
     FailedPrecondition if it is not there.
     """
     candidates = [os.path.join(place, PLACES[name]) for place in _folders(folder)]
+    target = ":".join(os.path.split(PLACES[name]))
     for path in candidates:
         if os.access(path, os.X_OK):
             return path
     raise errors.FailedPrecondition(
         f"there is no program {name}: looked for {' and '.join(candidates)}; build it with `bazel"
-        f" build {_TARGETS[name]}`, or set {_VARIABLE} to the folder that has {PLACES[name]}"
+        f" build //{target}`, or set {_VARIABLE} to the folder that has {PLACES[name]}"
     )
 
 

@@ -24,32 +24,18 @@ class _Rule(NamedTuple):
     fixed: dict[str, Any]
 
 
+_FIXED = {"maximize": False, "differentiable": False}
 _BETAS = {"eps": "epsilon", "weight_decay": "weight_decay", "betas": ""}
 _RULES = {
     "SGD": _Rule(
         {"momentum": "momentum", "weight_decay": "weight_decay", "nesterov": ""},
-        {"dampening": 0, "maximize": False, "differentiable": False},
+        {**_FIXED, "dampening": 0},
     ),
-    "Adam": _Rule(
-        _BETAS,
-        {
-            "amsgrad": False, "maximize": False, "differentiable": False,
-            "decoupled_weight_decay": False,
-        },
-    ),
-    "AdamW": _Rule(
-        _BETAS,
-        {
-            "amsgrad": False, "maximize": False, "differentiable": False,
-            "decoupled_weight_decay": True,
-        },
-    ),
+    "Adam": _Rule(_BETAS, {**_FIXED, "amsgrad": False, "decoupled_weight_decay": False}),
+    "AdamW": _Rule(_BETAS, {**_FIXED, "amsgrad": False, "decoupled_weight_decay": True}),
     "Adagrad": _Rule(
         {"eps": "epsilon", "weight_decay": "weight_decay"},
-        {
-            "lr_decay": 0, "initial_accumulator_value": 0, "maximize": False,
-            "differentiable": False,
-        },
+        {**_FIXED, "lr_decay": 0, "initial_accumulator_value": 0},
     ),
 }
 

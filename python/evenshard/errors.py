@@ -76,33 +76,16 @@ class WentBack(Aborted):
 
 # By gRPC's numbers.
 STATUSES = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
+    "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
+    "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 )
 
-_CLASSES = {
-    "CANCELLED": Interrupted,
-    "INVALID_ARGUMENT": InvalidArgument,
-    "DEADLINE_EXCEEDED": DeadlineExceeded,
+_CLASSES: dict[str, type[Error]] = {
     "ALREADY_EXISTS": FailedPrecondition,
-    "FAILED_PRECONDITION": FailedPrecondition,
-    "ABORTED": Aborted,
-    "UNAVAILABLE": Unavailable,
+    **{kind.status: kind for kind in (
+        Interrupted, InvalidArgument, DeadlineExceeded, FailedPrecondition, Aborted, Unavailable
+    )},
 }
 
 

@@ -107,15 +107,8 @@ class Reader:
         """
         self._memory = None
         self._library = _library.load()
-        text = _environment.config(config)
-        changes = [line.encode() for line in _environment.overrides(overrides)]
-        options = _library.CReaderOptions(
-            overrides=(ctypes.c_char_p * len(changes))(*changes), override_count=len(changes)
-        )
-        if "{" in text:
-            options.config_text = os.fsencode(text)
-        else:
-            options.config_path = os.fsencode(text)
+        options = _library.CReaderOptions()
+        options.set_config(_environment.config(config), _environment.overrides(overrides))
         pointer = ctypes.c_void_p()
         try:
             self._wait(
@@ -197,14 +190,7 @@ class Reader:
         self.close()
 
     def _pointer(self):
-        if self._memory is None:
-            raise errors.FailedPrecondition("the reader is closed")
-        if os.getpid() != self._memory.process:
-            raise errors.FailedPrecondition(
-                f"the reader belongs to process {self._memory.process}, from which this process"
-                f" {os.getpid()} was forked; allowed: use in the process that made it"
-            )
-        return self._memory.pointer
+        return _library.require_open(self._memory, "the reader").pointer
 
     def _target(self, name, array):
         if name not in self._shapes:

@@ -26,25 +26,10 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m evenshard.run") -> int:
     """Runs the command line, and returns the exit code."""
-    options = _parser(program).parse_args(arguments)
+    options = vars(_parser(program).parse_args(arguments))  # but for replicas, those of launch()
+    options["recovery"] = _recovery(options.pop("replicas"), options["recovery"])
     try:
-        return launching.launch(
-            options.script,
-            workers=options.workers,
-            shards=options.shards,
-            arguments=options.arguments,
-            policy=options.policy,
-            partition=options.partition,
-            schedule=options.schedule,
-            optimizer=options.optimizer,
-            recovery=_recovery(options),
-            config=options.config,
-            overrides=options.overrides,
-            is_module=options.module,
-            save=options.save,
-            stats=options.stats,
-            resume=options.resume,
-        )
+        return launching.launch(**options)
     except errors.Error as error:
         print(f"{program}: {error}", file=sys.stderr)
         return _USAGE_ERROR if isinstance(error, errors.ConfigError) else 1
@@ -52,9 +37,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m evens
         return _INTERRUPTED
 
 
-def _recovery(options):
-    parts = [] if options.replicas is None else [f"replicas: {options.replicas}"]
-    parts += [] if options.recovery is None else [options.recovery]
+def _recovery(replicas, recovery):
+    parts = [] if replicas is None else [f"replicas: {replicas}"]
+    parts += [] if recovery is None else [recovery]
     return " ".join(parts) if parts else None
 
 
@@ -89,7 +74,8 @@ def _parser(program):
     add("--stats", metavar="FILE", help="writes the shards' statistics there, as JSON")
     add("--resume", action="store_true",
         help="goes on from the newest checkpoint of an earlier run")
-    add("-m", "--module", action="store_true", help="SCRIPT is the name of a module")
+    add("-m", "--module", dest="is_module", action="store_true",
+        help="SCRIPT is the name of a module")
     add("script", metavar="SCRIPT", help="the program that trains")
     add("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of SCRIPT")
     return parser
