@@ -28,6 +28,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LAUNCH = ROOT / "bazel-bin" / "tools" / "launch" / "launch"
 TIMEOUT_SECONDS = 600
+TRANSPORTS = {"true": "shared memory", "false": "TCP"}  # by exchange.shared_memory
 
 VGG16 = [(64, 3), (64, 64), (128, 64), (128, 128), (256, 128), (256, 256), (256, 256), (512, 256)]
 VGG16 += [(512, 512)] * 5
@@ -73,7 +74,7 @@ def resnet50_layers():
     return layers
 
 
-def config(workers, shards, *, model, shared_memory, more=""):
+def config(workers, shards, *, shared_memory, model="from_workers {}", more=""):
     """A config text with shards on loopback, at ports that launch chooses."""
     lines = [f"model {{ {model} }}", "partition { scheme: STRIPED }", f"workers: {workers}"]
     lines += ['shard { address: "127.0.0.1:0" }'] * shards
@@ -82,24 +83,30 @@ def config(workers, shards, *, model, shared_memory, more=""):
     return "\n".join(lines) + f"\nexchange {{ shared_memory: {shared_memory} {more} }}\n"
 
 
-def run(text, program=(), summary=None):
-    """Runs a cluster to its end. Returns what worker 0 of `program` has printed as JSON, or the
-    summary of the C++ worker."""
+def in_role(role, iterations=0, seed=None):
+    """The command of this program as a worker."""
+    command = [sys.executable, __file__, "worker", role, f"--iterations={iterations}"]
+    return command if seed is None else [*command, f"--seed={seed}"]
+
+
+def run(text, role=None, iterations=0, seed=None):
+    """Runs a cluster to its end. Returns what worker 0 in the role has printed as JSON, or without
+    a role the summary of the C++ worker."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "cluster.textproto")
-        pathlib.Path(path).write_text(text)
+        path, summary = pathlib.Path(folder, "cluster.textproto"), pathlib.Path(folder, "summary")
+        path.write_text(text)
         command = [str(LAUNCH), f"--config={path}"]
-        if summary:
-            command.append(f"--summary={os.path.join(folder, 'summary')}")
-        if program:
-            command += ["--", sys.executable, __file__, *program]
+        if role is None:
+            command.append(f"--summary={summary}")
+        else:
+            command += ["--", *in_role(role, iterations, seed)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True,
                               timeout=TIMEOUT_SECONDS, check=False)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        if summary:
-            return json.loads(pathlib.Path(folder, "summary").read_text())
+        if role is None:
+            return json.loads(summary.read_text())
     lines = [line for line in done.stdout.splitlines() if line.startswith("[worker 0] {")]
     return json.loads(lines[-1].partition("] ")[2])
 
@@ -112,22 +119,19 @@ def report(what, ratios):
 # Push-pull of 553 MB.
 
 def goodput(rounds, iterations):
-    for shared in ("true", "false"):
+    for shared, transport in TRANSPORTS.items():
         ratios = []
         for _ in range(rounds):
             native = run(
                 config(1, 1, model='builtin: "vgg16"', shared_memory=shared,
                        more="schedule: SEQUENTIAL")
-                + f"compute {{ backend: EMULATED }}\ntraining {{ iterations: {iterations + 2} }}\n",
-                summary=True)
-            ours = run(config(1, 1, model="from_workers {}", shared_memory=shared,
-                              more="schedule: SEQUENTIAL"),
-                       ["worker", "push_pull", f"--iterations={iterations}"])
+                + f"compute {{ backend: EMULATED }}\ntraining {{ iterations: {iterations + 2} }}\n")
+            ours = run(config(1, 1, shared_memory=shared, more="schedule: SEQUENTIAL"),
+                       "push_pull", iterations)
             native_seconds = statistics.median(native["iteration_seconds"][2:])
             ratios.append(native_seconds / ours["seconds"])
             print(f"  C++ {native_seconds:.4f} s, Python {ours['seconds']:.4f} s", flush=True)
-        report(f"goodput of Python over C++, {'shared memory' if shared == 'true' else 'TCP'}",
-               ratios)
+        report(f"goodput of Python over C++, {transport}", ratios)
 
 
 def push_pull_worker(iterations):
@@ -259,8 +263,7 @@ def overhead(rounds, iterations, seed):
         beside = OVERHEAD[role][-1]
         differences = []
         for _ in range(rounds):
-            result = run(config(1, 1, model="from_workers {}", shared_memory="true"),
-                         ["worker", role, f"--iterations={iterations}", f"--seed={seed or 0}"])
+            result = run(config(1, 1, shared_memory="true"), role, iterations, seed)
             differences.append(1000 * (result["ours"] - result["torch"]))
             print(f"  torch.optim.SGD {1000 * result['torch']:.3f} ms, "
                   f"evenshard.Optimizer {1000 * result['ours']:.3f} ms", flush=True)
@@ -332,17 +335,15 @@ def linear_layers(seed):
 
 
 def ddp(rounds, iterations, workers, seed):
-    seeds = [] if seed is None else [f"--seed={seed}"]
-    if seeds:
+    if seed is not None:
         shapes, batch = linear_shapes(seed)
         print(f"  layers of {shapes}, {sum(a * b for a, b in shapes)} weights, batch {batch}")
-    for shared in ("true", "false"):
+    for shared, transport in TRANSPORTS.items():
         over_plain, over_keeping = [], []
         for _ in range(rounds):
-            plain = run_gloo(workers, iterations, seeds, {})
-            keeping = run_gloo(workers, iterations, seeds, KEEPING_MEMORY)
-            ours = run(config(workers, workers, model="from_workers {}", shared_memory=shared),
-                       ["worker", "linear", f"--iterations={iterations}", *seeds])
+            plain = run_gloo(workers, iterations, seed, {})
+            keeping = run_gloo(workers, iterations, seed, KEEPING_MEMORY)
+            ours = run(config(workers, workers, shared_memory=shared), "linear", iterations, seed)
             over_plain.append(plain["seconds"] / ours["seconds"])
             over_keeping.append(keeping["seconds"] / ours["seconds"])
             print(f"  gloo {plain['seconds']:.3f} s, keeping memory {keeping['seconds']:.3f} s, "
@@ -350,13 +351,12 @@ def ddp(rounds, iterations, workers, seed):
             for theirs in (plain, keeping):
                 if abs(theirs["loss"] / ours["loss"] - 1) > 1e-3:
                     sys.exit(f"the losses differ: {theirs['loss']} and {ours['loss']}")
-        transport = f"{workers} workers, {'shared memory' if shared == 'true' else 'TCP'}"
-        report(f"steps/s over DDP with gloo, {transport}", over_plain)
+        report(f"steps/s over DDP with gloo, {workers} workers, {transport}", over_plain)
         report("the same, over DDP that keeps freed memory, as launch lets scripts do",
                over_keeping)
 
 
-def run_gloo(workers, iterations, seeds, settings):
+def run_gloo(workers, iterations, seed, settings):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -366,9 +366,8 @@ def run_gloo(workers, iterations, seeds, settings):
                        "RANK": str(rank), "WORLD_SIZE": str(workers),
                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                        "GLOO_SOCKET_IFNAME": "lo"}
-        processes.append(subprocess.Popen(
-            [sys.executable, __file__, "worker", "gloo", f"--iterations={iterations}", *seeds],
-            env=environment, stdout=subprocess.PIPE, text=True))
+        processes.append(subprocess.Popen(in_role("gloo", iterations, seed), env=environment,
+                                          stdout=subprocess.PIPE, text=True))
     outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
     if any(process.returncode != 0 for process in processes):
         sys.exit("DistributedDataParallel failed")
@@ -436,21 +435,19 @@ READER_TENSORS = {f"layer{i}.weight": (1024, 1024) for i in range(25)}
 
 
 def reader(rounds, iterations):
-    for shared in ("true", "false"):
+    for shared, transport in TRANSPORTS.items():
         ratios, rates = [], []
         for _ in range(rounds):
             alone, beside = (
-                run(config(2, 2, model="from_workers {}", shared_memory=shared),
-                    ["worker", role, f"--iterations={iterations}"])
+                run(config(2, 2, shared_memory=shared), role, iterations)
                 for role in ("train", "train_and_read"))
             ratios.append(alone["seconds"] / beside["seconds"])
             rates.append(beside["gigabytes"] / beside["wall"])
             print(f"  alone {1 / alone['seconds']:.1f} steps/s, "
                   f"beside a reader {1 / beside['seconds']:.1f} steps/s, "
                   f"which pulled {beside['snapshots']} snapshots", flush=True)
-        name = "shared memory" if shared == "true" else "TCP"
-        report(f"steps/s beside a reader over steps/s alone, workers by {name}", ratios)
-        report(f"GB/s pulled, workers by {name}", rates)
+        report(f"steps/s beside a reader over steps/s alone, workers by {transport}", ratios)
+        report(f"GB/s pulled, workers by {transport}", rates)
 
 
 def train_worker(iterations, reads):
@@ -468,8 +465,8 @@ def train_worker(iterations, reads):
             worker.push_pull()
         process = None
         if reads and rank == 0:
-            process = subprocess.Popen([sys.executable, __file__, "worker", "read"],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen(in_role("read"), stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True)
             # The other worker waits for this one's next push.
             if process.stdout.readline() != "verified\n":
                 sys.exit("the reader has failed")
@@ -513,11 +510,8 @@ def read_worker():
 # From the import to the first step.
 
 def startup(rounds):
-    seconds = []
-    for _ in range(rounds):
-        result = run(config(2, 2, model="from_workers {}", shared_memory="true"),
-                     ["worker", "startup"])
-        seconds.append(result["seconds"])
+    text = config(2, 2, shared_memory="true")
+    seconds = [run(text, "startup")["seconds"] for _ in range(rounds)]
     report("seconds from `import evenshard` to the end of the first step", seconds)
 
 

@@ -105,12 +105,8 @@ class SshHost:
     def _call(self, command, text=""):
         try:
             done = subprocess.run(
-                [*self._ssh, self.name, shlex.join(command)],
-                input=text,
-                capture_output=True,
-                text=True,
-                timeout=self._SECONDS,
-                check=False,
+                [*self._ssh, self.name, shlex.join(command)], input=text, capture_output=True,
+                text=True, timeout=self._SECONDS, check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise HostError(f"{self.name}: {error}") from None

@@ -159,22 +159,14 @@ class NamespaceNetwork(_Network):
     def _connect(self, experiment, run, folder, enter):
         """Makes a network namespace for each process and joins them with a bridge."""
         proto = experiment.proto
-        rates = {
-            f"ps{i}": experiment.shard_link_gbps(i) / proto.time_dilation
-            for i in range(run.shards)
-        }
-        rates.update(
-            {f"worker{i}": proto.link_gbps / proto.time_dilation for i in range(run.workers)}
-        )
+        rates = {f"ps{i}": experiment.shard_link_gbps(i) for i in range(run.shards)}
+        rates.update({f"worker{i}": proto.link_gbps for i in range(run.workers)})
         addresses = dict(zip(rates, (_SUBNET[2 + i] for i in range(len(rates)))))
         script = _bridge_commands(_SUBNET[1], proto.mtu)
         for name, gbps in rates.items():
-            script += _host_commands(name, addresses[name], gbps, proto.mtu)
+            script += _host_commands(name, addresses[name], gbps / proto.time_dilation, proto.mtu)
         done = subprocess.run(
-            [*enter, "sh", "-e"],
-            input="\n".join(script),
-            capture_output=True,
-            text=True,
+            [*enter, "sh", "-e"], input="\n".join(script), capture_output=True, text=True,
             check=False,
         )
         if done.returncode != 0:

@@ -88,12 +88,8 @@ def _simulate(kind, experiment, cell, config, program):
     proto = experiment.proto
     dilation = proto.time_dilation
     command = [
-        program,
-        config,
-        f"--link_gbps={proto.link_gbps / dilation!r}",
-        f"--mtu={proto.mtu}",
-        f"--timeline={_TIMELINE_BINS}",
-        "--format=json",
+        program, config, f"--link_gbps={proto.link_gbps / dilation!r}", f"--mtu={proto.mtu}",
+        f"--timeline={_TIMELINE_BINS}", "--format=json",
     ]
     if kind == network.REMOTE:
         command.append("--cable")

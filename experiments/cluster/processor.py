@@ -15,11 +15,8 @@ class ProcessorWatch:
 
     def __init__(self, host):
         self._process = subprocess.Popen(
-            host.command(["sh", "-c", _LOOP]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            host.command(["sh", "-c", _LOOP]), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
         )
         self._samples = []
         self._thread = threading.Thread(target=self._read)

@@ -101,10 +101,7 @@ def execute(kind, experiment, run, programs, folder, on_tick):
             stack.callback(watches[-1].close)
         workers = [
             begin(
-                f"worker {i}",
-                host,
-                programs.worker,
-                f"--rank={i}",
+                f"worker {i}", host, programs.worker, f"--rank={i}",
                 f"--summary={host.path(f'worker{i}.json')}",
             )
             for i, host in enumerate(net.worker_hosts)
@@ -182,11 +179,8 @@ def _json(text, what):
 def _psctl(host, psctl, verb, *arguments):
     command = [psctl, verb, f"--config={host.path(_CONFIG)}", *arguments]
     process = subprocess.Popen(
-        host.command(command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        host.command(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
     )
     # communicate() would close its standard input and so end it.
     with process.stdout, process.stderr, process.stdin:

@@ -67,17 +67,11 @@ def _in_time(results, model):
     """Returns the cells whose timelines are shown: those of the largest cluster, under the
     config's last schedule and device."""
     workers, shards = results.largest()
-    return [
-        m
-        for m in results.find(
-            model=model,
-            workers=workers,
-            shards=shards,
-            schedule=results.ordered("schedule")[-1],
-            device=results.ordered("device")[-1],
-        )
-        if m.plan.timeline
-    ]
+    found = results.find(
+        model=model, workers=workers, shards=shards, schedule=results.ordered("schedule")[-1],
+        device=results.ordered("device")[-1],
+    )
+    return [m for m in found if m.plan.timeline]
 
 
 def _plain(name):
@@ -142,8 +136,8 @@ def _placements(results, schedule, device):
         for i, (scheme, style) in enumerate(styles.items()):
             cells = [
                 (shapes.index((m.run.workers, m.run.shards)) + (i + 0.5) * width - 0.4, m)
-                for m in results.find(model=model, schedule=schedule, device=device)
-                if m.run.scheme_name == scheme
+                for m in results.find(
+                    model=model, schedule=schedule, device=device, scheme_name=scheme)
             ]
             axes.bar([x for x, _ in cells], [m.median for _, m in cells], width * 0.9,
                      color=style["color"], label=scheme)
@@ -181,13 +175,9 @@ def _speedup(results, model, device):
         axes.sharey(panels[0])
     for axes, schedule in zip(panels, schedules):
         for scheme, style in styles.items():
-            cells = [
-                m
-                for m in _by_workers(
-                    results.find(model=model, schedule=schedule, device=device)
-                )
-                if m.run.scheme_name == scheme and results.speedup(m)
-            ]
+            found = results.find(
+                model=model, schedule=schedule, device=device, scheme_name=scheme)
+            cells = _by_workers(m for m in found if results.speedup(m))
             if not cells:
                 continue
             workers = [m.run.workers for m in cells]
@@ -218,15 +208,9 @@ def _speedup_in(results, measured, seconds):
 
 def _ratio_panel(axes, results, model, device, schedules):
     for schedule, color, marker in zip(schedules, _COLORS[::-1], _MARKERS[::-1]):
-        pairs = [
-            (m, results.layer_based(m))
-            for m in _by_workers(
-                results.find(
-                    model=model, schedule=schedule, device=device, scheme=matrix.MEMORY_BASED
-                )
-            )
-            if results.layer_based(m)
-        ]
+        found = results.find(
+            model=model, schedule=schedule, device=device, scheme=matrix.MEMORY_BASED)
+        pairs = [(m, results.layer_based(m)) for m in _by_workers(found) if results.layer_based(m)]
         workers = [m.run.workers for m, _ in pairs]
         ratios = [layer.median / m.median for m, layer in pairs]
         axes.plot(workers, ratios, color=color, marker=marker, label=schedule.lower())
@@ -258,24 +242,15 @@ def _shard_bytes(results, model):
     for axes, (workers, shards) in zip(panels[0], shapes):
         width = 0.8 / len(styles)
         for i, (scheme, style) in enumerate(styles.items()):
-            found = [
-                m
-                for m in results.find(model=model, workers=workers, shards=shards)
-                if m.run.scheme_name == scheme
-            ]
+            found = results.find(model=model, workers=workers, shards=shards, scheme_name=scheme)
             if not found:
                 continue
             at = [shard + (i - (len(styles) - 1) / 2) * width for shard in range(shards)]
             measured = [size / 1e6 for size in found[0].bytes_in]
             planned = [size / 1e6 for size in found[0].plan.bytes_in]
             axes.bar(at, measured, width * 0.9, color=style["color"], label=scheme)
-            axes.hlines(
-                planned,
-                [x - width / 2 for x in at],
-                [x + width / 2 for x in at],
-                colors="black",
-                linewidth=1.6,
-            )
+            axes.hlines(planned, [x - width / 2 for x in at], [x + width / 2 for x in at],
+                        colors="black", linewidth=1.6)
         axes.hlines([], [], [], colors="black", label="predicted")
         axes.set_title(f"{matrix.count(workers, 'worker')}, {matrix.count(shards, 'shard')}",
                        fontsize=10)

@@ -3,23 +3,13 @@
 import statistics
 
 from experiments.report import report
+from experiments.report.report import SIMULATOR_TOLERANCE
 from experiments.runs import clusters, matrix
-
-TOLERANCE = 0.1
-
-
-def simulation_error(measured):
-    """Returns the simulated time's error, as a part of the measured one."""
-    return measured.plan.simulated_seconds / measured.median - 1
 
 
 def write(drawn, results, command):
     """Returns the text of the report. `results` has the Results of each cluster in `drawn`."""
-    pairs = [
-        (cluster, measured)
-        for cluster, result in zip(drawn, results)
-        for measured in result.cells.values()
-    ]
+    pairs = _pairs(drawn, results)
     sections = [
         "# Predictions on drawn clusters",
         f"{matrix.count(len(drawn), 'cluster')} drawn from a seed,"
@@ -35,12 +25,16 @@ def write(drawn, results, command):
     return "\n\n".join(sections) + "\n"
 
 
+def _pairs(drawn, results):
+    return [(c, m) for c, result in zip(drawn, results) for m in result.cells.values()]
+
+
 def headlines(drawn, results):
     """Returns the summary in a sentence or two."""
-    pairs = [(c, m) for c, result in zip(drawn, results) for m in result.cells.values()]
-    errors = [abs(simulation_error(measured)) for _, measured in pairs]
+    pairs = _pairs(drawn, results)
+    errors = [abs(measured.simulation_error) for _, measured in pairs]
     lines = [
-        f"simulated within {TOLERANCE:.0%} of the measurement in {_within(errors)} of"
+        f"simulated within {SIMULATOR_TOLERANCE:.0%} of the measurement in {_within(errors)} of"
         f" {matrix.count(len(errors), 'run')}; error: median {statistics.median(errors):.1%},"
         f" largest {max(errors):.1%}"
     ]
@@ -56,7 +50,7 @@ def headlines(drawn, results):
 
 
 def _within(errors):
-    return sum(error <= TOLERANCE for error in errors)
+    return sum(error <= SIMULATOR_TOLERANCE for error in errors)
 
 
 def _auto_over_best(pairs):
@@ -91,7 +85,7 @@ def _summary(pairs):
         group = [measured for cluster, measured in pairs if condition(cluster, measured.run)]
         if not group:
             continue
-        errors = [abs(simulation_error(measured)) for measured in group]
+        errors = [abs(measured.simulation_error) for measured in group]
         rows.append([
             name,
             str(len(group)),
@@ -102,8 +96,8 @@ def _summary(pairs):
             f"{max(m.median / m.bound for m in group):.2f}",
         ])
     yield report.table(
-        ["runs", ">number", f">simulated within {TOLERANCE:.0%}", ">median error",
-         ">largest error", ">measured / bound, median", ">largest"],
+        ["runs", ">number", f">simulated within {SIMULATOR_TOLERANCE:.0%}",
+         ">median error", ">largest error", ">measured / bound, median", ">largest"],
         rows,
     )
     ratios = _auto_over_best(pairs)
@@ -128,7 +122,7 @@ def _runs(pairs):
             m.run.schedule.lower(),
             f"{m.median:.3f} ({m.p10:.3f}-{m.p90:.3f})",
             f"{m.plan.simulated_seconds:.3f}",
-            f"{simulation_error(m):+.1%}",
+            f"{m.simulation_error:+.1%}",
             f"{m.bound:.3f}",
             f"{m.median / m.bound:.2f}",
             use + (" !" if m.processor_bound else ""),

@@ -16,7 +16,7 @@ _NETWORKS = {
 }
 
 _NEAR_BOUND = 1.1
-_SIMULATOR_TOLERANCE = 0.1
+SIMULATOR_TOLERANCE = 0.1
 
 
 def write(results, charts, explained, command):
@@ -121,10 +121,8 @@ def _model(results, measured):
 
 def _iterations(results):
     rows = []
-    flagged = False
     in_step = any(m.plan.in_step_seconds for m in results.cells.values())
     for m in results.cells.values():
-        flagged = flagged or m.processor_bound
         rows.append([
             *_model(results, m),
             str(m.run.workers),
@@ -164,7 +162,7 @@ def _iterations(results):
     if bounded:
         within = sum(m.median <= _NEAR_BOUND * m.bound for m in bounded)
         text += f" {within} of {len(bounded)} are at most {_NEAR_BOUND:.2f} times their bound."
-    if flagged:
+    if any(m.processor_bound for m in results.cells.values()):
         text += (
             "\n\n**!**: more than"
             f" {results.experiment.proto.processor_bound_above:.0%} of the machine's processors"
@@ -223,16 +221,16 @@ def _simulator(results):
     rows = []
     within = 0
     for measured in results.cells.values():
-        simulated = measured.plan.simulated_seconds
-        error = simulated / measured.median - 1
-        within += abs(error) <= _SIMULATOR_TOLERANCE
+        error = measured.simulation_error
+        within += abs(error) <= SIMULATOR_TOLERANCE
         rows.append([
-            str(measured.run), f"{measured.median:.3f}", f"{simulated:.3f}", f"{error:+.1%}"
+            str(measured.run), f"{measured.median:.3f}",
+            f"{measured.plan.simulated_seconds:.3f}", f"{error:+.1%}",
         ])
     return (
         "## The simulator beside the measurement\n\n"
         + table(["run", ">measured, s", ">simulated, s", ">error"], rows)
-        + f"\n\nWithin {_SIMULATOR_TOLERANCE:.0%} in {within} of {len(rows)}. `bazel run"
+        + f"\n\nWithin {SIMULATOR_TOLERANCE:.0%} in {within} of {len(rows)}. `bazel run"
         " //tools/simulate` plays clusters that no one machine can be."
     )
 

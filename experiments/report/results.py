@@ -48,6 +48,11 @@ class Measured:
         self.bound = plan.bound_seconds
         self.efficiency = self.bound / self.median if self.bound else None
 
+    @property
+    def simulation_error(self):
+        """The simulated time's error, as a part of the measured one."""
+        return self.plan.simulated_seconds / self.median - 1
+
 
 def _means(lists):
     return [statistics.fmean(values) for values in zip(*lists)]
@@ -71,7 +76,8 @@ class Results:
         self._plans = plans
 
     def find(self, **fields):
-        """Returns the cells with these values of Run's fields, in the order of the matrix."""
+        """Returns the cells with these values of Run's fields and properties, in the order of the
+        matrix."""
         return [
             measured
             for cell, measured in self.cells.items()
@@ -79,19 +85,10 @@ class Results:
         ]
 
     def like(self, run, **changes):
-        """Finds the cells that differ from `run` only in `changes`."""
-        fields = {
-            name: getattr(run, name)
-            for name in (
-                "workers", "shards", "scheme", "placement", "schedule", "device", "model",
-            )
-        }
-        for name, value in changes.items():
-            if value is None:
-                del fields[name]
-            else:
-                fields[name] = value
-        return self.find(**fields)
+        """Finds the cells that differ from `run` only in `changes`, where None stands for any
+        value."""
+        fields = {**vars(run.cell), **changes}
+        return self.find(**{name: value for name, value in fields.items() if value is not None})
 
     def speedup(self, measured):
         """Returns the speed-up in images per second over one worker, or None if that is unknown."""
@@ -144,6 +141,7 @@ class Results:
     def _row(self, measured, run_seconds):
         proto, run = self.experiment.proto, measured.run
         dilation = proto.time_dilation
+        has_links = self.kind != network.HOST
         return {
             "run": run.id,
             "model": measured.plan.model,
@@ -156,13 +154,11 @@ class Results:
             "workers": run.workers,
             "shards": run.shards,
             "repeat": run.repeat,
-            "link_gbps": None if self.kind == network.HOST else proto.link_gbps,
-            "wall_link_gbps": (
-                None if self.kind == network.HOST else proto.link_gbps / dilation
-            ),
+            "link_gbps": proto.link_gbps if has_links else None,
+            "wall_link_gbps": proto.link_gbps / dilation if has_links else None,
             "shard_link_gbps": (
                 _numbers(self.experiment.shard_link_gbps(i) for i in range(run.shards))
-                if proto.shard_link_gbps and self.kind != network.HOST else None
+                if proto.shard_link_gbps and has_links else None
             ),
             "worker_slowdown": _numbers(proto.worker_slowdown[: run.workers]),
             "time_dilation": dilation,

@@ -6,6 +6,7 @@ and run gpu_check --packed=DIR --out=DIR there. Writes results.json, results.md,
 
 import argparse
 import contextlib
+import dataclasses
 import datetime
 import os
 import signal
@@ -24,13 +25,13 @@ _FAILURE, _NO_GPU = 1, 3
 _EXCHANGE_SECONDS = 220
 
 
+@dataclasses.dataclass(frozen=True)
 class Place:
     """The folders of the programs, of the results and of temporary files."""
 
-    def __init__(self, folder, out, scratch):
-        self.folder = folder
-        self.out = out
-        self.scratch = scratch
+    folder: str
+    out: str
+    scratch: str
 
     def program(self, name):
         return os.path.join(self.folder, name)

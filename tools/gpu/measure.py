@@ -191,7 +191,7 @@ class Measurer:
                 self._launch_round(_LAYER, problems, 4, *_FOUR_WORKERS, _LAYER_BASED)
         return _say(problems)
 
-    def trace(self, name, workers, *overrides):
+    def _trace(self, name, workers, *overrides):
         """Does a run that writes trace_NAME.json, and notes what worker 0 waits for."""
         path = os.path.join(self._place.out, f"trace_{name}.json")
         summary = self._launch(workers, *overrides, "training.iterations=10", trace=path)
@@ -202,13 +202,11 @@ class Measurer:
         self._results.add_note(f"{name}: worker 0 spent {note} (trace_{name}.json)")
         return note
 
-    def trace_of_several(self, seconds):
-        del seconds  # a launch may take all the time that is left
-        return self.trace("4x2", 4, *_FOUR_WORKERS)
+    def trace_of_several(self, _):  # a launch may take all the time that is left
+        return self._trace("4x2", 4, *_FOUR_WORKERS)
 
-    def trace_of_one(self, seconds):
-        del seconds
-        return self.trace("1x1", 1)
+    def trace_of_one(self, _):
+        return self._trace("1x1", 1)
 
     def _compute(self, stack, precision, batch, seconds):
         """Starts bench/compute and returns a function that asks it for a round."""

@@ -15,25 +15,6 @@ class ProgramError(Exception):
     """A program failed, ended or did not answer in time."""
 
 
-class Outcome:
-    """How a program ended."""
-
-    def __init__(self, code, output, seconds, timed_out):
-        self.code = code  # negative: the number of a signal
-        self.output = output
-        self.seconds = seconds
-        self.timed_out = timed_out
-
-    def problem(self):
-        """Returns what went wrong, or None."""
-        if self.timed_out:
-            return f"did not end within {self.seconds:.0f} s"
-        if self.code != 0:
-            lines = [line for line in self.output.splitlines() if line.strip()]
-            return f"exit code {self.code}: {' | '.join(lines[-3:])}"
-        return None
-
-
 def _end(process):
     """Ends a program and all its children."""
     if process.poll() is None:
@@ -69,12 +50,16 @@ def _running(command, **options):
         _end(process)
 
 
-def run(command, seconds, log, env=None, cwd=None):
-    """Runs a program for at most `seconds`, and a grace to end. Its output goes to `log`, a binary
-    file open for appending and reading, to which others append too. Raises ProgramError if the
-    program cannot be started."""
+def _log_command(command, log):
     log.write(f"\n$ {' '.join(command)}\n".encode())
     log.flush()
+
+
+def run(command, seconds, log, env=None, cwd=None):
+    """Runs a program for at most `seconds`, and a grace to end, and returns its output, which goes
+    to `log` too, a binary file open for appending and reading, to which others append as well.
+    Raises ProgramError if the program cannot be started, fails or takes longer."""
+    _log_command(command, log)
     begin = os.fstat(log.fileno()).st_size
     start = time.monotonic()
     timed_out = False
@@ -85,17 +70,20 @@ def run(command, seconds, log, env=None, cwd=None):
             process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
             timed_out = True
+    if timed_out:
+        raise ProgramError(f"did not end within {time.monotonic() - start:.0f} s")
     log.seek(begin)
     output = log.read().decode(errors="replace")
-    return Outcome(process.returncode, output, time.monotonic() - start, timed_out)
+    if process.returncode != 0:  # negative: the number of a signal
+        lines = [line for line in output.splitlines() if line.strip()]
+        raise ProgramError(f"exit code {process.returncode}: {' | '.join(lines[-3:])}")
+    return output
 
 
 def launch(command, path, seconds, log, **options):
     """Runs launch with these flags, and returns the summary of the run, which it writes to `path`.
     Raises ProgramError if the run fails."""
-    problem = run([*command, f"--summary={path}"], seconds, log, **options).problem()
-    if problem:
-        raise ProgramError(problem)
+    run([*command, f"--summary={path}"], seconds, log, **options)
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 
@@ -114,8 +102,7 @@ class Responder:
         self._process = None
 
     def __enter__(self):
-        self._log.write(f"\n$ {' '.join(self._command)}\n".encode())
-        self._log.flush()
+        _log_command(self._command, self._log)
         self._process = self._program.enter_context(
             _running(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,

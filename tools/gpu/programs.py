@@ -19,17 +19,12 @@ _ARCHIVE = "gpu_check.tar.xz"
 _ARCHIVE_LIMIT_BYTES = 64 << 20
 _TESTS = "gpu_tests.txt"
 _TARGETS = (
-    "//server:ps",
-    "//worker:worker",
-    "//tools/psctl:psctl",
-    "//tools/launch:launch",
+    "//server:ps", "//worker:worker", "//tools/psctl:psctl", "//tools/launch:launch",
     "//bench/compute:compute",
 )
 _OPTIONS = ("--config=static", "--config=cuda", "--dynamic_mode=off", "-c", "opt")
 _FILES = (
-    "bench/python/pytorch_ddp_gloo.py",
-    "bench/python/pytorch_vgg16.py",
-    "tools/bazel_environment",
+    "bench/python/pytorch_ddp_gloo.py", "bench/python/pytorch_vgg16.py", "tools/bazel_environment",
     "tools/gpu_check",
 )
 _FOLDERS = ("configs", "data/digits", "tools/gpu")

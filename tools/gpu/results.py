@@ -78,12 +78,7 @@ class Results:
                     reached = None  # one of them may have been better
             rows.append(
                 {
-                    "what": figure.what,
-                    "target": figure.target,
-                    "over": figure.over,
-                    "under": under,
-                    "missing": missing,
-                    "ratio": ratio,
+                    **vars(figure), "under": under, "missing": missing, "ratio": ratio,
                     "reached": reached,
                 }
             )

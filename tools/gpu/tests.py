@@ -16,15 +16,17 @@ _SANITIZED_CASES = "Every layer gives what the CPU backend gives*"
 def run_test(program, seconds, log, **options):
     """Runs a Catch2 program and returns its summary. Raises ProgramError if it fails, Skipped if
     it finds no device."""
-    outcome = run([program], seconds, log, **options)
-    problem = outcome.problem()
-    if problem:
-        raise ProgramError(problem)
-    if skipped := _SKIPPED.search(outcome.output):
-        raise Skipped(skipped.group(1))
-    if passed := _PASSED.search(outcome.output):
+    if passed := _PASSED.search(_run_unskipped([program], seconds, log, options)):
         return passed.group(0)
     raise ProgramError("it printed no summary of its test cases")
+
+
+def _run_unskipped(command, seconds, log, options):
+    """Returns the output. Raises Skipped if the tests were skipped."""
+    output = run(command, seconds, log, **options)
+    if skipped := _SKIPPED.search(output):
+        raise Skipped(skipped.group(1))
+    return output
 
 
 def train_digits(place, seconds, log, **options):
@@ -50,11 +52,6 @@ def sanitize(place, seconds, log, **options):
         "--error-exitcode=9",
         place.program(_SANITIZED), _SANITIZED_CASES, "-w", "NoTests",
     ]
-    outcome = run(command, seconds, log, **options)
-    problem = outcome.problem()
-    if problem:
-        raise ProgramError(problem)
-    if skipped := _SKIPPED.search(outcome.output):
-        raise Skipped(skipped.group(1))
-    summaries = [line for line in outcome.output.splitlines() if "SUMMARY" in line]
+    output = _run_unskipped(command, seconds, log, options)
+    summaries = [line for line in output.splitlines() if "SUMMARY" in line]
     return "; ".join(line.strip("= ") for line in summaries)

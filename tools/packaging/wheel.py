@@ -121,10 +121,6 @@ def _tag():
     return f"py3-none-manylinux_{glibc}_{platform.machine()}"
 
 
-def _is_executable(name):
-    return name.startswith("evenshard/bin/")
-
-
 def _record(files, own_name):
     lines = []
     for name, content in files.items():
@@ -141,7 +137,7 @@ def _write(path, files):
             for name, content in files.items():
                 entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                mode = 0o100755 if _is_executable(name) else 0o100644
+                mode = 0o100755 if name.startswith("evenshard/bin/") else 0o100644
                 entry.external_attr = mode << 16
                 archive.writestr(entry, content)
         os.replace(part, path)

@@ -32,29 +32,26 @@ class ProcessesTest(unittest.TestCase):
         return run(["sh", "-c", script], seconds, self.log)
 
     def test_output_and_exit_code(self):
-        outcome = self.run_shell("echo out; echo error >&2; exit 3")
-        self.assertEqual(outcome.output, "out\nerror\n")
-        self.assertEqual(outcome.problem(), "exit code 3: out | error")
-        self.assertIsNone(self.run_shell("true").problem())
+        self.assertEqual(self.run_shell("echo out; echo error >&2"), "out\nerror\n")
+        with self.assertRaisesRegex(ProgramError, r"^exit code 3: out \| error$"):
+            self.run_shell("echo out; echo error >&2; exit 3")
 
     def test_the_output_of_each_program_is_its_own_and_the_log_has_all(self):
         self.run_shell("echo one")
-        self.assertEqual(self.run_shell("echo two").output, "two\n")
+        self.assertEqual(self.run_shell("echo two"), "two\n")
         self.log.seek(0)
         self.assertEqual(
             self.log.read().decode(), "\n$ sh -c echo one\none\n\n$ sh -c echo two\ntwo\n"
         )
 
     def test_a_program_that_takes_too_long_is_ended_with_its_children(self):
-        outcome = self.run_shell("sleep 1000 & echo $!; wait", seconds=0.5)
-        self.assertTrue(outcome.timed_out)
-        self.assertIn("did not end within", outcome.problem())
-        self.assertTrue(_ends(int(outcome.output.split()[0])))
+        with self.assertRaisesRegex(ProgramError, "^did not end within"):
+            self.run_shell("sleep 1000 & echo $!; wait", seconds=0.5)
+        self.log.seek(0)
+        self.assertTrue(_ends(int(self.log.read().split()[-1])))
 
     def test_what_a_program_leaves_behind_is_ended(self):
-        outcome = self.run_shell("sleep 1000 >/dev/null & echo $!")
-        self.assertIsNone(outcome.problem())
-        self.assertTrue(_ends(int(outcome.output)))
+        self.assertTrue(_ends(int(self.run_shell("sleep 1000 >/dev/null & echo $!"))))
 
     def test_a_program_that_does_not_exist(self):
         with self.assertRaisesRegex(ProgramError, "^/no/program: No such file"):
