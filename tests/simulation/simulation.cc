@@ -274,10 +274,10 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
     return "";
   }
   // Nobody could decide anything for about as long as it takes until a worker that reaches no shard
-  // counts as lost, or it must not be lost.
+  // counts as lost, or who decides has just begun to count that time, or it must not be lost.
   const absl::Duration patience =
       absl::Seconds(context_.config.proto().limits().exchange_seconds());
-  const bool cannot_help = longest_wait_ > 0.4 * patience ||
+  const bool cannot_help = longest_wait_ > (scenario_.etcd ? 0 : 0.4) * patience ||
                            (was_disturbed_ && recovery.worker_loss() == Recovery::FAIL);
   if (cannot_help && absl::StrContains(message, "limits.exchange_seconds")) return "";
   // There is no other checkpoint.
