@@ -1,7 +1,6 @@
 #include "common/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
-#include <memory>
 #include <set>
 #include <utility>
 

@@ -1,12 +1,10 @@
 #include "common/checkpoint/checkpoint_record.h"
 
 #include <algorithm>
-#include <numeric>
 #include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"

@@ -1,8 +1,5 @@
 #include "common/checkpoint/folder_owner.h"
 
-#include <utility>
-
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"

@@ -40,9 +40,7 @@ SafetensorsLayout LayOut(ShardRecord* record) {
   std::vector<SafetensorsEntry> entries;
   std::vector<std::pair<RecordedSlice*, int>> owners;
   size_t arrays = 0;
-  for (const RecordedSlice& slice : record->slices) {
-    arrays = std::max(arrays, slice.offsets.size());
-  }
+  for (const RecordedSlice& slice : record->slices) arrays = std::max(arrays, slice.offsets.size());
   for (int array = 0; array < static_cast<int>(arrays); ++array) {
     for (RecordedSlice& slice : record->slices) {
       if (array >= static_cast<int>(slice.offsets.size())) continue;

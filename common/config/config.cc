@@ -2,9 +2,7 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

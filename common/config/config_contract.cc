@@ -2,7 +2,6 @@
 
 #include <google/protobuf/text_format.h>
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 

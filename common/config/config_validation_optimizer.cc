@@ -1,17 +1,11 @@
-#include <algorithm>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "common/base/text.h"
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_rules.h"
 
 namespace evenshard {
 namespace {
-
-// How many tensors an error names.
 
 constexpr char kZeroToBelowOne[] = "at least 0 and below 1";
 bool IsFraction(double value) { return value >= 0 && value < 1; }

@@ -1,7 +1,5 @@
 #include "common/net/status_conversion.h"
 
-#include <string>
-
 #include "common/base/error_kind.h"
 #include "common/base/text.h"
 #include "proto/error.pb.h"

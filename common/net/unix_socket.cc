@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -131,9 +130,7 @@ absl::StatusOr<UnixListeningSocket> UnixListeningSocket::Listen(const std::strin
   const absl::Cleanup unlock = [lock] { close(lock); };
 
   RETURN_IF_ERROR(RemoveStale(path, address));
-  if (bind(fd, AsAny(address), sizeof(address)) != 0) {
-    return SystemError(errno, "listen on", path);
-  }
+  if (bind(fd, AsAny(address), sizeof(address)) != 0) return SystemError(errno, "listen on", path);
   struct stat file;
   if (lstat(path.c_str(), &file) != 0 || listen(fd, SOMAXCONN) != 0) {
     const absl::Status failed = SystemError(errno, "listen on", path);

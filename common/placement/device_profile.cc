@@ -105,9 +105,7 @@ std::string NoComputeReason(const ClusterConfig& config) {
   if (compute.backend() == Compute::EMULATED) {
     return absl::StrCat("compute.emulated.device is \"", compute.emulated().device(), "\"");
   }
-  if (compute.has_profile()) {
-    return absl::StrCat("compute.profile is \"", compute.profile(), "\"");
-  }
+  if (compute.has_profile()) return absl::StrCat("compute.profile is \"", compute.profile(), "\"");
   return absl::StrCat("compute.backend is ", Compute::Backend_Name(compute.backend()),
                       ", and compute.profile is not given");
 }

@@ -1,7 +1,6 @@
 #include "common/placement/plan.h"
 
 #include <algorithm>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,9 +11,6 @@ namespace evenshard {
 namespace {
 
 constexpr int64_t kMaxChunks = int64_t{1} << 24;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t RoundUp(int64_t n) { return CeilDiv(n, kAlignment) * kAlignment; }
 
 // Hashes a text in which a separator follows every number and every name's length precedes it, so
 // that different plans have different texts.

@@ -10,7 +10,6 @@
 #include "common/placement/chunk_size.h"
 #include "common/placement/device_profile.h"
 #include "common/placement/simulator/cluster_rates.h"
-#include "common/placement/simulator/planned_run.h"
 #include "common/placement/simulator/prediction.h"
 
 namespace evenshard {

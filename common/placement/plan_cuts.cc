@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 
 #include "absl/numeric/int128.h"
 
 namespace evenshard {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t RoundUp(int64_t n) { return CeilDiv(n, kAlignment) * kAlignment; }
 
 // Returns the shard with the least load for its rate, of equal ones the fastest, of those the
 // first.

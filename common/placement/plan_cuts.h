@@ -11,6 +11,10 @@
 
 namespace evenshard {
 
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Rounds a number of elements up to a multiple of kAlignment.
+inline int64_t RoundUp(int64_t n) { return CeilDiv(n, kAlignment) * kAlignment; }
+
 // Returns the largest number of shards for which each of them can own something.
 int64_t MaxShards(const Model& model, const Partition& partition);
 

@@ -13,7 +13,6 @@
 #include <deque>
 #include <limits>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"

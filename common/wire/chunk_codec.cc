@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -308,9 +307,7 @@ absl::StatusOr<std::vector<Decoded<Header>>> DecodeList(
     return true;
   };
   RETURN_IF_ERROR(ForEachField(message, add));
-  if (out.empty()) {
-    return absl::InvalidArgumentError("malformed chunk message: it has no chunk");
-  }
+  if (out.empty()) return absl::InvalidArgumentError("malformed chunk message: it has no chunk");
   return out;
 }
 

@@ -14,14 +14,11 @@
 #include "server/rpc/exchange_stream.h"
 
 #include <utility>
-#include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/chunk_codec.h"
-#include "server/rpc/chunk_message.h"
 
 namespace evenshard {
 namespace {

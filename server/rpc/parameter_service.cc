@@ -74,9 +74,7 @@ UnaryReactor* ParameterService::Join(CallContext* context, const MessageBytes* r
         absl::StatusOr<JoinResponse> joined = shard->Join(join, peer);
         if (joined.ok()) {
           for (const auto& stream : Streams()) {
-            if (stream->worker() == join.worker() && stream->shard() == shard.get()) {
-              stream->Open();
-            }
+            if (stream->worker() == join.worker() && stream->shard() == shard.get()) stream->Open();
           }
           spdlog::info("worker {} joined from {}", join.worker(), peer);
         } else {

@@ -50,9 +50,7 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
                                               members_.size(), " workers, ranks 0 to ",
                                               members_.size() - 1));
   }
-  if (incarnation == 0) {
-    return absl::InvalidArgumentError("a worker's incarnation must not be 0");
-  }
+  if (incarnation == 0) return absl::InvalidArgumentError("a worker's incarnation must not be 0");
   Member& member = members_[rank];
   if (member.state == WorkerStats::JOINED) {
     const bool is_taken = member.incarnation != incarnation && view == 0;

@@ -8,7 +8,6 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"

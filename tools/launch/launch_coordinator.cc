@@ -116,9 +116,7 @@ RecoveryHost::Verdict LaunchCoordinator::Ended(ProcessRole role, absl::string_vi
   }
   const bool fails =
       !success && (had_finished ? !by_signal : recovery_.worker_loss() == Recovery::FAIL);
-  if (coordinator_.finished()) {
-    return had_finished && fails ? Verdict::kFailure : Verdict::kDone;
-  }
+  if (coordinator_.finished()) return had_finished && fails ? Verdict::kFailure : Verdict::kDone;
   // A worker that has never been heard of succeeds by itself.
   if (success && coordinator_.view().number() == 0) return Verdict::kDone;
   // One that had finished waits for the end in its successor too, since the run may go back.

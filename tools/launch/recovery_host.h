@@ -2,7 +2,6 @@
 #define EVENSHARD_TOOLS_LAUNCH_RECOVERY_HOST_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -1,8 +1,6 @@
 #include "tools/simulate/simulate_report.h"
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

@@ -12,7 +12,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/wakeup.h"
 #include "common/control/etcd/coordinator_checkpoints.h"

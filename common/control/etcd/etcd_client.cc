@@ -1,7 +1,5 @@
 #include "common/control/etcd/etcd_client.h"
 
-#include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"

@@ -2,7 +2,6 @@
 #define EVENSHARD_COMMON_CONTROL_ETCD_ETCD_KEYS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"

@@ -1,9 +1,7 @@
 #include "common/control/etcd/etcd_lease.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {

@@ -70,9 +70,7 @@ void EtcdLink::Announce(const ProcessState& state) {
 bool EtcdLink::HoldsRoles() const { return holds_place_ && !ended_ && lease_->Surely(); }
 
 void EtcdLink::Run(const std::stop_token& stop) {
-  while (!stop.stop_requested() && !ended_) {
-    wakeup_.SleepUntil(*options_.clock, Step(stop), stop);
-  }
+  while (!stop.stop_requested() && !ended_) wakeup_.SleepUntil(*options_.clock, Step(stop), stop);
 }
 
 absl::Time EtcdLink::Step(const std::stop_token& stop) {

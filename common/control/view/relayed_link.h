@@ -1,7 +1,6 @@
 #ifndef EVENSHARD_COMMON_CONTROL_VIEW_RELAYED_LINK_H_
 #define EVENSHARD_COMMON_CONTROL_VIEW_RELAYED_LINK_H_
 
-#include <functional>
 #include <optional>
 
 #include "absl/base/thread_annotations.h"

@@ -215,9 +215,7 @@ absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, 
     return absl::AbortedError(
         absl::StrCat(loss, ", and there are no checkpoints to go back to (recovery.checkpoint)"));
   }
-  if (finished()) {
-    return absl::AbortedError(absl::StrCat(loss, ", after the training had ended"));
-  }
+  if (finished()) return absl::AbortedError(absl::StrCat(loss, ", after the training had ended"));
   if (!slots_.HasEnoughProcesses() || now_ < read_again_) return absl::OkStatus();
   // An error may pass. Until then, an older checkpoint would lose what need not be lost.
   const bool is_patient = now_ < unreadable_since_ + settings_.startup;

@@ -1,10 +1,8 @@
 #include "common/control/view/worker_set_coordinator.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/control/view/worker_set.h"
 
 namespace evenshard {
 namespace {
@@ -136,9 +134,7 @@ absl::Status WorkerSetCoordinator::NoteLosses(uint64_t number, absl::Time now, V
       }
       SetState(WorkerView::ABSENT, 0, worker);
     }
-    if (worker->state() == WorkerView::ABSENT) {
-      absence_[r].since = std::min(absence_[r].since, now);
-    }
+    if (worker->state() == WorkerView::ABSENT) absence_[r].since = std::min(absence_[r].since, now);
   }
   return absl::OkStatus();
 }

@@ -5,9 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "proto/admin.pb.h"
 
 namespace evenshard {

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/config/config.h"
 #include "common/process/command_line.h"
