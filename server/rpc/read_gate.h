@@ -42,7 +42,15 @@ class ReadGate {
   };
   // Returns what the stream should do now. `pace` is how long to leave the stream unread because
   // its worker is ahead of others, or zero.
-  Action Next(absl::Duration pace);
+  Action Next(absl::Duration pace) {
+    if (reading_ || closed_ || timer_set_ || held_bytes_ > limits_.held_bytes ||
+        IsStoppedBy(replies_) || queued_pushes_ > limits_.waiting) {
+      return Action::kWait;
+    }
+    const bool waits = pace > absl::ZeroDuration();
+    (waits ? timer_set_ : reading_) = true;
+    return waits ? Action::kSetTimer : Action::kRead;
+  }
   void TimerRang() { timer_set_ = false; }
   bool timer_set() const { return timer_set_; }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "server/session/worker_buffers.h"
 #include "server/store/push_counts.h"
@@ -53,7 +54,14 @@ class WorkerSession {
   void End() { holds_rank_ = false; }
 
   // Counts a push of `iteration` with `bytes` bytes of data, and its worker as seen.
-  void CountPush(PushOutcome outcome, uint64_t iteration, uint64_t bytes);
+  void CountPush(PushOutcome outcome, uint64_t iteration, uint64_t bytes) {
+    activity_->last_seen = absl::ToUnixNanos(clock_->Now());
+    activity_->received.Add(outcome, bytes);
+    uint64_t next = activity_->next_iteration;
+    while (next < iteration + 1 &&
+           !activity_->next_iteration.compare_exchange_weak(next, iteration + 1)) {
+    }
+  }
   void CountReply(uint64_t bytes) { activity_->bytes_out += bytes; }
 
  private:

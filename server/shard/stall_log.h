@@ -2,6 +2,7 @@
 #define EVENSHARD_SERVER_SHARD_STALL_LOG_H_
 
 #include <optional>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "common/base/doubling_notice.h"
@@ -21,7 +22,16 @@ class StallLog {
 
   // Returns what the log should say now. `since` is when the update that has waited longest began
   // to wait, or nullopt if no update waits. The caller calls this about once a second.
-  std::optional<Event> Observe(std::optional<absl::Time> since, absl::Time now);
+  std::optional<Event> Observe(std::optional<absl::Time> since, absl::Time now) {
+    if (since != since_) {
+      const absl::Time began = std::exchange(since_, since).value_or(now);
+      if (std::exchange(notice_, Notice(kQuiet)).Over()) {
+        return Event{.over = true, .waited = now - began};
+      }
+    }
+    if (!since.has_value() || !notice_.Grew(now - *since)) return std::nullopt;
+    return Event{.waited = now - *since};
+  }
 
  private:
   using Notice = DoublingNotice<absl::Duration>;

@@ -216,22 +216,18 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
   workers.processes[0].terminal_columns =
       std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
   run.stages.push_back(std::move(workers));
-  if (!options.stats.empty()) {
-    run.stages.push_back(
-        {.processes = {{.label = "stats",
-                        .command = command(options.psctl, {"stats", "--format=json",
-                                                           absl::StrCat("--out=", options.stats)}),
-                        .result = absl::StrCat("the statistics are in ", options.stats)}},
-         .after_failure = true});
-  }
-  if (!options.save.empty()) {
-    run.stages.push_back(
-        {.processes = {{.label = "save",
-                        .command =
-                            command(options.psctl, {"save", absl::StrCat("--out=", options.save)}),
-                        .result = absl::StrCat("the model is in ", options.save)}},
-         .after_failure = true});
-  }
+  const auto write = [&](const std::string& verb, std::vector<std::string> arguments,
+                         const std::string& what, const std::string& path) {
+    if (path.empty()) return;
+    arguments.insert(arguments.begin(), verb);
+    arguments.push_back(absl::StrCat("--out=", path));
+    run.stages.push_back({.processes = {{.label = verb,
+                                         .command = command(options.psctl, arguments),
+                                         .result = absl::StrCat(what, path)}},
+                          .after_failure = true});
+  };
+  write("stats", {"--format=json"}, "the statistics are in ", options.stats);
+  write("save", {}, "the model is in ", options.save);
   return run;
 }
 

@@ -1,6 +1,8 @@
 #ifndef EVENSHARD_TOOLS_LAUNCH_RESTART_POLICY_H_
 #define EVENSHARD_TOOLS_LAUNCH_RESTART_POLICY_H_
 
+#include <algorithm>
+
 #include "absl/time/time.h"
 
 namespace evenshard {
@@ -21,7 +23,12 @@ class RestartPolicy {
 
   // The process has ended, though it is needed. Returns when it is to be started again, or
   // InfiniteFuture if it has ended early too often.
-  absl::Time Ended(absl::Time now);
+  absl::Time Ended(absl::Time now) {
+    early_failures_ = now < started_ + kEarly ? early_failures_ + 1 : 0;
+    if (early_failures_ >= kMostEarlyFailures) return absl::InfiniteFuture();
+    const int doublings = std::max(early_failures_ - 1, 0);
+    return now + std::min(kFirstWait * (1 << doublings), kLongestWait);
+  }
 
   // Likewise, and counts a death.
   absl::Time Died(absl::Time now) {

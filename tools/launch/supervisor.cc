@@ -95,6 +95,7 @@ class Supervisor {
   Child* Find(ProcessRole role);
   std::string Success() const;
   void Fail(int exit_code, const std::string& outcome);
+  void FailRun(int exit_code, const std::string& failure, absl::Time settled);
   void Settle();
   void EndStage(int signal);
   void BeginEnd(int signal);
@@ -333,11 +334,14 @@ void Supervisor::Ended(Child* child, const siginfo_t& info) {
     return;
   }
   // A killed process replaces the failure that it caused.
-  failed_ = true;
-  exit_code_ = exit_code;
-  outcome_ = absl::StrCat("the run failed: ", failure);
+  failed_ = false;
+  FailRun(exit_code, failure, exited ? clock_.Now() + kSettling : absl::InfinitePast());
+}
+
+void Supervisor::FailRun(int exit_code, const std::string& failure, absl::Time settled) {
+  Fail(exit_code, absl::StrCat("the run failed: ", failure));
   failure_ = failure;
-  settled_ = exited ? clock_.Now() + kSettling : absl::InfinitePast();
+  settled_ = settled;
 }
 
 // Returns whether the run goes on although the process has ended, and otherwise may say more of why
@@ -368,9 +372,7 @@ bool Supervisor::Survives(Child* child, const siginfo_t& info, std::string* fail
     absl::StrAppend(failure, ", as did each of its last ", RestartPolicy::kMostEarlyFailures,
                     " starts within ", absl::FormatDuration(RestartPolicy::kEarly));
     if (!ended_well) return false;
-    failure_ = *failure;
-    Fail(1, absl::StrCat("the run failed: ", failure_));
-    settled_ = absl::InfinitePast();
+    FailRun(1, *failure, absl::InfinitePast());
     return true;
   }
   Say(absl::StrCat(*failure, "; starting it again"));
@@ -386,10 +388,7 @@ void Supervisor::FollowOrders() {
     held_up_ += absl::Seconds(event.seconds());
   }
   if (absl::Status status = run_.recovery->failure(); !status.ok()) {
-    failure_ = std::string(status.message());
-    Fail(1, absl::StrCat("the run failed: ", failure_));
-    settled_ = absl::InfinitePast();
-    return;
+    return FailRun(1, std::string(status.message()), absl::InfinitePast());
   }
   for (const ProcessRole role : orders.kill) {
     Child* child = Find(role);
