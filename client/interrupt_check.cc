@@ -1,15 +1,13 @@
 #include "client/interrupt_check.h"
 
 #include <atomic>
-#include <thread>
-
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
+#include <chrono>
+#include <future>
 
 namespace evenshard {
 namespace {
 
-constexpr absl::Duration kCheckPeriod = absl::Milliseconds(100);
+constexpr std::chrono::milliseconds kCheckPeriod(100);
 
 std::atomic<int (*)()> interrupt_check{nullptr};
 
@@ -24,17 +22,11 @@ bool AskInterruptCheck() {
 
 absl::Status RunAside(absl::FunctionRef<absl::Status()> call, absl::FunctionRef<void()> interrupt) {
   if (interrupt_check == nullptr) return call();
-  absl::Status result;
-  absl::Notification done;
-  std::thread thread([&] {
-    result = call();
-    done.Notify();
-  });
-  while (!done.WaitForNotificationWithTimeout(kCheckPeriod)) {
+  std::future<absl::Status> result = std::async(std::launch::async, [&] { return call(); });
+  while (result.wait_for(kCheckPeriod) != std::future_status::ready) {
     if (AskInterruptCheck()) interrupt();
   }
-  thread.join();
-  return result;
+  return result.get();
 }
 
 }  // namespace evenshard
