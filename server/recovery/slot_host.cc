@@ -1,5 +1,6 @@
 #include "server/recovery/slot_host.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -118,8 +119,9 @@ void SlotHost::TakeRoles(int slot, const View& view) {
     }
     const auto [since, is_first] = unloaded_since_.emplace(slot, now);
     load_again_ = now + kLoadPause;
+    const Limits& limits = options_.config->proto().limits();
     const absl::Duration patience =
-        absl::Seconds(options_.config->proto().limits().startup_seconds());
+        absl::Seconds(std::min(limits.startup_seconds(), limits.exchange_seconds() / 4));
     if (MayPass(adopted) && now < since->second + patience) {
       if (is_first) spdlog::warn("{}; trying again", std::string(adopted.message()));
       return;

@@ -65,8 +65,9 @@ class SlotHost {
 
   // Adopts a view with a larger number than any before. Blocks while a slot's state is read from a
   // checkpoint. What cannot be read is read again: until then the process does not have the
-  // slot. If that lasts for limits.startup_seconds, or the checkpoint is damaged, State() says so,
-  // and an older one may do. Failures are in State() too.
+  // slot. If that lasts for limits.startup_seconds, or for a quarter of limits.exchange_seconds if
+  // that is less, or if the checkpoint is damaged, State() says so, and an older one may do.
+  // Failures are in State() too.
   void Adopt(const View& view);
 
   // Adopts no view any more, and finishes the checkpoints that are being written, if it can by the

@@ -217,8 +217,10 @@ absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, 
   }
   if (finished()) return absl::AbortedError(absl::StrCat(loss, ", after the training had ended"));
   if (!slots_.HasEnoughProcesses() || now_ < read_again_) return absl::OkStatus();
-  // An error may pass. Until then, an older checkpoint would lose what need not be lost.
-  const bool is_patient = now_ < unreadable_since_ + settings_.startup;
+  // An error may pass. Until then, an older checkpoint would lose what need not be lost. Workers
+  // wait meanwhile, also after the processes have tried for as long.
+  const bool is_patient =
+      now_ < unreadable_since_ + std::min(settings_.startup, settings_.exchange / 4);
   const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_(!is_patient);
   // What is whole here and cannot be read there may be read later, and if not, no older one.
   const bool is_same = newest.ok() && newest->has_value() &&

@@ -302,6 +302,19 @@ TEST_CASE("an older checkpoint is used if the newest cannot be read for long") {
   CHECK(run.coordinator->view().checkpoint() == "iteration-40");
 }
 
+TEST_CASE("an older checkpoint is used before the workers run into their deadline") {
+  ViewCoordinator::Settings settings = Settings(1, 0, 1);
+  settings.exchange = absl::Seconds(20);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  run.checkpoint_error = absl::UnavailableError("Input/output error");
+  run.older_checkpoint = At(40);
+  run.KillPs(0);
+  run.StartPs(0);
+  run.coordinator->Tick(run.now += absl::Seconds(6));
+  CHECK(run.coordinator->view().checkpoint() == "iteration-40");
+}
+
 TEST_CASE("an older checkpoint is used if a process cannot read the one that the run is at") {
   ViewCoordinator::Settings settings = Settings(2, 0, 1);
   settings.resume = At(50);
