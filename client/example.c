@@ -32,7 +32,7 @@ static int cut(char* lines, const char** out) {
 }
 
 /* Writes the gradients of the mean squared error, and returns the error. */
-static double compute(evenshard_worker* worker, int rank) {
+static double compute_gradients(evenshard_worker* worker, int rank) {
   const float slope = *evenshard_parameters(worker, kSlope);
   const float offset = *evenshard_parameters(worker, kOffset);
   enum { kPoints = 16 };
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   evenshard_status status = evenshard_join(worker);
   double error = NAN;
   for (int64_t i = evenshard_iteration(worker); status == EVENSHARD_OK && i < iterations; ++i) {
-    error = compute(worker, rank);
+    error = compute_gradients(worker, rank);
     status = evenshard_push_pull(worker, NULL);
   }
   if (status == EVENSHARD_OK) {
