@@ -57,8 +57,8 @@ void PrintVersion();
 // Prints the error's message to standard error and returns `exit_code`.
 int PrintError(const absl::Status& error, int exit_code);
 
-// Parses the arguments of the program. Returns an exit code if the program is to end: 0 after printing
-// the help, or for --version alone the version, to standard output; 2 after printing an error to
+// Parses a program's arguments. Returns an exit code if the program is to end: 0 after printing the
+// help, or for --version alone the version, to standard output; 2 after printing an error to
 // standard error.
 std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Flag> flags, int argc,
                                     const char* const* argv);
