@@ -337,6 +337,7 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libabsl_strings.so\n"
          "called_from_lib:libabsl_graphcycles_internal.so\n"
          "called_from_lib:libabsl_random_internal_pool_urbg.so\n"
+         "race:absl::*::Status::Unref\n"
          "race:spdlog::details::registry::registry\n"
          "race:grpc::internal::CallOpClientRecvStatus::FinishOp\n"
          "race:grpc::Slice::~Slice\n"

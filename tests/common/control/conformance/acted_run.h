@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "tests/common/control/conformance/view_bench.h"
 #include "tests/testing/await.h"
+#include "tests/testing/thread_check.h"
 
 namespace evenshard {
 
@@ -27,9 +28,10 @@ class ActedProcess {
                   .on_end =
                       [this](const absl::Status& reason) {
                         absl::MutexLock lock(&mutex_);
-                        CHECK_FALSE(end_.has_value());
+                        ThreadCheck(!end_.has_value());
                         end_ = reason;
                       }});
+    absl::MutexLock lock(&mutex_);
     link_->Announce(state_);
   }
 
@@ -53,8 +55,8 @@ class ActedProcess {
  private:
   void Follow(const View& view) {
     absl::MutexLock lock(&mutex_);
-    CHECK_FALSE(end_.has_value());
-    CHECK(view.number() > view_.number());
+    ThreadCheck(!end_.has_value());
+    ThreadCheck(view.number() > view_.number());
     view_ = view;
     state_.set_view(view.number());
     state_.clear_position();

@@ -12,6 +12,7 @@
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
+#include "tests/testing/thread_check.h"
 
 namespace evenshard {
 
@@ -40,13 +41,13 @@ class Follower {
     link_.Start({.on_view =
                      [this](const View& view) {
                        absl::MutexLock lock(&mutex_);
-                       CHECK_FALSE(end_.has_value());
+                       ThreadCheck(!end_.has_value());
                        numbers_.push_back(view.number());
                      },
                  .on_end =
                      [this](const absl::Status& reason) {
                        absl::MutexLock lock(&mutex_);
-                       CHECK_FALSE(end_.has_value());
+                       ThreadCheck(!end_.has_value());
                        end_ = reason;
                      }});
   }
