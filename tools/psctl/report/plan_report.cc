@@ -10,7 +10,7 @@
 #include "common/placement/device_profile.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/cluster_rates.h"
-#include "common/placement/simulator/prediction.h"
+#include "common/placement/simulator/simulator.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
