@@ -87,13 +87,9 @@ absl::Status EtcdHost::Seen(Process* process) {
 void EtcdHost::Gone(int node, uint64_t incarnation, const std::string& why, absl::Time since) {
   if (!coordinator_.has_value()) return;
   const absl::Time now = Now();
-  if (IsWorker(node)) {
-    const uint32_t rank = node - context_.scenario.processes();
-    coordinator_->Gone(ViewCoordinator::Worker{rank, incarnation}, why, since, now);
-  } else {
-    const uint32_t index = node;
-    coordinator_->Gone(ViewCoordinator::PsProcess{index, incarnation}, why, since, now);
-  }
+  const bool is_worker = IsWorker(node);
+  const uint32_t index = is_worker ? node - context_.scenario.processes() : node;
+  coordinator_->Gone({is_worker, index, incarnation}, why, since, now);
 }
 
 void EtcdHost::Tick() {

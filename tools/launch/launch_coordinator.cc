@@ -133,13 +133,7 @@ bool LaunchCoordinator::HasFinished(ProcessRole role, const Place& place) const 
 void LaunchCoordinator::Gone(ProcessRole role, absl::string_view reason, absl::Time since) {
   const uint64_t incarnation = places_[role].state.incarnation();
   if (incarnation == 0) return;
-  if (role.is_worker) {
-    coordinator_.Gone(ViewCoordinator::Worker{role.index, incarnation}, reason, since,
-                      clock_.Now());
-  } else {
-    coordinator_.Gone(ViewCoordinator::PsProcess{role.index, incarnation}, reason, since,
-                      clock_.Now());
-  }
+  coordinator_.Gone({role.is_worker, role.index, incarnation}, reason, since, clock_.Now());
 }
 
 absl::Status LaunchCoordinator::failure() const {

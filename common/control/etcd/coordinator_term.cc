@@ -194,15 +194,9 @@ void CoordinatorTerm::TakeDelete(const std::string& key) {
   const auto known = processes_.find(key);
   if (known == processes_.end()) return;
   const absl::Time now = options_.clock->Now();
-  const Process process = known->second;
+  const ViewCoordinator::Process process = known->second;
   processes_.erase(known);
-  if (process.is_worker) {
-    coordinator_->Gone(ViewCoordinator::Worker{process.index, process.incarnation}, kGone, now,
-                       now);
-  } else {
-    coordinator_->Gone(ViewCoordinator::PsProcess{process.index, process.incarnation}, kGone, now,
-                       now);
-  }
+  coordinator_->Gone(process, kGone, now, now);
 }
 
 absl::Status CoordinatorTerm::PublishView(const std::stop_token& stop) {

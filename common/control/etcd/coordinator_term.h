@@ -58,12 +58,6 @@ class CoordinatorTerm {
     std::vector<mvccpb::KeyValue> keys = {};
     mvccpb::Event event = {};
   };
-  // A start of a process that has or had a key.
-  struct Process {
-    bool is_worker = false;
-    uint32_t index = 0;  // or the worker's rank
-    uint64_t incarnation = 0;
-  };
 
   absl::StatusOr<etcdserverpb::RangeResponse> ReadAll(const std::string& prefix,
                                                       const std::stop_token& stop) const;
@@ -93,7 +87,8 @@ class CoordinatorTerm {
   uint64_t published_ = 0;     // the number of the view that etcd has
   int64_t view_revision_ = 0;  // at which it was put, 0 if there is none
   bool end_published_ = false;
-  std::map<std::string, Process> processes_;     // by key
+  // The starts of processes that have a key, by key.
+  std::map<std::string, ViewCoordinator::Process> processes_;
   std::map<std::string, std::string> refusals_;  // keys and values yet to be put
 
   bool has_all_ = false;  // whether the first news has come

@@ -104,15 +104,10 @@ absl::Status ViewCoordinator::Seen(const ProcessState& state, absl::Time now) {
   return absl::OkStatus();
 }
 
-void ViewCoordinator::Gone(PsProcess process, absl::string_view reason, absl::Time since,
+void ViewCoordinator::Gone(const Process& process, absl::string_view reason, absl::Time since,
                            absl::Time now) {
-  processes_.Gone(process.index, process.incarnation, reason, since);
-  Advance(now);
-}
-
-void ViewCoordinator::Gone(Worker worker, absl::string_view reason, absl::Time since,
-                           absl::Time now) {
-  workers_.Gone(worker.rank, worker.incarnation, reason, since);
+  StartTable& starts = process.is_worker ? workers_ : processes_;
+  starts.Gone(process.index, process.incarnation, reason, since);
   Advance(now);
 }
 

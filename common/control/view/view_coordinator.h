@@ -61,12 +61,9 @@ class ViewCoordinator {
   static Settings SettingsOf(const ClusterConfig& config, uint64_t config_fingerprint);
 
   // One start of a process.
-  struct PsProcess {
-    uint32_t index = 0;
-    uint64_t incarnation = 0;
-  };
-  struct Worker {
-    uint32_t rank = 0;
+  struct Process {
+    bool is_worker = false;
+    uint32_t index = 0;  // of a ps process, or the rank of a worker
     uint64_t incarnation = 0;
   };
 
@@ -85,8 +82,7 @@ class ViewCoordinator {
   // Notes that a start of a process is gone since `since`. REQUIRES: it is fenced, so that it
   // answers nobody and changes no memory of another process any more. `reason` says what happened
   // to it: "was killed by SIGKILL". Has no effect for a start that is gone or unknown.
-  void Gone(PsProcess process, absl::string_view reason, absl::Time since, absl::Time now);
-  void Gone(Worker worker, absl::string_view reason, absl::Time since, absl::Time now);
+  void Gone(const Process& process, absl::string_view reason, absl::Time since, absl::Time now);
 
   // Lets time pass. Called about every 0.1 s.
   void Tick(absl::Time now);

@@ -68,15 +68,15 @@ class CoordinatorRun {
   void KillPs(uint32_t index) {
     const uint64_t incarnation = ps[index];
     ps.erase(index);
-    coordinator->Gone(ViewCoordinator::PsProcess{index, incarnation}, "was killed by SIGKILL", now,
+    coordinator->Gone({.index = index, .incarnation = incarnation}, "was killed by SIGKILL", now,
                       now);
   }
   void KillWorker(uint32_t rank) {
     const uint64_t incarnation = worker[rank];
     worker.erase(rank);
     finished.erase(rank);
-    coordinator->Gone(ViewCoordinator::Worker{rank, incarnation}, "was killed by SIGKILL", now,
-                      now);
+    coordinator->Gone({.is_worker = true, .index = rank, .incarnation = incarnation},
+                      "was killed by SIGKILL", now, now);
   }
 
   ProcessState PsState(uint32_t index) const {
