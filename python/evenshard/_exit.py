@@ -12,13 +12,13 @@ import atexit
 import os
 import sys
 import traceback
-import weakref
 
 from evenshard import errors
 
 _MAX_TEXT = 1000
 
-_open: weakref.WeakSet = weakref.WeakSet()
+# Kept alive: a script may have dropped its worker, as by returning from main(), and has finished.
+_open: set = set()
 _uncaught: str | None = None
 _is_installed = False
 
