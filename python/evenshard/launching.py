@@ -20,7 +20,7 @@ _MOST_PROCESSES = 1024  # of each kind
 _CHOICES = {
     "policy": ("update.policy", ("SYNC", "ASYNC")),
     "partition": ("partition.scheme", ("STRIPED", "MEMORY_BASED", "LAYER_BASED")),
-    "schedule": ("exchange.schedule", ("FULL", "BACKWARD", "SEQUENTIAL")),
+    "schedule": ("exchange.schedule", ("BACKWARD", "FULL", "SEQUENTIAL")),
 }
 
 # What counts where the caller gives neither a config nor a value.
@@ -70,7 +70,7 @@ def launch(
     arguments: of the script.
     policy: SYNC (if not given) or ASYNC.
     partition: STRIPED (if not given), MEMORY_BASED or LAYER_BASED.
-    schedule: FULL (if not given), BACKWARD or SEQUENTIAL.
+    schedule: BACKWARD (if not given), FULL or SEQUENTIAL.
     optimizer: an OptimizerConfig in text format. None: the script brings its optimizer.
     recovery: what the run does when a process dies, in text format: "replicas: 1".
     config: the path of a ClusterConfig for one machine. What is given beside it takes the place of

@@ -59,8 +59,8 @@ def _parser(program):
         " gradients; ASYNC: each gradient is applied as it arrives")
     add("--partition", metavar="P", help="which shard owns which parameters: STRIPED (default),"
         " MEMORY_BASED, LAYER_BASED")
-    add("--schedule", metavar="S", help="when gradients travel: FULL (default), BACKWARD,"
-        " SEQUENTIAL (for clip_grad_norm_ and GradScaler)")
+    add("--schedule", metavar="S", help="when gradients travel: BACKWARD (default), FULL"
+        " (step() does not wait), SEQUENTIAL (for what changes gradients, as GradScaler)")
     add("--optimizer", metavar="TEXT", help="the rule, if SCRIPT brings none: 'kind: ADAM"
         " learning_rate: 0.001'")
     add("--replicas", type=int, metavar="N", help="1: the run survives the death of a shard, of"

@@ -22,6 +22,12 @@ ExchangeConfig::Schedule ScheduleOf(const Overrides& overrides) {
 
 }  // namespace
 
+TEST_CASE("the schedule is FULL, or BACKWARD where workers bring the model") {
+  CHECK(ScheduleOf({"model={ from_workers {} }"}) == ExchangeConfig::BACKWARD);
+  CHECK(ScheduleOf({"model={ from_workers {} }", "update.non_finite=SKIP"}) ==
+        ExchangeConfig::SEQUENTIAL);
+}
+
 TEST_CASE("the schedule is FULL, or SEQUENTIAL where the whole gradient is needed first") {
   CHECK(ScheduleOf({}) == ExchangeConfig::FULL);
   CHECK(ScheduleOf({"update.clip_global_norm=1"}) == ExchangeConfig::SEQUENTIAL);
