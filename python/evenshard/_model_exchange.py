@@ -11,8 +11,7 @@ import torch
 from evenshard import _library, _placement, errors
 from evenshard._handle import Handle
 from evenshard._model import ModelTensor
-
-SEQUENTIAL_HINT = "; the config needs exchange { schedule: SEQUENTIAL }"
+from evenshard._unchanged import Unchanged
 
 # Gradients are pushed when so many elements have gathered: 64 KiB. A push by itself costs more than
 # a small gradient takes on its way. Larger ones go at once, so that they travel beside the backward
@@ -24,11 +23,12 @@ class ModelExchange:
     """One worker's exchange of a model, tensor by tensor, by their numbers.
 
     An iteration: begin(), gradient_is_there() for each gradient that exists early, finish() for all
-    others. Its parameters are then waited for, by tensor or all at once, and begin() waits for
-    those that are left.
+    others. From then on its parameters are waited for, by tensor or all at once, and begin() waits
+    for those that are left.
 
     The library knows what of the iteration has been pushed and received. What is kept here is what
-    the model has: gradients staged since begin(), and parameters not yet given to it.
+    the model has: gradients staged since begin(), and parameters not yet given to it. Until
+    finish() the model keeps its parameters, as with torch.optim.
     """
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
@@ -36,25 +36,26 @@ class ModelExchange:
         self._tensors = tensors
         self._sizes = [item.tensor.numel() for item in tensors]
         self._placement = _placement.place(handle, tensors)
-        # By tensor, for autograd, which then says so if something still needs a parameter's old
-        # value. Running statistics are changed by operations of PyTorch, which tell it.
-        self._raise_version = [
-            _raise_of(item.tensor) if item.is_parameter else None for item in tensors
+        self._unchanged = Unchanged(tensors, self._placement)
+        # Of each parameter, where the model is given the new ones after finish(): autograd is to
+        # notice at once that it must not use the old ones any more.
+        self._raise_versions = [
+            _raise_of(item.tensor) for item in tensors
+            if item.is_parameter and handle.waits_in_forward
         ]
         self._reset()
 
     def _reset(self):
-        # By tensor, until finish(): the gradient that was staged and its version.
-        self._staged = {}
+        self._staged = {}  # by tensor, until finish(): its gradient, and the version of that
         self._gathered = 0  # elements that were staged and not pushed
-        # Since begin(): whose new parameters the model has not been given.
+        # Since finish(): whose new parameters the model has not been given.
         self._missing = set()
 
     def join(self) -> None:
         """Joins the run with the model's values, and gives the model those of the run."""
         self._placement.initialize()
         self.handle.join()
-        self._placement.adopt()
+        self._received(range(len(self._tensors)))
 
     @property
     def iteration(self) -> int:
@@ -80,9 +81,10 @@ class ModelExchange:
     def begin(self, contributes: bool, rates: ctypes.Array | None) -> None:
         """Begins an iteration, with learning rates by tensor or None for the config's."""
         # The gradients' memory is free once everything of the last iteration has come.
+        self.handle.require_open()
         self.wait_for_all()
+        self._unchanged.begin(self.handle.iteration)
         self.handle.begin(contributes, rates)
-        self._missing.update(range(len(self._tensors)))
 
     def gradient_is_there(self, i: int) -> None:
         """Pushes a gradient that has just been computed, with those that have gathered. A small one
@@ -100,7 +102,7 @@ class ModelExchange:
         """Pushes everything that has not been pushed. Gradients are divided by `scale`. A parameter
         without a gradient is pushed without one, and so is everything unless the worker
         contributes."""
-        self._check_unchanged()
+        self._unchanged.check(self._staged)
         absent = []
         for i, item in enumerate(self._tensors):
             if i in self._staged:
@@ -116,14 +118,17 @@ class ModelExchange:
         self._push_staged(wait=True)
         self._placement.pass_done()
         self._staged = {}
+        self._missing.update(range(len(self._tensors)))
+        for raise_version in self._raise_versions:
+            raise_version()
         if not self.handle.waits_in_forward:
             self.wait_for_all()
 
     def wait_for(self, numbers: Iterable[int]) -> None:
-        """Waits for those of these tensors that have been pushed."""
+        """Waits for the parameters of those of these tensors that finish() has pushed."""
+        if not self._missing:
+            return
         missing = self._missing_of(numbers)
-        if self.is_begun:
-            missing = [i for i in missing if self.handle.is_pushed(i)]
         for i in missing:
             self.handle.wait(i)
         if missing and self._placement.takes_early:
@@ -135,36 +140,22 @@ class ModelExchange:
         self._received(missing)
 
     def wait_for_all(self) -> None:
-        """Waits for all tensors that have been pushed, or are about to be."""
-        if self.is_begun:
-            self._push_staged(wait=False)
-            self.wait_for(range(len(self._tensors)))
-            return
-        if self.handle.phase != _library.IDLE:
+        """Waits for all tensors that finish() has pushed."""
+        if not self.is_begun and self.handle.phase != _library.IDLE:
             self.handle.wait_all()
-        self._received(self._missing_of(range(len(self._tensors))))
+            self._received(self._missing_of(range(len(self._tensors))))
 
     def resume(self) -> None:
         """After WentBack: gives the model the parameters of the run's checkpoint."""
         self.handle.resume()
         self._placement.staged(wait=True)
         self._reset()
-        self._placement.received(range(len(self._tensors)))
+        self._received(range(len(self._tensors)))
 
     def release(self) -> None:
-        """Gives the model memory of its own. The worker has left."""
+        """The worker has left."""
         self._placement.release()
         self._reset()
-
-    def _check_unchanged(self):
-        for i, (gradient, version) in self._staged.items():
-            item = self._tensors[i]
-            if item.tensor.grad is not gradient or gradient._version != version:
-                raise errors.FailedPrecondition(
-                    f"{item.name}: its gradient was changed after it had been pushed, between"
-                    " backward() and step(), as clip_grad_norm_ and GradScaler.unscale_ do"
-                    + SEQUENTIAL_HINT
-                )
 
     def _stage(self, i, scale):
         gradient = self._tensors[i].tensor.grad
@@ -179,27 +170,17 @@ class ModelExchange:
         self._push(numbers, contributes=True)
 
     def _push(self, numbers, contributes):
-        if not numbers:
-            return
-        for i in self._placement.misplaced(numbers):
-            raise errors.FailedPrecondition(
-                f"{self._tensors[i].name}: no longer lies where its parameters are received;"
-                " allowed: model.to(), .half() and new values for parameter.data before"
-                " evenshard.Optimizer is made"
-            )
-        self.handle.push_several(numbers, contributes)
-        for i in numbers:
-            if self._raise_version[i] is not None:
-                self._raise_version[i]()
+        if numbers:
+            self.handle.push_several(numbers, contributes)
 
     def _missing_of(self, numbers):
         return [i for i in numbers if i in self._missing]
 
     def _received(self, numbers):
-        if numbers:
-            with torch.no_grad():
-                self._placement.received(numbers)
-            self._missing.difference_update(numbers)
+        with torch.no_grad():
+            self._placement.received(numbers)
+        self._unchanged.received(numbers)
+        self._missing.difference_update(numbers)
 
 
 def _raise_of(parameter: torch.Tensor) -> Callable[[], object]:

@@ -1,18 +1,18 @@
-"""Where a model's parameters lie, and how gradients and parameters come to and from the memory that
-is exchanged.
+"""How gradients and parameters come to and from the memory that is exchanged.
 
+The model's tensors keep memory of their own, so that a parameter changes only when it is received.
 Both classes have the same members, for the tensors of the model by their number:
 
   initialize()            copies the model's values into the exchanged memory, before the join
-  adopt()                 the model uses what was received, from then on
   stage(i, gradient, s)   copies gradient / s, or only begins to
   stage_statistic(i)      the same for a running statistic: what was received minus the value now
   staged(wait)            returns those that have been copied since, in order; with `wait` all
-  misplaced(numbers)      returns those of these parameters that cannot be received any more
-  received(numbers)       takes over parameters that have been received
+  received(numbers)       gives the model parameters that have been received
+  gradient(i)             what was staged last
+  parameter(i)            what was received last
   takes_early             whether it may as well take over parameters before they are needed
   pass_done()             no more work on the parameters is queued before they are received again
-  release()               gives the model memory of its own again
+  release()               ends the use of the exchanged memory
 """
 
 from __future__ import annotations
@@ -37,12 +37,23 @@ def place(handle: Handle, tensors: list[ModelTensor]):
     return HostPlacement(handle, tensors)
 
 
-class _Views:
+class _Placement:
     """The exchanged memory as tensors."""
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
-        self.parameters = [_view(handle.parameters(i), t) for i, t in enumerate(tensors)]
-        self.gradients = [_view(handle.gradients(i), t) for i, t in enumerate(tensors)]
+        self._tensors = tensors
+        self._parameters = [_view(handle.parameters(i), t) for i, t in enumerate(tensors)]
+        self._gradients = [_view(handle.gradients(i), t) for i, t in enumerate(tensors)]
+
+    def initialize(self) -> None:
+        for item, view in zip(self._tensors, self._parameters):
+            view.copy_(item.tensor.detach())
+
+    def gradient(self, i: int) -> torch.Tensor:
+        return self._gradients[i]
+
+    def parameter(self, i: int) -> torch.Tensor:
+        return self._parameters[i]
 
 
 def _view(memory: ctypes.Array, item: ModelTensor) -> torch.Tensor:
@@ -60,74 +71,43 @@ def _dense(item: ModelTensor, gradient: torch.Tensor) -> torch.Tensor:
     return gradient.detach() if gradient.requires_grad else gradient
 
 
-class HostPlacement:
-    """On the CPU parameters lie in the exchanged memory itself. A gradient is copied once. Running
-    statistics, which a forward pass changes, keep memory of their own: the exchanged one still has
-    what was received."""
+class HostPlacement(_Placement):
+    """On the CPU everything is copied once each way."""
 
-    takes_early = True  # only statistics have to be copied
+    takes_early = True
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
-        self._tensors = tensors
-        self._views = _Views(handle, tensors)
-        self._addresses = {
-            i: view.data_ptr()
-            for i, view in enumerate(self._views.parameters) if tensors[i].is_parameter
-        }
+        super().__init__(handle, tensors)
         self._staged = []
-        self._is_adopted = False
-
-    def initialize(self) -> None:
-        for item, view in zip(self._tensors, self._views.parameters):
-            view.copy_(item.tensor.detach())
-
-    def adopt(self) -> None:
-        for item, view in zip(self._tensors, self._views.parameters):
-            if item.is_parameter:
-                item.tensor.data = view
-        self._is_adopted = True
-        self.received(range(len(self._tensors)))
-
-    def misplaced(self, numbers: Iterable[int]) -> list[int]:
-        addresses, tensors = self._addresses, self._tensors
-        return [
-            i for i in numbers if i in addresses and tensors[i].tensor.data_ptr() != addresses[i]
-        ]
 
     def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
         gradient = _dense(self._tensors[i], gradient)
         if scale is None:
-            self._views.gradients[i].copy_(gradient)
+            self._gradients[i].copy_(gradient)
         else:
-            torch.div(gradient, scale, out=self._views.gradients[i])
+            torch.div(gradient, scale, out=self._gradients[i])
         self._staged.append(i)
 
     def stage_statistic(self, i: int) -> None:
-        value = self._tensors[i].tensor
-        torch.sub(self._views.parameters[i], value, out=self._views.gradients[i])
+        torch.sub(self._parameters[i], self._tensors[i].tensor, out=self._gradients[i])
         self._staged.append(i)
 
     def staged(self, wait: bool) -> list[int]:
         done, self._staged = self._staged, []
         return done
 
-    def received(self, numbers) -> None:
+    def received(self, numbers: Iterable[int]) -> None:
         for i in numbers:
-            if i not in self._addresses:
-                self._tensors[i].tensor.copy_(self._views.parameters[i])
+            self._tensors[i].tensor.copy_(self._parameters[i])
 
     def pass_done(self) -> None:
         pass
 
     def release(self) -> None:
-        if self._is_adopted:
-            for i in self._addresses.keys() - self.misplaced(self._addresses):
-                parameter = self._tensors[i].tensor
-                parameter.data = parameter.data.clone()
-        self._views = None
+        self._parameters = self._gradients = None
 
 
-class DevicePlacement:
+class DevicePlacement(_Placement):
     """On a CUDA device parameters stay where they are, and the exchanged memory is page-locked, so
     that copies run beside the computing, on a stream of their own.
 
@@ -151,12 +131,11 @@ class DevicePlacement:
     takes_early = False
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor], device, cuda=torch.cuda):
-        self._tensors = tensors
+        super().__init__(handle, tensors)
         self._device = device
         self._cuda = cuda
-        self._views = _Views(handle, tensors)
         self._locked = []
-        for views in (self._views.parameters, self._views.gradients):
+        for views in (self._parameters, self._gradients):
             self._page_lock(views)
         self._stream = cuda.Stream(device)
         self._copies = collections.deque()  # (number, event) in the order of the copies' stream
@@ -175,16 +154,6 @@ class DevicePlacement:
                 " the host and the device will hold up the program"
             )
 
-    def initialize(self) -> None:
-        for item, view in zip(self._tensors, self._views.parameters):
-            view.copy_(item.tensor.detach())
-
-    def adopt(self) -> None:
-        self.received(range(len(self._tensors)))
-
-    def misplaced(self, numbers: Iterable[int]) -> list[int]:
-        return [i for i in numbers if self._tensors[i].tensor.device != self._device]
-
     def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
         gradient = _dense(self._tensors[i], gradient)
         self._copy_to_host(i, gradient if scale is None else gradient / scale)
@@ -196,7 +165,7 @@ class DevicePlacement:
         self._last_use = None
         self._stream.wait_stream(self._cuda.current_stream(self._device))
         with self._cuda.stream(self._stream):
-            self._views.gradients[i].copy_(source, non_blocking=True)
+            self._gradients[i].copy_(source, non_blocking=True)
             event = self._cuda.Event()
             event.record(self._stream)
         # Its memory is not given to another tensor before the copy is done.
@@ -213,8 +182,8 @@ class DevicePlacement:
                 break
             self._copies.popleft()
             if not self._tensors[i].is_parameter:
-                gradient = self._views.gradients[i]  # the value now
-                torch.sub(self._views.parameters[i], gradient, out=gradient)
+                gradient = self._gradients[i]  # the value now
+                torch.sub(self._parameters[i], gradient, out=gradient)
             done.append(i)
         return done
 
@@ -226,7 +195,7 @@ class DevicePlacement:
             self._stream.wait_event(self._last_use)
         with self._cuda.stream(self._stream):
             for i in numbers:
-                self._tensors[i].tensor.data.copy_(self._views.parameters[i], non_blocking=True)
+                self._tensors[i].tensor.copy_(self._parameters[i], non_blocking=True)
         computing.wait_stream(self._stream)
 
     def pass_done(self) -> None:
@@ -238,4 +207,4 @@ class DevicePlacement:
         for begin in self._locked:
             self._cuda.cudart().cudaHostUnregister(begin)
         self._locked.clear()
-        self._views = None
+        self._parameters = self._gradients = None

@@ -7,15 +7,17 @@ import ctypes
 import functools
 import logging
 import os
+import types
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from evenshard import _exit, _grad_scaler, _model, _torch_optim, errors
-from evenshard._forward_waits import ForwardWaits, Hook
+from evenshard import _exit, _grad_scaler, _model, _parameter_reads, _torch_optim, errors
 from evenshard._gradient_hooks import on_gradient
 from evenshard._handle import Declared, Handle, Statistics
-from evenshard._model_exchange import SEQUENTIAL_HINT, ModelExchange
+from evenshard._model_exchange import ModelExchange
+from evenshard._parameter_reads import Hook, ParameterReads
+from evenshard._unchanged import SEQUENTIAL_HINT
 
 _log = logging.getLogger("evenshard")
 
@@ -54,25 +56,27 @@ class Optimizer(torch.optim.Optimizer):
 
     When gradients travel is up to exchange.schedule in the config:
 
+    - BACKWARD (default): each as soon as backward() has computed it; small ones gather until they
+      are 64 KiB, or until step(). step() waits for the parameters.
+    - FULL: step() does not wait. Whoever reads a parameter of the model through one of its modules
+      waits for it: a forward pass, model.parameters(), state_dict(), a copy. A reference that the
+      script keeps is not seen: call synchronize() before it is used. Models that torch.compile or
+      TorchScript have compiled are refused.
     - SEQUENTIAL: in step(). Gradients may be changed between backward() and step(), as by
-      clip_grad_norm_ and GradScaler.
-    - BACKWARD: each as soon as backward() has computed it; small ones gather until they are 64 KiB,
-      or until step(). step() waits for the parameters.
-    - FULL: step() does not wait either. Each module waits for its own parameters before its next
-      forward pass. So do state_dict() of model and optimizer. Call synchronize() before anything
-      else reads parameters outside of a forward pass: copies of the model, averages of weights, a
-      sum over model.parameters(), a method of the model other than forward. torch.compile does not
-      see these waits: use BACKWARD with it.
+      GradScaler.
 
     With BACKWARD and FULL, call backward() once for each step(), and accumulate gradients in
-    no_sync(). From backward() on, parameters may be the next ones.
+    no_sync(). The model keeps its parameters until step(). What a script changes behind the
+    exchange raises: gradients after backward(), parameters at any time, a rate between backward()
+    and step(). Contents, which show what no version counter does, are compared in the first 10
+    iterations and in every 32nd.
 
     State such as momentum lives at the shards, and in their checkpoints: state_dict() has the
     parameter groups and the iteration only. To change `lr` in the groups is all that has an effect.
 
     A script needs no close(). When the program ends after a complete step, the worker has finished;
     after an exception that nobody caught, and between backward() and step(), it has failed, and the
-    others are told why. close() does it at once, and gives the parameters memory of their own.
+    others are told why. close() does it at once.
     """
 
     # GradScaler leaves it to step() to divide by the scale and to skip.
@@ -100,6 +104,7 @@ class Optimizer(torch.optim.Optimizer):
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
+        _check_arguments(model, config)
         self._is_ready = False  # to have no more groups added
         self._model = model
         self._tensors = _model.tensors_of(model)
@@ -109,6 +114,8 @@ class Optimizer(torch.optim.Optimizer):
             [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors],
             config=config, rank=rank, optimizer=rule, overrides=overrides, coordinator=coordinator,
         )
+        if self._handle.waits_in_forward:
+            _parameter_reads.check(model)
         if optimizer is None:
             groups = self._config_groups()
             super().__init__(groups, {"lr": groups[0]["lr"]})
@@ -119,12 +126,13 @@ class Optimizer(torch.optim.Optimizer):
         self._first_rates = self._group_rates()
         self._options = [_torch_optim.options_of(group) for group in self.param_groups]
         self._last_rates = None  # of the groups, as they are in _c_rates by tensor
+        self._begun_rates = self._first_rates  # of the groups, when the iteration began
         self._c_rates = (ctypes.c_float * len(self._tensors))()
         self._group_of = self._groups_by_tensor()
         self._skips_non_finite = self._handle.skips_non_finite
         self._skipped = 0
         self._is_accumulating = False
-        self._waits: ForwardWaits | None = None
+        self._reads: ParameterReads | None = None
         self._hooks = []
         self._exchange = ModelExchange(self._handle, self._tensors)
         try:
@@ -134,6 +142,10 @@ class Optimizer(torch.optim.Optimizer):
             self._exchange.release()
             raise
         self._add_hooks()
+        self._given = optimizer
+        if optimizer is not None:
+            self._step_of_given = vars(optimizer).get("step")
+            optimizer.step = types.MethodType(_refuse_step, optimizer)
         _exit.watch(self)
 
     def _config_groups(self):
@@ -155,22 +167,16 @@ class Optimizer(torch.optim.Optimizer):
         return found
 
     def _add_hooks(self):
+        if self._handle.waits_in_forward:
+            self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
         if self._handle.pushes_early:
-            self._waits = ForwardWaits(
-                self._model, self._tensors, self._exchange,
-                learns=self._handle.waits_in_forward,
-            )
             for i, item in enumerate(self._tensors):
                 if item.is_parameter:
                     ready = functools.partial(self._gradient_ready, i)
                     self._hooks.append(on_gradient(item.tensor, ready))
-        # A state_dict has the parameters' own memory, so that it is early enough to wait when it
-        # has been made.
-        made = Hook(lambda *_: self.synchronize())
-        loads = Hook(lambda *_: _refuse_load())
         for module in self._model.modules():
-            self._hooks.append(module._register_state_dict_hook(made))
-            self._hooks.append(module._register_load_state_dict_pre_hook(loads))
+            hook = Hook(lambda *_: _refuse_load())
+            self._hooks.append(module._register_load_state_dict_pre_hook(hook))
 
     def _gradient_ready(self, i, *_):
         """Called in the backward pass, when a parameter has its gradient."""
@@ -220,10 +226,10 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._waits is not None:
-            self._waits.reset()
         contributes, scale = self._contribution(options.get("grad_scaler"))
-        if not self._exchange.is_begun:
+        if self._exchange.is_begun:
+            self._check_options()
+        else:
             self._begin(contributes)
         self._exchange.finish(contributes, scale)
         return loss
@@ -236,8 +242,6 @@ class Optimizer(torch.optim.Optimizer):
         """After WentBack, by step() or under FULL by a forward pass: joins again where the run goes
         on. The model then has the parameters of its checkpoint, and `iteration` is the
         checkpoint's."""
-        if self._waits is not None:
-            self._waits.reset()
         self._exchange.resume()
 
     def statistics(self) -> Statistics:
@@ -250,13 +254,12 @@ class Optimizer(torch.optim.Optimizer):
         self._handle.interrupt()
 
     def _begin(self, contributes):
-        self._check_groups()
-        self._check_frozen()
-        self._exchange.begin(contributes, self._rates())
+        self._begun_rates = self._group_rates()
+        self._check_options()
+        self._exchange.begin(contributes, self._rates(self._begun_rates))
 
-    def _rates(self):
+    def _rates(self, rates):
         """The learning rate of each tensor, or None for those of the config."""
-        rates = self._group_rates()
         if not self._rates_are_ours:
             has_scheduler = any("initial_lr" in group for group in self.param_groups)
             if rates == self._first_rates and not has_scheduler:
@@ -271,7 +274,8 @@ class Optimizer(torch.optim.Optimizer):
     def _group_rates(self):
         return [float(group["lr"]) for group in self.param_groups]
 
-    def _check_groups(self):
+    def _check_options(self):
+        """What the iteration began with is what step() finds."""
         for number, (group, options) in enumerate(zip(self.param_groups, self._options)):
             now = _torch_optim.options_of(group)
             for option, value in options.items():
@@ -281,8 +285,14 @@ class Optimizer(torch.optim.Optimizer):
                         f" {value!r} as at the start; only lr may change (OneCycleLR:"
                         " cycle_momentum=False)"
                     )
-
-    def _check_frozen(self):
+            rate = float(group["lr"])
+            if rate != self._begun_rates[number]:
+                raise errors.FailedPrecondition(
+                    f'param_groups[{number}]["lr"]: is {rate!r}, and was'
+                    f" {self._begun_rates[number]!r} when backward() pushed gradients with it;"
+                    " allowed: changes after step() and before backward(), or the schedule"
+                    " SEQUENTIAL"
+                )
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise errors.FailedPrecondition(
@@ -355,7 +365,7 @@ class Optimizer(torch.optim.Optimizer):
     def close(self, error: str | None = None) -> None:
         """Leaves the run: this worker has finished, or failed for the reason that is given. It has
         failed too if its exchange has, or between backward() and step(). Waits for the parameters,
-        which then have memory of their own. Does nothing when called again."""
+        which the model then has. Does nothing when called again."""
         _exit.forget(self)
         if not self._handle.is_open:
             return
@@ -375,11 +385,15 @@ class Optimizer(torch.optim.Optimizer):
                 self._let_go()
 
     def _let_go(self):
+        if self._given is not None:
+            del self._given.step
+            if self._step_of_given is not None:
+                self._given.step = self._step_of_given
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        if self._waits is not None:
-            self._waits.remove()
+        if self._reads is not None:
+            self._reads.remove()
         self._exchange.release()
 
     def __enter__(self) -> Optimizer:
@@ -394,6 +408,26 @@ class Optimizer(torch.optim.Optimizer):
             if reason is None and self._exchange.is_begun:
                 reason = "the program ended between backward() and step()"
             self.close(reason)
+
+
+def _check_arguments(model, config):
+    if not isinstance(model, torch.nn.Module):
+        raise errors.InvalidArgument(
+            f"model: is a {type(model).__name__}, allowed: a torch.nn.Module; the parameters are"
+            " those of it that require a gradient: evenshard.Optimizer(model, ...)"
+        )
+    if isinstance(config, torch.optim.Optimizer):
+        raise errors.InvalidArgument(
+            f"config: is a {type(config).__name__}, allowed: the path or the text of a"
+            " ClusterConfig; give the rule by its name: evenshard.Optimizer(model, optimizer=...)"
+        )
+
+
+def _refuse_step(_, *arguments, **options):
+    raise errors.FailedPrecondition(
+        "step(): this optimizer was handed over to evenshard.Optimizer, and its own step would"
+        " train with this worker's gradient alone; allowed: evenshard.Optimizer's step()"
+    )
 
 
 def _refuse_load():

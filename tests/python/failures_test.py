@@ -322,7 +322,7 @@ class RunTest(unittest.TestCase):
                 frozen.requires_grad_(True)
                 refused(optimizer.step)
                 frozen.requires_grad_(False)
-                model[0].weight.data = model[0].weight.data.clone()
+                model[0].weight.data = model[0].weight.data + 1
                 refused(optimizer.step)
             refused(optimizer.step)
             return texts
@@ -331,7 +331,8 @@ class RunTest(unittest.TestCase):
             texts = fixture.run_workers(self, cluster, work, workers=1)[0]
         for part, text in zip(
             ("add_param_group", "the model's parameters live at the shards", "has groups of [1]",
-             "frozen: requires a gradient now", "0.weight: no longer lies", "the worker is closed"),
+             "frozen: requires a gradient now", "0.weight: was changed by the script",
+             "the worker is closed"),
             texts,
         ):
             self.assertIn(part, text)

@@ -138,7 +138,7 @@ class DevicePlacementTest(unittest.TestCase):
 
         def copy(target, source, non_blocking=False):
             if non_blocking:
-                cuda.current_stream().add(lambda: plain(target, source))
+                cuda.current_stream().add(torch.no_grad()(lambda: plain(target, source)))
                 return target
             return plain(target, source)
 

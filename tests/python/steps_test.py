@@ -244,7 +244,7 @@ class StepTest(unittest.TestCase):
         for key, value in first.items():
             self.assertTrue(torch.equal(value, last[key]))
 
-    def test_a_value_that_is_still_needed_is_noticed(self):
+    def test_a_value_that_is_needed_until_the_end_of_the_backward_pass(self):
         class Model(nn.Module):
             def __init__(self, width):
                 super().__init__()
@@ -270,22 +270,31 @@ class StepTest(unittest.TestCase):
             with evenshard.Optimizer(model) as optimizer:
                 return {key: value.clone() for key, value in steps(model, optimizer).items()}
 
-        # A small gradient is pushed after the backward pass, in which nothing is stale then.
-        for schedule, width, is_stale in (
-            ("FULL", 130, True), ("FULL", 3, False), ("SEQUENTIAL", 130, False)
-        ):
+        for schedule, width in (("FULL", 130), ("BACKWARD", 130), ("SEQUENTIAL", 130), ("FULL", 3)):
             with self.subTest(schedule, width=width):
-                with fixture.Cluster(1, workers=1, schedule=schedule) as cluster:
-                    end = fixture.outcomes(
-                        fixture.start_workers(cluster, work, width, workers=1)
-                    )[0]
-                self.assertEqual(end.kind, "RuntimeError" if is_stale else "", end.error)
-                if is_stale:
-                    self.assertIn("modified by an inplace operation", end.error)
-                else:
-                    model = Model(width)
-                    rule = torch.optim.SGD(model.parameters(), lr=0.1)
-                    self.check(end.value, steps(model, rule))
+                found = self.run_one(work, width, schedule=schedule)
+                model = Model(width)
+                rule = torch.optim.SGD(model.parameters(), lr=0.1)
+                self.check(found, steps(model, rule))
+
+    def test_a_graph_of_before_the_step_is_stale(self):
+        def work(rank):
+            model = models.make("mlp")
+            with evenshard.Optimizer(model) as optimizer:
+                loss = models.loss_of(model, "mlp", 0, rank)
+                loss.backward(retain_graph=True)
+                optimizer.step()
+                try:
+                    loss.backward()
+                except RuntimeError as error:
+                    optimizer.close()
+                    return str(error)
+
+        for schedule in ("FULL", "BACKWARD"):
+            with self.subTest(schedule):
+                self.assertIn(
+                    "modified by an inplace operation", self.run_one(work, schedule=schedule)
+                )
 
     def test_activation_checkpoints(self):
         from torch.utils import checkpoint

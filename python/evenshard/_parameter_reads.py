@@ -1,0 +1,131 @@
+"""Under FULL, parameters are received while the script goes on: whoever reads one waits for it.
+
+A module finds its parameters and buffers in two dictionaries. The modules of the model get
+dictionaries that wait, so that it does not matter who reads: a forward pass, another method, an
+average of weights, `torch.save(model)`. A hook waits before the forward pass of each module for
+its own tensors, because some modules (nn.LSTM) have references to them elsewhere, too. A reference
+that the script itself keeps is not seen.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Iterable
+
+import torch
+
+from evenshard import errors
+from evenshard._model import ModelTensor, direct_tensors
+
+_DICTIONARIES = ("_parameters", "_buffers")
+
+
+def nothing(*_):
+    """The hook of a copied module."""
+
+
+def _make_nothing():
+    return nothing
+
+
+class Hook(functools.partial):
+    """A hook on a module. A copy of the module, or a pickle of it, gets one that does nothing."""
+
+    def __reduce__(self):
+        return _make_nothing, ()
+
+
+def check(model: torch.nn.Module) -> None:
+    """Errors: FailedPrecondition if reads cannot be seen in a part of the model."""
+    for path, module in model.named_modules():
+        what = None
+        if isinstance(module, torch.jit.ScriptModule):
+            what = "a module of TorchScript"
+        elif type(module).__name__ == "OptimizedModule" or getattr(
+            module, "_compiled_call_impl", None
+        ):
+            what = "compiled by torch.compile"
+        if what is not None:
+            raise errors.FailedPrecondition(
+                f'model: "{path}" is {what}, in which nobody sees that a parameter is read;'
+                " allowed under the schedules BACKWARD and SEQUENTIAL"
+            )
+
+
+class ParameterReads:
+    """Calls `wait(numbers)` before tensors of the model are read, with their numbers in `tensors`,
+    whether they are under way or not. REQUIRES: check(model)."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        tensors: list[ModelTensor],
+        wait: Callable[[Iterable[int]], None],
+    ):
+        self._wait = wait
+        self._numbers = {id(item.tensor): i for i, item in enumerate(tensors)}
+        self._hooks = []
+        self._modules = []
+        for module, own in direct_tensors(model, tensors).items():
+            if own:
+                hook = module.register_forward_pre_hook(Hook(lambda *_, own=own: wait(own)))
+                # Before all others, such as those of weight_norm, which read parameters.
+                module._forward_pre_hooks.move_to_end(hook.id, last=False)
+                self._hooks.append(hook)
+                self._modules.append(module)
+                for name in _DICTIONARIES:
+                    module.__dict__[name] = _Waiting(module.__dict__[name], self._read)
+
+    def _read(self, found):
+        numbers = [self._numbers[id(t)] for t in found if id(t) in self._numbers]
+        if numbers:
+            self._wait(numbers)
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        for module in self._modules:
+            for name in _DICTIONARIES:
+                if isinstance(module.__dict__[name], _Waiting):
+                    module.__dict__[name] = module.__dict__[name].plain()
+        self._hooks.clear()
+        self._modules.clear()
+
+
+class _Waiting(collections.OrderedDict):
+    """The parameters or buffers of a module, which say what is read of them."""
+
+    def __init__(self, content, read):
+        super().__init__(content)
+        self._read = read
+
+    def __getitem__(self, name):
+        found = super().__getitem__(name)
+        self._read((found,))
+        return found
+
+    def get(self, name, default=None):
+        return self[name] if name in self else default
+
+    def items(self):
+        self._read(list(super().values()))
+        return super().items()
+
+    def values(self):
+        self._read(list(super().values()))
+        return super().values()
+
+    def pop(self, name, *default):
+        if name in self:
+            self._read((super().__getitem__(name),))
+        return super().pop(name, *default)
+
+    def copy(self):
+        return collections.OrderedDict(self.items())
+
+    def plain(self):
+        return collections.OrderedDict(super().items())
+
+    def __reduce__(self):
+        return collections.OrderedDict, (list(self.items()),)

@@ -1,0 +1,95 @@
+"""Notices what a script changes behind the exchange: parameters, and gradients that have left.
+
+A tensor's version counter and address show most changes at no cost. They do not show a write
+through `.data` or through numpy, so that contents are compared too, in the first iterations and at
+intervals after them. docs/performance.md says what that costs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from evenshard import errors
+from evenshard._model import ModelTensor
+
+SEQUENTIAL_HINT = (
+    "; allowed under the schedule SEQUENTIAL: `evenshard run --schedule SEQUENTIAL`, or"
+    " exchange { schedule: SEQUENTIAL } in the config"
+)
+
+# Contents are compared in so many iterations of this worker at first, and in every so many-th then.
+_FIRST = 10
+_INTERVAL = 32
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
+class Unchanged:
+    """What the tensors of one model were when they were received or staged."""
+
+    def __init__(self, tensors: list[ModelTensor], placement):
+        self._tensors = tensors
+        self._placement = placement
+        self._parameters = [i for i, item in enumerate(tensors) if item.is_parameter]
+        self._states = [(0, 0)] * len(tensors)
+        self._iterations = 0  # that have begun
+        self._compares = False  # contents, in this iteration
+
+    def received(self, numbers) -> None:
+        """These have just been given to the model."""
+        for i in numbers:
+            self._states[i] = _state(self._tensors[i].tensor)
+
+    def begin(self, iteration: int) -> None:
+        """Nothing is under way, and nothing of this iteration has been pushed. Errors:
+        FailedPrecondition if the script has changed a parameter since it was received."""
+        self._compares = self._iterations < _FIRST or self._iterations % _INTERVAL == 0
+        self._iterations += 1
+        for i in self._parameters:
+            parameter = self._tensors[i].tensor
+            state = _state(parameter)
+            if state != self._states[i] or self._compares:
+                if not _same(parameter, self._placement.parameter(i)):
+                    self._refuse(i, f"before iteration {iteration}")
+                self._states[i] = state
+
+    def check(self, staged: dict) -> None:
+        """Before the rest of the iteration is pushed. `staged` has the gradients that left early,
+        each with its version then. Errors: FailedPrecondition if the script has changed one of
+        them, or a parameter since begin()."""
+        for i in self._parameters:
+            if _state(self._tensors[i].tensor) != self._states[i]:
+                self._refuse(i, "between backward() and step()")
+        for i, (gradient, version) in staged.items():
+            item = self._tensors[i]
+            if (
+                item.tensor.grad is not gradient
+                or gradient._version != version
+                or (self._compares and not _same(gradient, self._placement.gradient(i)))
+            ):
+                raise errors.FailedPrecondition(
+                    f"{item.name}: its gradient was changed after it had been pushed, between"
+                    " backward() and step(), as clip_grad_norm_, clip_grad_value_ and"
+                    " GradScaler.unscale_ do" + SEQUENTIAL_HINT
+                )
+
+    def _refuse(self, i, when):
+        raise errors.FailedPrecondition(
+            f"{self._tensors[i].name}: was changed by the script {when}, and the next parameters"
+            " from the shards would undo that; allowed: changes before evenshard.Optimizer is made"
+        )
+
+
+def _state(tensor):
+    return tensor._version, tensor.data_ptr()
+
+
+def _same(tensor: torch.Tensor, exchanged: torch.Tensor) -> bool:
+    """Whether a tensor has the bits of what lies in the exchanged memory."""
+    if tensor.dtype != exchanged.dtype or tensor.shape != exchanged.shape:
+        return False
+    plain = tensor.detach().cpu().contiguous()
+    return _memcmp(plain.data_ptr(), exchanged.data_ptr(), 4 * plain.numel()) == 0

@@ -1,0 +1,512 @@
+"""What scripts do besides plain training: each habit gives what one process gives, or raises.
+
+A habit is a training loop, written once. It runs with an optimizer of torch.optim in one process
+that has all batches, and as the workers of a run, each with its own.
+"""
+
+import contextlib
+import copy
+import io
+import itertools
+import sys
+import unittest
+
+from tests.python import fixture
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    import evenshard
+    from evenshard import _exit
+
+_STEPS = 6
+_BATCH = 4
+_SCHEDULES = ("BACKWARD", "FULL", "SEQUENTIAL")
+_EARLY = ("BACKWARD", "FULL")
+# A tensor that is pushed at once is larger than 64 KiB.
+_WIDE = 130
+
+
+class Script:
+    """What a habit finds: its batches, and how optimizers are made."""
+
+    def __init__(self, rank=None, workers=1):
+        self._ranks = range(workers) if rank is None else [rank]
+        self._is_worker = rank is not None
+
+    def batch(self, step, features=6):
+        """Inputs and targets of this process."""
+        drawn = []
+        for rank in self._ranks:
+            draw = torch.Generator().manual_seed(100 * step + rank)
+            targets = torch.randn(_BATCH, 5, generator=draw)
+            drawn.append((torch.randn(_BATCH, features, generator=draw), targets))
+        return tuple(torch.cat(part) for part in zip(*drawn))
+
+    def optimizer(self, model, rule=None):
+        given = rule(model.parameters()) if rule else torch.optim.SGD(model.parameters(), lr=0.1)
+        return evenshard.Optimizer(model, optimizer=given) if self._is_worker else given
+
+    def no_sync(self, optimizer):
+        return optimizer.no_sync() if self._is_worker else contextlib.nullcontext()
+
+
+def _mlp():
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Linear(6, _WIDE), nn.Tanh(), nn.Linear(_WIDE, _WIDE), nn.Tanh(), nn.Linear(_WIDE, 5)
+    )
+
+
+def _loss(script, model, step):
+    inputs, targets = script.batch(step)
+    return nn.functional.mse_loss(model(inputs), targets)
+
+
+def _train(script, *, model=None, rule=None, before=None, between=None, after=None, at=0):
+    """A loop that does something else at three places, from step `at` on. Returns what those have
+    returned, and the trained values."""
+    model = model or _mlp()
+    optimizer = script.optimizer(model, rule)
+    seen = []
+    for step in range(_STEPS):
+        does = [call if step >= at else None for call in (before, between, after)]
+        optimizer.zero_grad()
+        if does[0]:
+            seen.append(does[0](model, optimizer))
+        _loss(script, model, step).backward()
+        if does[1]:
+            seen.append(does[1](model, optimizer))
+        optimizer.step()
+        if does[2]:
+            seen.append(does[2](model, optimizer))
+    return seen, model.state_dict()
+
+
+# Habits that give what one process gives.
+
+
+def plain(script):
+    return _train(script)
+
+
+def norms_of_parameters_between_backward_and_step(script):
+    return _train(script, between=lambda model, _: [p.detach().norm() for p in model.parameters()])
+
+
+def norms_of_gradients(script):
+    """Each worker has its own gradients: they are read, and not compared."""
+    def read(model, _):
+        for p in model.parameters():
+            assert float(p.grad.norm()) > 0
+    return _train(script, between=read)
+
+
+def size_of_the_update(script):
+    kept = []
+
+    def keep(model, _):
+        kept[:] = [p.detach().clone() for p in model.parameters()]
+
+    def compare(model, _):
+        return [(p.detach() - k).norm() for p, k in zip(model.parameters(), kept)]
+
+    return _train(script, between=keep, after=compare)
+
+
+def average_of_weights(script):
+    model = _mlp()
+    average = [p.detach().clone() for p in model.parameters()]
+
+    def update(model, _):
+        with torch.no_grad():
+            for a, p in zip(average, model.parameters()):
+                a.mul_(0.9).add_(p, alpha=0.1)
+
+    return _train(script, model=model, after=update)[1], average
+
+
+def average_of_weights_by_references(script):
+    model = _mlp()
+    parameters = list(model.parameters())
+    average = [p.detach().clone() for p in parameters]
+
+    def update(*_):
+        with torch.no_grad():
+            for a, p in zip(average, parameters):
+                a.mul_(0.9).add_(p, alpha=0.1)
+
+    return _train(script, model=model, after=update)[1], average
+
+
+def views_of_parameters(script):
+    """They see the updates, as torch.optim makes them in place."""
+    model = _mlp()
+    views = [p.detach()[0] for p in model.parameters()]
+    return _train(script, model=model, after=lambda *_: None)[1], views
+
+
+def averaged_model(script):
+    model = _mlp()
+    average = torch.optim.swa_utils.AveragedModel(model)
+    state = _train(script, model=model, after=lambda m, _: average.update_parameters(m))[1]
+    return state, [p.detach() for p in average.module.parameters()]
+
+
+def copies_and_files(script):
+    def read(model, _):
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        options = {} if torch.__version__ < "2" else {"weights_only": False}
+        loaded = torch.load(file, **options)
+        return copy.deepcopy(model).state_dict(), loaded.state_dict()
+    return _train(script, after=read)
+
+
+def a_method_that_is_not_forward(script):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.inner = nn.Linear(6, _WIDE)
+            self.outer = nn.Linear(_WIDE, 5)
+
+        def encode(self, x):
+            return x @ self.inner.weight.t()
+
+        def forward(self, x):
+            return self.outer(torch.tanh(self.inner(x)))
+
+    x = torch.ones(2, 6)
+    return _train(script, model=Model(), after=lambda model, _: model.encode(x).detach())
+
+
+def recurrent(script):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.cell = nn.LSTM(6, 24, batch_first=True)
+            self.head = nn.Linear(24, 5)
+
+        def forward(self, x):
+            return self.head(self.cell(x.unsqueeze(1))[0][:, 0])
+
+    return _train(script, model=Model())
+
+
+def tied_and_reused(script):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.inner = nn.Linear(6, 6)
+            self.tied = nn.Linear(6, 6)
+            self.tied.weight = self.inner.weight
+            self.head = nn.Linear(6, 5)
+
+        def forward(self, x):
+            return self.head(torch.tanh(self.tied(torch.tanh(self.inner(self.inner(x))))))
+
+    return _train(script, model=Model())
+
+
+def unused_everywhere(script):
+    model = _mlp()
+    model.unused = nn.Linear(3, 3)
+    model.forward = lambda x: model[4](model[3](model[2](model[1](model[0](x)))))
+    return _train(script, model=model, rule=lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.1))
+
+
+def evaluation_in_between(script):
+    def evaluate(model, _):
+        model.eval()
+        with torch.no_grad():
+            found = model(torch.ones(2, 6))
+        model.train()
+        return found
+    return _train(script, before=evaluate, after=evaluate)
+
+
+def accumulation(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        for part in range(3):
+            context = contextlib.nullcontext() if part == 2 else script.no_sync(optimizer)
+            with context:
+                (_loss(script, model, 3 * step + part) / 3).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def a_closure(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    for step in range(_STEPS):
+        def closure(step=step):
+            optimizer.zero_grad()
+            loss = _loss(script, model, step)
+            loss.backward()
+            return loss
+        optimizer.step(closure)
+    return model.state_dict()
+
+
+def gradients_that_stay(script):
+    """zero_grad() is called in every second step only, so that they add up."""
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    for step in range(_STEPS):
+        if step % 2 == 0:
+            model.zero_grad()
+        _loss(script, model, step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def zero_grad_after_step(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    for step in range(_STEPS):
+        _loss(script, model, step).backward()
+        optimizer.step()
+        model.zero_grad(set_to_none=False)
+    return model.state_dict()
+
+
+def a_schedule_of_the_rate(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        optimizer.step()
+        scheduler.step()
+    return model.state_dict()
+
+
+def a_penalty_on_parameters(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        penalty = sum(p.square().sum() for p in model.parameters())
+        (_loss(script, model, step) + 0.01 * penalty).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+_RIGHT = [
+    (plain, _SCHEDULES),
+    (norms_of_parameters_between_backward_and_step, _SCHEDULES),
+    (norms_of_gradients, _SCHEDULES),
+    (size_of_the_update, _SCHEDULES),
+    (average_of_weights, _SCHEDULES),
+    (average_of_weights_by_references, ("BACKWARD", "SEQUENTIAL")),
+    (views_of_parameters, ("BACKWARD", "SEQUENTIAL")),
+    (averaged_model, _SCHEDULES),
+    (copies_and_files, _SCHEDULES),
+    (a_method_that_is_not_forward, _SCHEDULES),
+    (recurrent, _SCHEDULES),
+    (tied_and_reused, _SCHEDULES),
+    (unused_everywhere, _SCHEDULES),
+    (evaluation_in_between, _SCHEDULES),
+    (accumulation, _SCHEDULES),
+    (a_closure, _SCHEDULES),
+    (gradients_that_stay, _SCHEDULES),
+    (zero_grad_after_step, _SCHEDULES),
+    (a_schedule_of_the_rate, _SCHEDULES),
+    (a_penalty_on_parameters, _SCHEDULES),
+]
+
+
+# What changes a gradient before step(): right under SEQUENTIAL, where it is linear and therefore
+# the same for the mean, and refused where the gradient has left.
+
+
+def _each_gradient(change):
+    def between(model, _):
+        for p in model.parameters():
+            change(p)
+    return lambda script: _train(script, between=between)
+
+
+def _halve(p):
+    p.grad.mul_(0.5)
+
+
+def _halve_data(p):
+    p.grad.data.mul_(0.5)
+
+
+def _halve_by_numpy(p):
+    p.grad.numpy()[...] *= 0.5
+
+
+def _replace(p):
+    p.grad = p.grad * 0.5
+
+
+def loss_scaling_by_hand(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        (1024 * _loss(script, model, step)).backward()
+        for p in model.parameters():
+            p.grad.data.div_(1024)
+        optimizer.step()
+    return model.state_dict()
+
+
+def a_rate_that_changes_between_backward_and_step(script):
+    def change(_, optimizer):
+        optimizer.param_groups[0]["lr"] *= 0.5
+    return _train(script, between=change)
+
+
+_ONLY_SEQUENTIAL = [
+    (_each_gradient(_halve), "its gradient was changed"),
+    (_each_gradient(_halve_data), "its gradient was changed"),
+    (_each_gradient(_halve_by_numpy), "its gradient was changed"),
+    (_each_gradient(_replace), "its gradient was changed"),
+    (loss_scaling_by_hand, "its gradient was changed"),
+    (a_rate_that_changes_between_backward_and_step, r'param_groups\[0\]\["lr"\]: is'),
+]
+
+
+# What is refused everywhere.
+
+
+def _change_parameters(change, **where):
+    def all_of_them(model, _):
+        with torch.no_grad():
+            for p in model.parameters():
+                change(p)
+    return lambda script: _train(script, **{place: all_of_them for place in where}, at=1)
+
+
+def _clamp(p):
+    p.clamp_(-0.01, 0.01)
+
+
+def _clamp_data(p):
+    p.data.clamp_(-0.01, 0.01)
+
+
+def own_initialisation(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    nn.init.zeros_(model[0].weight)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        optimizer.step()
+
+
+def a_step_of_the_optimizer_that_was_handed_over(script):
+    model = _mlp()
+    given = torch.optim.SGD(model.parameters(), lr=0.1)
+    script.optimizer(model, lambda _: given)
+    _loss(script, model, 0).backward()
+    given.step()
+
+
+def two_backward_passes(script):
+    model = _mlp()
+    optimizer = script.optimizer(model)
+    for part in range(2):
+        _loss(script, model, part).backward()
+    optimizer.step()
+
+
+_REFUSED = [
+    (_change_parameters(_clamp, after=True), _SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp, before=True), _SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp, between=True), _SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp_data, after=True), _SCHEDULES, "was changed by the script"),
+    (own_initialisation, _SCHEDULES, "0.weight: was changed by the script"),
+    (a_step_of_the_optimizer_that_was_handed_over, _SCHEDULES, "was handed over"),
+    (two_backward_passes, _EARLY, "has a second gradient"),
+]
+
+
+def _work(rank, habit, workers):
+    """Ends as a program does. A process of multiprocessing does not."""
+    torch.manual_seed(7 + rank)
+    try:
+        return _plain(habit(Script(rank, workers)))
+    except BaseException as error:
+        with contextlib.redirect_stderr(io.StringIO()):
+            sys.excepthook(type(error), error, error.__traceback__)
+        raise
+    finally:
+        _exit._end_all()
+
+
+def _plain(value):
+    """Values of their own, without what a closed worker takes with it."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _name(habit):
+    return getattr(habit, "__name__", str(habit))
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: habits of scripts")
+class ScriptsTest(unittest.TestCase):
+    def setUp(self):
+        self._sizes = itertools.cycle((2, 1, 4))
+
+    def run_habit(self, habit, schedule, workers):
+        settings = {"rule": "", "schedule": schedule, "workers": workers, "startup_seconds": 30}
+        with fixture.Cluster(2, scheme="STRIPED", exchange_seconds=15, **settings) as cluster:
+            return fixture.outcomes(
+                fixture.start_workers(cluster, _work, habit, workers, workers=workers)
+            )
+
+    def check_right(self, habit, schedule):
+        workers = next(self._sizes)
+        with self.subTest(_name(habit), schedule=schedule, workers=workers):
+            expected = _plain(habit(Script(None, workers)))
+            for end in self.run_habit(habit, schedule, workers):
+                self.assertIsNone(end.error, end.trace)
+                torch.testing.assert_close(end.value, expected, rtol=1e-4, atol=1e-6)
+
+    def check_refused(self, habit, schedule, text):
+        workers = next(self._sizes)
+        with self.subTest(_name(habit), schedule=schedule, workers=workers, text=text):
+            ends = self.run_habit(habit, schedule, workers)
+            # The others may hear of it before they do the same.
+            kinds = {end.kind for end in ends}
+            self.assertLessEqual(kinds, {"FailedPrecondition", "Aborted"}, [e.error for e in ends])
+            self.assertRegex("\n".join(end.error for end in ends), text)
+
+    def test_habits_that_give_what_one_process_gives(self):
+        for habit, schedules in _RIGHT:
+            for schedule in schedules:
+                self.check_right(habit, schedule)
+
+    def test_gradients_and_rates_that_change_before_step(self):
+        for habit, text in _ONLY_SEQUENTIAL:
+            self.check_right(habit, "SEQUENTIAL")
+            for schedule in _EARLY:
+                self.check_refused(habit, schedule, text)
+
+    def test_what_is_refused(self):
+        for habit, schedules, text in _REFUSED:
+            for schedule in schedules:
+                self.check_refused(habit, schedule, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
