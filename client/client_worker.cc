@@ -142,9 +142,9 @@ absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) 
                                     buffers_.parameters.span()));
 }
 
-absl::Status ClientWorker::Push(absl::Span<const int> tensors, bool contributes) {
+absl::Status ClientWorker::Push(absl::Span<const int> tensors, bool have_gradients) {
   RETURN_IF_ERROR(CheckJoined());
-  return exchange_->PushTensors(tensors, contributes);
+  return exchange_->PushTensors(tensors, have_gradients);
 }
 
 absl::Status ClientWorker::Wait(int tensor) {

@@ -46,7 +46,7 @@ class ClientWorker {
   absl::Status Join();
   absl::Status Begin(bool contributes, const float* learning_rates);
   // After an error none of them has been pushed.
-  absl::Status Push(absl::Span<const int> tensors, bool contributes);
+  absl::Status Push(absl::Span<const int> tensors, bool have_gradients);
   absl::Status Wait(int tensor);
   absl::Status WaitAll();
   absl::Status PushPull(const float* learning_rates);

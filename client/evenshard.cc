@@ -257,14 +257,14 @@ evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
             [&](evenshard::ClientWorker& w) { return w.Begin(contributes != 0, learning_rates); });
 }
 
-evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int contributes) {
-  return evenshard_push_several(worker, &tensor, 1, contributes);
+evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int has_gradient) {
+  return evenshard_push_several(worker, &tensor, 1, has_gradient);
 }
 
 evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors, int count,
-                                        int contributes) {
+                                        int have_gradients) {
   return On(worker, [&](evenshard::ClientWorker& w) {
-    return w.Push({tensors, static_cast<size_t>(count)}, contributes != 0);
+    return w.Push({tensors, static_cast<size_t>(count)}, have_gradients != 0);
   });
 }
 

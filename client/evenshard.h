@@ -178,16 +178,17 @@ EVENSHARD_API int evenshard_has_failed(const evenshard_worker* worker);
  *
  * `learning_rates`, by tensor, replace the config's rates and schedule in this iteration; NULL
  * keeps those. Under SYNC all workers must give the same ones. If `contributes` is 0, this worker
- * takes part without a gradient, in the whole iteration or for the tensors of a push: only the
- * gradients of the other workers count. Errors: those of the exchange; WENT_BACK if the run has
- * gone back to a checkpoint. */
+ * takes part in the iteration without counting in the mean, whatever it pushes. If `has_gradient`
+ * is 0, its batch did not use the tensor: that counts as a gradient of zeros, and if no worker has
+ * one the tensor is not updated. Errors: those of the exchange; WENT_BACK if the run has gone back
+ * to a checkpoint. */
 EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                                const float* learning_rates);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
-                                              int contributes);
+                                              int has_gradient);
 /* Pushes several tensors, in this order. After an error none of them has been pushed. */
 EVENSHARD_API evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors,
-                                                      int count, int contributes);
+                                                      int count, int have_gradients);
 EVENSHARD_API evenshard_status evenshard_wait(evenshard_worker* worker, int tensor);
 /* How many tensors from this one on, in model order, have been received, up to the first that has
  * not. Does not block. */

@@ -215,6 +215,7 @@ HeaderWriter Written(const GradientHeader& header, size_t data_bytes) {
   writer.Varint(8, header.hold);
   writer.Varint(9, header.view);
   writer.Float(10, header.learning_rate);
+  writer.Varint(11, header.absent);
   writer.Data(data_bytes);
   return writer;
 }
@@ -255,6 +256,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
         return Store(reader.Varint(), &header.view);
       case Tag(10, kFixed32):
         return StoreFloat(reader.Fixed(4), &header.learning_rate);
+      case Tag(11, kVarint):
+        return Store(reader.Varint(), &header.absent);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

@@ -45,6 +45,9 @@ struct GradientHeader {
   bool hold = false;
   uint64_t view = 0;
   std::optional<float> learning_rate = {};
+  bool absent = false;
+
+  bool has_data() const { return !skip && !absent; }
 };
 
 // The fields of ParameterChunk other than `data`.
@@ -58,7 +61,7 @@ struct ParameterHeader {
 
 // The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and
 // length of the chunk come first. The longest is a GradientHeader in which every number has its
-// greatest length: 96 bytes.
+// greatest length: 98 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data() + begin_; }
@@ -67,7 +70,7 @@ class EncodedHeader {
  private:
   friend class HeaderWriter;
   static constexpr size_t kLongestFrame = 11;  // a tag, and a length of 64 bits
-  std::array<char, kLongestFrame + 85> bytes_;
+  std::array<char, kLongestFrame + 87> bytes_;
   size_t begin_ = kLongestFrame;
   size_t end_ = kLongestFrame;
 };

@@ -166,13 +166,13 @@ class Handle:
         """Whether a tensor has been pushed in the iteration that has begun."""
         return bool(self._library.is_pushed(self._pointer(), tensor))
 
-    def push(self, tensor: int, contributes: bool = True) -> None:
-        self._check(self._library.push(self._pointer(), tensor, contributes))
+    def push(self, tensor: int, has_gradient: bool = True) -> None:
+        self._check(self._library.push(self._pointer(), tensor, has_gradient))
 
-    def push_several(self, tensors: Sequence[int], contributes: bool = True) -> None:
+    def push_several(self, tensors: Sequence[int], have_gradients: bool = True) -> None:
         count = len(tensors)
         numbers = (ctypes.c_int * count)(*tensors)
-        self._check(self._library.push_several(self._pointer(), numbers, count, contributes))
+        self._check(self._library.push_several(self._pointer(), numbers, count, have_gradients))
 
     def wait(self, tensor: int) -> None:
         self._wait(self._library.wait, tensor)

@@ -100,8 +100,8 @@ class ModelExchange:
 
     def finish(self, contributes: bool, scale: torch.Tensor | None) -> None:
         """Pushes everything that has not been pushed. Gradients are divided by `scale`. A parameter
-        without a gradient is pushed without one, and so is everything unless the worker
-        contributes."""
+        without a gradient counts as zeros. Unless the worker contributes, which begin() has said
+        too, nothing of it counts."""
         self._unchanged.check(self._staged)
         absent = []
         for i, item in enumerate(self._tensors):
@@ -114,7 +114,7 @@ class ModelExchange:
             else:
                 self._placement.stage_statistic(i)
                 self._gathered += self._sizes[i]
-        self._push(absent, contributes=False)
+        self._push(absent, have_gradients=False)
         self._push_staged(wait=True)
         self._placement.pass_done()
         self._staged = {}
@@ -167,11 +167,11 @@ class ModelExchange:
         numbers = self._placement.staged(wait)
         for i in numbers:
             self._gathered -= self._sizes[i]
-        self._push(numbers, contributes=True)
+        self._push(numbers, have_gradients=True)
 
-    def _push(self, numbers, contributes):
+    def _push(self, numbers, have_gradients):
         if numbers:
-            self.handle.push_several(numbers, contributes)
+            self.handle.push_several(numbers, have_gradients)
 
     def _missing_of(self, numbers):
         return [i for i in numbers if i in self._missing]

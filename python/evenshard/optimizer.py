@@ -219,7 +219,8 @@ class Optimizer(torch.optim.Optimizer):
         """Pushes what has not been pushed. Under FULL it returns at once, otherwise when the
         parameters are there. `options` are GradScaler's.
 
-        A parameter without a gradient is pushed without one: what the others push for it counts.
+        A parameter without a gradient counts as one of zeros, if another worker has one; if none
+        has, it is not updated.
         Errors: those of the exchange; WentBack, after which resume() goes on.
         """
         loss = None

@@ -170,17 +170,17 @@ class Worker:
         """Begins an iteration step by step: push() each tensor once, then wait() for each of them
         or wait_all(). Neither begin nor push waits.
 
-        contributes: False takes part without a gradient: what the others push counts. Each tensor
+        contributes: False takes part without counting in the mean of the workers. Each tensor
         must be pushed all the same.
         """
         self._handle.begin(contributes, self._c_rates(learning_rates))
 
-    def push(self, name: str, gradient: Any = None, *, contributes: bool = True) -> None:
+    def push(self, name: str, gradient: Any = None, *, has_gradient: bool = True) -> None:
         """Pushes a tensor's gradient. None: what is in the worker's own `gradients`."""
         number = self._number(name)
         if gradient is not None:
             self._stage(name, gradient)
-        self._handle.push(number, contributes)
+        self._handle.push(number, has_gradient)
 
     def wait(self, name: str, out: Any = None) -> None:
         """Waits until the parameters of a tensor that was pushed are there."""

@@ -38,6 +38,11 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
         absl::StrCat("worker ", header.worker, " pushed initial parameters, chunk ", chunk.id,
                      "; only worker 0 gives them, and others set `skip`"));
   }
+  if (header.absent && (header.skip || config.IsInitial(header.iteration))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", header.worker, " pushed chunk ", chunk.id, " with `absent` and ",
+        header.skip ? "`skip`; allowed: one of them" : "no initial parameters; allowed: `data`"));
+  }
   if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
     const bool is_statistic =
         config.model().tensors()[chunk.tensor].role == TensorRole::kRunningStatistic;
@@ -48,11 +53,14 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
     }
   }
   const size_t bytes = SegmentsSize(gradient.data);
-  const size_t expected = header.skip ? 0 : EncodedBytes(encoding, chunk.size);
+  const size_t expected = header.has_data() ? EncodedBytes(encoding, chunk.size) : 0;
   if (bytes != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed ", bytes, " bytes for chunk ", chunk.id,
-                     header.skip ? " with `skip`" : "", ", which takes ", expected));
+    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed ", bytes,
+                                                   " bytes for chunk ", chunk.id,
+                                                   header.skip     ? " with `skip`"
+                                                   : header.absent ? " with `absent`"
+                                                                   : "",
+                                                   ", which takes ", expected));
   }
   return absl::OkStatus();
 }

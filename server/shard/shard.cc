@@ -214,7 +214,9 @@ absl::Status Shard::PushShared(WorkerSession& session, const GradientHeader& hea
                                std::shared_ptr<ReplySink> sink) {
   ASSIGN_OR_RETURN(const int index, IndexOfPush(session, header, *store_, index_));
   Gradient gradient{header, {}, session.buffers()};
-  if (!header.skip) gradient.data = session.buffers()->GradientOf(store_->chunks()[index].info());
+  if (header.has_data()) {
+    gradient.data = session.buffers()->GradientOf(store_->chunks()[index].info());
+  }
   return Take(index, session, std::move(gradient), std::move(sink));
 }
 

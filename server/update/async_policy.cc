@@ -42,7 +42,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
                        "iterations ", next, " to ", next + kMaxGap));
     } else {
       RETURN_IF_ERROR(CheckVersion(chunk, header));
-      if (chunk.NeedsInitial() && header.iteration > 0 && !header.skip) {
+      if (chunk.NeedsInitial() && header.iteration > 0 && header.has_data()) {
         return absl::FailedPreconditionError(
             absl::StrCat("worker ", header.worker, " pushed a gradient of chunk ", header.chunk,
                          ", for which worker 0 has yet to push the initial parameters"));
@@ -52,7 +52,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
       ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration),
                                   .pushed = header.learning_rate},
                          .workers = {header.worker}};
-      if (!header.skip) {
+      if (header.has_data()) {
         change.encoding = static_cast<Encoding>(header.encoding);
         const absl::Status applied =
             chunk.ApplyGradient(gradient.data, change.encoding, change.scale, change.rate);

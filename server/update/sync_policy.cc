@@ -127,7 +127,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
 }
 
 absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) {
-  if (header.skip) return absl::OkStatus();
+  if (!header.has_data()) return absl::OkStatus();
   if (!gather.rated_by.has_value()) {
     gather.rated_by = header.worker;
     gather.learning_rate = header.learning_rate;
@@ -227,7 +227,8 @@ SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather) {
 absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, ChunkChange* change) {
   StoredChunk& chunk = *gather.chunk;
   chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
-  if (gradient.header.skip) {
+  if (gradient.header.absent) ++gather.absent;
+  if (!gradient.header.has_data()) {
     return last && gather.summed > 0 ? ApplySum(gather, change) : absl::OkStatus();
   }
   const auto encoding = static_cast<Encoding>(gradient.header.encoding);
@@ -241,7 +242,8 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
     return absl::OkStatus();
   }
   if (first) {
-    RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, encoding, /*scale=*/1, change->rate));
+    change->scale = gather.Scale();
+    RETURN_IF_ERROR(chunk.ApplyGradient(gradient.data, encoding, change->scale, change->rate));
     change->gradient = std::move(gradient.data);
     change->encoding = encoding;
     change->owner = std::move(gradient.owner);
@@ -251,14 +253,13 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
     chunk.AddToSum(gradient.data, encoding);
     return ApplySum(gather, change);
   }
-  return chunk.ApplySumAndGradient(gradient.data, encoding, 1.0f / gather.summed, change->rate);
+  return chunk.ApplySumAndGradient(gradient.data, encoding, gather.Scale(), change->rate);
 }
 
 absl::Status SyncPolicy::ApplySum(Gather& gather, ChunkChange* change) {
-  const float scale = 1.0f / gather.summed;
-  RETURN_IF_ERROR(gather.chunk->ApplySum(scale, change->rate));
+  change->scale = gather.Scale();
+  RETURN_IF_ERROR(gather.chunk->ApplySum(change->scale, change->rate));
   change->gradient = BytesOf(gather.chunk->sum());
-  change->scale = scale;
   return absl::OkStatus();
 }
 
@@ -289,7 +290,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
     if (is_over(onlooker)) release(onlooker.sinks, onlooker.iteration);
   }
   std::erase_if(gather.onlookers, is_over);
-  gather.arrived = gather.awaited = gather.added = gather.summed = 0;
+  gather.arrived = gather.awaited = gather.added = gather.summed = gather.absent = 0;
   gather.rated_by.reset();
   gather.learning_rate.reset();
 }

@@ -67,6 +67,11 @@ class SyncPolicy final : public UpdatePolicy {
   struct Gather {
     Gather(StoredChunk* chunk, int workers) : chunk(chunk), pushed(workers) {}
 
+    // That which makes the sum the mean.
+    float Scale() const ABSL_SHARED_LOCKS_REQUIRED(chunk->mutex) {
+      return 1.0f / (summed + absent);
+    }
+
     StoredChunk* const chunk;
     // The view whose pushes are taken; null after Abandon.
     std::shared_ptr<const PolicyView> view ABSL_GUARDED_BY(chunk->mutex);
@@ -77,6 +82,7 @@ class SyncPolicy final : public UpdatePolicy {
                                                     // set that are done with
     uint32_t newest ABSL_GUARDED_BY(chunk->mutex) = 0;  // the rank of the latest push
     int summed ABSL_GUARDED_BY(chunk->mutex) = 0;       // gradients in the sum
+    int absent ABSL_GUARDED_BY(chunk->mutex) = 0;       // those of zeros, which are not in it
     // The learning rate of the first gradient that came, and the rank of its worker.
     std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
     std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);

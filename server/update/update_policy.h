@@ -33,8 +33,9 @@ struct SlotPosition {
 //
 // SYNC is bulk synchronous (Valiant 1990). The gradients of the worker set's workers for an
 // iteration are added up as they arrive. The last one applies their mean and releases all replies.
-// A worker that sets `skip` counts as arrived but not in the mean. With update.deterministic,
-// gradients are added up in the order of ranks, and early ones are held where they were received.
+// A worker that sets `skip` counts as arrived but not in the mean; one that sets `absent` counts in
+// the mean with zeros, and if all do there is no update. With update.deterministic, gradients are
+// added up in the order of ranks, and early ones are held where they were received.
 //
 // ASYNC (Dean et al. 2012, Downpour SGD) applies and answers each gradient at once.
 //

@@ -142,7 +142,7 @@ TEST_CASE("workers that disagree on a learning rate are named") {
   }
 }
 
-TEST_CASE("a tensor to which a worker contributes nothing is the mean of the others'") {
+TEST_CASE("a tensor without a gradient at a worker counts as zeros, and at all as no update") {
   const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD");
   CAPTURE(schedule);
   const PlannedConfig config = MustParse(
@@ -170,7 +170,7 @@ TEST_CASE("a tensor to which a worker contributes nothing is the mean of the oth
   for (size_t t = 0; t < 3; ++t) {
     const Tensor& tensor = config.model().tensors()[t];
     for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
-      expected[i] -= t == 1 ? first[i] : (first[i] + second[i]) / 2;
+      expected[i] -= (first[i] + (t == 1 ? 0 : second[i])) / 2;
     }
   }
   RequireClose(parameters[0], expected, 1e-5f);

@@ -53,9 +53,9 @@ class _Handle:
     def is_pushed(self, i):
         return i in self._pushed
 
-    def push_several(self, numbers, contributes=True):
+    def push_several(self, numbers, have_gradients=True):
         self._pushed.update(numbers)
-        self.log.append(("push" if contributes else "skip", list(numbers)))
+        self.log.append(("push" if have_gradients else "absent", list(numbers)))
 
     def wait(self, i):
         self.log.append(("wait", i))
@@ -119,7 +119,7 @@ class ModelExchangeTest(unittest.TestCase):
         self.give(1)
         self.assertEqual(self.log(), [])
         self.step()
-        self.assertEqual(self.log(), [("skip", [0]), ("push", [1])])
+        self.assertEqual(self.log(), [("absent", [0]), ("push", [1])])
 
     def test_a_large_gradient_that_is_still_being_copied_is_pushed_with_the_next_one(self):
         self.make(nn.Linear(3, _LARGE), nn.Linear(_LARGE, _LARGE))
@@ -328,7 +328,7 @@ class ModelExchangeTest(unittest.TestCase):
         self.exchange.wait_for_all()
         self.assertEqual(self.log(), [])
         self.step()
-        self.assertEqual(self.log(), [("skip", [0, 1, 2]), ("push", [3])])
+        self.assertEqual(self.log(), [("absent", [0, 1, 2]), ("push", [3])])
 
 
 if __name__ == "__main__":

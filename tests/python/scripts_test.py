@@ -32,13 +32,14 @@ class Script:
     """What a habit finds: its batches, and how optimizers are made."""
 
     def __init__(self, rank=None, workers=1):
-        self._ranks = range(workers) if rank is None else [rank]
+        # Those whose batches this process has, and how many there are in all.
+        self.ranks = list(range(workers)) if rank is None else [rank]
         self._is_worker = rank is not None
 
     def batch(self, step, features=6):
         """Inputs and targets of this process."""
         drawn = []
-        for rank in self._ranks:
+        for rank in self.ranks:
             draw = torch.Generator().manual_seed(100 * step + rank)
             targets = torch.randn(_BATCH, 5, generator=draw)
             drawn.append((torch.randn(_BATCH, features, generator=draw), targets))
@@ -220,6 +221,33 @@ def unused_everywhere(script):
     return _train(script, model=model, rule=lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.1))
 
 
+def _one_branch_for_each_rank(script, rule=None):
+    """Each rank uses its own branch, so that no worker has a gradient of all parameters."""
+    model = _mlp()
+    model.branches = nn.ModuleList(nn.Linear(5, 5) for _ in range(4))
+    optimizer = script.optimizer(model, rule)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        losses = []
+        for rank in script.ranks:
+            inputs, targets = Script(rank, 4).batch(step)
+            branch = model.branches[(rank + step) % 3]  # one is used by nobody
+            losses.append(nn.functional.mse_loss(branch(model[:5](inputs)), targets))
+        (sum(losses) / len(losses)).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def a_branch_that_some_workers_use(script):
+    return _one_branch_for_each_rank(script)
+
+
+def a_branch_that_some_workers_use_with_momentum(script):
+    return _one_branch_for_each_rank(
+        script, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01)
+    )
+
+
 def evaluation_in_between(script):
     def evaluate(model, _):
         model.eval()
@@ -315,6 +343,8 @@ _RIGHT = [
     (recurrent, _SCHEDULES),
     (tied_and_reused, _SCHEDULES),
     (unused_everywhere, _SCHEDULES),
+    (a_branch_that_some_workers_use, _SCHEDULES),
+    (a_branch_that_some_workers_use_with_momentum, _SCHEDULES),
     (evaluation_in_between, _SCHEDULES),
     (accumulation, _SCHEDULES),
     (a_closure, _SCHEDULES),

@@ -56,7 +56,7 @@ class ExchangeTest(unittest.TestCase):
             with evenshard.Worker(tensors={"a.w": _floats(1, 2), "b.w": _floats(3)}) as worker:
                 worker.begin(learning_rates={"a.w": 0.5, "b.w": 1.0})
                 worker.push("b.w", _floats(1))
-                worker.push("a.w", _floats(2, 2), contributes=rank == 0)
+                worker.push("a.w", _floats(2, 2), has_gradient=rank == 0)
                 out = _floats(0)
                 worker.wait_all()
                 worker.begin(contributes=rank == 1)
@@ -74,7 +74,7 @@ class ExchangeTest(unittest.TestCase):
                 with fixture.Cluster(1, workers=2, schedule=schedule) as cluster:
                     values = fixture.run_workers(self, cluster, work, schedule, workers=2)
                 for value in values:
-                    self.assertEqual(value, ([-1, 1], [1.9]))
+                    self.assertEqual(value, ([-0.5, 1.5], [1.9]))
 
     def test_waits_for_one_tensor_after_the_other_end_an_iteration(self):
         def work(rank):

@@ -72,6 +72,7 @@ GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   message.set_chunk(RandomNumber(random));
   message.set_base_version(RandomNumber(random));
   message.set_skip(random() % 2 == 0);
+  message.set_absent(random() % 2 == 0);
   message.set_encoding(RandomEncoding(random));
   message.set_hold(random() % 2 == 0);
   message.set_view(RandomNumber(random));
@@ -87,6 +88,7 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
   REQUIRE(decoded.header.chunk == message.chunk());
   REQUIRE(decoded.header.base_version == message.base_version());
   REQUIRE(decoded.header.skip == message.skip());
+  REQUIRE(decoded.header.absent == message.absent());
   REQUIRE(decoded.header.encoding == message.encoding());
   REQUIRE(decoded.header.hold == message.hold());
   REQUIRE(decoded.header.view == message.view());
@@ -114,7 +116,8 @@ TEST_CASE("encoded gradient chunks have the bytes of the generated code") {
                             .skip = chunk.skip(),
                             .encoding = chunk.encoding(),
                             .hold = chunk.hold(),
-                            .view = chunk.view()};
+                            .view = chunk.view(),
+                            .absent = chunk.absent()};
       if (chunk.has_learning_rate()) header.learning_rate = chunk.learning_rate();
       encoded += Listed(header, chunk.data());
     }

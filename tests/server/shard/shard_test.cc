@@ -80,6 +80,11 @@ TEST_CASE_METHOD(ShardFixture, "a gradient of wrong length is refused and change
   GradientHeader skip = Header(0, 0);
   skip.skip = true;
   CHECK_THAT(Message(Push(skip, {1, 2, 3, 4})), Contains("with `skip`, which takes 0"));
+  GradientHeader absent = Header(0, 0);
+  absent.absent = true;
+  CHECK_THAT(Message(Push(absent, {1, 2, 3, 4})), Contains("with `absent`, which takes 0"));
+  absent.skip = true;
+  CHECK_THAT(Message(Push(absent, {})), Contains("with `absent` and `skip`; allowed: one of them"));
   CHECK(Parameters() == start);
   CHECK(shard->Stats().pushes() == 0);
   CHECK(Push(0, 0, {1, 2, 3, 4}).ok());  // and the run goes on

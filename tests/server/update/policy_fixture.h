@@ -112,6 +112,17 @@ class PolicyFixture {
                         sinks[rank]);
   }
 
+  absl::Status PushAbsent(int rank, uint64_t iteration, int index = 0) {
+    const GradientHeader header{.worker = static_cast<uint32_t>(rank),
+                                .incarnation = 1,
+                                .iteration = iteration,
+                                .chunk = store->chunks()[index].info().id,
+                                .encoding = FLOAT32,
+                                .view = view,
+                                .absent = true};
+    return policy->Push(index, *sessions[rank], Gradient{header, {}, nullptr}, sinks[rank]);
+  }
+
   // Goes over to the next view, in which the fixture's later pushes are.
   SlotPosition Adopt(const WorkerSetList& worker_sets, PolicyView next = {}) {
     next.number = ++view;

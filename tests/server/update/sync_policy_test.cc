@@ -263,6 +263,39 @@ TEST_CASE_METHOD(PolicyFixture, "the observer is told the whole mean, as scale t
 }
 
 TEST_CASE_METHOD(PolicyFixture,
+                 "a worker without a gradient counts with zeros, one that skips not") {
+  observer.reads_gradients = GENERATE(false, true);
+  const std::vector<int> order = GENERATE(
+      std::vector<int>{0, 1, 2, 3}, std::vector<int>{3, 2, 1, 0}, std::vector<int>{1, 0, 3, 2});
+  CAPTURE(observer.reads_gradients, order);
+  SECTION("two gradients") {
+    Start(4);
+    for (const int rank : order) {
+      REQUIRE((rank < 2    ? Push(rank, 0, 3)
+               : rank == 2 ? PushAbsent(rank, 0)
+                           : Push(rank, 0, 0, 0, /*skip=*/true))
+                  .ok());
+    }
+    CHECK(Parameter(0) == start - 2);
+  }
+  SECTION("one gradient") {
+    Start(4);
+    for (const int rank : order) {
+      REQUIRE((rank == 0 ? Push(rank, 0, 4) : PushAbsent(rank, 0)).ok());
+    }
+    CHECK(Parameter(0) == start - 1);
+    if (observer.reads_gradients) CHECK(observer.changes.at(0).scale == 0.25f);
+  }
+  SECTION("none") {
+    Start(4);
+    for (const int rank : order) REQUIRE(PushAbsent(rank, 0).ok());
+    CHECK(Parameter(0) == start);
+  }
+  CHECK(Iteration() == 1);
+  REQUIRE(observer.changes.size() == 1);
+}
+
+TEST_CASE_METHOD(PolicyFixture,
                  "without a reader of gradients the update is the same, and not kept") {
   observer.reads_gradients = false;
   Start(2);

@@ -13,10 +13,10 @@ ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* sche
       trace_(trace),
       layer_of_chunk_(plan_.chunks().size()),
       states_(plan_.chunks().size(), State::kAnswered),
-      skips_(plan_.chunks().size()),
       again_(plan_.chunks().size()),
       versions_(plan_.chunks().size()),
       pushed_(config->model().tensors().size()),
+      has_gradient_(pushed_.size()),
       tensor_unanswered_(pushed_.size()) {
   for (const Layer& layer : config->model().layers()) {
     size_t chunks = 0;
@@ -34,7 +34,7 @@ ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* sche
 void ChunkStates::Begin(uint64_t iteration, bool skip) {
   iteration_ = iteration;
   states_.assign(states_.size(), State::kBegun);
-  skips_.assign(skips_.size(), skip);
+  skip_ = skip;
   again_.assign(again_.size(), false);
   pushed_.assign(pushed_.size(), false);
   layer_unqueued_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
@@ -53,17 +53,18 @@ void ChunkStates::Reset() {
   unpushed_tensors_ = unsent_ = unanswered_ = 0;
 }
 
-void ChunkStates::Push(int tensor, bool skip) {
+void ChunkStates::Push(int tensor, bool has_gradient) {
   pushed_[tensor] = true;
+  has_gradient_[tensor] = has_gradient;
   --unpushed_tensors_;
   for (const uint32_t chunk : plan_.chunks_of_tensor(tensor)) {
     states_[chunk] = State::kPushed;
-    skips_[chunk] = skips_[chunk] || skip;
     waiting_.push_back(chunk);
     const int64_t size = plan_.chunks()[chunk].size;
     ++traffic_.pushes;
     traffic_.bytes_in += EncodedBytes(exchange_.parameter_encoding(), size);
-    if (!skips_[chunk]) traffic_.bytes_out += EncodedBytes(exchange_.gradient_encoding(), size);
+    if (has_gradient && !skip_)
+      traffic_.bytes_out += EncodedBytes(exchange_.gradient_encoding(), size);
   }
 }
 

@@ -32,13 +32,13 @@ class ChunkStates {
   // sent, and its "pull", from its first answer to its last. All must outlive this.
   ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace);
 
-  // With `skip` all pushes of the iteration contribute nothing.
+  // With `skip` the worker does not count in the mean of the iteration.
   void Begin(uint64_t iteration, bool skip);
   // All chunks are answered, as before the first iteration. Versions stay.
   void Reset();
 
-  // REQUIRES: the tensor's chunks are begun.
-  void Push(int tensor, bool skip);
+  // Without a gradient the tensor counts as zeros in the mean. REQUIRES: its chunks are begun.
+  void Push(int tensor, bool has_gradient);
   // Returns the chunks that may be queued from now on, in the order in which they should leave.
   std::vector<uint32_t> Release();
   // Whether Release may return something because everything queued has been sent.
@@ -58,7 +58,10 @@ class ChunkStates {
   bool IsPending(uint32_t chunk) const {
     return states_[chunk] == State::kQueued || states_[chunk] == State::kSent;
   }
-  bool is_skipped(uint32_t chunk) const { return skips_[chunk]; }
+  bool is_skipped() const { return skip_; }
+  bool is_absent(uint32_t chunk) const {
+    return !skip_ && !has_gradient_[plan_.chunks()[chunk].tensor];
+  }
   // QueueAgain has returned it in this iteration.
   bool is_again(uint32_t chunk) const { return again_[chunk]; }
   bool is_pushed(int tensor) const { return pushed_[tensor]; }
@@ -89,12 +92,13 @@ class ChunkStates {
   std::vector<size_t> layer_chunks_;
 
   uint64_t iteration_ = 0;
-  std::vector<State> states_;  // by chunk, like the next three
-  std::vector<bool> skips_;
+  bool skip_ = false;
+  std::vector<State> states_;  // by chunk, like the next two
   std::vector<bool> again_;
   std::vector<uint64_t> versions_;
-  std::vector<bool> pushed_;       // by tensor
-  std::vector<uint32_t> waiting_;  // pushed and not queued, as they were pushed
+  std::vector<bool> pushed_;        // by tensor, like the next one
+  std::vector<bool> has_gradient_;  // where pushed
+  std::vector<uint32_t> waiting_;   // pushed and not queued, as they were pushed
   std::vector<size_t> layer_unqueued_;
   std::vector<size_t> layer_unsent_;
   std::vector<size_t> layer_unanswered_;

@@ -75,11 +75,11 @@ absl::Status ExchangeRound::CheckPush(absl::Span<const int> tensors) const {
   return absl::OkStatus();
 }
 
-absl::Status ExchangeRound::Push(absl::Span<const int> tensors, bool contributes) {
+absl::Status ExchangeRound::Push(absl::Span<const int> tensors, bool have_gradients) {
   {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(CheckPush(tensors));
-    for (const int tensor : tensors) chunks_.Push(tensor, /*skip=*/!contributes);
+    for (const int tensor : tensors) chunks_.Push(tensor, have_gradients);
     if (is_abandoned_) chunks_.GiveUp();
     QueueReleased();
   }
@@ -129,7 +129,9 @@ void ExchangeRound::Close(int shard) {
 }
 
 std::optional<float> ExchangeRound::LearningRate(uint32_t chunk) const {
-  if (learning_rates_.empty() || chunks_.is_skipped(chunk)) return std::nullopt;
+  if (learning_rates_.empty() || chunks_.is_skipped() || chunks_.is_absent(chunk)) {
+    return std::nullopt;
+  }
   const int tensor = plan_.chunks()[chunk].tensor;
   const bool is_statistic = config_.model().tensors()[tensor].role == TensorRole::kRunningStatistic;
   return is_statistic ? std::nullopt : std::optional(learning_rates_[tensor]);
@@ -149,11 +151,12 @@ std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_
                        .iteration = chunks_.iteration(),
                        .chunk = chunk,
                        .base_version = chunks_.version(chunk),
-                       .skip = chunks_.is_skipped(chunk),
+                       .skip = chunks_.is_skipped(),
                        .encoding = config_.gradient_encoding(chunks_.iteration()),
                        .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
                        .view = view_,
-                       .learning_rate = LearningRate(chunk)});
+                       .learning_rate = LearningRate(chunk),
+                       .absent = chunks_.is_absent(chunk)});
     }
   }
   return taken;

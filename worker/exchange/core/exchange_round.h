@@ -64,14 +64,15 @@ class ExchangeRound {
   void StartAt(uint64_t iteration);
 
   // Begins an iteration, in which every tensor has to be pushed. With `skip` the worker takes part
-  // without contributing. `learning_rates` are those that go with the pushes, by tensor; empty for
-  // none. Errors: the failure; FAILED_PRECONDITION if the last iteration is not over.
+  // without contributing, and does not count in the mean. `learning_rates` are those that go with
+  // the pushes, by tensor; empty for none. Errors: the failure; FAILED_PRECONDITION if the last
+  // iteration is not over.
   absl::Status Begin(uint64_t iteration, bool skip = false,
                      absl::Span<const float> learning_rates = {});
-  // Pushes tensors: their chunks leave when the schedule lets them. Without `contributes` they
-  // contribute nothing. Errors: FAILED_PRECONDITION if no iteration has begun or a tensor has been
-  // pushed in it; then none of them is.
-  absl::Status Push(absl::Span<const int> tensors, bool contributes = true);
+  // Pushes tensors: their chunks leave when the schedule lets them. Those of tensors that have no
+  // gradient count as zeros (GradientChunk.absent). Errors: FAILED_PRECONDITION if no iteration has
+  // begun or a tensor has been pushed in it; then none of them is.
+  absl::Status Push(absl::Span<const int> tensors, bool have_gradients = true);
 
   // Sends queued small chunks now, because a caller waits for them. The Await methods call it.
   void Flush();

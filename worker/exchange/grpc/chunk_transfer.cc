@@ -32,7 +32,7 @@ std::vector<GradientHeader> ChunkTransfer::NextGradients(int slot, int stream,
   for (const GradientHeader& header : headers) {
     const Chunk& chunk = config_.plan().chunks()[header.chunk];
     const auto encoding = static_cast<Encoding>(header.encoding);
-    const bool is_sent = !header.skip && !shares;
+    const bool is_sent = header.has_data() && !shares;
     const EncodedHeader encoded =
         EncodeListed(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
     slices.emplace_back(encoded.data(), encoded.size());

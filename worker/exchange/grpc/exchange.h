@@ -148,9 +148,9 @@ class Exchange final : public TrainingExchange {
   absl::Status AwaitAll() override { return Settle(core_.round().AwaitAll()); }
   bool is_begun() const override { return round().phase() != ExchangeRound::Phase::kIdle; }
 
-  // The same for single tensors, in this order. Without `contributes` their gradients are left out.
-  absl::Status PushTensors(absl::Span<const int> tensors, bool contributes) {
-    return core_.round().Push(tensors, contributes);
+  // The same for single tensors, in this order. Without gradients they count as zeros.
+  absl::Status PushTensors(absl::Span<const int> tensors, bool have_gradients) {
+    return core_.round().Push(tensors, have_gradients);
   }
   absl::Status AwaitTensor(int tensor) { return Settle(core_.round().AwaitTensor(tensor)); }
   // The owner of the iteration, which knows what of it is pushed and received.

@@ -124,7 +124,7 @@ TEST_CASE("a message says what this worker pushes") {
   const std::vector<float> rates = {1, 2, 3, 4};
   REQUIRE(fixture.round.Begin(9, /*skip=*/false, rates).ok());
   REQUIRE(fixture.round.Push({2}).ok());
-  REQUIRE(fixture.round.Push({0, 1, 3}, /*contributes=*/false).ok());
+  REQUIRE(fixture.round.Push({0, 1, 3}, /*have_gradients=*/false).ok());
   std::map<uint32_t, GradientHeader> taken = fixture.TakeAll(0);
   taken.merge(fixture.TakeAll(1));
   REQUIRE(taken.size() == 8);
@@ -134,9 +134,24 @@ TEST_CASE("a message says what this worker pushes") {
     CHECK(header.iteration == 9);
     CHECK(header.view == 5);
     CHECK(header.base_version == (chunk == 6 ? 40 : 0));
-    CHECK(header.skip == (chunk != 6));
+    CHECK_FALSE(header.skip);
+    CHECK(header.absent == (chunk != 6));
     CHECK(header.learning_rate == (chunk == 6 ? std::optional(3.0f) : std::nullopt));
     CHECK_FALSE(header.hold);
+  }
+}
+
+TEST_CASE("a worker that skips the iteration skips every push") {
+  RoundFixture fixture;
+  REQUIRE(fixture.round.Begin(0, /*skip=*/true).ok());
+  REQUIRE(fixture.round.Push({0, 1}).ok());
+  REQUIRE(fixture.round.Push({2, 3}, /*have_gradients=*/false).ok());
+  std::map<uint32_t, GradientHeader> taken = fixture.TakeAll(0);
+  taken.merge(fixture.TakeAll(1));
+  REQUIRE(taken.size() == 8);
+  for (const auto& [chunk, header] : taken) {
+    CHECK(header.skip);
+    CHECK_FALSE(header.absent);
   }
 }
 
