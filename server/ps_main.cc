@@ -243,7 +243,7 @@ int Run(const CommandLine& command) {
     spdlog::info("{}", Summary(stats));
     // Programs of the workers' own may have other reasons.
     if (stats.skipped_pushes() > 0 && !config->is_from_workers()) {
-      spdlog::warn("{} pushes were skipped: gradients of workers were not finite",
+      spdlog::warn("{} pushes brought no gradient (`skip`): it was not finite, or was left out",
                    FormatCount(stats.skipped_pushes()));
     }
     failed |= !stats.failure().empty();

@@ -89,6 +89,8 @@ absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Op
   }
   std::unique_ptr<DeclarationWait> wait(new DeclarationWait(options));
   grpc::ServerBuilder builder;
+  // Otherwise a second process could listen on the same port.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(wait->parameter_service_.get());
   builder.RegisterService(wait->admin_service_.get());
   ASSIGN_OR_RETURN(wait->listener_,

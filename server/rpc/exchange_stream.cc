@@ -79,7 +79,7 @@ void ExchangeStream::EndWaiting(absl::Time since) {
 
 void ExchangeStream::OnReadDone(bool ok) {
   if (!ok) {  // the worker has half-closed the stream, or the connection is broken
-    End(absl::OkStatus());
+    End(HalfClosed());
     return;
   }
   if (absl::Status status = HandleGradients(); !status.ok()) {
@@ -123,6 +123,14 @@ void ExchangeStream::ResumeRead() {
   });
 }
 
+absl::Status ExchangeStream::HalfClosed() {
+  absl::MutexLock lock(&mutex_);
+  if (owed_.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", options_.worker, " half-closed the stream before ", owed_.size(),
+                   " chunks were answered; allowed: after the last reply"));
+}
+
 absl::Status ExchangeStream::HandleGradients() {
   auto message = std::make_shared<const ReceivedMessage>(&read_);
   ASSIGN_OR_RETURN(std::vector<Decoded<GradientHeader>> chunks,
@@ -131,6 +139,7 @@ absl::Status ExchangeStream::HandleGradients() {
   {
     absl::MutexLock lock(&mutex_);
     hold_ |= read_holds_ || chunks.size() > 1;  // replies to one message go in one
+    for (const Decoded<GradientHeader>& chunk : chunks) owed_.insert(chunk.header.chunk);
   }
   if (SharesMemory()) return QueueShared(chunks);
   size_t bytes = 0;
@@ -205,6 +214,7 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
+    owed_.erase(chunk);
     if (SharesMemory()) ++shared_writes_;
   }
   PendingReply reply{.chunk = chunk, .iteration = iteration};

@@ -109,31 +109,10 @@ UnaryReactor* ParameterService::Report(CallContext* context, const MessageBytes*
 }
 
 BidiReactor* ParameterService::Exchange(CallContext* context) {
-  const bool names_slot = context->client_metadata().count(kSlotMetadata) > 0;
-  const absl::StatusOr<std::shared_ptr<Shard>> shard = Find(
-      names_slot ? std::optional<uint32_t>(MetadataNumber(*context, kSlotMetadata)) : std::nullopt);
-  if (!shard.ok()) return new RefusedStream(shard.status());
-  // A stream may wait for its Join only while fewer than twice the workers' streams of each slot
-  // that the process may have are open.
-  const uint64_t most =
-      uint64_t{2} * options_.config->workers() * options_.config->proto().limits().connections();
-  bool may_wait;
-  {
-    absl::MutexLock lock(&mutex_);
-    may_wait = streams_.size() < most;
-  }
+  const absl::StatusOr<ExchangeStream::Options> options = OptionsOf(*context);
+  if (!options.ok()) return new RefusedStream(options.status());
   // gRPC does not call OnDone before this method has returned the reactor.
-  const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(
-      {.shard = *shard,
-       .push_threads = &push_threads_,
-       .worker = static_cast<uint32_t>(MetadataNumber(*context, kWorkerMetadata)),
-       .incarnation = MetadataNumber(*context, kIncarnationMetadata),
-       .join_follows = may_wait && MetadataNumber(*context, kJoinFollowsMetadata) != 0,
-       .opened = options_.clock->Now(),
-       .on_done = [this](ExchangeStream* done) {
-         absl::MutexLock lock(&mutex_);
-         streams_.erase(done->shared_from_this());
-       }});
+  const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(*options);
   {
     absl::MutexLock lock(&mutex_);
     streams_.insert(stream);
@@ -142,6 +121,34 @@ BidiReactor* ParameterService::Exchange(CallContext* context) {
   // time finds the stream.
   stream->Open();
   return stream.get();
+}
+
+absl::StatusOr<ExchangeStream::Options> ParameterService::OptionsOf(const CallContext& context) {
+  std::optional<uint32_t> slot;
+  if (context.client_metadata().count(kSlotMetadata) > 0) {
+    ASSIGN_OR_RETURN(slot, MetadataNumber<uint32_t>(context, kSlotMetadata));
+  }
+  ExchangeStream::Options options;
+  ASSIGN_OR_RETURN(options.shard, Find(slot));
+  ASSIGN_OR_RETURN(options.worker, MetadataNumber<uint32_t>(context, kWorkerMetadata));
+  ASSIGN_OR_RETURN(options.incarnation, MetadataNumber<uint64_t>(context, kIncarnationMetadata));
+  ASSIGN_OR_RETURN(const uint32_t join_follows,
+                   MetadataNumber<uint32_t>(context, kJoinFollowsMetadata, /*absent=*/0));
+  // A stream may wait for its Join only while fewer than twice the workers' streams of each slot
+  // that the process may have are open.
+  const uint64_t most =
+      uint64_t{2} * options_.config->workers() * options_.config->proto().limits().connections();
+  {
+    absl::MutexLock lock(&mutex_);
+    options.join_follows = join_follows != 0 && streams_.size() < most;
+  }
+  options.push_threads = &push_threads_;
+  options.opened = options_.clock->Now();
+  options.on_done = [this](ExchangeStream* done) {
+    absl::MutexLock lock(&mutex_);
+    streams_.erase(done->shared_from_this());
+  };
+  return options;
 }
 
 void ParameterService::EndWaitingStreams() {

@@ -68,6 +68,8 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
 
   // Returns the shard of a slot. Errors: UNAVAILABLE if this process is not its primary now.
   absl::StatusOr<std::shared_ptr<Shard>> Find(std::optional<uint32_t> slot) const;
+  // What the metadata of an Exchange call say. Errors: those of MetadataNumber and of Find.
+  absl::StatusOr<ExchangeStream::Options> OptionsOf(const CallContext& context);
   void EndStreams(const Shard* shard, const absl::Status& status);
   // Returns the Exchange streams whose RPCs are not done. Their methods must be called without the
   // lock, because OnDone acquires it.

@@ -119,20 +119,25 @@ class ReplicationService::Receiver final : public BidiReactor {
 };
 
 BidiReactor* ReplicationService::Replicate(CallContext* context) {
-  const int slot = static_cast<int>(MetadataNumber(*context, kSlotMetadata));
-  std::shared_ptr<SlotReplica> copy = host_->Copy(slot);
-  if (copy == nullptr) {
-    return new RefusedStream(
-        absl::UnavailableError(absl::StrCat("this process does not hold the replica of slot ", slot,
-                                            " in view ", host_->view().number())));
-  }
-  auto* const receiver =
-      new Receiver(this, std::move(copy), MetadataNumber(*context, kViewMetadata),
-                   MetadataNumber(*context, kIncarnationMetadata));
+  absl::StatusOr<Receiver*> receiver = NewReceiver(*context);
+  if (!receiver.ok()) return new RefusedStream(receiver.status());
   absl::MutexLock lock(&mutex_);
   // gRPC does not call OnDone before this method has returned the reactor.
-  receivers_.insert(receiver);
-  return receiver;
+  receivers_.insert(*receiver);
+  return *receiver;
+}
+
+absl::StatusOr<ReplicationService::Receiver*> ReplicationService::NewReceiver(
+    const CallContext& context) {
+  ASSIGN_OR_RETURN(const uint32_t slot, MetadataNumber<uint32_t>(context, kSlotMetadata));
+  ASSIGN_OR_RETURN(const uint64_t view, MetadataNumber<uint64_t>(context, kViewMetadata));
+  ASSIGN_OR_RETURN(const uint64_t primary, MetadataNumber<uint64_t>(context, kIncarnationMetadata));
+  std::shared_ptr<SlotReplica> copy = host_->Copy(static_cast<int>(slot));
+  if (copy == nullptr) {
+    return absl::UnavailableError(absl::StrCat("this process does not hold the replica of slot ",
+                                               slot, " in view ", host_->view().number()));
+  }
+  return new Receiver(this, std::move(copy), view, primary);
 }
 
 void ReplicationService::EndStreams(const absl::Status& status) {

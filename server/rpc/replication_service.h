@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/replication.grpc.pb.h"
 #include "server/recovery/slot_host.h"
@@ -27,6 +28,8 @@ class ReplicationService final
   class Receiver;
 
   BidiReactor* Replicate(CallContext* context) override;
+  // Errors: INVALID_ARGUMENT for wrong metadata; UNAVAILABLE without the replica.
+  absl::StatusOr<Receiver*> NewReceiver(const CallContext& context);
 
   const SlotHost* const host_;
   absl::Mutex mutex_;

@@ -8,10 +8,12 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/wire/chunk_codec.h"
@@ -19,8 +21,10 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "server/rpc/declaration_wait.h"
 #include "spdlog/sinks/ostream_sink.h"
 #include "spdlog/spdlog.h"
+#include "tests/testing/chunk_messages.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/raw_worker.h"
 #include "tests/testing/scratch_folder.h"
@@ -135,6 +139,62 @@ TEST_CASE("bytes that are not a message are refused") {
   CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
   CHECK_THAT(status.error_message(), Contains("malformed chunk message"));
   RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("metadata that are no numbers are refused, and name no other worker") {
+  TestCluster cluster(AsyncConfig());
+  const std::vector<float> before = cluster.Parameters();
+  REQUIRE(cluster.server(0).shard().Join(cluster.RequestToJoin(0, 4711), "test").ok());
+  const auto stub = ParameterServer::NewStub(
+      grpc::CreateChannel(cluster.addresses()[0], grpc::InsecureChannelCredentials()));
+  const auto refusal = [&](const std::vector<std::pair<std::string, std::string>>& metadata) {
+    grpc::ClientContext context;
+    for (const auto& [key, value] : metadata) context.AddMetadata(key, value);
+    const auto stream = stub->Exchange(&context);
+    GradientChunk chunk;
+    chunk.set_incarnation(4711);
+    chunk.set_data(std::string(256 * sizeof(float), '\0'));
+    stream->Write(MessageOf(chunk));
+    ParameterChunks replies;
+    CHECK_FALSE(stream->Read(&replies));
+    const grpc::Status status = stream->Finish();
+    CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+    return status.error_message();
+  };
+  for (const std::string bad : {"x", "-1", "", "1x", "4294967296"}) {
+    CHECK_THAT(refusal({{"ps-worker", bad}, {"ps-incarnation", "4711"}}),
+               Contains("ps-worker is \"" + bad + "\", allowed: a decimal number of 32 bits"));
+  }
+  CHECK_THAT(refusal({{"ps-incarnation", "4711"}}), Contains("lack ps-worker"));
+  CHECK_THAT(refusal({{"ps-worker", "0"}, {"ps-incarnation", "0x1267"}}),
+             Contains("ps-incarnation is \"0x1267\""));
+  CHECK_THAT(refusal({{"ps-worker", "0"}, {"ps-incarnation", "4711"}, {"ps-join-follows", "yes"}}),
+             Contains("ps-join-follows is \"yes\""));
+  CHECK_THAT(refusal({{"ps-worker", "0"}, {"ps-incarnation", "4711"}, {"ps-slot", "one"}}),
+             Contains("ps-slot is \"one\""));
+  RequireOthersUnharmed(cluster, before);
+}
+
+TEST_CASE("a stream that is half-closed before its replies have come ends with an error") {
+  TestCluster cluster(MustParse(kSmallConfig, {"update.policy=SYNC"}));
+  RawWorker worker(cluster, 0);
+  worker.Send();  // answered when the others have pushed, too
+  worker.HalfClose();
+  const grpc::Status status = worker.Refused();
+  CHECK(status.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK_THAT(status.error_message(), Contains("half-closed the stream before 1 chunks were"));
+}
+
+TEST_CASE("a stream that is half-closed after its replies ends well") {
+  TestCluster cluster(AsyncConfig());
+  RawWorker worker(cluster, 0);
+  worker.Send();
+  ParameterChunk reply;
+  REQUIRE(worker.Receive(&reply));
+  worker.Send();  // a repeat
+  REQUIRE(worker.Receive(&reply));
+  worker.HalfClose();
+  CHECK(worker.Refused().ok());
 }
 
 TEST_CASE("a unary request that is not a message is refused and changes nothing") {
@@ -349,6 +409,20 @@ TEST_CASE("two shards cannot listen on one port") {
       Server::Start({.config = &config, .shard = 0, .clock = &clock}).status();
   CHECK(absl::IsUnavailable(status));
   CHECK_THAT(Message(status), Contains("shard 0 cannot listen on " + cluster.addresses()[0]));
+}
+
+TEST_CASE("two shards that wait for a model cannot listen on one port") {
+  // A port that was free a moment ago.
+  const std::string address = TestCluster(MustParse(kSmallConfig)).addresses()[0];
+  const PlannedConfig config =
+      MustParse(absl::StrCat("model { from_workers {} } shard { address: \"", address,
+                             "\" } workers: 1 optimizer { learning_rate: 1 }"));
+  const auto first = DeclarationWait::Start({.config = &config});
+  INFO(first.status().ToString());
+  REQUIRE(first.ok());
+  const absl::Status second = DeclarationWait::Start({.config = &config}).status();
+  CHECK(absl::IsUnavailable(second));
+  CHECK_THAT(Message(second), Contains("shard 0 cannot listen on " + address));
 }
 
 TEST_CASE("two shards cannot listen on one unix socket, and one that ends leaves no file") {
