@@ -14,6 +14,7 @@ The package needs libevenshard.so: next to the package, in the checkout that the
 
 import importlib.util
 
+from evenshard import _environment
 from evenshard._handle import Statistics
 from evenshard.errors import (
     Aborted,
@@ -32,6 +33,18 @@ from evenshard.launching import launch
 from evenshard.reader import Reader, Snapshot
 from evenshard.worker import Worker
 
+
+def rank() -> int:
+    """The number of this worker, from 0, by the environment that `evenshard run` or torchrun makes.
+    Errors: ConfigError without one."""
+    return _environment.rank(None)
+
+
+def workers() -> int:
+    """How many workers there are, by the same environment."""
+    return _environment.workers()
+
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -40,6 +53,8 @@ __all__ = [
     "Snapshot",
     "Statistics",
     "launch",
+    "rank",
+    "workers",
     "Error",
     "Aborted",
     "ConfigError",

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 from evenshard import errors
 
+_LAUNCHER = "`evenshard run --workers N SCRIPT`, which starts the shards as well"
+
 
 def config(given: str | os.PathLike | None) -> str:
     """Returns the path or the text of the config."""
@@ -17,7 +19,7 @@ def config(given: str | os.PathLike | None) -> str:
     if not value:
         raise errors.ConfigError(
             "config: is not given, and the environment has no EVENSHARD_CONFIG; allowed: the path"
-            " of a ClusterConfig in text format"
+            f" of a ClusterConfig in text format, or a start by {_LAUNCHER}"
         )
     return value
 
@@ -29,9 +31,21 @@ def rank(given: int | None) -> int:
     value = os.environ.get("RANK")
     if value is None:
         raise errors.ConfigError(
-            "rank: is not given, and the environment has no RANK, which torchrun and launch set"
+            "rank: is not given, and the environment has no RANK, which torchrun sets too; allowed:"
+            f" a start by {_LAUNCHER}"
         )
     return _number("RANK", value)
+
+
+def workers() -> int:
+    """Returns how many workers torchrun or launch have started."""
+    value = os.environ.get("WORLD_SIZE")
+    if value is None:
+        raise errors.ConfigError(
+            "the environment has no WORLD_SIZE, which torchrun sets too; allowed: a start by"
+            f" {_LAUNCHER}"
+        )
+    return _number("WORLD_SIZE", value)
 
 
 def coordinator(given: str | None) -> str | None:
@@ -46,13 +60,13 @@ def overrides(given: Iterable[str] | None) -> list[str]:
     return [line for line in os.environ.get("EVENSHARD_OVERRIDES", "").splitlines() if line.strip()]
 
 
-def check_world_size(workers: int) -> None:
+def check_world_size(configured: int) -> None:
     """Compares the config's number of workers with how many torchrun or launch have started."""
     value = os.environ.get("WORLD_SIZE")
-    if value is not None and _number("WORLD_SIZE", value) != workers:
+    if value is not None and _number("WORLD_SIZE", value) != configured:
         raise errors.ConfigError(
-            f"workers: is {workers} in the config, but WORLD_SIZE is {value}: the environment has"
-            f" started another number of workers; allowed: the same one"
+            f"workers: is {configured} in the config, but WORLD_SIZE is {value}: the environment"
+            " has started another number of workers; allowed: the same one"
         )
 
 

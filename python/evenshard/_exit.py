@@ -1,14 +1,17 @@
 """What becomes of open workers when the program ends.
 
 A worker that is not closed leaves in `atexit`, so that the others learn at once why. After an
-exception that nobody caught it leaves with its text. `sys.exit(1)` is none: Python does not say in
-`atexit` with which code the program ends. If the run goes back meanwhile, the program is needed
-again: it ends with 1, so that it is started again.
+exception that nobody caught it leaves with its text. Python does not say in `atexit` by which code
+the program ends, so that calls of sys.exit, exit and quit are noted, until a further step shows
+that the program goes on. If the worker has not finished, or the run goes back meanwhile, the
+program ends with 1.
 """
 
 from __future__ import annotations
 
 import atexit
+import builtins
+import functools
 import os
 import sys
 import traceback
@@ -32,7 +35,8 @@ def text_of(error: BaseException | None) -> str | None:
 
 
 def watch(worker) -> None:
-    """Calls `worker._end_of_program(reason)` if the program ends before `forget`."""
+    """Calls `worker._end_of_program(reason)` if the program ends before `forget`. It returns the
+    reason with which it has left, None if it has finished."""
     global _is_installed  # pylint: disable=global-statement
     if not _is_installed:
         _is_installed = True
@@ -46,6 +50,12 @@ def forget(worker) -> None:
     _open.discard(worker)
 
 
+def goes_on() -> None:
+    """What would have ended the program has not, as in a notebook."""
+    global _uncaught  # pylint: disable=global-statement
+    _uncaught = None
+
+
 def _note_uncaught() -> None:
     previous = sys.excepthook
 
@@ -55,18 +65,34 @@ def _note_uncaught() -> None:
         previous(kind, error, trace)
 
     sys.excepthook = note
+    for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
+        if hasattr(module, name):
+            setattr(module, name, _noting(getattr(module, name)))
+
+
+def _noting(leave):
+    def note(code=None):
+        global _uncaught  # pylint: disable=global-statement
+        _uncaught = text_of(SystemExit(code))
+        leave(code)
+
+    return functools.update_wrapper(note, leave)
 
 
 def _end_all() -> None:
-    is_needed = False
+    fails = False
     for worker in list(_open):
         try:
-            worker._end_of_program(_uncaught)
+            reason = worker._end_of_program(_uncaught)
         except BaseException as error:  # pylint: disable=broad-except
             # The next one must still be told.
             traceback.print_exc()
-            is_needed = is_needed or isinstance(error, errors.WentBack)
-    if is_needed:
+            fails = fails or isinstance(error, errors.WentBack)
+        else:
+            if reason is not None and reason != _uncaught:
+                print(f"evenshard: {reason}", file=sys.stderr)
+                fails = True
+    if fails:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)  # Python itself would end with 0

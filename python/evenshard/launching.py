@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -62,9 +63,10 @@ def launch(
 
         evenshard.launch("train.py", workers=4, shards=2, arguments=["--epochs", "3"])
 
-    Each script finds RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, and what
-    evenshard.Optimizer and evenshard.Worker need there. All output goes to standard output, each
-    line behind the name of its process. If a process fails, the others are ended.
+    Each script finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in
+    its environment, and what evenshard.Optimizer and evenshard.Worker need there. All output goes
+    to standard output, each line behind the name of its process. If a process fails, the others are
+    ended.
 
     workers, shards: how many; 1 of each if not given.
     arguments: of the script.
@@ -191,6 +193,9 @@ def _environment(workers):
     environment = dict(os.environ)
     # What a script prints is to appear at once, though it goes through a pipe.
     environment.setdefault("PYTHONUNBUFFERED", "1")
+    # For a process group beside the run, as for metrics. It is the script that listens there.
+    environment.setdefault("MASTER_ADDR", "127.0.0.1")
+    environment.setdefault("MASTER_PORT", str(_free_port()))
     if workers is not None:
         share = len(os.sched_getaffinity(0)) // workers
         environment.setdefault("OMP_NUM_THREADS", str(max(1, share)))
@@ -200,6 +205,11 @@ def _environment(workers):
         paths = [place, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def _run(command, environment):

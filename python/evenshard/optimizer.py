@@ -75,8 +75,8 @@ class Optimizer(torch.optim.Optimizer):
     parameter groups and the iteration only. To change `lr` in the groups is all that has an effect.
 
     A script needs no close(). When the program ends after a complete step, the worker has finished;
-    after an exception that nobody caught, and between backward() and step(), it has failed, and the
-    others are told why. close() does it at once.
+    after an exception that nobody caught, by exit() with a code, between backward() and step(), and
+    without any step it has failed, and the others are told why. close() does it at once.
     """
 
     # GradScaler leaves it to step() to divide by the scale and to skip.
@@ -223,6 +223,7 @@ class Optimizer(torch.optim.Optimizer):
         has, it is not updated.
         Errors: those of the exchange; WentBack, after which resume() goes on.
         """
+        _exit.goes_on()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -372,9 +373,8 @@ class Optimizer(torch.optim.Optimizer):
             return
         try:
             if error is None and self._handle.failure is None and self._handle.is_own:
-                if self._exchange.is_begun:
-                    error = "the worker was closed between backward() and step()"
-                else:
+                error = self._unfinished("the worker was closed")
+                if error is None:
                     self._exchange.wait_for_all()
         except BaseException as failure:
             error = _exit.text_of(failure)
@@ -403,12 +403,18 @@ class Optimizer(torch.optim.Optimizer):
     def __exit__(self, kind, error, trace) -> None:
         self.close(_exit.text_of(error))
 
-    def _end_of_program(self, reason: str | None) -> None:
+    def _end_of_program(self, reason: str | None) -> str | None:
         """For _exit.py."""
         if self._handle.is_own:
-            if reason is None and self._exchange.is_begun:
-                reason = "the program ended between backward() and step()"
+            reason = reason or self._unfinished("the program ended")
             self.close(reason)
+        return reason
+
+    def _unfinished(self, what):
+        """Why this worker has not finished although nothing has failed, or None."""
+        if self._exchange.is_begun:
+            return f"{what} between backward() and step()"
+        return f"{what} without a step()" if self.iteration == 0 else None
 
 
 def _check_arguments(model, config):

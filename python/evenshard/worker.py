@@ -226,10 +226,12 @@ class Worker:
     def __exit__(self, kind, error, trace) -> None:
         self.close(_exit.text_of(error))
 
-    def _end_of_program(self, reason: str | None) -> None:
+    def _end_of_program(self, reason: str | None) -> str | None:
         """For _exit.py."""
         if self._handle.is_own:
-            self.close(reason or "the program ended without close()")
+            reason = reason or "the program ended without close()"
+            self.close(reason)
+        return reason
 
     def _number(self, name):
         if name not in self._numbers:

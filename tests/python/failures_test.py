@@ -37,6 +37,35 @@ def _train(rank, steps, change=None, rule=None):
 
 
 @unittest.skipIf(torch is None, "PyTorch is not installed: errors of evenshard.Optimizer")
+class FirstMistakesTest(unittest.TestCase):
+    """What somebody who comes from torch.optim writes first."""
+
+    def refused(self, *arguments, **options):
+        with self.assertRaises(evenshard.Error) as caught:
+            evenshard.Optimizer(*arguments, **options)
+        return str(caught.exception)
+
+    def test_parameters_in_place_of_the_model(self):
+        self.assertIn(
+            "model: is a generator, allowed: a torch.nn.Module",
+            self.refused(models.mlp().parameters()),
+        )
+
+    def test_an_optimizer_in_place_of_the_config(self):
+        model = models.mlp()
+        self.assertIn(
+            "evenshard.Optimizer(model, optimizer=...)",
+            self.refused(model, torch.optim.SGD(model.parameters(), lr=0.1)),
+        )
+
+    def test_no_launcher(self):
+        self.assertIn("`evenshard run --workers N SCRIPT`", self.refused(models.mlp()))
+        for ask in (evenshard.rank, evenshard.workers):
+            with self.assertRaisesRegex(evenshard.ConfigError, "`evenshard run --workers N"):
+                ask()
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: errors of evenshard.Optimizer")
 class ModelTest(unittest.TestCase):
     """Models that are refused before anything is connected to."""
 
@@ -417,13 +446,21 @@ import evenshard
 torch.manual_seed(1)
 model = torch.nn.Linear(3, 2)
 optimizer = evenshard.Optimizer(model)
-for i in range(3):
+for i in range(0 if sys.argv[1] == "never" else 3):
     optimizer.zero_grad()
     model(torch.ones(1, 3)).sum().backward()
     if sys.argv[1] == "between" and i == 2:
         sys.exit()
     if sys.argv[1] == "raises" and i == 2:
         raise ValueError("my own mistake")
+    if sys.argv[1].startswith("exit") and i == 2:
+        optimizer.step()
+        {"exit 4": sys.exit, "exit 5": exit}[sys.argv[1]](int(sys.argv[1][-1]))
+    if sys.argv[1] == "caught" and i == 1:
+        try:
+            sys.exit(4)
+        except SystemExit:
+            pass
     optimizer.step()
 """
 
@@ -465,9 +502,27 @@ class EndTest(unittest.TestCase):
         self.assertIn("ValueError: my own mistake", other.error or "")
 
     def test_a_script_that_ends_within_an_iteration_has_failed(self):
-        code, _, other = self.end("between")
-        self.assertEqual(code, 0)
+        code, complaints, other = self.end("between")
+        self.assertEqual(code, 1)
+        self.assertIn("between backward() and step()", complaints)
         self.assertIn("between backward() and step()", other.error or "")
+
+    def test_a_script_that_ends_with_a_code_has_failed(self):
+        for expected, how in ((4, "exit 4"), (5, "exit 5")):
+            with self.subTest(how):
+                code, _, other = self.end(how)
+                self.assertEqual(code, expected)
+                self.assertIn(f"SystemExit: {expected}", other.error or "")
+
+    def test_a_script_that_goes_on_after_an_exit_has_finished(self):
+        code, complaints, other = self.end("caught", steps=3)
+        self.assertEqual((code, complaints), (0, ""))
+        self.assertIsNone(other.error)
+
+    def test_a_script_that_never_steps_has_failed(self):
+        code, complaints, other = self.end("never")
+        self.assertEqual((code, complaints), (1, "evenshard: the program ended without a step()\n"))
+        self.assertIn("the program ended without a step()", other.error or "")
 
 
 _NEEDED_SCRIPT = """

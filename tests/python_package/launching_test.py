@@ -172,6 +172,8 @@ class StandInTest(_Case):
         environment = dict(line.partition("=")[::2] for line in lines)
         self.assertEqual(environment["OMP_NUM_THREADS"], "7")
         self.assertEqual(environment["PYTHONUNBUFFERED"], "1")
+        self.assertEqual(environment["MASTER_ADDR"], "127.0.0.1")
+        self.assertGreater(int(environment["MASTER_PORT"]), 0)
         self.assertEqual(environment["PYTHONPATH"].split(os.pathsep)[0], running.PACKAGE)
         with unittest.mock.patch.dict(os.environ):
             os.environ.pop("OMP_NUM_THREADS", None)
