@@ -33,6 +33,7 @@ class ClientWorker {
 
   const PlannedConfig& config() const { return config_; }
   const SchedulePolicy& schedule() const { return schedule_; }
+  bool follows_views() const { return views_ != nullptr; }
   int rank() const { return rank_; }
   float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
   float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }

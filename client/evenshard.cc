@@ -227,6 +227,10 @@ int evenshard_skips_non_finite(const evenshard_worker* worker) {
   return worker->worker->config().proto().update().non_finite() == evenshard::Update::SKIP;
 }
 
+int evenshard_follows_views(const evenshard_worker* worker) {
+  return worker->worker->follows_views();
+}
+
 double evenshard_learning_rate(const evenshard_worker* worker, int tensor) {
   return worker->worker->LearningRate(tensor);
 }

@@ -145,6 +145,8 @@ EVENSHARD_API int evenshard_pushes_early(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_waits_in_forward(const evenshard_worker* worker);
 /* Whether a worker leaves out a gradient that is not finite (update.non_finite: SKIP). */
 EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
+/* Whether the run has a coordinator, by which a worker that was started again goes on. */
+EVENSHARD_API int evenshard_follows_views(const evenshard_worker* worker);
 /* The learning rate of a tensor by the config, without the schedule's factor. */
 EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int tensor);
 

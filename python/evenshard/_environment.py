@@ -60,6 +60,11 @@ def overrides(given: Iterable[str] | None) -> list[str]:
     return [line for line in os.environ.get("EVENSHARD_OVERRIDES", "").splitlines() if line.strip()]
 
 
+def continues(given: bool | None) -> bool:
+    """Returns whether the program may go on with a run that has iterations behind it."""
+    return os.environ.get("EVENSHARD_CONTINUE") == "1" if given is None else given
+
+
 def check_world_size(configured: int) -> None:
     """Compares the config's number of workers with how many torchrun or launch have started."""
     value = os.environ.get("WORLD_SIZE")

@@ -46,6 +46,7 @@ class Handle:
         optimizer: str | None = None,
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
+        continues: bool | None = None,
     ):
         """Checks everything and allocates the memory; does not connect yet. What is None comes from
         the environment (_environment.py). `config` is a path, or the text itself if it has a
@@ -56,6 +57,7 @@ class Handle:
         self._failure: str | None = None
         # Iteration and statistics, once the worker has left.
         self._last: tuple[int, Statistics] | None = None
+        self._continues = _environment.continues(continues)
         options = _library.COptions(
             rank=_environment.rank(rank),
             coordinator=encoded(_environment.coordinator(coordinator)),
@@ -144,7 +146,17 @@ class Handle:
     # The exchange, as in client/evenshard.h.
 
     def join(self) -> None:
+        """Errors: FailedPrecondition if the run is not at its beginning, without being told to
+        continue it and without a coordinator that has it continued."""
         self._wait(self._library.join)
+        behind = self.iteration
+        if behind > 0 and not self._continues and not self._library.follows_views(self._pointer()):
+            self.close()
+            raise errors.FailedPrecondition(
+                f"the shards have {behind} iterations of an earlier run behind them, and would"
+                " replace the parameters that this program brings; allowed: shards that are started"
+                " anew, or, to go on with that run, continues=True (EVENSHARD_CONTINUE=1)"
+            )
 
     @property
     def iteration(self) -> int:

@@ -107,6 +107,7 @@ _PROTOTYPES = {
     "pushes_early": (ctypes.c_int, [_WORKER]),
     "waits_in_forward": (ctypes.c_int, [_WORKER]),
     "skips_non_finite": (ctypes.c_int, [_WORKER]),
+    "follows_views": (ctypes.c_int, [_WORKER]),
     "learning_rate": (ctypes.c_double, [_WORKER, ctypes.c_int]),
     "join": (ctypes.c_int, [_WORKER]),
     "iteration": (ctypes.c_int64, [_WORKER]),

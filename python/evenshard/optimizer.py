@@ -91,6 +91,7 @@ class Optimizer(torch.optim.Optimizer):
         rank: int | None = None,
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
+        continues: bool | None = None,
     ):
         """Joins the run, and waits until its shards are up. Then the model has its parameters.
 
@@ -101,6 +102,8 @@ class Optimizer(torch.optim.Optimizer):
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
         coordinator: the address of the run's coordinator. None: EVENSHARD_COORDINATOR, from launch.
+        continues: whether to go on where shards are that have iterations behind them. None:
+            EVENSHARD_CONTINUE is 1. In a run with a coordinator that is always so.
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
@@ -113,6 +116,7 @@ class Optimizer(torch.optim.Optimizer):
         self._handle = Handle(
             [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors],
             config=config, rank=rank, optimizer=rule, overrides=overrides, coordinator=coordinator,
+            continues=continues,
         )
         if self._handle.waits_in_forward:
             _parameter_reads.check(model)

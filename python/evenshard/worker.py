@@ -41,6 +41,7 @@ class Worker:
         optimizer: str | None = None,
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
+        continues: bool | None = None,
         running_statistics: Iterable[str] = (),
     ):
         """Joins the run, and waits until its shards are up.
@@ -56,6 +57,8 @@ class Worker:
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
         coordinator: the address of the run's coordinator. None: EVENSHARD_COORDINATOR, from launch.
+        continues: whether to go on where shards are that have iterations behind them. None:
+            EVENSHARD_CONTINUE is 1. In a run with a coordinator that is always so.
         running_statistics: names of tensors for which the old value minus the new one is pushed,
             and which go past the optimizer.
 
@@ -77,6 +80,7 @@ class Worker:
             ],
             config=config, rank=rank, optimizer=optimizer, overrides=overrides,
             coordinator=coordinator,
+            continues=continues,
         )
         self._open(initial)
 

@@ -51,6 +51,23 @@ class ExchangeTest(unittest.TestCase):
         for value in values:
             self.assertEqual(value, ([1] * 50, [0.9] * 50, [-0.8], 2))
 
+    def test_shards_with_iterations_behind_them(self):
+        def work(rank, continues):
+            with evenshard.Worker(tensors={"a.w": _floats(1, 2)}, continues=continues) as worker:
+                worker.push_pull({"a.w": _floats(1, 1)})
+                return worker.iteration, _numbers(worker.parameters["a.w"])
+
+        with fixture.Cluster(2, workers=2) as cluster:
+            fixture.run_workers(self, cluster, work, None, workers=2)
+            for end in fixture.outcomes(fixture.start_workers(cluster, work, None, workers=2)):
+                self.assertEqual(end.kind, "FailedPrecondition")
+                self.assertIn("1 iterations of an earlier run behind them", end.error)
+            # Nothing has been lost.
+            values = fixture.run_workers(self, cluster, work, True, workers=2)
+        for iteration, parameters in values:
+            self.assertEqual(iteration, 2)
+            self.assertEqual([round(number, 4) for number in parameters], [0.8, 1.8])
+
     def test_step_by_step(self):
         def work(rank, schedule):
             with evenshard.Worker(tensors={"a.w": _floats(1, 2), "b.w": _floats(3)}) as worker:
