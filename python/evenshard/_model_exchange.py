@@ -141,9 +141,11 @@ class ModelExchange:
 
     def wait_for_all(self) -> None:
         """Waits for all tensors that finish() has pushed."""
-        if not self.is_begun and self.handle.phase != _library.IDLE:
+        if self.is_begun:
+            return
+        if self.handle.phase != _library.IDLE:
             self.handle.wait_all()
-            self._received(self._missing_of(range(len(self._tensors))))
+        self._received(self._missing_of(range(len(self._tensors))))
 
     def resume(self) -> None:
         """After WentBack: gives the model the parameters of the run's checkpoint."""

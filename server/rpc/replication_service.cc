@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
+#include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/message_slices.h"

@@ -414,9 +414,9 @@ TEST_CASE("two shards cannot listen on one port") {
 TEST_CASE("two shards that wait for a model cannot listen on one port") {
   // A port that was free a moment ago.
   const std::string address = TestCluster(MustParse(kSmallConfig)).addresses()[0];
-  const PlannedConfig config =
-      MustParse(absl::StrCat("model { from_workers {} } shard { address: \"", address,
-                             "\" } workers: 1 optimizer { learning_rate: 1 }"));
+  const PlannedConfig config = MustParse(
+      absl::StrCat("model { from_workers {} } shard { address: \"", address,
+                   "\" } workers: 1 partition { scheme: STRIPED } update { policy: SYNC }"));
   const auto first = DeclarationWait::Start({.config = &config});
   INFO(first.status().ToString());
   REQUIRE(first.ok());

@@ -314,6 +314,14 @@ class ModelExchangeTest(unittest.TestCase):
         self.assertEqual(self.log(), [("wait", 0), ("wait", 1), ("wait", 2)])
         self.assertFalse(self.exchange.is_under_way)
 
+    def test_what_has_come_and_was_not_waited_for_is_given_to_the_model_all_the_same(self):
+        self.pushed(nn.Linear(3, 2))
+        self.handle.come = {0, 1}
+        self.handle.parameters(0)[:] = [3.0] * 6
+        self.handle.wait_all()  # the library knows that the iteration is over
+        self.exchange.wait_for_all()
+        self.assertEqual(self.model[0].weight.tolist(), [[3.0] * 3] * 2)
+
     def test_the_next_iteration_settles_the_last_one(self):
         self.pushed(nn.Linear(3, 2))
         self.handle.come = {1}

@@ -73,7 +73,7 @@ def _train(script, *, model=None, rule=None, before=None, between=None, after=No
     seen = []
     for step in range(_STEPS):
         does = [call if step >= at else None for call in (before, between, after)]
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         if does[0]:
             seen.append(does[0](model, optimizer))
         _loss(script, model, step).backward()
@@ -227,7 +227,7 @@ def _one_branch_for_each_rank(script, rule=None):
     model.branches = nn.ModuleList(nn.Linear(5, 5) for _ in range(4))
     optimizer = script.optimizer(model, rule)
     for step in range(_STEPS):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         losses = []
         for rank in script.ranks:
             inputs, targets = Script(rank, 4).batch(step)
@@ -262,7 +262,7 @@ def accumulation(script):
     model = _mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         for part in range(3):
             context = contextlib.nullcontext() if part == 2 else script.no_sync(optimizer)
             with context:
@@ -276,7 +276,7 @@ def a_closure(script):
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         def closure(step=step):
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=True)
             loss = _loss(script, model, step)
             loss.backward()
             return loss
@@ -311,7 +311,7 @@ def a_schedule_of_the_rate(script):
     optimizer = script.optimizer(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
     for step in range(_STEPS):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         _loss(script, model, step).backward()
         optimizer.step()
         scheduler.step()
@@ -322,7 +322,7 @@ def a_penalty_on_parameters(script):
     model = _mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         penalty = sum(p.square().sum() for p in model.parameters())
         (_loss(script, model, step) + 0.01 * penalty).backward()
         optimizer.step()
@@ -386,7 +386,7 @@ def loss_scaling_by_hand(script):
     model = _mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         (1024 * _loss(script, model, step)).backward()
         for p in model.parameters():
             p.grad.data.div_(1024)
@@ -434,7 +434,7 @@ def own_initialisation(script):
     optimizer = script.optimizer(model)
     nn.init.zeros_(model[0].weight)
     for step in range(_STEPS):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         _loss(script, model, step).backward()
         optimizer.step()
 

@@ -23,9 +23,15 @@ ExchangeConfig::Schedule ScheduleOf(const Overrides& overrides) {
 }  // namespace
 
 TEST_CASE("the schedule is FULL, or BACKWARD where workers bring the model") {
-  CHECK(ScheduleOf({"model={ from_workers {} }"}) == ExchangeConfig::BACKWARD);
-  CHECK(ScheduleOf({"model={ from_workers {} }", "update.non_finite=SKIP"}) ==
-        ExchangeConfig::SEQUENTIAL);
+  const std::string text =
+      "model { from_workers {} } partition { scheme: STRIPED } shard { address: \"localhost:1\" } "
+      "workers: 1 update { policy: SYNC }";
+  const auto schedule = [&](const Overrides& overrides) {
+    return Valid(text, overrides).proto().exchange().schedule();
+  };
+  CHECK(schedule({}) == ExchangeConfig::BACKWARD);
+  CHECK(schedule({"exchange.schedule=FULL"}) == ExchangeConfig::FULL);
+  CHECK(schedule({"update.non_finite=SKIP"}) == ExchangeConfig::SEQUENTIAL);
 }
 
 TEST_CASE("the schedule is FULL, or SEQUENTIAL where the whole gradient is needed first") {
