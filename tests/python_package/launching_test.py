@@ -271,7 +271,7 @@ class StandInTest(_Case):
             ),
             (
                 ["--schedule", "FAST", self.script],
-                "schedule: is FAST, allowed: FULL, BACKWARD, SEQUENTIAL",
+                "schedule: is FAST, allowed: BACKWARD, FULL, SEQUENTIAL",
             ),
             (["--set", "workers", self.script], 'overrides: has "workers", allowed: FIELD=VALUE'),
             (
