@@ -470,7 +470,7 @@ def _work(rank, habit, workers):
     """Ends as a program does. A process of multiprocessing does not."""
     torch.manual_seed(7 + rank)
     try:
-        return _plain(habit(Script(rank, workers)))
+        return values_of(habit(Script(rank, workers)))
     except BaseException as error:
         with contextlib.redirect_stderr(io.StringIO()):
             sys.excepthook(type(error), error, error.__traceback__)
@@ -479,12 +479,12 @@ def _work(rank, habit, workers):
         _exit._end_all()
 
 
-def _plain(value):
+def values_of(value):
     """Values of their own, without what a closed worker takes with it."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: values_of(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [values_of(item) for item in value]
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
@@ -492,30 +492,32 @@ def _name(habit):
     return getattr(habit, "__name__", str(habit))
 
 
+def outcomes_of(habit, schedule, workers, *, shards=2, scheme="STRIPED"):
+    """How the workers of a run end that do `habit(script)`."""
+    settings = {"rule": "", "schedule": schedule, "workers": workers, "scheme": scheme}
+    with fixture.Cluster(shards, startup_seconds=30, exchange_seconds=15, **settings) as cluster:
+        return fixture.outcomes(
+            fixture.start_workers(cluster, _work, habit, workers, workers=workers)
+        )
+
+
 @unittest.skipIf(torch is None, "PyTorch is not installed: habits of scripts")
 class ScriptsTest(unittest.TestCase):
     def setUp(self):
         self._sizes = itertools.cycle((2, 1, 4))
 
-    def run_habit(self, habit, schedule, workers):
-        settings = {"rule": "", "schedule": schedule, "workers": workers, "startup_seconds": 30}
-        with fixture.Cluster(2, scheme="STRIPED", exchange_seconds=15, **settings) as cluster:
-            return fixture.outcomes(
-                fixture.start_workers(cluster, _work, habit, workers, workers=workers)
-            )
-
     def check_right(self, habit, schedule):
         workers = next(self._sizes)
         with self.subTest(_name(habit), schedule=schedule, workers=workers):
-            expected = _plain(habit(Script(None, workers)))
-            for end in self.run_habit(habit, schedule, workers):
+            expected = values_of(habit(Script(None, workers)))
+            for end in outcomes_of(habit, schedule, workers):
                 self.assertIsNone(end.error, end.trace)
                 torch.testing.assert_close(end.value, expected, rtol=1e-4, atol=1e-6)
 
     def check_refused(self, habit, schedule, text):
         workers = next(self._sizes)
         with self.subTest(_name(habit), schedule=schedule, workers=workers, text=text):
-            ends = self.run_habit(habit, schedule, workers)
+            ends = outcomes_of(habit, schedule, workers)
             # The others may hear of it before they do the same.
             kinds = {end.kind for end in ends}
             self.assertLessEqual(kinds, {"FailedPrecondition", "Aborted"}, [e.error for e in ends])

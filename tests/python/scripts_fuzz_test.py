@@ -1,0 +1,328 @@
+"""Random models and random training loops, made of what scripts do, against one process.
+
+    python3 -m tests.python.scripts_fuzz_test 1 10000     # seeds, as many as there is time for
+
+A program that goes wrong is made small: steps and actions are left out for as long as it goes wrong
+in the same way.
+"""
+
+import copy
+import random
+import re
+import sys
+import unittest
+
+from tests.python import fixture
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    from tests.python.scripts_test import Script, outcomes_of, values_of
+
+_SEEDS = range(1, 51)
+_FEATURES = 6
+
+# What a step does beside the backward pass and step(), and where.
+_BEFORE = ("evaluate", "norms")
+_BETWEEN = ("norms", "gradient_norms", "clones")
+_AFTER = ("norms", "average", "state_dict", "copy", "evaluate", "schedule")
+# What is refused: where, under which schedules, and by which words.
+_EARLY = ("BACKWARD", "FULL")
+_ALL = ("BACKWARD", "FULL", "SEQUENTIAL")
+_FORBIDDEN = {
+    "clamp": ("after", _ALL, "was changed by the script"),
+    "clamp_data": ("after", _ALL, "was changed by the script"),
+    "clamp_between": ("between", _ALL, "was changed by the script"),
+    "halve_gradients": ("between", _EARLY, "its gradient was changed"),
+    "halve_gradients_data": ("between", _EARLY, "its gradient was changed"),
+    "change_rate": ("between", _EARLY, r'\["lr"\]: is'),
+    "second_backward": ("between", _EARLY, "has a second gradient"),
+}
+
+
+class Model(nn.Module if torch is not None else object):
+    """A chain of blocks, each drawn: plain, tied to the one before, reused, frozen, a norm, or one
+    with a branch that depends on the rank."""
+
+    def __init__(self, draw):
+        super().__init__()
+        torch.manual_seed(draw.randrange(10**6))
+        width = draw.choice((4, 8, 130))
+        self.first = nn.Linear(_FEATURES, width)
+        self.kinds = [
+            draw.choice(("plain", "tied", "reused", "frozen", "branch", "norm"))
+            for _ in range(draw.randrange(1, 5))
+        ]
+        blocks = []
+        for kind in self.kinds:
+            if kind == "norm":
+                block = nn.LayerNorm(width)
+            elif kind == "branch":
+                block = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+            else:
+                block = nn.Linear(width, width, bias=draw.random() < 0.5)
+            if kind == "tied" and blocks and isinstance(blocks[-1], nn.Linear):
+                block.weight = blocks[-1].weight
+            if kind == "frozen":
+                block.requires_grad_(False)
+            blocks.append(block)
+        self.blocks = nn.ModuleList(blocks)
+        if draw.random() < 0.3:
+            self.unused = nn.Linear(3, 3)
+        self.last = nn.Linear(width, 5)
+
+    def forward(self, x, choice=0):
+        x = torch.tanh(self.first(x))
+        for kind, block in zip(self.kinds, self.blocks):
+            if kind == "branch":
+                x = x + torch.tanh(block[choice % len(block)](x))
+            else:
+                x = torch.tanh(block(x))
+                x = torch.tanh(block(x)) if kind == "reused" else x
+        return self.last(x)
+
+
+def _groups(draw, model):
+    """One to three parameter groups, with rates of their own."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    count = min(len(parameters), draw.choice((1, 1, 2, 3)))
+    groups = [{"params": parameters[i::count]} for i in range(count)]
+    for group in groups[1:]:
+        group["lr"] = draw.choice((0.0, 0.01, 0.05))
+        group["weight_decay"] = draw.choice((0.0, 0.01))
+    return groups
+
+
+def _rule(draw):
+    kind = draw.choice(("SGD", "momentum", "nesterov", "Adagrad"))
+    rate = draw.choice((0.01, 0.05))
+    decay = draw.choice((0.0, 0.01))
+    if kind == "Adagrad":
+        # With a smaller eps the first steps would be the signs of gradients that are zero but for
+        # rounding.
+        return lambda groups: torch.optim.Adagrad(groups, lr=rate, weight_decay=decay, eps=1e-3)
+    momentum = 0.0 if kind == "SGD" else 0.9
+    return lambda groups: torch.optim.SGD(
+        groups, lr=rate, weight_decay=decay, momentum=momentum, nesterov=kind == "nesterov"
+    )
+
+
+class Program:
+    """What is drawn from a seed; `steps` has the actions of each step, by place."""
+
+    def __init__(self, seed):
+        draw = random.Random(seed)
+        self.seed = seed
+        self.workers = draw.choice((1, 2, 2, 4))
+        self.shards = draw.choice((1, 2))
+        self.schedule = draw.choice(_ALL)
+        self.scheme = draw.choice(("STRIPED", "MEMORY_BASED", "LAYER_BASED"))
+        self.scheduler = draw.choice((None, None, "step", "lambda"))
+        self.closure = draw.random() < 0.15
+        self.steps = [
+            {
+                "parts": draw.choice((1, 1, 1, 2, 3)),
+                "zero": draw.choice(("before", "before", "model", "none")),
+                "before": draw.sample(_BEFORE, draw.randrange(2)),
+                "between": draw.sample(_BETWEEN, draw.randrange(2)),
+                "after": draw.sample(_AFTER, draw.randrange(3)),
+            }
+            for _ in range(draw.randrange(2, 7))
+        ]
+        self.refused = None
+        if draw.random() < 0.3:
+            action = draw.choice(sorted(_FORBIDDEN))
+            place, schedules, text = _FORBIDDEN[action]
+            # What is done after the last step has no effect any more.
+            step = self.steps[draw.randrange(len(self.steps) - 1)]
+            if self.schedule in schedules and not self.closure:
+                step[place] = [*step[place], action]
+                self.refused = text
+
+    def __str__(self):
+        return "\n".join(f"{name}: {value}" for name, value in vars(self).items())
+
+    def __call__(self, script):
+        return _Run(self, script).train()
+
+
+class _Run:
+    def __init__(self, program, script):
+        self.program, self.script = program, script
+        draw = random.Random(-program.seed)
+        self.model = Model(draw)
+        groups, rule = _groups(draw, self.model), _rule(draw)
+        self.optimizer = script.optimizer(self.model, lambda _: rule(groups))
+        self.average = [p.detach().clone() for p in self.model.parameters()]
+        self.seen = []
+        self.scheduler = None
+        if program.scheduler == "step":
+            self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, gamma=0.5)
+        elif program.scheduler == "lambda":
+            self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+                self.optimizer, lambda i: min(1, (i + 1) / 4)
+            )
+
+    def backward(self, number, divisor):
+        losses = []
+        for rank in self.script.ranks:
+            inputs, targets = Script(rank, 4).batch(number, _FEATURES)
+            losses.append(nn.functional.mse_loss(self.model(inputs, rank + number), targets))
+        loss = sum(losses) / len(losses) / divisor
+        loss.backward()
+        return loss
+
+    def gradients(self, number, step):
+        if step["zero"] == "before":
+            self.optimizer.zero_grad(set_to_none=True)
+        elif step["zero"] == "model":
+            for p in self.model.parameters():
+                p.grad = None
+        for part in range(step["parts"] - 1):
+            with self.script.no_sync(self.optimizer):
+                self.backward(10 * number + part, step["parts"])
+        return self.backward(10 * number + step["parts"] - 1, step["parts"])
+
+    def train(self):
+        for number, step in enumerate(self.program.steps):
+            self.act(step["before"], number)
+            if self.program.closure:
+                self.optimizer.step(lambda n=number, s=step: self.gradients(n, s))
+            else:
+                self.gradients(number, step)
+                self.act(step["between"], number)
+                self.optimizer.step()
+            self.act(step["after"], number)
+        return self.seen, self.average, self.model.state_dict()
+
+    def act(self, actions, number):
+        for action in actions:
+            getattr(self, "_" + action)(number)
+
+    def _evaluate(self, _):
+        self.model.eval()
+        with torch.no_grad():
+            self.seen.append(self.model(torch.ones(2, _FEATURES)))
+        self.model.train()
+
+    def _norms(self, _):
+        self.seen.append([p.detach().norm() for p in self.model.parameters()])
+
+    def _gradient_norms(self, _):
+        for p in self.model.parameters():
+            assert p.grad is None or bool(torch.isfinite(p.grad).all())
+
+    def _clones(self, _):
+        self.seen.append([p.detach().clone() for p in self.model.parameters()])
+
+    def _average(self, _):
+        with torch.no_grad():
+            for a, p in zip(self.average, self.model.parameters()):
+                a.lerp_(p, 0.1)
+
+    def _state_dict(self, _):
+        self.seen.append({k: v.clone() for k, v in self.model.state_dict().items()})
+
+    def _copy(self, _):
+        self.seen.append(copy.deepcopy(self.model).state_dict())
+
+    def _schedule(self, _):
+        if self.scheduler is not None:
+            self.scheduler.step()
+
+    def _clamp(self, _):
+        with torch.no_grad():
+            self.model.last.weight.mul_(0.5)
+
+    def _clamp_data(self, _):
+        self.model.last.weight.data.mul_(0.5)
+
+    def _clamp_between(self, _):
+        self._clamp(_)
+
+    def _halve_gradients(self, _):
+        self.model.last.weight.grad.mul_(0.5)
+
+    def _halve_gradients_data(self, _):
+        self.model.last.weight.grad.data.mul_(0.5)
+
+    def _change_rate(self, _):
+        self.optimizer.param_groups[0]["lr"] *= 0.5
+
+    def _second_backward(self, number):
+        self.backward(10 * number + 9, 1)
+
+
+def complaint_of(program):
+    """What is wrong with a program's run, or None."""
+    ends = outcomes_of(
+        program, program.schedule, program.workers, shards=program.shards, scheme=program.scheme
+    )
+    errors = [end.error for end in ends if end.error is not None]
+    if program.refused is not None:
+        named = any(re.search(program.refused, error) for error in errors)
+        return None if named else f"not refused by \"{program.refused}\": {errors}"
+    if errors:
+        return f"failed: {errors}\n{ends[0].trace}"
+    expected = values_of(program(Script(None, program.workers)))
+    for rank, end in enumerate(ends):
+        try:
+            torch.testing.assert_close(end.value, expected, rtol=1e-3, atol=1e-5)
+        except AssertionError as error:
+            return f"worker {rank} has other values: {error}"
+    return None
+
+
+def smaller(program):
+    """The program with fewer steps and actions, as long as something is wrong."""
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(program.steps))):
+            kept = program.steps
+            if len(kept) > 1:
+                program.steps = kept[:number] + kept[number + 1:]
+                if complaint_of(program) is not None:
+                    changed = True
+                    continue
+                program.steps = kept
+            for place in ("before", "between", "after"):
+                actions = kept[number][place]
+                if actions and program.refused is None:
+                    kept[number][place] = []
+                    if complaint_of(program) is not None:
+                        changed = True
+                        continue
+                    kept[number][place] = actions
+    return program
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: random training loops")
+class ScriptsFuzzTest(unittest.TestCase):
+    def test_random_programs(self):
+        for seed in _SEEDS:
+            with self.subTest(seed=seed):
+                complaint = complaint_of(Program(seed))
+                if complaint is not None:
+                    program = smaller(Program(seed))
+                    self.fail(f"{complaint_of(program) or complaint}\n{program}")
+
+
+def main(first, last):
+    """Runs the programs of these seeds, and prints what goes wrong."""
+    wrong = 0
+    for seed in range(first, last + 1):
+        complaint = complaint_of(Program(seed))
+        if complaint is not None:
+            wrong += 1
+            program = smaller(Program(seed))
+            print(f"seed {seed}: {complaint_of(program) or complaint}\n{program}\n", flush=True)
+    print(f"{last - first + 1} programs, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    unittest.main()
