@@ -121,24 +121,26 @@ class ShardingTest(unittest.TestCase):
         self.assertEqual(self.rows()[0]["run_seconds"], before[0]["run_seconds"])
         self.check_results()
 
-    def test_other_hosts_are_used_over_ssh(self):
+    def config_with_hosts(self, worker="worker/worker"):
+        """_CONFIG on hosts that are this one, with a `worker` of the caller's choice."""
         ssh = os.path.join(self.folder, "ssh")
         with open(ssh, "w", encoding="utf-8") as file:
             file.write(_FAKE_SSH)
         os.chmod(ssh, 0o755)
         programs = os.path.join(self.folder, "programs")
         os.makedirs(programs)
-        for program in ("server/ps", "worker/worker"):
-            shutil.copy(program, programs)
+        shutil.copy("server/ps", programs)
+        shutil.copy(worker, os.path.join(programs, "worker"))
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        hosts = f"""hosts {{
+        return _CONFIG.replace("shards: 2", "shards: 1") + f"""hosts {{
             shard {{ name: "me@localhost" address: "127.0.0.1" }}
             worker {{ name: "alpha" }} worker {{ name: "beta" }}
             programs: "{programs}" ssh: "{ssh}" port: {port}
         }}"""
-        config = _CONFIG.replace("shards: 2", "shards: 1") + hosts
-        code, _, complaints = self.sharding(config)
+
+    def test_other_hosts_are_used_over_ssh(self):
+        code, _, complaints = self.sharding(self.config_with_hosts())
         self.assertEqual(code, 0, complaints)
         self.assertEqual([row["shards"] for row in self.rows()], ["1", "1"])
         for row in self.rows():
@@ -169,9 +171,8 @@ class ShardingTest(unittest.TestCase):
         self.assertIn("holds the results of another config or network", complaints)
 
     def test_a_run_that_fails_says_why_and_leaves_the_rest(self):
-        config = _CONFIG.replace("limits {", "limits { startup_seconds: 0.001 ")
-        code, _, complaints = self.sharding(config, "--network=host")
-        self.assertEqual(code, 1)
+        code, _, complaints = self.sharding(self.config_with_hosts(worker="/bin/false"))
+        self.assertEqual(code, 1, complaints)
         self.assertRegex(complaints, r"worker \d failed with exit code 1; its log, .*log, ends:")
         self.assertIn("the same command goes on", complaints)
 
