@@ -13,12 +13,11 @@ import sys
 import unittest
 
 from tests.python import fixture
+from tests.python.script import Script, outcomes_of, values_of
 
 torch = fixture.torch
 if torch is not None:
     from torch import nn
-
-    from tests.python.scripts_test import Script, outcomes_of, values_of
 
 _SEEDS = range(1, 51)
 _FEATURES = 6

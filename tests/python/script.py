@@ -1,0 +1,70 @@
+"""What a training loop finds that runs in one process, and as the workers of a run."""
+
+import contextlib
+import io
+import sys
+
+from tests.python import fixture
+
+torch = fixture.torch
+if torch is not None:
+    import evenshard
+    from evenshard import _exit
+
+_BATCH = 4
+
+
+class Script:
+    """What a habit finds: its batches, and how optimizers are made."""
+
+    def __init__(self, rank=None, workers=1):
+        # Those whose batches this process has, and how many there are in all.
+        self.ranks = list(range(workers)) if rank is None else [rank]
+        self._is_worker = rank is not None
+
+    def batch(self, step, features=6):
+        """Inputs and targets of this process."""
+        drawn = []
+        for rank in self.ranks:
+            draw = torch.Generator().manual_seed(100 * step + rank)
+            targets = torch.randn(_BATCH, 5, generator=draw)
+            drawn.append((torch.randn(_BATCH, features, generator=draw), targets))
+        return tuple(torch.cat(part) for part in zip(*drawn))
+
+    def optimizer(self, model, rule=None):
+        given = rule(model.parameters()) if rule else torch.optim.SGD(model.parameters(), lr=0.1)
+        return evenshard.Optimizer(model, optimizer=given) if self._is_worker else given
+
+    def no_sync(self, optimizer):
+        return optimizer.no_sync() if self._is_worker else contextlib.nullcontext()
+
+
+def _work(rank, habit, workers):
+    """Ends as a program does. A process of multiprocessing does not."""
+    torch.manual_seed(7 + rank)
+    try:
+        return values_of(habit(Script(rank, workers)))
+    except BaseException as error:
+        with contextlib.redirect_stderr(io.StringIO()):
+            sys.excepthook(type(error), error, error.__traceback__)
+        raise
+    finally:
+        _exit._end_all()
+
+
+def values_of(value):
+    """Values of their own, without what a closed worker takes with it."""
+    if isinstance(value, dict):
+        return {key: values_of(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [values_of(item) for item in value]
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def outcomes_of(habit, schedule, workers, *, shards=2, scheme="STRIPED"):
+    """How the workers of a run end that do `habit(script)`."""
+    settings = {"rule": "", "schedule": schedule, "workers": workers, "scheme": scheme}
+    with fixture.Cluster(shards, startup_seconds=30, exchange_seconds=15, **settings) as cluster:
+        return fixture.outcomes(
+            fixture.start_workers(cluster, _work, habit, workers, workers=workers)
+        )
