@@ -85,8 +85,8 @@ void SetDefaults(ClusterConfig* config) {
   if (!config->exchange().has_schedule()) {
     const Update& update = config->update();
     const bool needs_whole = update.clip_global_norm() > 0 || update.non_finite() == Update::SKIP;
-    const auto early = config->model().has_from_workers() ? ExchangeConfig::BACKWARD
-                                                          : ExchangeConfig::FULL;
+    const auto early =
+        config->model().has_from_workers() ? ExchangeConfig::BACKWARD : ExchangeConfig::FULL;
     config->mutable_exchange()->set_schedule(needs_whole ? ExchangeConfig::SEQUENTIAL : early);
   }
   // A shard that lost its role unawares could go on writing to memory that it shares with a worker.
