@@ -234,7 +234,8 @@ async function main([planFile, rank, iterations]) {
     ...Array.from(model["regression/weight"], (value, i) => Math.abs(value - truth(i))),
     Math.abs(model["regression/bias"][0] - 0.5),
   );
-  console.log(`after ${iterations} iterations no weight is off by more than ${farthest.toFixed(6)}`);
+  const off = farthest.toFixed(6);
+  console.log(`after ${iterations} iterations no weight is off by more than ${off}`);
 }
 
 if (process.argv.length !== 5) {
