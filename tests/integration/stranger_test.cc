@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -16,6 +17,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/program.h"
@@ -147,6 +149,15 @@ int64_t CountEnded(const std::vector<std::unique_ptr<UnreadPull>>& pulls) {
   return absl::c_count_if(pulls, [](const auto& pull) { return pull->HasEnded(); });
 }
 
+// Of how many connections a shard's log says that it ended a Pull.
+size_t CountClientsEnded(const std::string& log) {
+  absl::flat_hash_set<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(log, '\n')) {
+    if (absl::StrContains(line, "ended the Pull of ")) lines.emplace(line);
+  }
+  return lines.size();
+}
+
 }  // namespace
 
 TEST_CASE("a compressed message is refused before it is inflated") {
@@ -214,8 +225,8 @@ TEST_CASE("a Pull beyond the bound is refused, naming it, until another has ende
 }
 
 TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with the reason") {
-  // The shard looks ten times in exchange_seconds; the clock stands still meanwhile.
   const PlannedConfig config = MustParse(kConfig, {"limits.exchange_seconds=0.5"});
+  const CapturedLog log;
   FakeClock clock;
   const auto server = Server::Start({.config = &config, .shard = 0, .clock = &clock});
   REQUIRE(server.ok());
@@ -224,20 +235,23 @@ TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with
   PullRequest request;
   request.set_plan_fingerprint(config.plan().fingerprint());
   const auto unread = stub->Pull(&context, request);
-  AwaitTrue([&] { return (*server)->shard().Stats().pulls() > 0; });
-  const auto channel = ConnectTo((*server)->address());
   std::vector<std::unique_ptr<UnreadPull>> others;
   for (int i = 1; i < kMostPulls; ++i) {
-    others.push_back(std::make_unique<UnreadPull>(channel, config));
+    others.push_back(std::make_unique<UnreadPull>(ConnectTo((*server)->address()), config));
   }
+  AwaitTrue([&] { return (*server)->shard().Stats().pulls() == kMostPulls; });
   const auto reader = ParameterServer::NewStub(ConnectTo((*server)->address()));
   const auto pull = [&] {
     grpc::ClientContext another;
     return PullShard(reader.get(), &another, config.plan(), 0,
                      [](const Chunk&, const ParameterChunk&) { return absl::OkStatus(); });
   };
-  AwaitTrue([&] { return absl::IsResourceExhausted(pull()); });
-  clock.Advance(absl::Seconds(1));
+  CHECK(absl::IsResourceExhausted(pull()));
+  // Again and again, since what a connection's buffers take is still being written.
+  AwaitTrue([&] {
+    clock.Advance(absl::Seconds(1));
+    return CountClientsEnded(log.text()) == kMostPulls;
+  });
   AwaitTrue([&] { return pull().ok(); });
 
   // What was on its way when the Pull ended comes first.

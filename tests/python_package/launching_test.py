@@ -56,7 +56,7 @@ except KeyboardInterrupt:
 def _is_alive(pid):
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter while it ends
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
 
