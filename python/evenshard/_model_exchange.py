@@ -50,6 +50,7 @@ class ModelExchange:
         self._gathered = 0  # elements that were staged and not pushed
         # Since finish(): whose new parameters the model has not been given.
         self._missing = set()
+        self._unread = set()  # of which this was so when the iteration began
 
     def join(self) -> None:
         """Joins the run with the model's values, and gives the model those of the run."""
@@ -82,9 +83,21 @@ class ModelExchange:
         """Begins an iteration, with learning rates by tensor or None for the config's."""
         # The gradients' memory is free once everything of the last iteration has come.
         self.handle.require_open()
+        self._unread = set(self._missing)
         self.wait_for_all()
         self._unchanged.begin(self.handle.iteration)
         self.handle.begin(contributes, rates)
+
+    def require_read(self, i: int) -> None:
+        """Errors: FailedPrecondition if a gradient of this tensor was computed from parameters that
+        nobody had waited for."""
+        if i in (self._unread if self.is_begun else self._missing):
+            raise errors.FailedPrecondition(
+                f"{self._tensors[i].name}: was read before its new value had come, by a way that"
+                " is not seen, such as a function compiled by torch.compile or a reference that the"
+                " script keeps; allowed under the schedules BACKWARD and SEQUENTIAL, or after"
+                " synchronize()"
+            )
 
     def gradient_is_there(self, i: int) -> None:
         """Pushes a gradient that has just been computed, with those that have gathered. A small one

@@ -99,6 +99,7 @@ class _Waiting(collections.OrderedDict):
     def __init__(self, content, read):
         super().__init__(content)
         self._read = read
+        self._kind = type(content)  # another one in PyTorch 2
 
     def __getitem__(self, name):
         found = super().__getitem__(name)
@@ -122,10 +123,10 @@ class _Waiting(collections.OrderedDict):
         return super().pop(name, *default)
 
     def copy(self):
-        return collections.OrderedDict(self.items())
+        return self._kind(self.items())
 
     def plain(self):
-        return collections.OrderedDict(super().items())
+        return self._kind(super().items())
 
     def __reduce__(self):
-        return collections.OrderedDict, (list(self.items()),)
+        return self._kind, (list(self.items()),)

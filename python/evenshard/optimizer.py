@@ -184,6 +184,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _gradient_ready(self, i, *_):
         """Called in the backward pass, when a parameter has its gradient."""
+        self._exchange.require_read(i)
         if not self._is_accumulating:
             if not self._exchange.is_begun:
                 self._begin(True)

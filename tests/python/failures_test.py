@@ -298,14 +298,18 @@ class RunTest(unittest.TestCase):
                 self.assertIn("schedule: SEQUENTIAL", end.error)
         with fixture.Cluster(1, workers=1, schedule="SEQUENTIAL") as cluster:
             found = fixture.run_workers(self, cluster, _train, 3, change, workers=1)[0]
-        model = models.make("mlp")
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for iteration in range(3):
-            optimizer.zero_grad()
-            models.loss_of(model, "mlp", iteration, 0).backward()
-            change(0, model, None)
-            optimizer.step()
-        for key, value in models.state(model).items():
+
+        def reference():
+            model = models.make("mlp")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for iteration in range(3):
+                optimizer.zero_grad()
+                models.loss_of(model, "mlp", iteration, 0).backward()
+                change(0, model, None)
+                optimizer.step()
+            return models.state(model)
+
+        for key, value in fixture.apart(reference).items():
             torch.testing.assert_close(found[key], value)
 
     def test_a_fork_after_the_join(self):

@@ -20,15 +20,17 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def built(path):
-    """Where something is that Bazel has built: beside this file's folder in a test."""
+    """Where something is that Bazel has built: where EVENSHARD_PROGRAMS says; beside this file's
+    folder in a test."""
     beside = os.path.join(ROOT, path)
-    return beside if os.path.exists(beside) else os.path.join(ROOT, "bazel-bin", path)
+    default = ROOT if os.path.exists(beside) else os.path.join(ROOT, "bazel-bin")
+    return os.path.join(os.environ.get("EVENSHARD_PROGRAMS", default), path)
 
 
 PACKAGE = os.path.join(ROOT, "python")
 # Before the folder of the whole repository, which has the package's name in a test.
 sys.path.insert(0, PACKAGE)
-os.environ["EVENSHARD_LIBRARY"] = built("client/libevenshard.so")
+os.environ.setdefault("EVENSHARD_LIBRARY", built("client/libevenshard.so"))
 # The workers share few processors, and a process that forks must not have begun threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -191,6 +193,14 @@ def _run(sender, function, arguments, environment):
     sender.send_bytes(pickle.dumps(outcome))
 
 
+def apart(function, *arguments):
+    """Calls a function in a process of its own. What computes gradients must run in one: threads of
+    PyTorch 2 that have begun here would be missing in processes that are forked later."""
+    outcome = Process(function, *arguments).outcome()
+    assert outcome.error is None, f"{outcome.kind}: {outcome.error}\n{outcome.trace}"
+    return outcome.value
+
+
 def start_workers(cluster, function, *arguments, workers=4):
     """Starts `function(rank, *arguments)` in a process for each worker, with the environment that
     torchrun and launch make."""
@@ -258,6 +268,8 @@ def leftovers():
         with contextlib.suppress(OSError):
             with open(f"/proc/self/task/{number}/comm", encoding="utf-8") as file:
                 threads.append(file.read().strip())
+    # PyTorch keeps one of these from the first backward pass on.
+    threads = [name for name in threads if not name.startswith("pt_autograd")]
     with open("/proc/self/maps", encoding="utf-8") as file:
         maps = [line.split()[-1] for line in file if "memfd:ps-" in line]
     files = []

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from tests.python import fixture
+
 WORKERS = 4
 BATCH = 8  # of one worker
 BATCHES = 5  # different ones
@@ -85,6 +87,10 @@ def reference(name, make_optimizer, make_scheduler=None, steps=100, workers=WORK
     Each worker's batch goes through the model by itself, as batch normalisation sees it, from the
     same statistics. The gradients and the new statistics are averaged.
     """
+    return fixture.apart(_reference, name, make_optimizer, make_scheduler, steps, workers)
+
+
+def _reference(name, make_optimizer, make_scheduler, steps, workers):
     model = make(name)
     optimizer = make_optimizer(model)
     scheduler = make_scheduler and make_scheduler(optimizer)
@@ -109,6 +115,10 @@ def reference(name, make_optimizer, make_scheduler=None, steps=100, workers=WORK
 
 def one_batch_reference(name, make_optimizer, steps=100, workers=WORKERS):
     """Trains in one process on the workers' batches as one."""
+    return fixture.apart(_one_batch_reference, name, make_optimizer, steps, workers)
+
+
+def _one_batch_reference(name, make_optimizer, steps, workers):
     model = make(name)
     optimizer = make_optimizer(model)
     for iteration in range(steps):

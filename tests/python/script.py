@@ -43,7 +43,7 @@ def _work(rank, habit, workers):
     """Ends as a program does. A process of multiprocessing does not."""
     torch.manual_seed(7 + rank)
     try:
-        return values_of(habit(Script(rank, workers)))
+        return _values_of(habit(Script(rank, workers)))
     except BaseException as error:
         with contextlib.redirect_stderr(io.StringIO()):
             sys.excepthook(type(error), error, error.__traceback__)
@@ -52,12 +52,17 @@ def _work(rank, habit, workers):
         _exit._end_all()
 
 
-def values_of(value):
+def reference_of(habit, workers):
+    """What `habit(script)` gives in one process that has the batches of all workers."""
+    return fixture.apart(lambda: _values_of(habit(Script(None, workers))))
+
+
+def _values_of(value):
     """Values of their own, without what a closed worker takes with it."""
     if isinstance(value, dict):
-        return {key: values_of(item) for key, item in value.items()}
+        return {key: _values_of(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [values_of(item) for item in value]
+        return [_values_of(item) for item in value]
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 from tests.python import fixture
-from tests.python.script import Script, outcomes_of, values_of
+from tests.python.script import Script, outcomes_of, reference_of
 
 torch = fixture.torch
 if torch is not None:
@@ -264,7 +264,7 @@ def complaint_of(program):
         return None if named else f"not refused by \"{program.refused}\": {errors}"
     if errors:
         return f"failed: {errors}\n{ends[0].trace}"
-    expected = values_of(program(Script(None, program.workers)))
+    expected = reference_of(program, program.workers)
     for rank, end in enumerate(ends):
         try:
             torch.testing.assert_close(end.value, expected, rtol=1e-3, atol=1e-5)

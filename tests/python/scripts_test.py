@@ -11,7 +11,7 @@ import itertools
 import unittest
 
 from tests.python import fixture
-from tests.python.script import Script, outcomes_of, values_of
+from tests.python.script import Script, outcomes_of, reference_of
 
 torch = fixture.torch
 if torch is not None:
@@ -449,7 +449,7 @@ class ScriptsTest(unittest.TestCase):
     def check_right(self, habit, schedule):
         workers = next(self._sizes)
         with self.subTest(_name(habit), schedule=schedule, workers=workers):
-            expected = values_of(habit(Script(None, workers)))
+            expected = reference_of(habit, workers)
             for end in outcomes_of(habit, schedule, workers):
                 self.assertIsNone(end.error, end.trace)
                 torch.testing.assert_close(end.value, expected, rtol=1e-4, atol=1e-6)

@@ -137,14 +137,17 @@ class StepTest(unittest.TestCase):
                         scheduler.step()
                 return models.state(model)
 
-        model = models.make("mlp")
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-        for iteration in range(3):
-            optimizer.param_groups[0]["lr"] = 0.2 * 0.5 ** iteration
-            optimizer.zero_grad()
-            models.loss_of(model, "mlp", iteration, 0).backward()
-            optimizer.step()
-        self.check(self.run_one(work, rule=""), models.state(model))
+        def reference():
+            model = models.make("mlp")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+            for iteration in range(3):
+                optimizer.param_groups[0]["lr"] = 0.2 * 0.5 ** iteration
+                optimizer.zero_grad()
+                models.loss_of(model, "mlp", iteration, 0).backward()
+                optimizer.step()
+            return models.state(model)
+
+        self.check(self.run_one(work, rule=""), fixture.apart(reference))
 
     def test_mixed_precision(self):
         def work(rank, scaler_step):
@@ -212,17 +215,21 @@ class StepTest(unittest.TestCase):
                     model.train()
             return losses
 
-        model = models.make("convolutional")
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        expected = []
-        for iteration in range(5):
-            optimizer.zero_grad()
-            models.loss_of(model, "convolutional", iteration, 0).backward()
-            optimizer.step()
-            model.eval()
-            with torch.no_grad():
-                expected.append(float(models.loss_of(model, "convolutional", 0, 3)))
-            model.train()
+        def reference():
+            model = models.make("convolutional")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            losses = []
+            for iteration in range(5):
+                optimizer.zero_grad()
+                models.loss_of(model, "convolutional", iteration, 0).backward()
+                optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    losses.append(float(models.loss_of(model, "convolutional", 0, 3)))
+                model.train()
+            return losses
+
+        expected = fixture.apart(reference)
         for schedule in ("FULL", "BACKWARD"):
             with self.subTest(schedule):
                 found = self.run_one(work, schedule=schedule)
@@ -270,12 +277,14 @@ class StepTest(unittest.TestCase):
             with evenshard.Optimizer(model) as optimizer:
                 return {key: value.clone() for key, value in steps(model, optimizer).items()}
 
+        def reference(width):
+            model = Model(width)
+            return steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
         for schedule, width in (("FULL", 130), ("BACKWARD", 130), ("SEQUENTIAL", 130), ("FULL", 3)):
             with self.subTest(schedule, width=width):
                 found = self.run_one(work, width, schedule=schedule)
-                model = Model(width)
-                rule = torch.optim.SGD(model.parameters(), lr=0.1)
-                self.check(found, steps(model, rule))
+                self.check(found, fixture.apart(reference, width))
 
     def test_a_graph_of_before_the_step_is_stale(self):
         def work(rank):

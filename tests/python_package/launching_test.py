@@ -225,6 +225,7 @@ class StandInTest(_Case):
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(running.ROOT)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been ignored
             os.execve(
                 sys.executable, [sys.executable, "-m", "evenshard.run", self.script],
                 running.environment(**{**self.more, "THEN": "until_a_signal()"}),

@@ -10,17 +10,20 @@ PATIENCE_SECONDS = 240
 
 
 def binaries():
-    """The folder of what is built: beside this file's folder in a test, otherwise bazel-bin."""
+    """The folder of what is built: where EVENSHARD_PROGRAMS says; beside this file's folder in a
+    test; otherwise bazel-bin."""
     is_beside = os.path.exists(os.path.join(ROOT, "server", "ps"))
-    return ROOT if is_beside else os.path.join(ROOT, "bazel-bin")
+    return os.environ.get(
+        "EVENSHARD_PROGRAMS", ROOT if is_beside else os.path.join(ROOT, "bazel-bin")
+    )
 
 
 def environment(**more):
     """The environment in which Python finds the package, the library and the programs."""
     return {
+        "EVENSHARD_LIBRARY": os.path.join(binaries(), "client", "libevenshard.so"),
         **os.environ,
         "PYTHONPATH": PACKAGE,
-        "EVENSHARD_LIBRARY": os.path.join(binaries(), "client", "libevenshard.so"),
         "EVENSHARD_PROGRAMS": binaries(),
         **more,
     }
