@@ -164,6 +164,10 @@ int ClientWorker::Received(int tensor) const {
   return next - tensor;
 }
 
+uint64_t ClientWorker::Updates(int tensor) const {
+  return exchange_ == nullptr ? 0 : exchange_->round().UpdatesOf(tensor);
+}
+
 absl::Status ClientWorker::WaitAll() {
   RETURN_IF_ERROR(CheckJoined());
   if (!exchange_->is_begun()) return absl::OkStatus();

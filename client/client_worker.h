@@ -41,6 +41,7 @@ class ClientWorker {
   ExchangeRound::Phase phase() const;
   bool IsPushed(int tensor) const;
   int Received(int tensor) const;
+  uint64_t Updates(int tensor) const;
   bool HasFailed() const { return exchange_ != nullptr && !exchange_->round().failure().ok(); }
   double LearningRate(int tensor) const;
 

@@ -51,8 +51,12 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
     DeclaredTensor& tensor = *declaration.mutable_model()->add_tensor();
     tensor.set_name(OrEmpty(given.name));
     for (int d = 0; d < given.dimensions; ++d) tensor.add_shape(given.shape[d]);
-    if (given.role == EVENSHARD_RUNNING_STATISTIC) {
-      tensor.set_role(DeclaredTensor::RUNNING_STATISTIC);
+    if (!DeclaredTensor::Role_IsValid(given.role)) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor.name(), ": has the role ", given.role,
+                                                     ", allowed: those of evenshard_role"));
+    }
+    if (given.role != EVENSHARD_PARAMETER) {
+      tensor.set_role(static_cast<DeclaredTensor::Role>(given.role));
     }
     if (given.layer != nullptr) tensor.set_layer(given.layer);
   }
@@ -103,8 +107,7 @@ evenshard_tensor TensorAt(const Model& model, int tensor) {
   return {.name = info.name.c_str(),
           .shape = info.shape.data(),
           .dimensions = static_cast<int>(info.shape.size()),
-          .role = info.role == TensorRole::kParameter ? EVENSHARD_PARAMETER
-                                                      : EVENSHARD_RUNNING_STATISTIC,
+          .role = static_cast<evenshard_role>(info.role),
           .layer = layer->name.c_str()};
 }
 
@@ -278,6 +281,10 @@ evenshard_status evenshard_wait(evenshard_worker* worker, int tensor) {
 
 int evenshard_received(const evenshard_worker* worker, int tensor) {
   return IsOwn(worker) ? worker->worker->Received(tensor) : 0;
+}
+
+uint64_t evenshard_updates(const evenshard_worker* worker, int tensor) {
+  return IsOwn(worker) ? worker->worker->Updates(tensor) : 0;
 }
 
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {

@@ -39,7 +39,7 @@ extern "C" {
 #define EVENSHARD_API __attribute__((visibility("default")))
 
 /* Incremented on every ABI-incompatible change. */
-#define EVENSHARD_ABI 2
+#define EVENSHARD_ABI 3
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
 
@@ -80,7 +80,10 @@ typedef enum evenshard_role {
   EVENSHARD_PARAMETER = 0, /* a gradient is pushed, which goes through the optimizer */
   /* The running value minus the new one is pushed, and subtracted as it is: the mean of the new
    * values under SYNC. */
-  EVENSHARD_RUNNING_STATISTIC = 1
+  EVENSHARD_RUNNING_STATISTIC = 1,
+  /* Not trained. Worker 0 pushes the value itself, whatever its bits, and pushes it as absent while
+   * it has not changed; others always do that. An update replaces the value by worker 0's. */
+  EVENSHARD_BUFFER = 2
 } evenshard_role;
 
 /* A float32 tensor, row-major. */
@@ -195,6 +198,9 @@ EVENSHARD_API evenshard_status evenshard_wait(evenshard_worker* worker, int tens
 /* How many tensors from this one on, in model order, have been received, up to the first that has
  * not. Does not block. */
 EVENSHARD_API int evenshard_received(const evenshard_worker* worker, int tensor);
+/* How many updates the parameters have behind them that were received last, in all chunks of the
+ * tensor together. Equal numbers, without a join or evenshard_resume between: equal parameters. */
+EVENSHARD_API uint64_t evenshard_updates(const evenshard_worker* worker, int tensor);
 EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
 
 /* A whole iteration: begins it, pushes all tensors, and waits for all. */

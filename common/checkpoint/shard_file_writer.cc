@@ -87,7 +87,7 @@ absl::Status CheckNothingElseIsThere(Storage* storage, const std::string& folder
 }  // namespace
 
 int OptimizerArrays(const PlannedConfig& config, const Tensor& tensor) {
-  if (tensor.role == TensorRole::kRunningStatistic) return 0;
+  if (tensor.role != TensorRole::kParameter) return 0;
   return OptimizerArrays(config.proto().optimizer().kind());
 }
 

@@ -43,10 +43,6 @@ class Config {
   // Whether the pushes of an iteration carry the initial parameters (worker 0's) and not gradients:
   // at the first iteration of a run with model.from_workers.
   bool IsInitial(uint64_t iteration) const { return iteration == 0 && is_from_workers(); }
-  // The encoding of the pushes of an iteration.
-  Encoding gradient_encoding(uint64_t iteration) const {
-    return IsInitial(iteration) ? FLOAT32 : proto_.exchange().gradient_encoding();
-  }
 
   // Paths are resolved, and the defaults that depend on other fields are filled in: `update` gives
   // that of `exchange.schedule`, and `recovery.etcd` that of `.shared_memory`.

@@ -4,13 +4,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 
 namespace evenshard {
 namespace {
 
+absl::string_view RoleText(DeclaredTensor::Role role) {
+  switch (role) {
+    case DeclaredTensor::PARAMETER:
+      return "";
+    case DeclaredTensor::RUNNING_STATISTIC:
+      return ", a running statistic";
+    case DeclaredTensor::BUFFER:
+      return ", not trained";
+  }
+  return "";
+}
+
 std::string Text(const DeclaredTensor& tensor) {
   return absl::StrCat(tensor.name(), " [", absl::StrJoin(tensor.shape(), ", "), "]",
-                      tensor.role() == DeclaredTensor::PARAMETER ? "" : ", a running statistic",
+                      RoleText(tensor.role()),
                       tensor.has_layer() ? absl::StrCat(", of layer ", tensor.layer()) : "");
 }
 

@@ -157,9 +157,7 @@ class ModelBuilder {
       added.first_tensor = static_cast<int>(model_.tensors_.size());
     }
     RETURN_IF_ERROR(AddTensor(name, std::move(shape), {Initializer::kZeros},
-                              declared.role() == DeclaredTensor::RUNNING_STATISTIC
-                                  ? TensorRole::kRunningStatistic
-                                  : TensorRole::kParameter));
+                              static_cast<TensorRole>(declared.role())));
     ++model_.layers_.back().tensor_count;
     model_.layers_.back().elements += model_.tensors_.back().size;
     return absl::OkStatus();

@@ -40,10 +40,13 @@ struct Initializer {
 
 // The role of a tensor: what workers push for it, and how a shard applies that.
 enum class TensorRole {
-  kParameter,  // Workers push a gradient, which goes through the optimizer.
+  kParameter = DeclaredTensor::PARAMETER,  // a gradient, which goes through the optimizer
   // Workers push momentum * (running value - value of the batch), which is subtracted as it is.
   // Evaluation normalises with the running value.
-  kRunningStatistic,
+  kRunningStatistic = DeclaredTensor::RUNNING_STATISTIC,
+  // Worker 0 pushes a value, of any bits, when it has changed, and that replaces the last one.
+  // Always travels in float32. Workers bring such tensors; the built-in models have none.
+  kBuffer = DeclaredTensor::BUFFER,
 };
 
 // One tensor of a model, float32, row-major.
@@ -97,9 +100,9 @@ class Model {
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // The elements of all parameters. This is the published size of a model, which leaves running
-  // statistics out.
+  // statistics and buffers out.
   int64_t parameter_count() const { return parameter_count_; }
-  // The elements of all tensors, running statistics included.
+  // The elements of all tensors.
   int64_t element_count() const { return element_count_; }
   int64_t buffer_size() const { return buffer_size_; }
   // A range [begin, begin + size) of floats in a worker's buffer.

@@ -227,6 +227,7 @@ HeaderWriter Written(const ParameterHeader& header, size_t data_bytes) {
   writer.Varint(3, header.version);
   writer.Enum(4, header.encoding);
   writer.Varint(5, header.view);
+  writer.Varint(6, header.unchanged);
   writer.Data(data_bytes);
   return writer;
 }
@@ -283,6 +284,8 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
         return Store(reader.Varint(), &header.encoding);
       case Tag(5, kVarint):
         return Store(reader.Varint(), &header.view);
+      case Tag(6, kVarint):
+        return Store(reader.Varint(), &header.unchanged);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

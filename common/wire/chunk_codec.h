@@ -23,7 +23,7 @@ namespace evenshard {
 using Segments = std::vector<absl::Span<const char>>;
 
 // The version of the messages: see JoinRequest.protocol_version.
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 // The most chunks in a message of Exchange, which bounds what decoding it takes.
 inline constexpr size_t kMostChunks = 64;
 // A message of Exchange gets no further chunks once it has so much data. Chunks are at least as
@@ -57,6 +57,7 @@ struct ParameterHeader {
   uint64_t version = 0;
   int32_t encoding = 0;  // see GradientHeader
   uint64_t view = 0;
+  bool unchanged = false;
 };
 
 // The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and

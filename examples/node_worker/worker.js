@@ -156,7 +156,9 @@ class Shard {
     // After a reconnect both answers to a push may come.
     if (Number(reply.iteration) !== this.owed.get(reply.chunk)?.iteration) return;
     this.owed.delete(reply.chunk);
-    this.update(this.chunks.get(reply.chunk), reply.version, toFloats(reply.data));
+    if (!reply.unchanged) {
+      this.update(this.chunks.get(reply.chunk), reply.version, toFloats(reply.data));
+    }
     if (this.owed.size === 0) this.settled.resolve();
   }
 

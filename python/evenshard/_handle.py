@@ -192,6 +192,10 @@ class Handle:
     def received(self, tensor: int) -> int:
         return self._library.received(self._pointer(), tensor)
 
+    def updates(self, tensor: int) -> int:
+        """How many updates lie behind what was received last of a tensor."""
+        return self._library.updates(self._pointer(), tensor)
+
     def wait_all(self) -> None:
         self._wait(self._library.wait_all)
 

@@ -9,10 +9,11 @@ import os
 
 from evenshard import _interrupts, errors
 
-ABI = 2
+ABI = 3
 
 PARAMETER = 0
 RUNNING_STATISTIC = 1
+BUFFER = 2
 
 IDLE = 0
 PUSHING = 1
@@ -121,6 +122,7 @@ _PROTOTYPES = {
     ),
     "wait": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "received": (ctypes.c_int, [_WORKER, ctypes.c_int]),
+    "updates": (ctypes.c_uint64, [_WORKER, ctypes.c_int]),
     "wait_all": (ctypes.c_int, [_WORKER]),
     "push_pull": (ctypes.c_int, [_WORKER, _RATES]),
     "pull": (ctypes.c_int, [_WORKER]),

@@ -12,24 +12,46 @@ _STATISTICS = ("running_mean", "running_var")
 
 
 class ModelTensor(NamedTuple):
-    """A parameter, or a running statistic of a batch normalisation."""
+    """A parameter, a running statistic of a batch normalisation, or what is not trained: a frozen
+    parameter or another buffer."""
 
     name: str  # as in model.state_dict()
     tensor: torch.Tensor
-    role: int  # _library.PARAMETER or RUNNING_STATISTIC
+    role: int  # _library.PARAMETER, RUNNING_STATISTIC or BUFFER
     layer: str | None  # the path of the module that owns it
+    module: torch.nn.Module  # that module
+    key: str  # its name there
+
+    @property
+    def value(self) -> torch.Tensor:
+        """The tensor, or what the script has put in place of a buffer."""
+        if not self.is_buffer:
+            return self.tensor
+        for kept in (self.module._buffers, self.module._parameters):
+            # Of the dictionary itself, which says to nobody that it is read.
+            found = dict.get(kept, self.key)
+            if found is not None and found.shape == self.tensor.shape:
+                return found
+        raise errors.TensorError(
+            f"{self.name}: was replaced by something else, allowed: a tensor of the shape"
+            f" {tuple(self.tensor.shape)}"
+        )
 
     @property
     def is_parameter(self) -> bool:
         return self.role == _library.PARAMETER
 
+    @property
+    def is_buffer(self) -> bool:
+        return self.role == _library.BUFFER
+
 
 def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
     """Returns the tensors in the order in which the model registers them: by module, first its
-    parameters and then its running statistics. A tensor that several modules share comes once.
+    parameters and then its buffers. A tensor that several modules share comes once.
 
-    Left out are parameters that do not require a gradient, and those without elements. Of the
-    buffers only `running_mean` and `running_var` of modules with `num_batches_tracked` are taken.
+    Left out are tensors without elements, and buffers that state_dict() leaves out too
+    (persistent=False).
 
     Errors: TensorError, one line for each tensor that cannot be exchanged.
     """
@@ -39,13 +61,15 @@ def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 full = f"{path}.{name}" if path else name
-                found.append(ModelTensor(full, tensor, role, path or None))
-    problems = [f"{item.name}: {text}" for item in found for text in _problems(item.tensor)]
-    devices = {str(item.tensor.device): item.name for item in found}
+                found.append(ModelTensor(full, tensor, role, path or None, module, name))
+    problems = [f"{item.name}: {text}" for item in found for text in _problems(item)]
+    if not problems:
+        problems += _overlaps(found)
+    devices = {str(item.tensor.device): item.name for item in found if not item.is_buffer}
     if not problems and len(devices) > 1:
         places = ", ".join(f"{name} on {device}" for device, name in devices.items())
         problems.append(f"the tensors are on several devices ({places}), allowed: one")
-    if not found:
+    if not any(item.is_parameter for item in found):
         problems.append("the model has no parameter that requires a gradient")
     if problems:
         raise errors.TensorError("\n".join(problems))
@@ -53,11 +77,13 @@ def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
 
 
 def trained_names(model: torch.nn.Module) -> list[str]:
-    """Returns the names of the tensors that tensors_of would exchange, whatever their types."""
+    """Returns the names of the parameters and statistics that tensors_of would exchange, whatever
+    their types."""
     found = {}
     for path, module in model.named_modules():
-        for name, tensor, _ in _own(module):
-            found.setdefault(id(tensor), f"{path}.{name}" if path else name)
+        for name, tensor, role in _own(module):
+            if role != _library.BUFFER:
+                found.setdefault(id(tensor), f"{path}.{name}" if path else name)
     return list(found.values())
 
 
@@ -76,12 +102,14 @@ def direct_tensors(
 
 def _own(module):
     for name, parameter in module.named_parameters(recurse=False):
-        if parameter.requires_grad and not _is_empty(parameter):
-            yield name, parameter, _library.PARAMETER
-    if isinstance(getattr(module, "num_batches_tracked", None), torch.Tensor):
-        for name, buffer in module.named_buffers(recurse=False):
-            if name in _STATISTICS and not _is_empty(buffer):
-                yield name, buffer, _library.RUNNING_STATISTIC
+        if not _is_empty(parameter):
+            trained = parameter.requires_grad
+            yield name, parameter, _library.PARAMETER if trained else _library.BUFFER
+    has_statistics = isinstance(getattr(module, "num_batches_tracked", None), torch.Tensor)
+    for name, buffer in module.named_buffers(recurse=False):
+        if name not in module._non_persistent_buffers_set and not _is_empty(buffer):
+            is_statistic = has_statistics and name in _STATISTICS
+            yield name, buffer, _library.RUNNING_STATISTIC if is_statistic else _library.BUFFER
 
 
 def _is_lazy(tensor):
@@ -92,12 +120,16 @@ def _is_empty(tensor):
     return not _is_lazy(tensor) and tensor.numel() == 0
 
 
-def _problems(tensor):
+def _problems(item):
+    tensor = item.tensor
     if _is_lazy(tensor):
         yield "has no shape yet, allowed: a tensor with values; run one batch through the model"
         return
     if tensor.layout != torch.strided:
         yield f"is of layout {tensor.layout}, allowed: {torch.strided}"
+        return
+    if item.is_buffer:
+        yield from _problems_of_buffer(tensor)
         return
     if tensor.dtype != torch.float32:
         yield (
@@ -112,3 +144,37 @@ def _problems(tensor):
             " allowed: contiguous; call model.to(memory_format=torch.contiguous_format), or"
             " parameter.data = parameter.data.contiguous()"
         )
+
+
+def _problems_of_buffer(tensor):
+    """It travels in float32, whatever it is."""
+    if tensor.is_complex() or tensor.is_quantized or not is_exact(tensor):
+        yield (
+            f"is not trained, of {tensor.dtype}, and has values that float32 cannot hold; allowed:"
+            " those that it can, or register_buffer(..., persistent=False), which stays the"
+            " worker's own"
+        )
+    if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
+        yield "is not trained, and expanded from fewer elements; allowed: its clone()"
+
+
+def is_exact(tensor: torch.Tensor) -> bool:
+    """Whether float32 holds all values."""
+    back = tensor.detach().to(torch.float32).to(tensor.dtype)
+    return bool(((back == tensor) | (back != back)).all())
+
+
+def _overlaps(found):
+    """Tensors that are different objects on the same memory, of which one is exchanged twice."""
+    extents = []
+    for item in found:
+        last = sum((n - 1) * s for n, s in zip(item.tensor.shape, item.tensor.stride()))
+        begin = item.tensor.data_ptr()
+        extents.append((begin, begin + (last + 1) * item.tensor.element_size(), item.name))
+    extents.sort()
+    for (_, end, name), (begin, _, other) in zip(extents, extents[1:]):
+        if begin < end:
+            yield (
+                f"{other}: is on the memory of {name} and is another tensor; allowed: the same"
+                " parameter in both places, as in `decoder.weight = encoder.weight`"
+            )

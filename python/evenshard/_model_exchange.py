@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from evenshard import _library, _placement, errors
+from evenshard._buffers import Buffers
 from evenshard._handle import Handle
 from evenshard._model import ModelTensor
 from evenshard._unchanged import Unchanged
@@ -37,6 +38,7 @@ class ModelExchange:
         self._sizes = [item.tensor.numel() for item in tensors]
         self._placement = _placement.place(handle, tensors)
         self._unchanged = Unchanged(tensors, self._placement)
+        self._buffers = Buffers(handle, tensors, self._placement)
         # Of each parameter, where the model is given the new ones after finish(): autograd is to
         # notice at once that it must not use the old ones any more.
         self._raise_versions = [
@@ -120,7 +122,14 @@ class ModelExchange:
         for i, item in enumerate(self._tensors):
             if i in self._staged:
                 continue
-            if not contributes or (item.is_parameter and item.tensor.grad is None):
+            if item.is_buffer:
+                if contributes and self._buffers.must_push(i, self._unchanged.compares):
+                    self._placement.stage_buffer(i)
+                    self._gathered += self._sizes[i]
+                    self._buffers.agrees(i)
+                else:
+                    absent.append(i)
+            elif not contributes or (item.is_parameter and item.tensor.grad is None):
                 absent.append(i)
             elif item.is_parameter:
                 self._stage(i, scale)
@@ -165,6 +174,7 @@ class ModelExchange:
         self.handle.resume()
         self._placement.staged(wait=True)
         self._reset()
+        self._buffers.reset()
         self._received(range(len(self._tensors)))
 
     def release(self) -> None:
@@ -192,9 +202,14 @@ class ModelExchange:
         return [i for i in numbers if i in self._missing]
 
     def _received(self, numbers):
+        buffers = [i for i in numbers if self._tensors[i].is_buffer]
+        kept = {i for i in buffers if not self._buffers.must_take(i)}
         with torch.no_grad():
-            self._placement.received(numbers)
+            self._placement.received([i for i in numbers if i not in kept])
         self._unchanged.received(numbers)
+        for i in buffers:
+            if i not in kept:
+                self._buffers.agrees(i)
         self._missing.difference_update(numbers)
 
 

@@ -6,6 +6,7 @@ Both classes have the same members, for the tensors of the model by their number
   initialize()            copies the model's values into the exchanged memory, before the join
   stage(i, gradient, s)   copies gradient / s, or only begins to
   stage_statistic(i)      the same for a running statistic: what was received minus the value now
+  stage_buffer(i)         the same for what is not trained: the value now
   staged(wait)            returns those that have been copied since, in order; with `wait` all
   received(numbers)       gives the model parameters that have been received
   gradient(i)             what was staged last
@@ -24,7 +25,7 @@ from collections.abc import Iterable
 
 import torch
 
-from evenshard import errors
+from evenshard import _library, errors
 from evenshard._handle import Handle
 from evenshard._model import ModelTensor
 
@@ -47,7 +48,7 @@ class _Placement:
 
     def initialize(self) -> None:
         for item, view in zip(self._tensors, self._parameters):
-            view.copy_(item.tensor.detach())
+            view.copy_(item.value.detach())
 
     def gradient(self, i: int) -> torch.Tensor:
         return self._gradients[i]
@@ -92,13 +93,17 @@ class HostPlacement(_Placement):
         torch.sub(self._parameters[i], self._tensors[i].tensor, out=self._gradients[i])
         self._staged.append(i)
 
+    def stage_buffer(self, i: int) -> None:
+        self._gradients[i].copy_(self._tensors[i].value.detach())
+        self._staged.append(i)
+
     def staged(self, wait: bool) -> list[int]:
         done, self._staged = self._staged, []
         return done
 
     def received(self, numbers: Iterable[int]) -> None:
         for i in numbers:
-            self._tensors[i].tensor.copy_(self._parameters[i])
+            self._tensors[i].value.copy_(self._parameters[i])
 
     def pass_done(self) -> None:
         pass
@@ -161,6 +166,10 @@ class DevicePlacement(_Placement):
     def stage_statistic(self, i: int) -> None:
         self._copy_to_host(i, self._tensors[i].tensor)
 
+    def stage_buffer(self, i: int) -> None:
+        # It may be on the host, and of any type.
+        self._copy_to_host(i, self._tensors[i].value.detach().to(self._device, torch.float32))
+
     def _copy_to_host(self, i, source):
         self._last_use = None
         self._stream.wait_stream(self._cuda.current_stream(self._device))
@@ -181,7 +190,7 @@ class DevicePlacement(_Placement):
             elif not event.query():
                 break
             self._copies.popleft()
-            if not self._tensors[i].is_parameter:
+            if self._tensors[i].role == _library.RUNNING_STATISTIC:
                 gradient = self._gradients[i]  # the value now
                 torch.sub(self._parameters[i], gradient, out=gradient)
             done.append(i)
@@ -195,7 +204,7 @@ class DevicePlacement(_Placement):
             self._stream.wait_event(self._last_use)
         with self._cuda.stream(self._stream):
             for i in numbers:
-                self._tensors[i].tensor.copy_(self._parameters[i], non_blocking=True)
+                self._tensors[i].value.copy_(self._parameters[i], non_blocking=True)
         computing.wait_stream(self._stream)
 
     def pass_done(self) -> None:

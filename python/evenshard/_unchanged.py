@@ -36,23 +36,23 @@ class Unchanged:
         self._parameters = [i for i, item in enumerate(tensors) if item.is_parameter]
         self._states = [(0, 0)] * len(tensors)
         self._iterations = 0  # that have begun
-        self._compares = False  # contents, in this iteration
+        self.compares = False  # contents, in this iteration
 
     def received(self, numbers) -> None:
         """These have just been given to the model."""
         for i in numbers:
-            self._states[i] = _state(self._tensors[i].tensor)
+            self._states[i] = state_of(self._tensors[i].tensor)
 
     def begin(self, iteration: int) -> None:
         """Nothing is under way, and nothing of this iteration has been pushed. Errors:
         FailedPrecondition if the script has changed a parameter since it was received."""
-        self._compares = self._iterations < _FIRST or self._iterations % _INTERVAL == 0
+        self.compares = self._iterations < _FIRST or self._iterations % _INTERVAL == 0
         self._iterations += 1
         for i in self._parameters:
             parameter = self._tensors[i].tensor
-            state = _state(parameter)
-            if state != self._states[i] or self._compares:
-                if not _same(parameter, self._placement.parameter(i)):
+            state = state_of(parameter)
+            if state != self._states[i] or self.compares:
+                if not same(parameter, self._placement.parameter(i)):
                     self._refuse(i, f"before iteration {iteration}")
                 self._states[i] = state
 
@@ -61,14 +61,14 @@ class Unchanged:
         each with its version then. Errors: FailedPrecondition if the script has changed one of
         them, or a parameter since begin()."""
         for i in self._parameters:
-            if _state(self._tensors[i].tensor) != self._states[i]:
+            if state_of(self._tensors[i].tensor) != self._states[i]:
                 self._refuse(i, "between backward() and step()")
         for i, (gradient, version) in staged.items():
             item = self._tensors[i]
             if (
                 item.tensor.grad is not gradient
                 or gradient._version != version
-                or (self._compares and not _same(gradient, self._placement.gradient(i)))
+                or (self.compares and not same(gradient, self._placement.gradient(i)))
             ):
                 raise errors.FailedPrecondition(
                     f"{item.name}: its gradient was changed after it had been pushed, between"
@@ -83,11 +83,11 @@ class Unchanged:
         )
 
 
-def _state(tensor):
+def state_of(tensor):
     return tensor._version, tensor.data_ptr()
 
 
-def _same(tensor: torch.Tensor, exchanged: torch.Tensor) -> bool:
+def same(tensor: torch.Tensor, exchanged: torch.Tensor) -> bool:
     """Whether a tensor has the bits of what lies in the exchanged memory."""
     if tensor.dtype != exchanged.dtype or tensor.shape != exchanged.shape:
         return False

@@ -41,9 +41,9 @@ class Optimizer(torch.optim.Optimizer):
     of the data. Under SYNC a step uses the mean of all workers' gradients, as one process does with
     all their batches at once.
 
-    What is exchanged: parameters that require a gradient, and of batch normalisations the running
-    mean and variance, of which each iteration takes the mean over the workers. Frozen parameters
-    and all other buffers stay each worker's own. Tensors are float32, contiguous, and all on the
+    What is exchanged: parameters that require a gradient; of batch normalisations the running mean
+    and variance, of which each iteration takes the mean over the workers; of frozen parameters and
+    other persistent buffers rank 0's values. What is trained is float32, contiguous, and all on the
     CPU or on one CUDA device (the latter has only been tested without a device). A tensor that two
     modules share is exchanged once.
 

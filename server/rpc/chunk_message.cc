@@ -23,31 +23,30 @@ grpc::Slice DataSlice(absl::Span<const float> parameters, Encoding encoding,
 
 int64_t DataBytes(Shard* shard, const PendingReply& reply) {
   if (reply.written_version.has_value()) return 0;
-  return EncodedBytes(shard->config().proto().exchange().parameter_encoding(),
-                      shard->chunk(reply.chunk).info().size);
+  const Chunk& chunk = shard->chunk(reply.chunk).info();
+  return EncodedBytes(shard->config().ParameterEncoding(chunk), chunk.size);
 }
 
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
                               const std::vector<PendingReply>& replies) {
-  const Encoding encoding = shard->config().proto().exchange().parameter_encoding();
   std::vector<grpc::Slice> slices;
   for (const PendingReply& reply : replies) {
     StoredChunk& chunk = shard->chunk(reply.chunk);
-    const size_t bytes = EncodedBytes(encoding, chunk.info().size);
-    shard->CountReply(session, bytes);
-    ParameterHeader header{
-        .iteration = reply.iteration, .chunk = reply.chunk, .view = shard->view()};
-    if (reply.written_version.has_value()) {
-      header.version = *reply.written_version;
-      const EncodedHeader encoded = EncodeListed(header, /*data_bytes=*/0);
-      slices.emplace_back(encoded.data(), encoded.size());
-      continue;
-    }
-    header.encoding = encoding;
+    const Encoding encoding = shard->config().ParameterEncoding(chunk.info());
+    ParameterHeader header{.iteration = reply.iteration,
+                           .chunk = reply.chunk,
+                           .encoding = encoding,
+                           .view = shard->view()};
     absl::ReaderMutexLock lock(&chunk.mutex);
-    header.version = chunk.version();
-    const EncodedHeader encoded = EncodeListed(header, bytes);
+    header.version = reply.written_version.value_or(chunk.version());
+    const bool is_new = header.version != reply.base_version;
+    header.unchanged = !is_new && !reply.written_version.has_value();
+    const size_t bytes = is_new ? EncodedBytes(encoding, chunk.info().size) : 0;
+    shard->CountReply(session, bytes);
+    const bool is_sent = is_new && !reply.written_version.has_value();
+    const EncodedHeader encoded = EncodeListed(header, is_sent ? bytes : 0);
     slices.emplace_back(encoded.data(), encoded.size());
+    if (!is_sent) continue;
     slices.push_back(DataSlice(chunk.parameters(), encoding,
                                shard->RepliesMayBorrow() ? shard->shared_store() : nullptr));
   }

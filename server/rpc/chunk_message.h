@@ -16,6 +16,8 @@ namespace evenshard {
 struct PendingReply {
   uint32_t chunk = 0;
   uint64_t iteration = 0;
+  // The version that the worker has, if it is known.
+  std::optional<uint64_t> base_version = std::nullopt;
   // The version of the parameters that were written to the worker's memory, if it shares memory.
   std::optional<uint64_t> written_version = std::nullopt;
 };
@@ -26,7 +28,7 @@ int64_t DataBytes(Shard* shard, const PendingReply& reply);
 // Returns the ParameterChunks message of replies to `session`'s worker and counts them. The message
 // has the current parameters in the encoding of the exchange: FLOAT32 ones are borrowed from the
 // store if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data of parameters that
-// have been written to the memory that the worker shares.
+// have been written to the memory that the worker shares, or that the worker has.
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
                               const std::vector<PendingReply>& replies);
 

@@ -139,7 +139,7 @@ absl::Status ExchangeStream::HandleGradients() {
   {
     absl::MutexLock lock(&mutex_);
     hold_ |= read_holds_ || chunks.size() > 1;  // replies to one message go in one
-    for (const Decoded<GradientHeader>& chunk : chunks) owed_.insert(chunk.header.chunk);
+    for (const auto& [header, data] : chunks) owed_[header.chunk] = header.base_version;
   }
   if (SharesMemory()) return QueueShared(chunks);
   size_t bytes = 0;
@@ -211,14 +211,19 @@ void ExchangeStream::Release(size_t bytes) {
 }
 
 void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
+  PendingReply reply{.chunk = chunk, .iteration = iteration};
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
-    owed_.erase(chunk);
+    if (const auto owed = owed_.find(chunk); owed != owed_.end()) {
+      reply.base_version = owed->second;
+      owed_.erase(owed);
+    }
     if (SharesMemory()) ++shared_writes_;
   }
-  PendingReply reply{.chunk = chunk, .iteration = iteration};
-  if (SharesMemory()) reply.written_version = session_->buffers()->Write(shard_->chunk(chunk));
+  if (SharesMemory()) {
+    reply.written_version = session_->buffers()->Write(shard_->chunk(chunk), reply.base_version);
+  }
   {
     absl::MutexLock lock(&mutex_);
     if (SharesMemory()) --shared_writes_;

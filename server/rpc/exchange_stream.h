@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -123,8 +123,9 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   ReadGate gate_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);  // the gate's timer
   ChunkQueue<PendingReply> replies_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_set<uint32_t> owed_ ABSL_GUARDED_BY(mutex_);  // chunks pushed, not answered
-  bool hold_ ABSL_GUARDED_BY(mutex_) = false;                   // the worker asks for that
+  // Chunks that were pushed and not answered, with the versions that the worker has.
+  absl::flat_hash_map<uint32_t, uint64_t> owed_ ABSL_GUARDED_BY(mutex_);
+  bool hold_ ABSL_GUARDED_BY(mutex_) = false;  // the worker asks for that
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   int shared_writes_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, to the worker's memory
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -40,9 +40,11 @@ Segments WorkerBuffers::GradientOf(const Chunk& chunk) const {
   return {{reinterpret_cast<const char*>(first), chunk.size * sizeof(float)}};
 }
 
-uint64_t WorkerBuffers::Write(StoredChunk& chunk) {
+uint64_t WorkerBuffers::Write(StoredChunk& chunk, std::optional<uint64_t> held_version) {
   absl::ReaderMutexLock lock(&chunk.mutex);
-  absl::c_copy(chunk.parameters(), parameters.data() + chunk.info().model_offset);
+  if (chunk.version() != held_version) {
+    absl::c_copy(chunk.parameters(), parameters.data() + chunk.info().model_offset);
+  }
   return chunk.version();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "common/base/float_buffer.h"
@@ -31,9 +32,9 @@ struct WorkerBuffers {
   // Returns a view of the worker's gradient of a chunk.
   Segments GradientOf(const Chunk& chunk) const;
 
-  // Copies the current parameters of a chunk to the worker's memory and returns their version.
-  // Acquires the chunk's lock.
-  uint64_t Write(StoredChunk& chunk);
+  // Copies the current parameters of a chunk to the worker's memory, unless it has this version,
+  // and returns their version. Acquires the chunk's lock.
+  uint64_t Write(StoredChunk& chunk, std::optional<uint64_t> held_version);
 };
 
 }  // namespace evenshard

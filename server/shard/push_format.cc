@@ -27,16 +27,24 @@ absl::StatusOr<int> IndexOfPush(const WorkerSession& session, const GradientHead
 absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
                          const Chunk& chunk) {
   const GradientHeader& header = gradient.header;
-  const Encoding encoding = config.gradient_encoding(header.iteration);
+  const Tensor& tensor = config.model().tensors()[chunk.tensor];
+  const Encoding encoding = config.GradientEncoding(header.iteration, chunk);
   if (header.encoding != encoding) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
-        "; the run's exchange.gradient_encoding is ", EncodingName(encoding)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id, " as ",
+                     EncodingName(header.encoding), "; allowed: ", EncodingName(encoding),
+                     config.IsBuffer(chunk) ? ", as for every buffer"
+                                            : ", the run's exchange.gradient_encoding"));
   }
   if (config.IsInitial(header.iteration) && header.worker != 0 && !header.skip) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", header.worker, " pushed initial parameters, chunk ", chunk.id,
                      "; only worker 0 gives them, and others set `skip`"));
+  }
+  if (config.IsBuffer(chunk) && header.worker != 0 && header.has_data()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id, " of the buffer ",
+                     tensor.name, "; only worker 0 gives it, and others set `absent`"));
   }
   if (header.absent && (header.skip || config.IsInitial(header.iteration))) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -44,12 +52,11 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
         header.skip ? "`skip`; allowed: one of them" : "no initial parameters; allowed: `data`"));
   }
   if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
-    const bool is_statistic =
-        config.model().tensors()[chunk.tensor].role == TensorRole::kRunningStatistic;
-    if (is_statistic || !std::isfinite(*rate) || *rate < 0) {
+    const bool is_trained = tensor.role == TensorRole::kParameter;
+    if (!is_trained || !std::isfinite(*rate) || *rate < 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "worker ", header.worker, " pushed chunk ", chunk.id, " with the learning rate ", *rate,
-          is_statistic ? "; a running statistic has none" : "; allowed: a number of at least 0"));
+          is_trained ? "; allowed: a number of at least 0" : "; only a parameter has one"));
     }
   }
   const size_t bytes = SegmentsSize(gradient.data);
@@ -67,6 +74,7 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
 
 absl::Status CheckFinite(const PlannedConfig& config, const Gradient& gradient,
                          const Chunk& chunk) {
+  if (config.IsBuffer(chunk)) return absl::OkStatus();
   const GradientHeader& header = gradient.header;
   const auto encoding = static_cast<Encoding>(header.encoding);
   const int64_t bad = FindNonFinite(encoding, gradient.data);

@@ -44,7 +44,7 @@ void StoredChunk::AddToSum(const Segments& gradient, Encoding encoding) {
 
 absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
   CountedTime time(&counters_->apply_nanoseconds);
-  if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0) {
+  if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0 && !is_buffer_) {
     return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
   ++clock_.version;
@@ -117,7 +117,7 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
 int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
                               const UnalignedFloat* gradient, float scale, const UpdateRate& rate) {
   // An update that sets the initial parameters counts for no optimizer.
-  const bool sets = begins_empty_ && clock_.version == 1;
+  const bool sets = is_buffer_ || (begins_empty_ && clock_.version == 1);
   const int64_t before = begins_empty_ ? 1 : 0;
   const double learning_rate =
       rate.pushed.has_value() ? *rate.pushed : optimizer_->LearningRate(rate.iteration - before);
@@ -135,7 +135,7 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
       optimizer_->Apply(run, gradient + (begin - first), scale, learning_rate,
                         clock_.version - before);
     }
-    if (bad >= 0) continue;  // the update is completed all the same
+    if (is_buffer_ || bad >= 0) continue;  // the update is completed all the same
     int64_t in_run = FindNonFinite(run.parameters.data(), size);
     for (int slot = 0; slot < optimizer_->slots() && in_run < 0; ++slot) {
       in_run = FindNonFinite(run.slots[slot], size);
@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
-    store->chunks_.emplace_back(chunk, tensor.name, config.is_from_workers(), state, sum,
+    store->chunks_.emplace_back(chunk, tensor, config.is_from_workers(), state, sum,
                                 optimizer_of[chunk.tensor], &store->counters_);
   }
   return store;

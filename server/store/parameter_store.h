@@ -39,10 +39,11 @@ struct UpdateRate {
 class StoredChunk {
  public:
   // All objects that the arguments refer to must outlive the chunk.
-  StoredChunk(const Chunk& info, const std::string& tensor_name, bool begins_empty,
-              OptimizerSpan state, float* sum, const Optimizer* optimizer, ShardCounters* counters)
+  StoredChunk(const Chunk& info, const Tensor& tensor, bool begins_empty, OptimizerSpan state,
+              float* sum, const Optimizer* optimizer, ShardCounters* counters)
       : info_(info),
-        tensor_name_(tensor_name),
+        tensor_name_(tensor.name),
+        is_buffer_(tensor.role == TensorRole::kBuffer),
         begins_empty_(begins_empty),
         state_(state),
         sum_(sum),
@@ -115,6 +116,7 @@ class StoredChunk {
 
   const Chunk& info_;
   const std::string& tensor_name_;
+  const bool is_buffer_;  // an update replaces the values, which need not be finite
   const bool begins_empty_;
   const OptimizerSpan state_;
   float* const sum_;
@@ -146,7 +148,7 @@ class ParameterStore {
 
   // For TensorRole::kParameter, by the rule that counts for a tensor (see RuleOf).
   std::map<int, std::unique_ptr<const Optimizer>> optimizers_;
-  std::unique_ptr<const Optimizer> subtraction_;  // for TensorRole::kRunningStatistic
+  std::unique_ptr<const Optimizer> subtraction_;  // for other roles
   FloatBuffer parameters_;
   FloatBuffer slots_[2];
   FloatBuffer sums_;

@@ -2,7 +2,9 @@
 // with the pushes.
 
 #include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -174,6 +176,89 @@ TEST_CASE("a tensor without a gradient at a worker counts as zeros, and at all a
     }
   }
   RequireClose(parameters[0], expected, 1e-5f);
+}
+
+TEST_CASE("a buffer has the value that worker 0 pushed last, to the bit") {
+  const std::string policy = GENERATE("SYNC", "ASYNC");
+  const std::string shared = GENERATE("true", "false");
+  CAPTURE(policy, shared);
+  const PlannedConfig config = MustParse(absl::StrCat(R"(
+    model { from_workers {
+      tensor { name: "weight" shape: [30, 17] }
+      tensor { name: "mask" shape: [200] role: BUFFER }
+    } }
+    shard { address: "127.0.0.1:0" }
+    shard { address: "127.0.0.1:0" }
+    partition { scheme: MEMORY_BASED }
+    limits { chunk_bytes: 256 startup_seconds: 20 exchange_seconds: 60 }
+    workers: 2
+    optimizer { kind: ADAM learning_rate: 1 }
+    update { policy: )",
+                                                      policy, R"( }
+    exchange { schedule: SEQUENTIAL shared_memory: )",
+                                                      shared, shared == "true" ? " }" : R"(
+               gradient_encoding: BFLOAT16 parameter_encoding: FLOAT16 })"));
+  const Tensor& mask = config.model().tensors()[1];
+  // None of these is a number that a gradient may be, or that 16 bits have.
+  const std::vector<float> values = {-std::numeric_limits<float>::infinity(), 1.0f + 0x1p-23f,
+                                     16'777'215.0f, -0.0f};
+  TestCluster cluster(config);
+  std::vector<std::vector<float>> parameters(2);
+  std::vector<uint64_t> updates(2);
+  RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters[rank]));
+    const auto iterate = [&](bool pushes_mask) -> absl::Status {
+      std::vector<float> gradient = TestGradient(config.model(), rank, 0);
+      for (int64_t i = 0; i < mask.size; ++i) {
+        gradient[mask.offset + i] = values[i % values.size()];
+      }
+      RETURN_IF_ERROR(
+          exchange.Begin(exchange.next_iteration(), gradient, absl::MakeSpan(parameters[rank])));
+      RETURN_IF_ERROR(exchange.PushTensors({0}, true));
+      RETURN_IF_ERROR(exchange.PushTensors({1}, pushes_mask));
+      return exchange.AwaitAll();
+    };
+    RETURN_IF_ERROR(iterate(rank == 0));
+    // Under ASYNC the other worker may not have seen the value yet.
+    for (int i = 0; i < 1000 && parameters[rank][mask.offset + 2] != values[2]; ++i) {
+      RETURN_IF_ERROR(iterate(false));
+    }
+    updates[rank] = exchange.round().UpdatesOf(1);
+    RETURN_IF_ERROR(iterate(false));
+    return exchange.round().UpdatesOf(1) == updates[rank]
+               ? absl::OkStatus()
+               : absl::InternalError("was updated without a push");
+  }));
+  CHECK(updates[0] == updates[1]);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int64_t i = 0; i < mask.size; ++i) {
+      CAPTURE(rank, i);
+      CHECK(std::bit_cast<uint32_t>(parameters[rank][mask.offset + i]) ==
+            std::bit_cast<uint32_t>(values[i % values.size()]));
+    }
+  }
+}
+
+TEST_CASE("only worker 0 may push a buffer") {
+  const PlannedConfig config = MustParse(R"(
+    model { from_workers {
+      tensor { name: "weight" shape: [30, 17] }
+      tensor { name: "mask" shape: [2] role: BUFFER }
+    } }
+    shard { address: "127.0.0.1:0" }
+    partition { scheme: MEMORY_BASED }
+    workers: 2
+    update { policy: SYNC }
+    limits { startup_seconds: 20 exchange_seconds: 60 }
+  )");
+  TestCluster cluster(config);
+  const std::vector<absl::Status> outcomes =
+      cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
+        std::vector<float> parameters;
+        return Train(config, rank, exchange, 1, &parameters);
+      });
+  CHECK_THAT(std::string(outcomes[1].message()),
+             Contains("of the buffer mask; only worker 0 gives it, and others set `absent`"));
 }
 
 TEST_CASE("only worker 0 gives the initial parameters") {

@@ -161,6 +161,9 @@ class Shard:
         where = f"chunk {chunk.id} of shard {self.index} at iteration {iteration}"
         check(reply.iteration, iteration, f"the iteration of {where}")
         check(reply.version, chunk.version, f"the version of {where}")
+        if reply.unchanged:  # to a push that had this version as its base: a repeat
+            check(len(reply.data), 0, f"the bytes of {where}, which is unchanged")
+            return
         received = array.array("f", reply.data)
         check(len(received), len(chunk.values), f"the parameters of {where}")
         for i, (value, computed) in enumerate(zip(received, chunk.values)):

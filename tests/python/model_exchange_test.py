@@ -20,6 +20,7 @@ class _Handle:
 
     waits_in_forward = True
     iteration = 0
+    rank = 0
 
     def __init__(self, tensors):
         sizes = [item.tensor.numel() for item in tensors]
@@ -64,6 +65,9 @@ class _Handle:
     def wait_all(self):
         self.log.append("wait_all")
         self._pushed = None
+
+    def updates(self, i):
+        return 1
 
     def received(self, i):
         end = i
@@ -157,7 +161,8 @@ class ModelExchangeTest(unittest.TestCase):
             self.give(0)
             self.assertEqual(self.log(), [("push", [1, 0])])
             self.step()
-            self.assertEqual(self.log(), [("push", [2, 3])])
+            # The number of batches has not changed.
+            self.assertEqual(self.log(), [("absent", [4]), ("push", [2, 3])])
 
     def test_a_second_gradient_is_refused_while_the_first_one_gathers(self):
         self.small()
@@ -287,23 +292,23 @@ class ModelExchangeTest(unittest.TestCase):
         self.assertEqual(self.log(), [])
         self.exchange.wait_for([0])
         self.assertEqual(self.log(), [("wait", 0)])
-        self.exchange.wait_for([7])
-        self.exchange.wait_for([6])
-        self.assertEqual(self.log(), [("wait", 7), ("wait", 6)])
+        for i in (8, 7, 6):
+            self.exchange.wait_for([i])
+        self.assertEqual(self.log(), [("wait", 8), ("wait", 7), ("wait", 6)])
         self.assertFalse(self.exchange.is_under_way)
         self.assertEqual(self.model[1].running_mean.tolist(), [9.0, 9.0])
 
     def test_where_copies_hold_computing_up_only_what_is_needed_is_taken(self):
         self.pushed(nn.BatchNorm1d(2), nn.BatchNorm1d(2))
         self.exchange._placement.takes_early = False
-        self.handle.come = set(range(8))
-        statistics = [i for i in range(8) if not self.tensors[i].is_parameter]
+        self.handle.come = set(range(10))
+        statistics = [i for i in range(10) if "running" in self.tensors[i].name]
         for i in statistics:
             self.handle.parameters(i)[:] = [5.0, 5.0]
-        self.exchange.wait_for(range(4))
+        self.exchange.wait_for(range(5))
         self.assertEqual(self.model[0].running_var.tolist(), [5.0, 5.0])
         self.assertNotEqual(self.model[1].running_var.tolist(), [5.0, 5.0])
-        self.exchange.wait_for(range(4, 8))
+        self.exchange.wait_for(range(5, 10))
         self.assertEqual(self.model[1].running_var.tolist(), [5.0, 5.0])
 
     def test_nothing_has_come_but_what_was_waited_for(self):

@@ -155,7 +155,7 @@ class DevicePlacementTest(unittest.TestCase):
         ]
         self.assertEqual(list(self.cuda.locked), begins)
         for size in self.cuda.locked.values():
-            self.assertEqual(size, 4 * (16 + 16 + 16 + 16 + 16 + 5))
+            self.assertEqual(size, 4 * (16 + 16 + 16 + 16 + 16 + 16 + 1))
         self.placement.release()
         self.assertEqual(self.cuda.locked, {})
 

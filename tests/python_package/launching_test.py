@@ -53,6 +53,12 @@ except KeyboardInterrupt:
 """
 
 
+def _take_signals():
+    """A program in the background may have inherited that these are ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _is_alive(pid):
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
@@ -189,8 +195,7 @@ class StandInTest(_Case):
             [sys.executable, *command],
             env=running.environment(**{**self.more, "THEN": "until_a_signal()"}),
             cwd=running.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-            # A program in the background may have inherited that it is ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), **options,
+            preexec_fn=_take_signals, **options,
         )
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
@@ -225,7 +230,7 @@ class StandInTest(_Case):
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(running.ROOT)
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been ignored
+            _take_signals()
             os.execve(
                 sys.executable, [sys.executable, "-m", "evenshard.run", self.script],
                 running.environment(**{**self.more, "THEN": "until_a_signal()"}),

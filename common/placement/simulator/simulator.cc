@@ -35,8 +35,8 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
         timeline_bins_(options.timeline_bins),
         rates_(rates),
         representatives_(RepresentativesOf(rates, options.representatives)),
-        gradient_bytes_(ChunkBytes(plan_, run.config.exchange().gradient_encoding())),
-        parameter_bytes_(ChunkBytes(plan_, run.config.exchange().parameter_encoding())),
+        gradient_bytes_(ChunkBytes(run, run.config.exchange().gradient_encoding())),
+        parameter_bytes_(ChunkBytes(run, run.config.exchange().parameter_encoding())),
         layers_(run, layer_times),
         shards_(run.plan.shards()),
         pushes_({.source_rates = WorkerLinks(),
@@ -140,9 +140,13 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     }
   }
 
-  static std::vector<double> ChunkBytes(const Plan& plan, Encoding encoding) {
+  // Buffers travel only when they change.
+  static std::vector<double> ChunkBytes(const PlannedRun& run, Encoding encoding) {
     std::vector<double> bytes;
-    for (const Chunk& chunk : plan.chunks()) bytes.push_back(EncodedBytes(encoding, chunk.size));
+    for (const Chunk& chunk : run.plan.chunks()) {
+      const bool is_buffer = run.model.tensors()[chunk.tensor].role == TensorRole::kBuffer;
+      bytes.push_back(is_buffer ? 0 : EncodedBytes(encoding, chunk.size));
+    }
     return bytes;
   }
 

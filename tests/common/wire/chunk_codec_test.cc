@@ -139,9 +139,10 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       chunk.set_version(RandomNumber(random));
       chunk.set_encoding(RandomEncoding(random));
       chunk.set_view(RandomNumber(random));
+      chunk.set_unchanged(random() % 2 == 0);
       chunk.set_data(RandomBytes(random() % 300, random));
       const ParameterHeader header{chunk.iteration(), chunk.chunk(), chunk.version(),
-                                   chunk.encoding(), chunk.view()};
+                                   chunk.encoding(),  chunk.view(),  chunk.unchanged()};
       const EncodedHeader alone = EncodeHeader(header, chunk.data().size());
       REQUIRE(std::string(alone.data(), alone.size()) + chunk.data() == chunk.SerializeAsString());
       encoded += Listed(header, chunk.data());
@@ -158,6 +159,7 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       REQUIRE(chunk.header.version == message.chunk(c).version());
       REQUIRE(chunk.header.encoding == message.chunk(c).encoding());
       REQUIRE(chunk.header.view == message.chunk(c).view());
+      REQUIRE(chunk.header.unchanged == message.chunk(c).unchanged());
       REQUIRE(Join(chunk.data) == message.chunk(c).data());
     }
   }

@@ -92,6 +92,22 @@ TEST_CASE_METHOD(Fixture, "a reply whose parameters were written to shared memor
   CHECK(SegmentsSize(reply.data) == 0);
 }
 
+TEST_CASE_METHOD(Fixture, "a reply to a worker that has these parameters has no data") {
+  Start(1);
+  REQUIRE(Push(0, 0, {1, 2, 3, 4}).ok());
+  const std::vector<PendingReply> replies = {{.chunk = 0, .iteration = 0, .base_version = 1},
+                                             {.chunk = 0, .iteration = 0, .base_version = 0}};
+  const grpc::ByteBuffer message = ReplyMessage(shard.get(), sessions[0].get(), replies);
+  const Read unchanged(message, 0);
+  CHECK(unchanged.header.unchanged);
+  CHECK(unchanged.header.version == 1);
+  CHECK(SegmentsSize(unchanged.data) == 0);
+  const Read changed(message, 1);
+  CHECK_FALSE(changed.header.unchanged);
+  CHECK(changed.Floats() == Parameters());
+  CHECK(shard->Stats().worker(0).bytes_out() == 16);
+}
+
 TEST_CASE_METHOD(Fixture, "replies share a message, with and without data") {
   Start(1);
   REQUIRE(Push(0, 0, {1, 2, 3, 4}).ok());

@@ -1,14 +1,15 @@
 #include "worker/exchange/core/chunk_states.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/wire/encoding.h"
 
 namespace evenshard {
 
 ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace)
-    : plan_(config->plan()),
-      exchange_(config->proto().exchange()),
+    : config_(*config),
+      plan_(config->plan()),
       schedule_(*schedule),
       trace_(trace),
       layer_of_chunk_(plan_.chunks().size()),
@@ -60,11 +61,11 @@ void ChunkStates::Push(int tensor, bool has_gradient) {
   for (const uint32_t chunk : plan_.chunks_of_tensor(tensor)) {
     states_[chunk] = State::kPushed;
     waiting_.push_back(chunk);
-    const int64_t size = plan_.chunks()[chunk].size;
+    const Chunk& each = plan_.chunks()[chunk];
     ++traffic_.pushes;
-    traffic_.bytes_in += EncodedBytes(exchange_.parameter_encoding(), size);
-    if (has_gradient && !skip_)
-      traffic_.bytes_out += EncodedBytes(exchange_.gradient_encoding(), size);
+    if (has_gradient && !skip_) {
+      traffic_.bytes_out += EncodedBytes(config_.GradientEncoding(iteration_, each), each.size);
+    }
   }
 }
 
@@ -110,9 +111,12 @@ void ChunkStates::Claim(uint32_t chunk) {
 
 void ChunkStates::Answer(uint32_t chunk, uint64_t version) {
   states_[chunk] = State::kAnswered;
-  versions_[chunk] = version;
+  const Chunk& answered = plan_.chunks()[chunk];
+  if (std::exchange(versions_[chunk], version) != version) {
+    traffic_.bytes_in += EncodedBytes(config_.ParameterEncoding(answered), answered.size);
+  }
   --unanswered_;
-  --tensor_unanswered_[plan_.chunks()[chunk].tensor];
+  --tensor_unanswered_[answered.tensor];
   const int layer = layer_of_chunk_[chunk];
   const size_t before = layer_unanswered_[layer]--;
   if (trace_ == nullptr) return;

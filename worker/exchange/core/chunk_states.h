@@ -77,15 +77,15 @@ class ChunkStates {
   void SetVersion(uint32_t chunk, uint64_t version) { versions_[chunk] = version; }
   // Returns the number of chunks whose version is greater than `version`.
   size_t ChunksAfter(uint64_t version) const;
-  // Counts all pushes since the construction, and the answers that they ask for.
+  // Counts all pushes since the construction, and the answers that brought something new.
   const TrainingExchange::Traffic& traffic() const { return traffic_; }
 
  private:
   void Queue(uint32_t chunk);
 
   // Constant after construction.
+  const PlannedConfig& config_;
   const Plan& plan_;
-  const ExchangeConfig& exchange_;
   const SchedulePolicy& schedule_;
   Trace* const trace_;
   std::vector<int> layer_of_chunk_;

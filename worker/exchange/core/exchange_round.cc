@@ -94,7 +94,7 @@ void ExchangeRound::Queue(uint32_t id) {
   if (const std::optional<int> stream = schedule_.LastOfStream(id); stream.has_value()) {
     queue.PushLast(*stream, id);
   } else {
-    queue.Push(id, EncodedBytes(config_.proto().exchange().gradient_encoding(), chunk.size));
+    queue.Push(id, EncodedBytes(config_.GradientEncoding(chunks_.iteration(), chunk), chunk.size));
   }
 }
 
@@ -133,8 +133,8 @@ std::optional<float> ExchangeRound::LearningRate(uint32_t chunk) const {
     return std::nullopt;
   }
   const int tensor = plan_.chunks()[chunk].tensor;
-  const bool is_statistic = config_.model().tensors()[tensor].role == TensorRole::kRunningStatistic;
-  return is_statistic ? std::nullopt : std::optional(learning_rates_[tensor]);
+  const bool is_trained = config_.model().tensors()[tensor].role == TensorRole::kParameter;
+  return is_trained ? std::optional(learning_rates_[tensor]) : std::nullopt;
 }
 
 std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {
@@ -146,17 +146,18 @@ std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_
     if (popped.empty()) break;
     for (const uint32_t chunk : popped) {
       if (!chunks_.IsPending(chunk)) continue;
-      taken.push_back({.worker = static_cast<uint32_t>(options_.rank),
-                       .incarnation = options_.incarnation,
-                       .iteration = chunks_.iteration(),
-                       .chunk = chunk,
-                       .base_version = chunks_.version(chunk),
-                       .skip = chunks_.is_skipped(),
-                       .encoding = config_.gradient_encoding(chunks_.iteration()),
-                       .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
-                       .view = view_,
-                       .learning_rate = LearningRate(chunk),
-                       .absent = chunks_.is_absent(chunk)});
+      taken.push_back(
+          {.worker = static_cast<uint32_t>(options_.rank),
+           .incarnation = options_.incarnation,
+           .iteration = chunks_.iteration(),
+           .chunk = chunk,
+           .base_version = chunks_.version(chunk),
+           .skip = chunks_.is_skipped(),
+           .encoding = config_.GradientEncoding(chunks_.iteration(), plan_.chunks()[chunk]),
+           .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
+           .view = view_,
+           .learning_rate = LearningRate(chunk),
+           .absent = chunks_.is_absent(chunk)});
     }
   }
   return taken;
@@ -189,6 +190,11 @@ absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& head
   if (header.iteration < chunks_.iteration() || header.view < view_ || !chunks_.IsPending(chunk)) {
     return false;
   }
+  if (header.unchanged && header.version != chunks_.version(chunk)) {
+    return absl::InternalError(absl::StrCat("it answered chunk ", chunk,
+                                            " as unchanged in version ", header.version,
+                                            "; the worker has version ", chunks_.version(chunk)));
+  }
   chunks_.Claim(chunk);
   has_answered_[shard] = true;
   newest_view_ = std::max(newest_view_, header.view);
@@ -207,7 +213,7 @@ void ExchangeRound::Answered(uint32_t chunk, uint64_t version) {
 }
 
 void ExchangeRound::TakePulled(uint32_t chunk, uint64_t version, absl::Span<float> parameters) {
-  if (version > 0) RoundTo(config_.proto().exchange().parameter_encoding(), parameters);
+  if (version > 0) RoundTo(config_.ParameterEncoding(plan_.chunks()[chunk]), parameters);
   absl::MutexLock lock(&mutex_);
   chunks_.SetVersion(chunk, version);
 }
@@ -215,6 +221,13 @@ void ExchangeRound::TakePulled(uint32_t chunk, uint64_t version, absl::Span<floa
 size_t ExchangeRound::ChunksAfter(uint64_t version) const {
   absl::MutexLock lock(&mutex_);
   return chunks_.ChunksAfter(version);
+}
+
+uint64_t ExchangeRound::UpdatesOf(int tensor) const {
+  absl::MutexLock lock(&mutex_);
+  uint64_t updates = 0;
+  for (const uint32_t chunk : plan_.chunks_of_tensor(tensor)) updates += chunks_.version(chunk);
+  return updates;
 }
 
 void ExchangeRound::Follow(uint64_t view, bool waits_for_others) {

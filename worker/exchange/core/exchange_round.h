@@ -135,6 +135,8 @@ class ExchangeRound {
   // A pull has written a chunk's parameters, in this version. Rounds them to
   // exchange.parameter_encoding, as the workers have them that were answered with this version.
   void TakePulled(uint32_t chunk, uint64_t version, absl::Span<float> parameters);
+  // Returns the sum of the versions of a tensor's chunks, as they were answered or pulled last.
+  uint64_t UpdatesOf(int tensor) const;
   // Returns the number of chunks whose version is greater than `version`.
   size_t ChunksAfter(uint64_t version) const;
 

@@ -50,7 +50,7 @@ void ChunkTransfer::GradientsSent(absl::Span<const GradientHeader> headers) {
 
 absl::Status ChunkTransfer::CheckAnswer(const Chunk& chunk,
                                         const Decoded<ParameterHeader>& answer) const {
-  const Encoding encoding = config_.proto().exchange().parameter_encoding();
+  const Encoding encoding = config_.ParameterEncoding(chunk);
   if (answer.header.encoding != encoding) {
     return absl::InternalError(
         absl::StrCat("it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
@@ -58,7 +58,8 @@ absl::Status ChunkTransfer::CheckAnswer(const Chunk& chunk,
   }
   const size_t bytes = SegmentsSize(answer.data);
   const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
-  const size_t expected = shares ? 0 : EncodedBytes(encoding, chunk.size);
+  const size_t expected =
+      shares || answer.header.unchanged ? 0 : EncodedBytes(encoding, chunk.size);
   if (bytes != expected) {
     return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
                                             " bytes instead of ", expected));
@@ -88,9 +89,10 @@ absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>&
   if (!counts) return absl::OkStatus();
   const Chunk& chunk = config_.plan().chunks()[answer.header.chunk];
   RETURN_IF_ERROR(CheckAnswer(chunk, answer));
-  Decode(config_.proto().exchange().parameter_encoding(), answer.data,
-         parameters_.data() + chunk.model_offset);
-  on_parameters_written_(chunk.model_offset, chunk.size);
+  if (!answer.header.unchanged) {
+    Decode(config_.ParameterEncoding(chunk), answer.data, parameters_.data() + chunk.model_offset);
+    on_parameters_written_(chunk.model_offset, chunk.size);
+  }
   core_.round().Answered(chunk.id, answer.header.version);
   return absl::OkStatus();
 }

@@ -46,7 +46,7 @@ class ChunkTransfer final : public ShardConnection::Handler {
   absl::Status TakeAnswer(int slot, const Decoded<ParameterHeader>& answer);
   // Checks that an answer to a push of `chunk` has the run's encoding, the expected length and, in
   // a 16-bit encoding, only finite values. The answer is empty if the shard wrote the parameters to
-  // shared memory.
+  // shared memory, or they are unchanged.
   absl::Status CheckAnswer(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
 
   // Constant after construction.
