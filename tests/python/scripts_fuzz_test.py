@@ -100,7 +100,7 @@ def _rule(draw):
     if kind == "Adagrad":
         # With a smaller eps the first steps would be the signs of gradients that are zero but for
         # rounding.
-        return lambda groups: torch.optim.Adagrad(groups, lr=rate, weight_decay=decay, eps=1e-3)
+        return lambda groups: torch.optim.Adagrad(groups, lr=rate, weight_decay=decay, eps=1e-2)
     momentum = 0.0 if kind == "SGD" else 0.9
     return lambda groups: torch.optim.SGD(
         groups, lr=rate, weight_decay=decay, momentum=momentum, nesterov=kind == "nesterov"
