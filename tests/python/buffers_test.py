@@ -80,7 +80,8 @@ class BuffersTest(unittest.TestCase):
 
     def test_all_workers_have_rank_0s_values(self):
         changes = itertools.cycle((None, _in_place, _replaced))
-        for schedule, shared in itertools.product(("BACKWARD", "FULL", "SEQUENTIAL"), (True, False)):
+        schedules = ("BACKWARD", "FULL", "SEQUENTIAL")
+        for schedule, shared in itertools.product(schedules, (True, False)):
             change = next(changes)
             with self.subTest(schedule, shared=shared, change=change):
                 found = self.run_workers(change, schedule=schedule, shared_memory=shared)
