@@ -318,6 +318,16 @@ class StandInTest(_Case):
             self.assertIn(f"--{option}", done.stdout)
 
 
+# The shortest script that is a worker.
+_TRAINS = """
+import array, evenshard
+with evenshard.Worker(
+    tensors={"w": array.array("f", [0] * 64)}, optimizer="kind: SGD learning_rate: 1"
+) as worker:
+    worker.push_pull({"w": array.array("f", [1] * 64)})
+"""
+
+
 class RunTest(_Case):
     """With the programs."""
 
@@ -329,7 +339,7 @@ class RunTest(_Case):
 import os, sys
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
 print(*[os.environ[name] for name in names], sys.argv[1:])
-""")
+""" + _TRAINS)
         done = self.run_it("--workers", "3", "--shards", "2", script, "--a", "b c")
         self.assertEqual(done.returncode, 0, done.stdout)
         for rank in range(3):
@@ -355,6 +365,18 @@ time.sleep(1000)
 """)
         done = self.run_it("--workers", "2", script)
         self.assertEqual(done.returncode, 3, done.stdout)
+
+    def test_a_run_that_no_worker_joined_has_failed(self):
+        for more in ([], ["--replicas", "1", "--recovery", "worker_loss: CONTINUE"]):
+            saved = self.scratch / "model.safetensors"
+            done = self.run_it(*more, "--shards", "2", "--save", saved, self.script)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(
+                done.stdout,
+                r"\[launch\] the run failed: no worker joined it: the program has ended and has"
+                r" made neither an evenshard\.Optimizer nor an evenshard\.Worker.*\n\Z",
+            )
+            self.assertFalse(saved.exists())
 
     def test_a_wrong_rule_is_named_where_it_was_given(self):
         done = self.run_it("--optimizer", "kind: ADMA", self.script)

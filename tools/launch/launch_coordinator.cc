@@ -42,6 +42,7 @@ absl::Status LaunchCoordinator::Heard(Follower* follower, const ProcessState& st
   }
   const absl::Time now = clock_.Now();
   if (absl::Status status = coordinator_.Seen(state, now); !status.ok()) return status;
+  heard_worker_ |= role.is_worker;
   if (place != places_.end()) {
     place->second.state = state;
     place->second.heard = now;
@@ -117,8 +118,8 @@ RecoveryHost::Verdict LaunchCoordinator::Ended(ProcessRole role, absl::string_vi
   const bool fails =
       !success && (had_finished ? !by_signal : recovery_.worker_loss() == Recovery::FAIL);
   if (coordinator_.finished()) return had_finished && fails ? Verdict::kFailure : Verdict::kDone;
-  // A worker that has never been heard of succeeds by itself.
-  if (success && coordinator_.view().number() == 0) return Verdict::kDone;
+  // Programs that join no run succeed by themselves.
+  if (success && !heard_worker_) return Verdict::kDone;
   // One that had finished waits for the end in its successor too, since the run may go back.
   return fails ? Verdict::kFailure : Verdict::kRestart;
 }

@@ -77,6 +77,7 @@ class LaunchCoordinator : public RecoveryHost {
   uint64_t worker_view_ ABSL_GUARDED_BY(mutex_) = 0;  // the view that the workers were sent
   std::map<ProcessRole, Place> places_ ABSL_GUARDED_BY(mutex_);
   std::map<Follower*, bool> followers_ ABSL_GUARDED_BY(mutex_);  // whether it is a worker's
+  bool heard_worker_ ABSL_GUARDED_BY(mutex_) = false;            // of any
   absl::Time polled_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 

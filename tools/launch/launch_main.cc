@@ -29,12 +29,14 @@
 #include "common/base/atomic_file.h"
 #include "common/base/clock.h"
 #include "common/base/incarnation.h"
+#include "common/base/status_macros.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
+#include "common/reader/shard_calls.h"
 #include "spdlog/spdlog.h"
 #include "tools/launch/coordinator.h"
 #include "tools/launch/free_port.h"
@@ -160,7 +162,18 @@ std::vector<std::string> WorkerEnvironment(const Options& options, const Planned
   return environment;
 }
 
-// `coordinator` is null without `recovery`.
+// Returns an error if no worker has joined the run: no shard has a model then.
+absl::Status CheckJoined(const Options& options) {
+  ASSIGN_OR_RETURN(const PlannedConfig config,
+                   PlannedConfig::Load(options.config, options.overrides));
+  const absl::Duration patience = absl::Seconds(config.proto().limits().startup_seconds());
+  if (WithModel(config, patience).ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "no worker joined it: the program has ended and has made neither an evenshard.Optimizer nor "
+      "an evenshard.Worker (in C: evenshard_join)");
+}
+
+// `coordinator` is null without `recovery`. The options must outlive the run.
 SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int columns,
                       CoordinatorServer* coordinator) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
@@ -215,6 +228,7 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
   // Only rank 0 draws a live line: it gets a terminal if launch has one, narrower by the label.
   workers.processes[0].terminal_columns =
       std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
+  if (!options.program.empty()) workers.check = [&options] { return CheckJoined(options); };
   run.stages.push_back(std::move(workers));
   const auto write = [&](const std::string& verb, std::vector<std::string> arguments,
                          const std::string& what, const std::string& path) {

@@ -204,6 +204,12 @@ void Supervisor::Fail(int exit_code, const std::string& outcome) {
 }
 
 void Supervisor::StartNextStage() {
+  if (next_stage_ > 0 && !failed_) {
+    if (absl::Status status = run_.stages[next_stage_ - 1].check(); !status.ok()) {
+      Fail(1, absl::StrCat("the run failed: ", status.message()));
+      return BeginEnd(SIGTERM);
+    }
+  }
   if (next_stage_ == run_.stages.size()) {
     BeginEnd(interrupt_ == 0 ? SIGTERM : interrupt_);
     return;

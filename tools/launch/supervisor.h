@@ -1,10 +1,12 @@
 #ifndef EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_
 #define EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "tools/launch/labelled_output.h"
 #include "tools/launch/recovery_host.h"
@@ -28,6 +30,9 @@ struct Stage {
   std::vector<ProcessSpec> processes;
   // Whether the stage also runs if an earlier stage failed or a signal ended the run.
   bool after_failure = false;
+  // Called when all processes have succeeded, before the next stage: an error fails the run, and no
+  // stage follows. May block for some seconds.
+  std::function<absl::Status()> check = [] { return absl::OkStatus(); };
 };
 
 // The stages run one after another. The services run until all stages are done and are then ended

@@ -125,6 +125,14 @@ TEST_CASE("a worker that ends well without having trained to the end is needed a
   CHECK_FALSE(coordinator->Poll().finished);
 }
 
+TEST_CASE("a worker that ends well before any has been heard of is not needed") {
+  const RealClock clock;
+  const auto coordinator = StartCoordinator(&clock);
+  Process shard(coordinator->address(), kPs, 11);
+  AwaitTrue([&] { return shard.latest().number() > 0; });
+  CHECK(coordinator->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
+}
+
 TEST_CASE("a process that does not belong to the run is told so") {
   const RealClock clock;
   const auto coordinator = StartCoordinator(&clock);
