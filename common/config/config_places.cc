@@ -9,6 +9,8 @@ namespace evenshard {
 namespace {
 
 constexpr char kPrefix[] = "--set ";
+// A longer override is cut where an error names it.
+constexpr size_t kLongestOverride = 200;
 
 // Returns whether `field` is `outer` or lies within it.
 bool IsWithin(absl::string_view field, absl::string_view outer) {
@@ -36,7 +38,8 @@ void FieldPlaces::SetLine(const std::string& field, int line) { lines_[field] = 
 void FieldPlaces::SetOverride(const std::string& field, absl::string_view override) {
   EraseWithin(field, &lines_);
   EraseWithin(field, &overrides_);
-  overrides_[field] = absl::StrCat(kPrefix, override);
+  overrides_[field] = absl::StrCat(kPrefix, override.substr(0, kLongestOverride),
+                                   override.size() > kLongestOverride ? "..." : "");
 }
 
 std::string FieldPlaces::Of(absl::string_view field) const {

@@ -51,9 +51,11 @@ absl::StatusOr<Plan> Plan::Create(const Model& model, const Partition& partition
         absl::StrCat("chunk_bytes is ", chunk_bytes, ", it must be a positive multiple of 64"));
   }
   if (const int64_t most = MaxShards(model, partition); shards < 1 || shards > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the plan has ", shards, " shards, but the model ", model.name(), " can fill 1 to ", most,
-        " shards under ", PartitionName(partition), "; every shard must own parameters"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan has ", shards, " shards, but the model ", model.name(),
+                     " can fill 1 to ", most, " shards under ", PartitionName(partition),
+                     "; every shard must own parameters (`shard` in "
+                     "the config, --shards of `evenshard run`)"));
   }
 
   Plan plan;

@@ -5,6 +5,10 @@ exception that nobody caught it leaves with its text. Python does not say in `at
 the program ends, so that calls of sys.exit, exit and quit are noted, until a further step shows
 that the program goes on. If the worker has not finished, or the run goes back meanwhile, the
 program ends with 1.
+
+A program that `launch` starts again in such a case (EVENSHARD_RESTARTS), or whose run has gone
+back, does not leave: it ends as one that a signal has killed, and the run goes on. What another
+worker's failure has ended says nothing of its own, and ends with a code of its own.
 """
 
 from __future__ import annotations
@@ -15,14 +19,20 @@ import functools
 import os
 import sys
 import traceback
+import types
 
 from evenshard import errors
 
 _MAX_TEXT = 1000
+# launch takes it for a consequence and not for a cause (tools/launch/supervisor.h): EX_TEMPFAIL.
+_FOLLOWER = 75
+_RESTARTS = "EVENSHARD_RESTARTS"  # set by launch: "1" if it starts failed programs again
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 # Kept alive: a script may have dropped its worker, as by returning from main(), and has finished.
 _open: set = set()
 _uncaught: str | None = None
+_exception: BaseException | None = None  # that nobody caught
 _is_installed = False
 
 
@@ -34,14 +44,18 @@ def text_of(error: BaseException | None) -> str | None:
     return "".join(traceback.format_exception_only(type(error), error)).strip()[:_MAX_TEXT]
 
 
-def watch(worker) -> None:
-    """Calls `worker._end_of_program(reason)` if the program ends before `forget`. It returns the
-    reason with which it has left, None if it has finished."""
+def prepare() -> None:
+    """Before a worker is made."""
     global _is_installed  # pylint: disable=global-statement
     if not _is_installed:
         _is_installed = True
         _note_uncaught()
         atexit.register(_end_all)
+
+
+def watch(worker) -> None:
+    """Calls `worker._end_of_program(reason)` if the program ends before `forget`. It returns the
+    reason with which it has left, None if it has finished."""
     _open.add(worker)
 
 
@@ -50,19 +64,33 @@ def forget(worker) -> None:
     _open.discard(worker)
 
 
+def stays(error: BaseException | None) -> bool:
+    """Whether a worker does not leave although an exception ends its `with` block, because launch
+    starts the program again if it ends so."""
+    global _uncaught  # pylint: disable=global-statement
+    if os.environ.get(_RESTARTS) != "1" or text_of(error) is None:
+        return False
+    _uncaught = text_of(error)
+    return True
+
+
 def goes_on() -> None:
     """What would have ended the program has not, as in a notebook."""
-    global _uncaught  # pylint: disable=global-statement
-    _uncaught = None
+    global _uncaught, _exception  # pylint: disable=global-statement
+    _uncaught = _exception = None
 
 
 def _note_uncaught() -> None:
     previous = sys.excepthook
 
     def note(kind, error, trace):
-        global _uncaught  # pylint: disable=global-statement
-        _uncaught = text_of(error)
-        previous(kind, error, trace)
+        global _uncaught, _exception  # pylint: disable=global-statement
+        _uncaught, _exception = text_of(error), error
+        if not _follows(error):
+            trace = _own_frames(error, trace)
+            previous(kind, error.with_traceback(trace), trace)
+        elif _RESTARTS not in os.environ:  # launch and the shards say the reason
+            print(f"evenshard: {error}", file=sys.stderr)
 
     sys.excepthook = note
     for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
@@ -79,7 +107,33 @@ def _noting(leave):
     return functools.update_wrapper(note, leave)
 
 
+def _follows(error) -> bool:
+    """Whether it says that another process has failed."""
+    return isinstance(error, errors.Aborted) and not isinstance(error, errors.WentBack)
+
+
+def _own_frames(error, trace):
+    """Leaves out what lies in this package, of an error whose message says all that there is."""
+    frames = [(at.tb_frame, at.tb_lasti, at.tb_lineno) for at in _chain(trace)]
+    own = [frame.f_code.co_filename.startswith(_PACKAGE) for frame, _, _ in frames]
+    if not isinstance(error, errors.Error) or True not in own[1:]:
+        return trace
+    kept = None
+    for place in reversed(frames[: own.index(True, 1)]):
+        kept = types.TracebackType(kept, *place)
+    return kept
+
+
+def _chain(trace):
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
 def _end_all() -> None:
+    if _open and _uncaught is not None:
+        if os.environ.get(_RESTARTS) == "1" or isinstance(_exception, errors.WentBack):
+            _end_at_once(1)
     fails = False
     for worker in list(_open):
         try:
@@ -92,7 +146,13 @@ def _end_all() -> None:
             if reason is not None and reason != _uncaught:
                 print(f"evenshard: {reason}", file=sys.stderr)
                 fails = True
+    if _follows(_exception):
+        _end_at_once(_FOLLOWER)
     if fails:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)  # Python itself would end with 0
+        _end_at_once(1)  # Python itself would end with 0
+
+
+def _end_at_once(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

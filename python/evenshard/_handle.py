@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from evenshard import _environment, _interrupts, _library, errors
 from evenshard._library import encoded
+
+
+_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 class Declared(NamedTuple):
@@ -65,7 +69,15 @@ class Handle:
             tensors=(_library.CTensor * len(declared))(*map(_c_tensor, declared)),
             tensor_count=len(declared),
         )
-        options.set_config(_environment.config(config), _environment.overrides(overrides))
+        text, changes = _environment.config(config), _environment.overrides(overrides)
+        options.set_config(text, changes)
+        self._place = (text, tuple(changes), options.rank)
+        if any(other.is_own and other._place == self._place for other in _handles):
+            raise errors.FailedPrecondition(
+                f"this process is worker {options.rank} of the run already; allowed: one"
+                " evenshard.Optimizer or evenshard.Worker for each run, such as one for an"
+                " nn.ModuleDict of several models, or a close() of the first one"
+            )
         pointer = ctypes.c_void_p()
         code = self._library.create(ctypes.byref(options), ctypes.byref(pointer))
         if code != 0:
@@ -77,6 +89,7 @@ class Handle:
         self._memory = _library.Owned(pointer, self._library.destroy)
         if rank is None:
             _environment.check_world_size(self.workers)
+        _handles.add(self)
 
     # What the config says.
 

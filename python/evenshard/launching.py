@@ -57,6 +57,11 @@ def launch(
     save: str | os.PathLike | None = None,
     stats: str | os.PathLike | None = None,
     resume: bool = False,
+    max_restarts: int | None = None,
+    name: str | None = None,
+    log_level: str | None = None,
+    log_dir: str | os.PathLike | None = None,
+    stdin: int | None = None,
     programs: str | os.PathLike | None = None,
 ) -> int:
     """Runs a Python script once for each worker, with shards, and waits until all have ended.
@@ -81,6 +86,12 @@ def launch(
     is_module: `script` is the name of a module, as with `python -m`.
     save, stats: files for the trained model (safetensors) and the shards' statistics (JSON).
     resume: goes on from the newest checkpoint of an earlier run.
+    max_restarts: how often each worker is started again, after an exception too. Needs `recovery`
+        with worker_loss WAIT or CONTINUE.
+    name: by which `psctl --run` and Reader(run=...) find the run. None: the script's, and a number.
+    log_level: of the shards: debug, info, warning (if not given) or error.
+    log_dir: a folder, to which each process's output is written too, as worker_0.log.
+    stdin: the rank of a worker that has this program's standard input and output, for a debugger.
     programs: the folder of the programs, with tools/launch/launch. None: EVENSHARD_PROGRAMS, or
         those that came with this package.
 
@@ -112,9 +123,14 @@ def launch(
         command += [f"--save={os.fspath(save)}"] if save else []
         command += [f"--stats={os.fspath(stats)}"] if stats else []
         command += ["--resume"] if resume else []
+        given = {
+            "max_restarts": max_restarts, "name": name, "log_level": log_level or "warning",
+            "log_dir": log_dir, "stdin": stdin,
+        }
+        command += [f"--{flag}={value}" for flag, value in given.items() if value is not None]
         command += ["--", sys.executable, *(["-m"] if is_module else []), os.fspath(script)]
         command += map(str, arguments)
-        return _run(command, _environment(workers))
+        return _run(command, _environment(workers), None if stdin is None else sys.stdin)
 
 
 def _check_file(what, path):
@@ -212,12 +228,12 @@ def _free_port() -> int:
         return server.getsockname()[1]
 
 
-def _run(command, environment):
+def _run(command, environment, stdin):
     # In a session of its own, so that a Ctrl-C reaches `launch` once, from here: a second one would
     # end everything at once.
     process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
-        preexec_fn=_end_with_parent,
+        command, env=environment, stdin=subprocess.DEVNULL if stdin is None else stdin,
+        start_new_session=True, preexec_fn=_end_with_parent,
     )
     with _forwarding(process) as received:
         code = process.wait()

@@ -107,6 +107,7 @@ class Optimizer(torch.optim.Optimizer):
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
+        _exit.prepare()
         _check_arguments(model, config)
         self._is_ready = False  # to have no more groups added
         self._model = model
@@ -406,7 +407,8 @@ class Optimizer(torch.optim.Optimizer):
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        self.close(_exit.text_of(error))
+        if not _exit.stays(error):
+            self.close(_exit.text_of(error))
 
     def _end_of_program(self, reason: str | None) -> str | None:
         """For _exit.py."""

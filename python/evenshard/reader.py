@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from evenshard import _arrays, _environment, _interrupts, _library, errors
+from evenshard import _arrays, _environment, _interrupts, _library, _local_runs, errors
 
 
 class Snapshot(Mapping):
@@ -94,21 +94,29 @@ class Reader:
         config: str | os.PathLike | None = None,
         *,
         overrides: Iterable[str] | None = None,
+        run: str | None = None,
     ):
         """Checks the config. If the workers bring the model (model.from_workers), waits until the
         run has it, at most for limits.startup_seconds; otherwise does not connect yet.
 
         config: the path of the run's ClusterConfig in text format, or its text. None:
-            EVENSHARD_CONFIG.
+            EVENSHARD_CONFIG, or the run that was started last on this machine.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
             line.
+        run: in place of both, the name of a run on this machine (`evenshard run --name`).
 
         Errors: ConfigError, DeadlineExceeded.
         """
         self._memory = None
         self._library = _library.load()
         options = _library.CReaderOptions()
-        options.set_config(_environment.config(config), _environment.overrides(overrides))
+        if run is not None or (config is None and not os.environ.get("EVENSHARD_CONFIG")):
+            if run is not None and config is not None:
+                raise errors.ConfigError("run: is given beside config, allowed: one of the two")
+            local = _local_runs.find(run)
+            options.set_config(local.config, [*local.overrides, *(overrides or ())])
+        else:
+            options.set_config(_environment.config(config), _environment.overrides(overrides))
         pointer = ctypes.c_void_p()
         try:
             self._wait(

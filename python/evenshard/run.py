@@ -68,6 +68,16 @@ def _parser(program):
     add("--recovery", metavar="TEXT", help="more about deaths: 'worker_loss: CONTINUE'")
     add("--config", metavar="FILE", help="a config for one machine; what else is given takes the"
         " place of its fields")
+    add("--max_restarts", type=int, metavar="N", help="how often each worker is started again,"
+        " after an exception too; needs --recovery 'worker_loss: WAIT' or CONTINUE")
+    add("--name", metavar="NAME", help="by which `psctl --run` and evenshard.Reader(run=...) find"
+        " the run; default: SCRIPT's, and a number")
+    add("--log_level", metavar="LEVEL", help="of the shards' logs: debug, info, warning (default),"
+        " error")
+    add("--log_dir", metavar="FOLDER", help="writes each process's output to a file of its own"
+        " there, too")
+    add("--stdin", type=int, metavar="RANK", help="gives this worker the terminal, without labels:"
+        " `--stdin 0` for breakpoint() in rank 0")
     add("--set", dest="overrides", action="append", default=[], metavar="FIELD=VALUE",
         help="changes a field of the config; may be repeated")
     add("--save", metavar="FILE", help="writes the trained model there, as safetensors")

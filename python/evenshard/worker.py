@@ -64,6 +64,7 @@ class Worker:
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
+        _exit.prepare()
         initial = {
             name: _arrays.of(array, f'tensors["{name}"]', writable=True)
             for name, array in (tensors or {}).items()
@@ -228,7 +229,8 @@ class Worker:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        self.close(_exit.text_of(error))
+        if not _exit.stays(error):
+            self.close(_exit.text_of(error))
 
     def _end_of_program(self, reason: str | None) -> str | None:
         """For _exit.py."""

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/wire/exchange_metadata.h"
@@ -29,6 +30,7 @@ std::optional<uint32_t> SlotOf(const Request& request) {
 
 ParameterService::ParameterService(const Options& options)
     : options_(options),
+      attendance_(options.config->workers()),
       pulls_({.name = "Pull",
               .limit = static_cast<size_t>(options.config->workers() + kReaders),
               .limit_means = absl::StrCat(": one for each worker and ", kReaders, " more"),
@@ -42,7 +44,12 @@ ParameterService::ParameterService(const Options& options)
 
 void ParameterService::Serve(Shard& shard) {
   shard.OnEnd([this, ended = &shard](const absl::Status& reason) {
-    if (ended->has_failed()) spdlog::error("the run has failed: {}", std::string(reason.message()));
+    if (ended->has_failed()) {
+      // A worker that has given up says why by itself.
+      const bool is_said = absl::IsAborted(reason) && KindOf(reason) != ErrorDetail::RUN_FAILED;
+      spdlog::log(is_said ? spdlog::level::info : spdlog::level::err, "the run has failed: {}",
+                  std::string(reason.message()));
+    }
     EndStreams(ended, reason);
   });
 }
@@ -76,7 +83,7 @@ UnaryReactor* ParameterService::Join(CallContext* context, const MessageBytes* r
           for (const auto& stream : Streams()) {
             if (stream->worker() == join.worker() && stream->shard() == shard.get()) stream->Open();
           }
-          spdlog::info("worker {} joined from {}", join.worker(), peer);
+          attendance_.Joined(SlotOf(join).value_or(options_.process), join.worker(), peer);
         } else {
           spdlog::warn("refused worker {} from {}: {}", join.worker(), peer,
                        Printable(joined.status().message()));
@@ -91,8 +98,8 @@ UnaryReactor* ParameterService::Leave(CallContext* context, const MessageBytes* 
       context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
         ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(leave)));
         RETURN_IF_ERROR(shard->Leave(leave));
-        spdlog::info("worker {} left{}{}", leave.worker(), leave.error().empty() ? "" : ": ",
-                     Printable(leave.error()));
+        attendance_.Left(SlotOf(leave).value_or(options_.process), leave.worker(),
+                         Printable(leave.error()));
         return LeaveResponse();
       });
 }

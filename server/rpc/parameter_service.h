@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/recovery/slot_host.h"
+#include "server/rpc/attendance_log.h"
 #include "server/rpc/exchange_stream.h"
 #include "server/rpc/pull_stream.h"
 #include "server/rpc/push_threads.h"
@@ -76,6 +77,7 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
   std::vector<std::shared_ptr<ExchangeStream>> Streams();
 
   const Options options_;
+  AttendanceLog attendance_;
   OpenPulls pulls_;
   OpenPulls snapshots_;
   absl::Mutex mutex_;

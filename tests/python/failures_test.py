@@ -137,6 +137,22 @@ class RunTest(unittest.TestCase):
             fixture.start_workers(cluster, function, *arguments, workers=workers)
         )
 
+    def test_a_second_optimizer_in_a_process(self):
+        def train(rank):
+            with evenshard.Optimizer(models.make("mlp")) as first:
+                message = ""
+                try:
+                    evenshard.Optimizer(models.make("mlp"))
+                except evenshard.FailedPrecondition as error:
+                    message = str(error)
+                first.zero_grad()
+                first.step()
+            return message
+
+        with fixture.Cluster(workers=1) as cluster:
+            (message,) = fixture.run_workers(self, cluster, train, workers=1)
+        self.assertIn("this process is worker 0 of the run already; allowed: one", message)
+
     def test_another_number_of_workers(self):
         end = fixture.Process(
             lambda: evenshard.Optimizer(models.mlp(), _NO_SHARD),
@@ -537,6 +553,7 @@ class NeededWorker:
         raise errors.WentBack("the run has gone back")
 
 worker = NeededWorker()
+_exit.prepare()
 _exit.watch(worker)
 print("trained")
 """

@@ -128,7 +128,9 @@ class StandInTest(_Case):
         self.assertIn("model { from_workers {} }", config)
         self.assertIn('shard { address: "127.0.0.1:0" }', config)
         self.assertNotIn("optimizer", config)
-        self.assertEqual(self.launched(), ([], [], [sys.executable, self.script]))
+        self.assertEqual(
+            self.launched(), ([], ["--log_level=warning"], [sys.executable, self.script])
+        )
 
     def test_what_is_given_changes_the_config(self):
         self.run_it(
@@ -137,6 +139,8 @@ class StandInTest(_Case):
             "--replicas", "1", "--recovery", "worker_loss: CONTINUE",
             "--set", "limits.exchange_seconds=7", "--set", "recovery.checkpoint.folder=/tmp/a",
             "--save", "model.safetensors", "--stats=stats.json", "--resume",
+            "--max_restarts", "3", "--name", "n", "--log_level", "info", "--log_dir", "logs",
+            "--stdin", "0",
             self.script, "--epochs", "3", "--policy", "its own",
         )
         overrides, rest, command = self.launched()
@@ -154,7 +158,13 @@ class StandInTest(_Case):
                 "recovery.checkpoint.folder=/tmp/a",
             ],
         )
-        self.assertEqual(rest, ["--save=model.safetensors", "--stats=stats.json", "--resume"])
+        self.assertEqual(
+            rest,
+            [
+                "--save=model.safetensors", "--stats=stats.json", "--resume", "--max_restarts=3",
+                "--name=n", "--log_level=info", "--log_dir=logs", "--stdin=0",
+            ],
+        )
         self.assertEqual(
             command, [sys.executable, self.script, "--epochs", "3", "--policy", "its own"]
         )
@@ -318,6 +328,18 @@ class StandInTest(_Case):
             self.assertIn(f"--{option}", done.stdout)
 
 
+# Raises in worker 1, in the first life.
+_RAISES = """
+import array, os, pathlib, sys, evenshard
+tensors = {"w": array.array("f", [0] * 64)}
+with evenshard.Worker(tensors=tensors, optimizer="kind: SGD learning_rate: 1") as worker:
+    while worker.iteration < 10:
+        if worker.rank == 1 and worker.iteration == 5 and not os.path.exists(sys.argv[1]):
+            pathlib.Path(sys.argv[1]).touch()
+            raise ValueError("bad batch")
+        worker.push_pull({"w": array.array("f", [1] * 64)})
+print("done at", worker.iteration)
+"""
 # The shortest script that is a worker.
 _TRAINS = """
 import array, evenshard
@@ -365,6 +387,113 @@ time.sleep(1000)
 """)
         done = self.run_it("--workers", "2", script)
         self.assertEqual(done.returncode, 3, done.stdout)
+
+    def test_a_failure_is_said_by_the_rank_that_caused_it(self):
+        script = self.write("train.py", _RAISES)
+        for more in ([], ["--max_restarts", "0", "--recovery", "worker_loss: WAIT"]):
+            once = self.scratch / "once"
+            once.unlink(missing_ok=True)
+            done = self.run_it("--workers", "4", "--shards", "2", *more, script, once)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertEqual(done.stdout.count("Traceback"), 1, done.stdout)
+            self.assertIn("[worker 1] ValueError: bad batch", done.stdout)
+            self.assertRegex(done.stdout, r"\[launch\] the run failed: worker 1.*\n\Z")
+
+    def test_a_worker_is_started_again_after_an_exception(self):
+        script = self.write("train.py", _RAISES)
+        for loss in ("WAIT", "CONTINUE"):
+            once = self.scratch / "once"
+            once.unlink(missing_ok=True)
+            done = self.run_it(
+                "--workers", "2", "--max_restarts", "1", "--recovery", f"worker_loss: {loss}",
+                script, once,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertIn("[worker 0] done at 10", done.stdout)
+            self.assertIn("it survived 1 death: worker 1 (1x)", done.stdout)
+        done = self.run_it(
+            "--workers", "2", "--max_restarts", "2", "--recovery", "worker_loss: WAIT", script,
+            "/nowhere/once",
+        )
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("has been started again 2 times already (--max_restarts)", done.stdout)
+        done = self.run_it("--max_restarts", "2", script, once)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("--max_restarts: needs recovery.worker_loss WAIT or CONTINUE", done.stdout)
+
+    def test_output_is_quiet_and_kept_in_files(self):
+        script = self.write("train.py", _TRAINS + "\nprint('10 %', end='\\r'); print('100 %')\n")
+        logs = self.scratch / "logs"
+        done = self.run_it("--workers", "2", "--log_dir", logs, script)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(
+            sorted(done.stdout.splitlines()),
+            ["[launch] the run succeeded"]
+            + [f"[worker {rank}] {done} %" for rank in range(2) for done in (10, 100)],
+        )
+        self.assertEqual((logs / "worker_1.log").read_bytes(), b"10 %\r100 %\n")
+        self.assertEqual((logs / "ps_0.log").read_text(), "")
+        done = self.run_it("--workers", "3", "--shards", "2", "--log_level", "info", script)
+        self.assertEqual(done.stdout.count("all 3 workers have joined"), 2, done.stdout)
+        self.assertEqual(done.stdout.count("all 3 workers have left"), 2, done.stdout)
+        self.assertNotIn("joined from", done.stdout)
+        done = self.run_it("--log_dir", "/nowhere/logs", script)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot make the folder /nowhere/logs", done.stdout)
+
+    def test_one_worker_may_have_the_terminal(self):
+        script = self.write("train.py", _TRAINS + "\nprint('read', input('say: '))\n")
+        script_of_both = self.write("both.py", f"""
+import os
+if os.environ["RANK"] == "0":
+    exec(open({script!r}).read())
+else:
+    exec(open({script!r}).read().partition("print")[0])
+""")
+        done = self.run_it("--workers", "2", "--stdin", "0", script_of_both, input="hello\n")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("say: read hello\n", done.stdout)
+        done = self.run_it("--workers", "2", "--stdin", "2", script)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--stdin: is 2, allowed: 0 to 1", done.stdout)
+
+    def test_a_run_is_found_by_its_name(self):
+        script = self.write("train.py", """
+import array, subprocess, sys, evenshard
+def psctl(*arguments):
+    print(subprocess.run(
+        [sys.executable, "-m", "evenshard", "psctl", *arguments], stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True).stdout)
+with evenshard.Worker(
+    tensors={"w": array.array("f", [0] * 64)}, optimizer="kind: SGD learning_rate: 1"
+) as worker:
+    worker.push_pull({"w": array.array("f", [1] * 64)})
+    psctl("stats", "--run", "mine")
+    psctl("stats")
+    psctl("save", "--run", "yours", "--out=m")
+    environment = {k: sys.modules["os"].environ.pop(k) for k in ("EVENSHARD_CONFIG",)}
+    for run in (None, "mine", "yours"):
+        try:
+            with evenshard.Reader(run=run) as reader:
+                print("reader at", reader.pull().iteration)
+        except evenshard.ConfigError as error:
+            print(error)
+""")
+        place = {"XDG_RUNTIME_DIR": str(self.scratch)}
+        done = self.run_it("--name", "mine", script, **place)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout.count(" up "), 2, done.stdout)
+        self.assertEqual(done.stdout.count("reader at 1\n"), 2, done.stdout)
+        self.assertIn('--run: is "yours", which no run on this machine has', done.stdout)
+        self.assertIn('run: is "yours", which no run on this machine has', done.stdout)
+        self.assertIn("--run=mine", done.stdout)
+        self.assertEqual(list((self.scratch / "evenshard").iterdir()), [])
+        done = running.run("-m", "evenshard", "psctl", "stats", **place)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no run goes on that launch has started on this machine", done.stdout)
+        done = self.run_it("--name", "a/b", script, **place)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('--name: is "a/b", allowed: a name without /', done.stdout)
 
     def test_a_run_that_no_worker_joined_has_failed(self):
         for more in ([], ["--replicas", "1", "--recovery", "worker_loss: CONTINUE"]):

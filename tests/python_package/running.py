@@ -29,10 +29,10 @@ def environment(**more):
     }
 
 
-def run(*arguments, cwd=ROOT, **more):
+def run(*arguments, cwd=ROOT, input="", **more):
     """Runs Python to its end, with both outputs as one."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)], cwd=cwd, env=environment(**more),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        input=input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         timeout=PATIENCE_SECONDS, check=False,
     )

@@ -16,16 +16,22 @@
 namespace evenshard {
 namespace {
 
+// Gives the child its standard input, output and error. Without `output_fd` it keeps the parent's.
+bool TakeOutput(int output_fd) {
+  if (output_fd < 0) return setsid() >= 0;
+  setpgid(0, 0);
+  const int input_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return input_fd >= 0 && dup2(input_fd, STDIN_FILENO) >= 0 &&
+         dup2(output_fd, STDOUT_FILENO) >= 0 && dup2(output_fd, STDERR_FILENO) >= 0;
+}
+
 // Turns the child into the program, or sends errno to `error_fd`.
 [[noreturn]] void Become(char* const* argv, char* const* environment, pid_t parent, int output_fd,
                          int error_fd) {
-  setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int input_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (input_fd >= 0 && dup2(input_fd, STDIN_FILENO) >= 0 && dup2(output_fd, STDOUT_FILENO) >= 0 &&
-      dup2(output_fd, STDERR_FILENO) >= 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0) {
+  if (TakeOutput(output_fd) && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0) {
     // If the parent ended before prctl(), the kernel sends no signal.
     if (getppid() != parent) _exit(1);
     execvpe(argv[0], argv, environment);
@@ -61,7 +67,7 @@ bool OpenOutput(int terminal_columns, int fds[2]) {
 
 absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
                                         const std::vector<std::string>& environment,
-                                        int terminal_columns) {
+                                        int terminal_columns, bool has_console) {
   const std::vector<char*> argv = Pointers(command);
   std::vector<char*> variables = Pointers(environment);
   variables.pop_back();
@@ -70,29 +76,34 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
   variables.push_back(nullptr);
 
   const std::string doing = absl::StrCat("cannot start ", command[0]);
-  int output[2];
+  int output[2] = {-1, -1};
   int error[2];
-  if (!OpenOutput(terminal_columns, output)) return absl::ErrnoToStatus(errno, doing);
+  const auto close_output = [&](int end) {
+    if (output[end] >= 0) close(output[end]);
+  };
+  if (!has_console && !OpenOutput(terminal_columns, output)) {
+    return absl::ErrnoToStatus(errno, doing);
+  }
   if (pipe2(error, O_CLOEXEC) != 0) {
     const absl::Status status = absl::ErrnoToStatus(errno, doing);
-    close(output[0]);
-    close(output[1]);
+    close_output(0);
+    close_output(1);
     return status;
   }
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) Become(argv.data(), variables.data(), parent, output[1], error[1]);
   int problem = pid < 0 ? errno : 0;
-  close(output[1]);
+  close_output(1);
   close(error[1]);
   // A successful execvpe() closes the pipe, so the parent reads nothing.
   if (pid > 0 && read(error[0], &problem, sizeof(problem)) > 0) waitpid(pid, nullptr, 0);
   close(error[0]);
   if (problem != 0) {
-    close(output[0]);
+    close_output(0);
     return absl::ErrnoToStatus(problem, doing);
   }
-  fcntl(output[0], F_SETFL, O_NONBLOCK);
+  if (!has_console) fcntl(output[0], F_SETFL, O_NONBLOCK);
   return ChildProcess{pid, output[0]};
 }
 

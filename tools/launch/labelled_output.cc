@@ -1,9 +1,15 @@
 #include "tools/launch/labelled_output.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace evenshard {
 namespace {
@@ -23,9 +29,26 @@ constexpr char kWrapOn[] = "\033[?7h";
 LabelledOutput::LabelledOutput(bool terminal, std::function<void(absl::string_view)> write)
     : terminal_(terminal), write_(std::move(write)) {}
 
+absl::Status LabelledOutput::KeepIn(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
+  }
+  if (access(folder.c_str(), W_OK | X_OK) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write to the folder ", folder));
+  }
+  folder_ = folder;
+  return absl::OkStatus();
+}
+
 int LabelledOutput::AddSource(const std::string& label) {
   const int source = static_cast<int>(sources_.size());
   Source added;
+  if (!folder_.empty()) {
+    const std::string path =
+        absl::StrCat(folder_, "/", absl::StrReplaceAll(label, {{" ", "_"}}), ".log");
+    added.file.reset(std::fopen(path.c_str(), "we"));
+    if (added.file == nullptr) write_(absl::StrCat("cannot write to ", path, "\n"));
+  }
   added.prefix = absl::StrCat("[", label, "] ");
   if (terminal_) {
     added.prefix =
@@ -36,6 +59,36 @@ int LabelledOutput::AddSource(const std::string& label) {
 }
 
 void LabelledOutput::Feed(int index, absl::string_view bytes) {
+  if (std::FILE* const file = sources_[index].file.get(); file != nullptr) {
+    std::fwrite(bytes.data(), 1, bytes.size(), file);
+    std::fflush(file);
+  }
+  if (terminal_) {
+    FeedTerminal(index, bytes);
+  } else {
+    FeedLines(index, bytes);
+  }
+}
+
+void LabelledOutput::FeedLines(int index, absl::string_view bytes) {
+  Source& source = sources_[index];
+  for (const char c : bytes) {
+    // Of "\r\n" the first one has ended the line.
+    const bool has_ended = std::exchange(source.returned, c == '\r') && source.line.empty();
+    if (c == '\n' && !has_ended) {
+      EndLine(index);
+    } else if (c == '\r') {
+      // Progress bars are wiped away with blanks.
+      const std::string line = std::exchange(source.line, "");
+      if (!absl::StripAsciiWhitespace(line).empty()) PrintLine(source, line);
+    } else if (c != '\n') {
+      source.line += c;
+      if (source.line.size() >= kLongestLine) EndLine(index);
+    }
+  }
+}
+
+void LabelledOutput::FeedTerminal(int index, absl::string_view bytes) {
   Source& source = sources_[index];
   for (const char c : bytes) {
     if (c == '\n') {
@@ -77,7 +130,7 @@ void LabelledOutput::PrintLine(const Source& source, absl::string_view line) {
 
 void LabelledOutput::ShowLive(int index) {
   const Source& source = sources_[index];
-  if (!terminal_ || source.live.empty()) return;
+  if (source.live.empty()) return;
   write_(absl::StrCat(kEraseLine, kWrapOff, source.prefix, source.live, kWrapOn));
   shown_ = index;
 }

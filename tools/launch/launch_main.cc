@@ -35,6 +35,7 @@
 #include "common/control/view/view_coordinator.h"
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
+#include "common/process/local_run.h"
 #include "common/process/log.h"
 #include "common/reader/shard_calls.h"
 #include "spdlog/spdlog.h"
@@ -50,7 +51,8 @@ namespace {
 constexpr char kUsage[] =
     "Evenshard's launch: a whole run on this machine.\n\n"
     "launch --config=FILE [--set field=value ...] [--save=FILE] [--stats=FILE]\n"
-    "       [--summary=FILE] [--trace=FILE] [--resume] [-- PROGRAM ARGUMENT ...]\n\n"
+    "       [--summary=FILE] [--trace=FILE] [--resume] [--max_restarts=N] [--log_dir=FOLDER]\n"
+    "       [--stdin=RANK] [--name=NAME] [-- PROGRAM ARGUMENT ...]\n\n"
     "Starts all shards and workers of a config on this machine, waits for the workers and then\n"
     "ends the shards. All output goes to standard output, each line behind the name of its\n"
     "process; the last line says whether the run succeeded. If a process fails, the others are\n"
@@ -64,7 +66,9 @@ constexpr char kUsage[] =
     "With `recovery` in the config, a process that dies is started again, the run goes on as the\n"
     "config says, and the last line says what it survived. --resume begins from the newest "
     "complete\n"
-    "checkpoint of an earlier run.\n\n"
+    "checkpoint of an earlier run. With --max_restarts a PROGRAM is also started again when it\n"
+    "ends with an exception (worker_loss: WAIT or CONTINUE), each worker at most N times.\n\n"
+    "While it goes on, psctl and a Reader find the run by its name (psctl --run=NAME).\n\n"
     "--save and --stats write what the shards have even if a worker fails or the accuracy is too\n"
     "low. After SIGINT, SIGTERM or SIGHUP they do so within limits.shutdown_seconds; a second\n"
     "signal ends everything at once. A shard whose address has port 0 gets a free port.\n\n"
@@ -85,6 +89,10 @@ struct Options {
   std::string stats;
   std::string summary;
   std::string trace;
+  std::string name;
+  std::string log_dir;
+  int stdin_rank = -1;    // -1: nobody has it
+  int max_restarts = -1;  // -1: not given
   bool resume = false;
   std::string ps;
   std::string worker;
@@ -157,8 +165,8 @@ std::vector<std::string> WorkerEnvironment(const Options& options, const Planned
        absl::StrCat("LOCAL_WORLD_SIZE=", config.workers()),
        absl::StrCat("EVENSHARD_CONFIG=", std::filesystem::absolute(options.config).string()),
        absl::StrCat("EVENSHARD_OVERRIDES=", absl::StrJoin(options.overrides, "\n")),
-       absl::StrCat("EVENSHARD_COORDINATOR=",
-                    coordinator == nullptr ? "" : coordinator->address())});
+       absl::StrCat("EVENSHARD_COORDINATOR=", coordinator == nullptr ? "" : coordinator->address()),
+       absl::StrCat("EVENSHARD_RESTARTS=", options.max_restarts > 0 ? "1" : "0")});
   return environment;
 }
 
@@ -205,6 +213,7 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
   SupervisedRun run;
   run.recovery = coordinator;
   run.grace = absl::Seconds(config.proto().limits().shutdown_seconds()) + kGraceMargin;
+  if (options.max_restarts >= 0) run.max_restarts = options.max_restarts;
   const uint32_t processes = config.shards() + config.proto().recovery().spare_size();
   for (uint32_t index = 0; index < processes; ++index) {
     run.services.push_back(member(absl::StrCat("ps ", index), options.ps,
@@ -228,6 +237,7 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
   // Only rank 0 draws a live line: it gets a terminal if launch has one, narrower by the label.
   workers.processes[0].terminal_columns =
       std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
+  if (options.stdin_rank >= 0) workers.processes[options.stdin_rank].has_console = true;
   if (!options.program.empty()) workers.check = [&options] { return CheckJoined(options); };
   run.stages.push_back(std::move(workers));
   const auto write = [&](const std::string& verb, std::vector<std::string> arguments,
@@ -262,6 +272,35 @@ absl::Status CheckProgram(const Options& options, const PlannedConfig& config) {
                                  "own: model { from_workers {} }");
 }
 
+// The name of the run, if none is given: that of the program or the config, and the process.
+std::string DefaultName(const Options& options) {
+  const auto is_script = [](const std::string& word) {
+    return !word.empty() && word[0] != '-' && std::filesystem::path(word).has_filename();
+  };
+  const auto& program = options.program;
+  // Of "python3 -m train" and "python3 train.py", the last word before the arguments.
+  const auto script = program.size() > 1
+                          ? std::find_if(program.begin() + 1, program.end(), is_script)
+                          : program.end();
+  const std::filesystem::path path = script != program.end() ? *script
+                                     : program.empty()       ? options.config
+                                                             : program[0];
+  return absl::StrCat(path.stem().string(), "-", getpid());
+}
+
+absl::Status CheckWorkers(const Options& options, const PlannedConfig& config) {
+  if (options.stdin_rank >= config.workers()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stdin: is ", options.stdin_rank, ", allowed: 0 to ", config.workers() - 1));
+  }
+  if (options.max_restarts > 0 && config.proto().recovery().worker_loss() == Recovery::FAIL) {
+    return absl::InvalidArgumentError(
+        "--max_restarts: needs recovery.worker_loss WAIT or CONTINUE in the config, so that the "
+        "run outlives a worker");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRecovery(const Options& options, const PlannedConfig& config) {
   if (config.proto().recovery().has_etcd()) {
     return config.FieldError(
@@ -281,6 +320,7 @@ int Launch(Options options) {
   if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckProgram(options, *config);
   if (status.ok()) status = CheckRecovery(options, *config);
+  if (status.ok()) status = CheckWorkers(options, *config);
   if (status.ok()) status = CheckData(*config);
   if (!status.ok()) return PrintError(status, kUsageError);
   for (const std::string& path : {options.save, options.stats, options.summary, options.trace}) {
@@ -290,6 +330,13 @@ int Launch(Options options) {
   if (status.ok()) status = ports.status();
   if (!status.ok()) return PrintError(status, kFailure);
   options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
+  if (options.name.empty()) options.name = DefaultName(options);
+  const auto entry = LocalRunEntry::Write(
+      {options.name, std::filesystem::absolute(options.config).string(), options.overrides});
+  if (!entry.ok()) {
+    return PrintError(entry.status(),
+                      absl::IsInvalidArgument(entry.status()) ? kUsageError : kFailure);
+  }
 
   BlockSupervisedSignals();
   const RealClock clock;
@@ -327,6 +374,9 @@ int Launch(Options options) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   });
+  if (!options.log_dir.empty()) {
+    if (status = output.KeepIn(options.log_dir); !status.ok()) return PrintError(status, kFailure);
+  }
   return Supervise(MakeRun(options, *config, columns, coordinator.get()), &output);
 }
 
@@ -353,6 +403,14 @@ int Main(int argc, char** argv) {
        &options.trace},
       {"resume", "", "begins from the newest complete checkpoint in recovery.checkpoint.folder",
        &options.resume},
+      {"max_restarts", "N", "how often each worker is started again, after exceptions too",
+       &options.max_restarts},
+      {"name", "NAME", "by which psctl and a Reader find the run; default: PROGRAM's, and a number",
+       &options.name},
+      {"log_dir", "FOLDER", "writes each process's output to a file of its own there, too",
+       &options.log_dir},
+      {"stdin", "RANK", "gives this worker launch's standard input and output, as for a debugger",
+       &options.stdin_rank},
       {"ps", "FILE", "the program of a shard; default: the one built with launch", &options.ps},
       {"worker", "FILE", "the program of a worker; default: the one built with launch",
        &options.worker},

@@ -43,6 +43,8 @@ constexpr int kUsageExit = 2;
 // A killed process drops its connections before the supervisor sees its end, so its peers may fail
 // and end first. If a signal killed a process within this time after a failure, it is the cause.
 constexpr absl::Duration kSettling = absl::Milliseconds(300);
+// Of a worker that followed another one's failure: that one may take this long to end by itself.
+constexpr absl::Duration kFollowing = absl::Seconds(5);
 
 sigset_t BlockSignals() {
   // If the parent left SIGCHLD ignored, the kernel would reap the children.
@@ -110,7 +112,8 @@ class Supervisor {
   std::vector<Child> children_;
   size_t next_stage_ = 0;
   int exit_code_ = 0;
-  bool failed_ = false;  // a process failed or a signal came, so exit_code_ is final
+  bool failed_ = false;   // a process failed or a signal came, so exit_code_ is final
+  bool follows_ = false;  // what has failed has followed another one's failure, unknown so far
   std::string outcome_;
   int interrupt_ = 0;  // the signal to this process; 0: none has come
   // The deadline of all remaining stages after a signal.
@@ -149,7 +152,8 @@ int Supervisor::Run() {
       Reap(&child);
     }
     if (run_.recovery != nullptr && !failed_ && !ending_) FollowOrders();
-    if (clock_.Now() >= settled_ || !AnyRunning(/*services_too=*/true)) Settle();
+    const bool may_learn_more = AnyRunning(/*services_too=*/!follows_);
+    if (clock_.Now() >= settled_ || !may_learn_more) Settle();
     if (clock_.Now() >= deadline_) KillRest();
   }
 }
@@ -165,7 +169,7 @@ void Supervisor::Start(Child* child) {
   child->restart_at = absl::InfiniteFuture();
   if (spec.role.has_value()) run_.recovery->Started(*spec.role);
   const absl::StatusOr<ChildProcess> process =
-      StartChild(spec.command, spec.environment, spec.terminal_columns);
+      StartChild(spec.command, spec.environment, spec.terminal_columns, spec.has_console);
   if (process.ok()) {
     child->process = *process;
     child->running = true;
@@ -323,6 +327,8 @@ void Supervisor::Ended(Child* child, const siginfo_t& info) {
   if (!exited) {
     exit_code = kSignalExit + info.si_status;
     failure = absl::StrCat(label, " was killed by SIG", sigabbrev_np(info.si_status));
+  } else if (info.si_status == kFollowerExit) {
+    failure = absl::StrCat(label, " ended because another process had failed");
   } else if (info.si_status != 0) {
     exit_code = info.si_status;
     failure = absl::StrCat(label, " failed with exit code ", info.si_status);
@@ -335,13 +341,16 @@ void Supervisor::Ended(Child* child, const siginfo_t& info) {
     if (child->kind == Kind::kAfterFailure) Say(child->spec->result);
     return;
   }
-  if (failed_ && (!Settling() || exited)) {
+  const bool follows = exited && info.si_status == kFollowerExit;
+  if (failed_ && (!Settling() || (exited && (!follows_ || follows)))) {
     if (child->kind == Kind::kAfterFailure) Say(failure);
     return;
   }
-  // A killed process replaces the failure that it caused.
+  // A killed process, and one that others followed, replace the failure that they caused.
   failed_ = false;
-  FailRun(exit_code, failure, exited ? clock_.Now() + kSettling : absl::InfinitePast());
+  follows_ = follows;
+  FailRun(exit_code, failure,
+          exited ? clock_.Now() + (follows ? kFollowing : kSettling) : absl::InfinitePast());
 }
 
 void Supervisor::FailRun(int exit_code, const std::string& failure, absl::Time settled) {
@@ -369,6 +378,12 @@ bool Supervisor::Survives(Child* child, const siginfo_t& info, std::string* fail
       break;
   }
   if (exited && info.si_status == kUsageExit) return false;
+  if (child->spec->role->is_worker && run_.max_restarts.has_value() &&
+      child->restarts.deaths() >= *run_.max_restarts) {
+    absl::StrAppend(failure, ", and has been started again ", child->restarts.deaths(),
+                    " times already (--max_restarts)");
+    return false;
+  }
   // A worker can end well while the run goes back, so that it is needed again.
   const bool ended_well = success && child->kind != Kind::kService;
   if (ended_well) *failure = absl::StrCat(label, " ended, but is needed again");
@@ -394,7 +409,8 @@ void Supervisor::FollowOrders() {
     held_up_ += absl::Seconds(event.seconds());
   }
   if (absl::Status status = run_.recovery->failure(); !status.ok()) {
-    return FailRun(1, std::string(status.message()), absl::InfinitePast());
+    // A worker that has failed says so before it ends.
+    return FailRun(1, std::string(status.message()), clock_.Now() + kSettling);
   }
   for (const ProcessRole role : orders.kill) {
     Child* child = Find(role);

@@ -18,6 +18,7 @@ struct ProcessSpec {
   std::vector<std::string> command;           // the program and its arguments
   std::vector<std::string> environment = {};  // "NAME=value", on top of this process's
   int terminal_columns = 0;  // the width of the terminal it writes to; 0: it writes to a pipe
+  bool has_console = false;  // as in child_process.h
   // The message that is printed when the process has succeeded, as "the model is in FILE". Only for
   // stages that run after a failure.
   std::string result = {};
@@ -47,7 +48,13 @@ struct SupervisedRun {
   // process that fails early too often (restart_policy.h), or whose usage or config is wrong, fails
   // the run in any case.
   RecoveryHost* recovery = nullptr;
+  // How often each worker may be started again. Absent: as often as `recovery` says.
+  std::optional<int> max_restarts = {};
 };
+
+// The exit code of a worker that has ended because another has failed, EX_TEMPFAIL of sysexits.h.
+// It is never taken for the cause.
+inline constexpr int kFollowerExit = 75;
 
 // Blocks the signals that Supervise takes over, so that threads started from now on do not get
 // them. REQUIRES: as Supervise.
@@ -67,7 +74,8 @@ void BlockSupervisedSignals();
 // Returns 0 if all processes succeeded. Otherwise returns the exit code of the process that failed
 // first: 128 + n if signal n killed it, 1 if it is a service that ended early without an error or a
 // program that cannot be started. Returns 128 + n after signal n to this process. If several
-// processes fail at almost the same time, one that a signal killed counts as the first.
+// processes fail at almost the same time, one that a signal killed counts as the first, and one
+// that followed another (kFollowerExit) as the last.
 //
 // REQUIRES: called once in a process, from its only thread. It takes over the signals named above
 // and SIGCHLD permanently.

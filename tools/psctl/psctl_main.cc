@@ -27,8 +27,10 @@ constexpr Verb kVerbs[] = {
 
 void PrintUsage(std::ostream& out) {
   out << "Evenshard's psctl: asks about a config and a running cluster.\n\n"
-         "psctl VERB --config=FILE [...]\n\nVerbs (psctl VERB --help "
-         "describes its flags):\n";
+         "psctl VERB --config=FILE [...]\n"
+         "psctl VERB [--run=NAME] [...]    for a run that launch has started on this machine;\n"
+         "                                 without a name the latest one\n\n"
+         "Verbs (psctl VERB --help describes its flags):\n";
   for (const Verb& verb : kVerbs) {
     out << "  " << verb.name << std::string(13 - verb.name.size(), ' ') << verb.help << "\n";
   }

@@ -109,7 +109,8 @@ TEST_CASE("a scheme that has no plan is an alternative that was refused, with th
   for (const int i : {0, 1, 4}) CHECK(choice.alternatives[i].refused.empty());
   CHECK(choice.alternatives[3].refused ==
         "the plan has 3 shards, but the model custom can fill 1 to 2 shards under LAYER_BASED "
-        "ROUND_ROBIN; every shard must own parameters");
+        "ROUND_ROBIN; every shard must own parameters (`shard` in the config, --shards of "
+        "`evenshard run`)");
   CHECK(absl::StrContains(choice.alternatives[2].refused, "under LAYER_BASED GREEDY"));
   CHECK(choice.alternatives[2].seconds == 0);
 }
@@ -121,7 +122,8 @@ TEST_CASE("if no scheme has a plan, the error is that of STRIPED") {
                           "data={synthetic {}}"}) ==
         "--set partition={scheme: AUTO}: shard: the plan has 2 shards, but the model custom can "
         "fill 1 to 1 shards under "
-        "STRIPED; every shard must own parameters");
+        "STRIPED; every shard must own parameters (`shard` in the config, --shards of `evenshard "
+        "run`)");
 }
 
 TEST_CASE("AUTO goes by the device, the schedule, the policy, the encodings and all rates") {

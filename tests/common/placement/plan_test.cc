@@ -290,7 +290,8 @@ TEST_CASE("an impossible plan is refused with what is allowed") {
              Catch::Contains("can fill 1 to 813 shards under STRIPED;"));
   CHECK(error(mlp, LayerBased(Partition::GREEDY), 4, 4096) ==
         "the plan has 4 shards, but the model mnist_mlp can fill 1 to 3 shards under LAYER_BASED "
-        "GREEDY; every shard must own parameters");
+        "GREEDY; every shard must own parameters (`shard` in the config, --shards of "
+        "`evenshard run`)");
   CHECK_THAT(error(mlp, MemoryBased(), 0, 4096),
              Catch::Contains("can fill 1 to 813 shards under MEMORY_BASED;"));
   for (const int64_t chunk_bytes : {-64, 0, 63, 100}) {

@@ -44,19 +44,24 @@ TEST_CASE("an endless line is cut so that it does not fill the memory") {
   CHECK(output.text.size() > 50000);
 }
 
-TEST_CASE("without a terminal only the last of several live lines is printed") {
+TEST_CASE("without a terminal each live line is a line, and a blank one is none") {
   Output output(/*terminal=*/false);
   SECTION("with the carriage return in front") {
     output.labelled.Feed(output.worker, "\r10 %");
-    output.labelled.Feed(output.worker, "\r90 %");
+    output.labelled.Feed(output.worker, "\r    \r90 %");
     output.labelled.Feed(output.worker, "\r100 %\n");
   }
   SECTION("with the carriage return behind") {
     output.labelled.Feed(output.worker, "10 %\r90 %\r");
     output.labelled.Feed(output.worker, "100 %\r\n");
   }
-  output.labelled.Feed(output.worker, "done\n");
-  CHECK(output.text == "[worker 3] 100 %\n[worker 3] done\n");
+  SECTION("with a line break in a part of its own") {
+    output.labelled.Feed(output.worker, "10 %\r90 %\r100 %\r");
+    output.labelled.Feed(output.worker, "\n");
+  }
+  output.labelled.Feed(output.worker, "done\n\n");
+  CHECK(output.text ==
+        "[worker 3] 10 %\n[worker 3] 90 %\n[worker 3] 100 %\n[worker 3] done\n[worker 3] \n");
 }
 
 TEST_CASE("on a terminal a live line is replaced by the next and stays below other lines") {

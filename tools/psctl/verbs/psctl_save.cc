@@ -1,6 +1,5 @@
 #include <iostream>
 #include <string>
-#include <vector>
 
 #include "common/base/text.h"
 #include "common/placement/planned_config.h"
@@ -9,12 +8,13 @@
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/report/save_model.h"
 #include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/run_flags.h"
 
 namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl save --config=FILE --out=FILE [--set field=value ...]\n\n"
+    "psctl save [--config=FILE | --run=NAME] --out=FILE [--set field=value ...]\n\n"
     "Writes the parameters of all running shards at one iteration to one file in the safetensors\n"
     "layout, while the run goes on. The file appears whole or not at all. If the run has failed,\n"
     "or has lost its workers in the middle of an iteration, it is written as it is, with a\n"
@@ -23,16 +23,19 @@ constexpr char kUsage[] =
 }  // namespace
 
 int SaveVerb(int argc, const char* const* argv) {
-  std::string path;
+  RunFlags target;
   std::string out;
-  std::vector<std::string> overrides;
   const Flag flags[] = {
-      {"config", "FILE", "the run's config", &path, true},
+      target.Config(),
+      target.Run(),
       {"out", "FILE", "the file to write, usually *.safetensors", &out, true},
-      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      target.Set(),
   };
   if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
-  const absl::StatusOr<PlannedConfig> config = LoadWithModel(path, overrides);
+  if (const absl::Status found = target.Resolve(); !found.ok()) {
+    return PrintError(found, kPsctlUsage);
+  }
+  const absl::StatusOr<PlannedConfig> config = LoadWithModel(target.config, target.overrides);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   const absl::StatusOr<SavedModel> saved = SaveModel(*config, out);
   if (!saved.ok()) {

@@ -9,28 +9,32 @@
 #include "common/process/log.h"
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/run_flags.h"
 
 namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl shutdown --config=FILE [--set field=value ...]\n\n"
+    "psctl shutdown [--config=FILE | --run=NAME] [--set field=value ...]\n\n"
     "Ends every ps process, spares included, as SIGTERM does. The exit code is 1 if one does not\n"
     "answer. A run that launch started is ended by a signal to launch instead.";
 
 }  // namespace
 
 int ShutdownVerb(int argc, const char* const* argv) {
-  std::string path;
-  std::vector<std::string> overrides;
+  RunFlags target;
   std::optional<double> timeout = 5;
   const Flag flags[] = {
-      {"config", "FILE", "the run's config", &path, true},
-      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      target.Config(),
+      target.Run(),
+      target.Set(),
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
   };
   if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
-  const absl::StatusOr<Config> config = Config::Load(path, overrides);
+  if (const absl::Status found = target.Resolve(); !found.ok()) {
+    return PrintError(found, kPsctlUsage);
+  }
+  const absl::StatusOr<Config> config = Config::Load(target.config, target.overrides);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   int code = kPsctlOk;
   const std::vector<std::string> addresses = ProcessAddresses(*config);

@@ -17,12 +17,14 @@
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/report/stats_report.h"
 #include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/run_flags.h"
 
 namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl stats --config=FILE [--set field=value ...] [--format=table|json] [--out=FILE]\n"
+    "psctl stats [--config=FILE | --run=NAME] [--set field=value ...] [--format=table|json] "
+    "[--out=FILE]\n"
     "            [--watch[=SECONDS]]\n\n"
     "Asks every shard for its statistics. The exit code is 1 if a shard does not answer. With\n"
     "`recovery` in the config, the process that holds the shard by the newest view is asked.\n\n"
@@ -95,15 +97,15 @@ absl::Status Write(const std::string& path, const std::string& text) {
 }  // namespace
 
 int StatsVerb(int argc, const char* const* argv) {
-  std::string path;
-  std::vector<std::string> overrides;
+  RunFlags target;
   std::string format = "table";
   std::string out;
   std::optional<double> timeout = 5;
   std::optional<double> watch;
   const Flag flags[] = {
-      {"config", "FILE", "the run's config", &path, true},
-      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      target.Config(),
+      target.Run(),
+      target.Set(),
       FormatFlag(&format),
       {"out", "FILE", "writes to this file instead of to standard output", &out},
       {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
@@ -115,7 +117,10 @@ int StatsVerb(int argc, const char* const* argv) {
     std::cerr << "psctl stats: --out: is given with --watch, allowed: one of the two\n";
     return kPsctlUsage;
   }
-  const absl::StatusOr<Config> config = Config::Load(path, overrides);
+  if (const absl::Status found = target.Resolve(); !found.ok()) {
+    return PrintError(found, kPsctlUsage);
+  }
+  const absl::StatusOr<Config> config = Config::Load(target.config, target.overrides);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   if (watch) {
     return Watch(*config, absl::Seconds(*timeout), absl::Seconds(*watch), format == "json");

@@ -1,7 +1,6 @@
 #include <iostream>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "common/config/config.h"
@@ -10,12 +9,13 @@
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/report/view_report.h"
 #include "tools/psctl/verbs/psctl.h"
+#include "tools/psctl/verbs/run_flags.h"
 
 namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl view --config=FILE [--set field=value ...] [--format=table|json]\n\n"
+    "psctl view [--config=FILE | --run=NAME] [--set field=value ...] [--format=table|json]\n\n"
     "Asks every ps process, spares included, for the view that it follows, and prints the newest:\n"
     "which process answers for each slot and which has its replica, which workers are there, and\n"
     "which of them count from which iteration on. Processes may be down; the exit code is 1 if\n"
@@ -25,18 +25,21 @@ constexpr char kUsage[] =
 }  // namespace
 
 int ViewVerb(int argc, const char* const* argv) {
-  std::string path;
-  std::vector<std::string> overrides;
+  RunFlags target;
   std::string format = "table";
   std::optional<double> timeout = 5;
   const Flag flags[] = {
-      {"config", "FILE", "the run's config", &path, true},
-      {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
+      target.Config(),
+      target.Run(),
+      target.Set(),
       FormatFlag(&format),
       {"timeout", "SECONDS", "how long a process may take to answer; default: 5", &timeout},
   };
   if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
-  const absl::StatusOr<Config> config = Config::Load(path, overrides);
+  if (const absl::Status found = target.Resolve(); !found.ok()) {
+    return PrintError(found, kPsctlUsage);
+  }
+  const absl::StatusOr<Config> config = Config::Load(target.config, target.overrides);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   const ViewReport report = GetViews(*config, absl::Seconds(*timeout));
   std::cout << (format == "json" ? ViewJson(report) : ViewText(report));

@@ -1,0 +1,120 @@
+#include "common/process/local_run.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+
+namespace evenshard {
+namespace {
+
+constexpr char kExtension[] = ".run";
+
+std::string Folder() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime != 0) return absl::StrCat(runtime, "/evenshard");
+  return absl::StrCat("/tmp/evenshard-", getuid());
+}
+
+// Makes the folder. What another user has made is refused, who could name runs there.
+absl::Status MakeFolder(const std::string& folder) {
+  struct stat found = {};
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
+  }
+  if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != getuid()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder, ": is not a folder of this user, allowed: one, or none yet"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether nobody has the file locked.
+bool IsOver(const std::filesystem::path& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return true;
+  const bool over = flock(file, LOCK_SH | LOCK_NB) == 0;
+  close(file);
+  return over;
+}
+
+// The runs that go on, the latest first.
+std::vector<std::filesystem::path> Runs() {
+  std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(Folder(), error)) {
+    if (entry.path().extension() == kExtension && !IsOver(entry.path())) {
+      found.emplace_back(entry.last_write_time(error), entry.path());
+    }
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::filesystem::path> paths;
+  for (auto& [time, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+}  // namespace
+
+absl::StatusOr<LocalRunEntry> LocalRunEntry::Write(const LocalRun& run) {
+  if (run.name.empty() || run.name[0] == '.' || run.name.find('/') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--name: is \"", run.name, "\", allowed: a name without / that does not begin with a dot"));
+  }
+  RETURN_IF_ERROR(MakeFolder(Folder()));
+  const std::string path = absl::StrCat(Folder(), "/", run.name, kExtension);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", path));
+  LocalRunEntry entry(path, file);
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+    entry.path_.clear();  // it is the other run's
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--name: is \"", run.name, "\", which a run has that goes on, allowed: another name"));
+  }
+  std::string text = run.config + "\n";
+  for (const std::string& override : run.overrides) absl::StrAppend(&text, override, "\n");
+  if (ftruncate(file, 0) != 0 ||
+      write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", path));
+  }
+  return entry;
+}
+
+LocalRunEntry::LocalRunEntry(LocalRunEntry&& other) noexcept
+    : path_(std::exchange(other.path_, "")), file_(std::exchange(other.file_, -1)) {}
+
+LocalRunEntry::~LocalRunEntry() {
+  if (!path_.empty()) unlink(path_.c_str());
+  if (file_ >= 0) close(file_);
+}
+
+absl::StatusOr<LocalRun> FindLocalRun(const std::string& name) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& path : Runs()) {
+    names.push_back(path.stem().string());
+    if (!name.empty() && names.back() != name) continue;
+    LocalRun run{.name = names.back()};
+    std::ifstream lines(path);
+    std::getline(lines, run.config);
+    for (std::string line; std::getline(lines, line);) run.overrides.push_back(line);
+    return run;
+  }
+  return absl::NotFoundError(absl::StrCat(
+      name.empty() ? "no run goes on that launch has started on this machine"
+                   : absl::StrCat("--run: is \"", name, "\", which no run on this machine has"),
+      "; allowed: --config=FILE",
+      names.empty() ? "" : absl::StrCat(", or --run=", absl::StrJoin(names, ", --run="))));
+}
+
+}  // namespace evenshard

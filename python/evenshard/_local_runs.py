@@ -1,0 +1,61 @@
+"""The runs that `launch` has started on this machine, by name (common/process/local_run.h)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+from typing import NamedTuple
+
+from evenshard import errors
+
+
+class LocalRun(NamedTuple):
+    config: str  # the path
+    overrides: list[str]
+
+
+def find(name: str | None) -> LocalRun:
+    """Returns the run of that name, or the one that was started last. Errors: ConfigError, which
+    names those that there are."""
+    runs = sorted(_folder().glob("*.run"), key=_started, reverse=True)
+    names = []
+    for path in runs:
+        lines = _lines(path)
+        if lines:
+            names.append(path.stem)
+            if name in (None, path.stem):
+                return LocalRun(lines[0], lines[1:])
+    raise errors.ConfigError(
+        ("config: is not given, and the environment has no EVENSHARD_CONFIG, and no run goes on"
+         " that was started on this machine" if name is None
+         else f'run: is "{name}", which no run on this machine has')
+        + "; allowed: the path of a ClusterConfig" + (f", {', '.join(names)}" if names else "")
+    )
+
+
+def _folder() -> pathlib.Path:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return pathlib.Path(runtime, "evenshard") if runtime else pathlib.Path(
+        f"/tmp/evenshard-{os.getuid()}"
+    )
+
+
+def _started(path: pathlib.Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    """What stands in the file of a run that goes on: nobody else could lock it."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().splitlines()
+    except FileNotFoundError:
+        pass
+    return []

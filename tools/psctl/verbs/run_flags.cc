@@ -1,0 +1,19 @@
+#include "tools/psctl/verbs/run_flags.h"
+
+#include "common/base/status_macros.h"
+
+namespace evenshard {
+
+absl::Status RunFlags::Resolve() {
+  if (!config.empty()) {
+    return run.empty() ? absl::OkStatus()
+                       : absl::InvalidArgumentError(
+                             "--run: is given beside --config, allowed: one of the two");
+  }
+  ASSIGN_OR_RETURN(const LocalRun found, FindLocalRun(run));
+  config = found.config;
+  overrides.insert(overrides.begin(), found.overrides.begin(), found.overrides.end());
+  return absl::OkStatus();
+}
+
+}  // namespace evenshard

@@ -1,0 +1,35 @@
+#ifndef EVENSHARD_TOOLS_PSCTL_VERBS_RUN_FLAGS_H_
+#define EVENSHARD_TOOLS_PSCTL_VERBS_RUN_FLAGS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/process/command_line.h"
+#include "common/process/local_run.h"
+
+namespace evenshard {
+
+// Which run a verb asks: --config with --set, or --run for one that launch has started on this
+// machine.
+struct RunFlags {
+  std::string config;
+  std::string run;
+  std::vector<std::string> overrides;
+
+  Flag Config() { return {"config", "FILE", "the run's config", &config}; }
+  Flag Run() {
+    return {"run", "NAME", "in its place, a run that launch has started on this machine", &run};
+  }
+  Flag Set() {
+    return {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides};
+  }
+
+  // Sets the config and the overrides to those of the run, if it is given by its name, or if
+  // neither is given to those of the latest one. Errors: INVALID_ARGUMENT, NOT_FOUND.
+  absl::Status Resolve();
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_TOOLS_PSCTL_VERBS_RUN_FLAGS_H_
