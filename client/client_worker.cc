@@ -1,7 +1,6 @@
 #include "client/client_worker.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +11,7 @@
 #include "common/control/etcd/make_view_link.h"
 #include "common/placement/rule_matching.h"
 #include "common/process/exchange_setup.h"
+#include "common/wire/hyperparameter_check.h"
 
 namespace evenshard {
 
@@ -117,25 +117,23 @@ absl::Status ClientWorker::Join() {
   });
 }
 
-absl::Status ClientWorker::SetLearningRates(const float* learning_rates) {
+absl::Status ClientWorker::SetHyperparameters(std::vector<Hyperparameters> by_tensor) {
   RETURN_IF_ERROR(CheckJoined());
-  std::vector<float> rates;
-  if (learning_rates != nullptr) {
-    rates.assign(learning_rates, learning_rates + config_.model().tensors().size());
-    const auto bad = std::find_if(rates.begin(), rates.end(),
-                                  [](float rate) { return !std::isfinite(rate) || rate < 0; });
-    if (bad != rates.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the learning rate of ", config_.model().tensors()[bad - rates.begin()].name,
-                       " is ", *bad, ", allowed: a number of at least 0"));
+  for (size_t i = 0; i < by_tensor.size(); ++i) {
+    const Tensor& tensor = config_.model().tensors()[i];
+    if (tensor.role != TensorRole::kParameter) continue;
+    const absl::Status status =
+        CheckHyperparameters(by_tensor[i], config_.proto().optimizer().kind());
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor.name, ": ", status.message()));
     }
   }
-  exchange_->SetLearningRates(std::move(rates));
+  exchange_->SetHyperparameters(std::move(by_tensor));
   return absl::OkStatus();
 }
 
-absl::Status ClientWorker::Begin(bool contributes, const float* learning_rates) {
-  RETURN_IF_ERROR(SetLearningRates(learning_rates));
+absl::Status ClientWorker::Begin(bool contributes, std::vector<Hyperparameters> by_tensor) {
+  RETURN_IF_ERROR(SetHyperparameters(std::move(by_tensor)));
   const absl::Span<const float> gradients = buffers_.gradients.span();
   return Explained(exchange_->Begin(exchange_->next_iteration(),
                                     contributes ? gradients : gradients.first(0),
@@ -174,8 +172,8 @@ absl::Status ClientWorker::WaitAll() {
   return Await([&] { return exchange_->AwaitAll(); });
 }
 
-absl::Status ClientWorker::PushPull(const float* learning_rates) {
-  RETURN_IF_ERROR(SetLearningRates(learning_rates));
+absl::Status ClientWorker::PushPull(std::vector<Hyperparameters> by_tensor) {
+  RETURN_IF_ERROR(SetHyperparameters(std::move(by_tensor)));
   return Await([this] {
     return exchange_->PushPull(exchange_->next_iteration(), buffers_.gradients.span(),
                                buffers_.parameters.span());

@@ -46,12 +46,12 @@ class ClientWorker {
   double LearningRate(int tensor) const;
 
   absl::Status Join();
-  absl::Status Begin(bool contributes, const float* learning_rates);
+  absl::Status Begin(bool contributes, std::vector<Hyperparameters> by_tensor);
   // After an error none of them has been pushed.
   absl::Status Push(absl::Span<const int> tensors, bool have_gradients);
   absl::Status Wait(int tensor);
   absl::Status WaitAll();
-  absl::Status PushPull(const float* learning_rates);
+  absl::Status PushPull(std::vector<Hyperparameters> by_tensor);
   absl::Status Pull();
   absl::Status Resume();
   absl::Status Leave(const char* error);
@@ -73,7 +73,7 @@ class ClientWorker {
   absl::Status CheckJoined() const;
   // By tensor, for the next iteration; null for the config's. Errors: those of CheckJoined;
   // INVALID_ARGUMENT for a negative rate or none at all.
-  absl::Status SetLearningRates(const float* learning_rates);
+  absl::Status SetHyperparameters(std::vector<Hyperparameters> by_tensor);
   // Runs a call that waits for parameters, and counts the time and the iteration that it ends. The
   // exchange asks the interrupt check meanwhile.
   absl::Status Await(absl::FunctionRef<absl::Status()> call);

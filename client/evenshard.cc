@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -109,6 +110,24 @@ evenshard_tensor TensorAt(const Model& model, int tensor) {
           .dimensions = static_cast<int>(info.shape.size()),
           .role = static_cast<evenshard_role>(info.role),
           .layer = layer->name.c_str()};
+}
+
+std::vector<Hyperparameters> HyperparametersOf(const ClientWorker& worker,
+                                               const evenshard_hyperparameters* by_tensor) {
+  std::vector<Hyperparameters> all;
+  if (by_tensor == nullptr) return all;
+  const auto given = [](float number) {
+    return std::isnan(number) ? std::nullopt : std::optional(number);
+  };
+  const size_t tensors = worker.config().model().tensors().size();
+  for (const evenshard_hyperparameters& numbers : absl::MakeSpan(by_tensor, tensors)) {
+    all.push_back({.learning_rate = given(numbers.learning_rate),
+                   .momentum = given(numbers.momentum),
+                   .beta2 = given(numbers.beta2),
+                   .weight_decay = given(numbers.weight_decay),
+                   .epsilon = given(numbers.epsilon)});
+  }
+  return all;
 }
 
 }  // namespace
@@ -259,9 +278,10 @@ int evenshard_has_failed(const evenshard_worker* worker) {
 }
 
 evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
-                                 const float* learning_rates) {
-  return On(worker,
-            [&](evenshard::ClientWorker& w) { return w.Begin(contributes != 0, learning_rates); });
+                                 const evenshard_hyperparameters* by_tensor) {
+  return On(worker, [&](evenshard::ClientWorker& w) {
+    return w.Begin(contributes != 0, evenshard::HyperparametersOf(w, by_tensor));
+  });
 }
 
 evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int has_gradient) {
@@ -291,8 +311,11 @@ evenshard_status evenshard_wait_all(evenshard_worker* worker) {
   return On(worker, [](evenshard::ClientWorker& w) { return w.WaitAll(); });
 }
 
-evenshard_status evenshard_push_pull(evenshard_worker* worker, const float* learning_rates) {
-  return On(worker, [&](evenshard::ClientWorker& w) { return w.PushPull(learning_rates); });
+evenshard_status evenshard_push_pull(evenshard_worker* worker,
+                                     const evenshard_hyperparameters* by_tensor) {
+  return On(worker, [&](evenshard::ClientWorker& w) {
+    return w.PushPull(evenshard::HyperparametersOf(w, by_tensor));
+  });
 }
 
 evenshard_status evenshard_pull(evenshard_worker* worker) {

@@ -176,19 +176,29 @@ EVENSHARD_API int evenshard_is_pushed(const evenshard_worker* worker, int tensor
  * An error does not mean that: a call out of order, or a pull that failed, changes nothing. */
 EVENSHARD_API int evenshard_has_failed(const evenshard_worker* worker);
 
+/* What counts for a tensor in one iteration in place of the config's: of the learning rate in place
+ * of its schedule too. NaN: the config's. What the optimizer's rule does not have must be NaN. */
+typedef struct evenshard_hyperparameters {
+  float learning_rate;
+  float momentum; /* ADAM, ADAMW: beta1 */
+  float beta2;
+  float weight_decay;
+  float epsilon;
+} evenshard_hyperparameters;
+
 /* One iteration, step by step: begin, push each tensor once, wait for each tensor or for all.
  * evenshard_begin and the pushes do not block. After its push a tensor's parameters may change
  * until they have been waited for, and its gradient must stay as it is until all tensors have been
  * waited for.
  *
- * `learning_rates`, by tensor, replace the config's rates and schedule in this iteration; NULL
- * keeps those. Under SYNC all workers must give the same ones. If `contributes` is 0, this worker
- * takes part in the iteration without counting in the mean, whatever it pushes. If `has_gradient`
- * is 0, its batch did not use the tensor: that counts as a gradient of zeros, and if no worker has
- * one the tensor is not updated. Errors: those of the exchange; WENT_BACK if the run has gone back
- * to a checkpoint. */
+ * `by_tensor` has one for each tensor; NULL keeps the config's. Those of tensors that are no
+ * parameters are left out of account. Under SYNC all workers must give the same ones. If
+ * `contributes` is 0, this worker takes part in the iteration without counting in the mean,
+ * whatever it pushes. If `has_gradient` is 0, its batch did not use the tensor: that counts as a
+ * gradient of zeros, and if no worker has one the tensor is not updated. Errors: those of the
+ * exchange; WENT_BACK if the run has gone back to a checkpoint. */
 EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
-                                               const float* learning_rates);
+                                               const evenshard_hyperparameters* by_tensor);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
                                               int has_gradient);
 /* Pushes several tensors, in this order. After an error none of them has been pushed. */
@@ -205,7 +215,7 @@ EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
 
 /* A whole iteration: begins it, pushes all tensors, and waits for all. */
 EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,
-                                                   const float* learning_rates);
+                                                   const evenshard_hyperparameters* by_tensor);
 
 /* Receives all parameters without a push, for evaluation under ASYNC. */
 EVENSHARD_API evenshard_status evenshard_pull(evenshard_worker* worker);

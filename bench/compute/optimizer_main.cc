@@ -138,7 +138,8 @@ std::vector<Kernel> Kernels() {
            [optimizer, has_sum](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
              OptimizerSpan span = memory.Span(begin, n);
              if (has_sum) span.sum = memory.sum.data() + begin;
-             optimizer->Apply(span, Floats(gradient), /*scale=*/0.5f, /*learning_rate=*/0.01,
+             optimizer->Apply(span, Floats(gradient), /*scale=*/0.5f,
+                              optimizer->NumbersOf(0, {.learning_rate = 0.01f}),
                               /*update=*/10);
              return true;
            }});

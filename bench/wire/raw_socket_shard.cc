@@ -104,7 +104,7 @@ absl::Status RawShard::ReceiveGradient(Connection* connection) {
     const int64_t update = ++gather.updates;
     optimizer_->Apply({parameters_.span().subspan(chunk.shard_offset, chunk.size)}, sum,
                       1.0f / static_cast<float>(config_.workers()),
-                      optimizer_->LearningRate(update - 1), update);
+                      optimizer_->NumbersOf(update - 1), update);
   }
   for (const auto& receiver : connections_) {
     absl::MutexLock lock(&receiver->mutex);

@@ -214,8 +214,13 @@ HeaderWriter Written(const GradientHeader& header, size_t data_bytes) {
   writer.Enum(7, header.encoding);
   writer.Varint(8, header.hold);
   writer.Varint(9, header.view);
-  writer.Float(10, header.learning_rate);
+  const Hyperparameters& given = header.hyperparameters;
+  writer.Float(10, given.learning_rate);
   writer.Varint(11, header.absent);
+  writer.Float(12, given.momentum);
+  writer.Float(13, given.beta2);
+  writer.Float(14, given.weight_decay);
+  writer.Float(16, given.epsilon);
   writer.Data(data_bytes);
   return writer;
 }
@@ -256,9 +261,17 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
       case Tag(9, kVarint):
         return Store(reader.Varint(), &header.view);
       case Tag(10, kFixed32):
-        return StoreFloat(reader.Fixed(4), &header.learning_rate);
+        return StoreFloat(reader.Fixed(4), &header.hyperparameters.learning_rate);
       case Tag(11, kVarint):
         return Store(reader.Varint(), &header.absent);
+      case Tag(12, kFixed32):
+        return StoreFloat(reader.Fixed(4), &header.hyperparameters.momentum);
+      case Tag(13, kFixed32):
+        return StoreFloat(reader.Fixed(4), &header.hyperparameters.beta2);
+      case Tag(14, kFixed32):
+        return StoreFloat(reader.Fixed(4), &header.hyperparameters.weight_decay);
+      case Tag(16, kFixed32):
+        return StoreFloat(reader.Fixed(4), &header.hyperparameters.epsilon);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

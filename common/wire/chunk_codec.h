@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/element_loop.h"
+#include "common/wire/hyperparameters.h"
 
 // Encodes and decodes the messages with chunks (proto/parameter_server.proto) without the generated
 // code, which would copy the tensor bytes. The bytes on the wire are the same. Everything of a
@@ -44,7 +45,7 @@ struct GradientHeader {
   int32_t encoding = 0;  // an Encoding, or an unknown number as received
   bool hold = false;
   uint64_t view = 0;
-  std::optional<float> learning_rate = {};
+  Hyperparameters hyperparameters = {};
   bool absent = false;
 
   bool has_data() const { return !skip && !absent; }
@@ -71,7 +72,7 @@ class EncodedHeader {
  private:
   friend class HeaderWriter;
   static constexpr size_t kLongestFrame = 11;  // a tag, and a length of 64 bits
-  std::array<char, kLongestFrame + 87> bytes_;
+  std::array<char, kLongestFrame + 108> bytes_;
   size_t begin_ = kLongestFrame;
   size_t end_ = kLongestFrame;
 };

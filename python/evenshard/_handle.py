@@ -184,8 +184,8 @@ class Handle:
             return _library.IDLE
         return self._library.current_phase(self._pointer())
 
-    def begin(self, contributes: bool = True, rates: ctypes.Array | None = None) -> None:
-        self._check(self._library.begin(self._pointer(), contributes, rates))
+    def begin(self, contributes: bool = True, numbers: ctypes.Array | None = None) -> None:
+        self._check(self._library.begin(self._pointer(), contributes, numbers))
 
     def is_pushed(self, tensor: int) -> bool:
         """Whether a tensor has been pushed in the iteration that has begun."""
@@ -212,8 +212,8 @@ class Handle:
     def wait_all(self) -> None:
         self._wait(self._library.wait_all)
 
-    def push_pull(self, rates: ctypes.Array | None = None) -> None:
-        self._wait(self._library.push_pull, rates)
+    def push_pull(self, numbers: ctypes.Array | None = None) -> None:
+        self._wait(self._library.push_pull, numbers)
 
     def pull(self) -> None:
         self._wait(self._library.pull)

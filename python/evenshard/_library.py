@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import math
 import os
 
 from evenshard import _interrupts, errors
@@ -89,7 +90,23 @@ class CCounts(ctypes.Structure):
 
 _WORKER = ctypes.c_void_p
 _READER = ctypes.c_void_p
-_RATES = ctypes.POINTER(ctypes.c_float)
+
+
+class CHyperparameters(ctypes.Structure):
+    """NaN: the config's."""
+
+    _fields_ = [(name, ctypes.c_float) for name in (
+        "learning_rate", "momentum", "beta2", "weight_decay", "epsilon"
+    )]
+
+
+def hyperparameters(*numbers: float | None) -> CHyperparameters:
+    """In the order of the fields. None, and what is left out: the config's."""
+    given = [math.nan if number is None else number for number in numbers]
+    return CHyperparameters(*given, *[math.nan] * (len(CHyperparameters._fields_) - len(given)))
+
+
+_NUMBERS = ctypes.POINTER(CHyperparameters)
 
 # The result and the arguments of each function.
 _PROTOTYPES = {
@@ -115,7 +132,7 @@ _PROTOTYPES = {
     "current_phase": (ctypes.c_int, [_WORKER]),
     "is_pushed": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "has_failed": (ctypes.c_int, [_WORKER]),
-    "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _RATES]),
+    "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _NUMBERS]),
     "push": (ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.c_int]),
     "push_several": (
         ctypes.c_int, [_WORKER, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int]
@@ -124,7 +141,7 @@ _PROTOTYPES = {
     "received": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "updates": (ctypes.c_uint64, [_WORKER, ctypes.c_int]),
     "wait_all": (ctypes.c_int, [_WORKER]),
-    "push_pull": (ctypes.c_int, [_WORKER, _RATES]),
+    "push_pull": (ctypes.c_int, [_WORKER, _NUMBERS]),
     "pull": (ctypes.c_int, [_WORKER]),
     "resume": (ctypes.c_int, [_WORKER]),
     "leave": (ctypes.c_int, [_WORKER, ctypes.c_char_p]),

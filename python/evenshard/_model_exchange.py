@@ -81,14 +81,14 @@ class ModelExchange:
         """Whether a gradient of the iteration has been pushed, or will be, before finish()."""
         return bool(self._staged)
 
-    def begin(self, contributes: bool, rates: ctypes.Array | None) -> None:
-        """Begins an iteration, with learning rates by tensor or None for the config's."""
+    def begin(self, contributes: bool, numbers: ctypes.Array | None) -> None:
+        """Begins an iteration, with hyperparameters by tensor or None for the config's."""
         # The gradients' memory is free once everything of the last iteration has come.
         self.handle.require_open()
         self._unread = set(self._missing)
         self.wait_for_all()
         self._unchanged.begin(self.handle.iteration)
-        self.handle.begin(contributes, rates)
+        self.handle.begin(contributes, numbers)
 
     def require_read(self, i: int) -> None:
         """Errors: FailedPrecondition if a gradient of this tensor was computed from parameters that

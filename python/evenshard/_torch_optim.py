@@ -93,14 +93,34 @@ def to_config(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> s
     return "\n".join(lines)
 
 
+# What may change in a group while the run goes on: it goes with the gradients.
+CHANGING = ("lr", "momentum", "betas", "weight_decay", "eps")
+
+
 def options_of(group: dict) -> dict:
-    """Returns what must stay as it is in a parameter group while the run goes on: all but its
-    rates."""
-    return {
+    """Returns what must stay as it is in a parameter group while the run goes on."""
+    fixed = {
         key: value
         for key, value in group.items()
-        if key not in ("params", "lr") and key not in _OTHERS
+        if key not in ("params", *CHANGING) and key not in _OTHERS
     }
+    if "momentum" in group:
+        # Without momentum torch.optim keeps its buffer as it is, and the shards do not.
+        fixed["momentum != 0"] = group["momentum"] != 0
+    return fixed
+
+
+def numbers_of(group: dict) -> tuple:
+    """Returns what of a group goes with the gradients, in the order of
+    _library.CHyperparameters."""
+    betas = group.get("betas", (group.get("momentum") or None, None))
+    numbers = (group["lr"], *betas, group.get("weight_decay"), group.get("eps"))
+    return tuple(None if number is None else float(number) for number in numbers)
+
+
+def text_of(group: dict) -> str:
+    """Returns what of a group goes with the gradients: "lr 0.1, momentum 0.9"."""
+    return ", ".join(f"{option} {group[option]!r}" for option in CHANGING if option in group)
 
 
 def _problems(kind, optimizer, tensors):

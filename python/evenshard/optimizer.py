@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import logging
 import os
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from evenshard import _exit, _grad_scaler, _model, _parameter_reads, _torch_optim, errors
+from evenshard import _exit, _grad_scaler, _library, _model, _parameter_reads, _torch_optim, errors
 from evenshard._gradient_hooks import on_gradient
 from evenshard._handle import Declared, Handle, Statistics
 from evenshard._model_exchange import ModelExchange
@@ -50,9 +49,10 @@ class Optimizer(torch.optim.Optimizer):
     At the start of a run its parameters are those of rank 0. Load a checkpoint into the model
     before you make the optimizer.
 
-    Learning rates: schedulers of torch.optim.lr_scheduler work as ever. As long as nobody changes
-    the rates of an optimizer that comes from the config, the config's schedule counts. Under SYNC
-    all workers must have the same rates.
+    Learning rates: schedulers of torch.optim.lr_scheduler work as ever, those that change momentum
+    or betas too: `lr`, `momentum`, `betas`, `weight_decay` and `eps` of a group count in the next
+    step. As long as nobody changes the rates of an optimizer that comes from the config, the
+    config's schedule counts. Under SYNC all workers must have the same numbers.
 
     When gradients travel is up to exchange.schedule in the config:
 
@@ -72,7 +72,7 @@ class Optimizer(torch.optim.Optimizer):
     iterations and in every 32nd.
 
     State such as momentum lives at the shards, and in their checkpoints: state_dict() has the
-    parameter groups and the iteration only. To change `lr` in the groups is all that has an effect.
+    parameter groups and the iteration only.
 
     A script needs no close(). When the program ends after a complete step, the worker has finished;
     after an exception that nobody caught, by exit() with a code, between backward() and step(), and
@@ -128,11 +128,11 @@ class Optimizer(torch.optim.Optimizer):
             super().__init__(optimizer.param_groups, dict(optimizer.defaults))
         self._is_ready = True
         self._rates_are_ours = optimizer is not None  # and not the config's
-        self._first_rates = self._group_rates()
+        self._first_numbers = self._group_numbers()
         self._options = [_torch_optim.options_of(group) for group in self.param_groups]
-        self._last_rates = None  # of the groups, as they are in _c_rates by tensor
-        self._begun_rates = self._first_rates  # of the groups, when the iteration began
-        self._c_rates = (ctypes.c_float * len(self._tensors))()
+        self._last_numbers = None  # of the groups, as they are in _c_numbers by tensor
+        self._begun_numbers = self._first_numbers  # of the groups, when the iteration began
+        self._c_numbers = (_library.CHyperparameters * len(self._tensors))()
         self._group_of = self._groups_by_tensor()
         self._skips_non_finite = self._handle.skips_non_finite
         self._skipped = 0
@@ -262,25 +262,32 @@ class Optimizer(torch.optim.Optimizer):
         self._handle.interrupt()
 
     def _begin(self, contributes):
-        self._begun_rates = self._group_rates()
+        self._begun_numbers = self._group_numbers()
         self._check_options()
-        self._exchange.begin(contributes, self._rates(self._begun_rates))
+        self._exchange.begin(contributes, self._numbers(self._begun_numbers))
 
-    def _rates(self, rates):
-        """The learning rate of each tensor, or None for those of the config."""
+    def _numbers(self, numbers):
+        """The hyperparameters of each tensor, or None for those of the config."""
         if not self._rates_are_ours:
             has_scheduler = any("initial_lr" in group for group in self.param_groups)
-            if rates == self._first_rates and not has_scheduler:
+            if numbers == self._first_numbers and not has_scheduler:
                 return None
             self._rates_are_ours = True
-        if rates != self._last_rates:
-            self._last_rates = rates
+        if numbers != self._last_numbers:
+            self._last_numbers = numbers
+            # What is as at the start is the config's, to the bit.
+            of_groups = [
+                _library.hyperparameters(
+                    now[0], *(None if n == f else n for n, f in zip(now[1:], first[1:]))
+                )
+                for now, first in zip(numbers, self._first_numbers)
+            ]
             for i, group in enumerate(self._group_of):
-                self._c_rates[i] = rates[group]
-        return self._c_rates
+                self._c_numbers[i] = of_groups[group]
+        return self._c_numbers
 
-    def _group_rates(self):
-        return [float(group["lr"]) for group in self.param_groups]
+    def _group_numbers(self):
+        return [_torch_optim.numbers_of(group) for group in self.param_groups]
 
     def _check_options(self):
         """What the iteration began with is what step() finds."""
@@ -290,16 +297,15 @@ class Optimizer(torch.optim.Optimizer):
                 if now.get(option) != value:
                     raise errors.FailedPrecondition(
                         f'param_groups[{number}]["{option}"]: is {now.get(option)!r}, allowed:'
-                        f" {value!r} as at the start; only lr may change (OneCycleLR:"
-                        " cycle_momentum=False)"
+                        f" {value!r} as at the start; lr, momentum, betas, weight_decay and eps may"
+                        " change, but momentum not from 0 or to 0"
                     )
-            rate = float(group["lr"])
-            if rate != self._begun_rates[number]:
+            numbers = _torch_optim.numbers_of(group)
+            if numbers != self._begun_numbers[number]:
                 raise errors.FailedPrecondition(
-                    f'param_groups[{number}]["lr"]: is {rate!r}, and was'
-                    f" {self._begun_rates[number]!r} when backward() pushed gradients with it;"
-                    " allowed: changes after step() and before backward(), or the schedule"
-                    " SEQUENTIAL"
+                    f"param_groups[{number}]: has {_torch_optim.text_of(group)}, and other numbers"
+                    " when backward() pushed gradients with them; allowed: changes after step() and"
+                    " before backward(), or the schedule SEQUENTIAL"
                 )
         for name, parameter in self._frozen:
             if parameter.requires_grad:
@@ -364,7 +370,7 @@ class Optimizer(torch.optim.Optimizer):
                 f"load_state_dict: has groups of {sizes} parameters, allowed: {own}"
             )
         for group, saved in zip(self.param_groups, groups):
-            for option in ("lr", "initial_lr"):
+            for option in ("initial_lr", *_torch_optim.CHANGING):
                 if option in saved:
                     group[option] = saved[option]
 

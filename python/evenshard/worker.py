@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import types
 from collections.abc import Iterable, Mapping
@@ -284,7 +283,9 @@ class Worker:
         }
         _check_names(set(rates) - set(self._numbers), "learning_rates: has", "the tensors' names")
         _check_names(wanted - set(rates), "learning_rates: lacks", "a rate for all of them")
-        return (ctypes.c_float * len(self._numbers))(*(rates.get(n, 0.0) for n in self._numbers))
+        return (_library.CHyperparameters * len(self._numbers))(
+            *(_library.hyperparameters(rates.get(name)) for name in self._numbers)
+        )
 
 
 def _check_names(names, problem, allowed):

@@ -148,7 +148,12 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   header.set_encoding(change.encoding);
   header.set_scale(change.scale);
   header.set_rate_iteration(change.rate.iteration);
-  if (change.rate.pushed.has_value()) header.set_learning_rate(*change.rate.pushed);
+  const Hyperparameters& pushed = change.rate.pushed;
+  if (pushed.learning_rate) header.set_learning_rate(*pushed.learning_rate);
+  if (pushed.momentum) header.set_momentum(*pushed.momentum);
+  if (pushed.beta2) header.set_beta2(*pushed.beta2);
+  if (pushed.weight_decay) header.set_weight_decay(*pushed.weight_decay);
+  if (pushed.epsilon) header.set_epsilon(*pushed.epsilon);
   message.data = change.gradient;
   // What a broken stream has of the message must not be freed either.
   message.owner = change.owner == nullptr ? options_.store : change.owner;

@@ -159,7 +159,12 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
   }
   if (updates > 0) {
     UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration())};
-    if (header.has_learning_rate()) rate.pushed = header.learning_rate();
+    Hyperparameters& pushed = rate.pushed;
+    if (header.has_learning_rate()) pushed.learning_rate = header.learning_rate();
+    if (header.has_momentum()) pushed.momentum = header.momentum();
+    if (header.has_beta2()) pushed.beta2 = header.beta2();
+    if (header.has_weight_decay()) pushed.weight_decay = header.weight_decay();
+    if (header.has_epsilon()) pushed.epsilon = header.epsilon();
     RETURN_IF_ERROR(chunk.ApplyGradient(message.data, header.encoding(), header.scale(), rate));
   }
   (header.has_worker() ? clock.next_iteration[header.worker()] : clock.iteration) =

@@ -123,6 +123,10 @@ absl::Status DeclarationWait::Join(const JoinRequest& request) {
   RETURN_IF_ERROR(CheckJoin(*config, request, options_.process));
   absl::MutexLock lock(&mutex_);
   if (!declared_.has_value()) {
+    if (request.worker() != 0) {
+      return absl::UnavailableError(
+          absl::StrCat("shard ", options_.process, " waits for worker 0 to declare the model"));
+    }
     spdlog::info("worker {} declares a model of {} tensors", request.worker(),
                  config->model().tensors().size());
     declared_ = *std::move(config);

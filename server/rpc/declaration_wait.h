@@ -18,7 +18,7 @@
 namespace evenshard {
 
 // A ps of a run with model.from_workers before it knows the model: it listens, and refuses every
-// call with UNAVAILABLE. Without views the first worker that wants to join declares the model; with
+// call with UNAVAILABLE. Without views worker 0 declares the model when it wants to join; with
 // views they say it (View.declaration). Then this object is destroyed, and a Server takes its
 // place, at which the worker tries again. Thread-safe.
 class DeclarationWait {

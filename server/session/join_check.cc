@@ -37,9 +37,9 @@ absl::Status CheckSameConfig(const PlannedConfig& config, const JoinRequest& req
           ? Printable(DeclaredDifference(model, request.config().model().from_workers()))
           : "";
   if (!other_model.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", request.worker(), " has another model than the worker that came first: ",
-        "on shard ", shard, " ", other_model, "; give all workers the same model"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", request.worker(), " has another model than worker 0: ", "on shard ",
+                     shard, " ", other_model, "; give all workers the same model"));
   }
   const std::string differences =
       request.has_config() ? Differences(config.Contract(), request.config()) : "";

@@ -89,6 +89,11 @@ absl::StatusOr<std::shared_ptr<WorkerSession>> Membership::Join(
   return member.session;
 }
 
+bool Membership::EverJoined(uint32_t rank) const {
+  absl::MutexLock lock(&mutex_);
+  return rank < members_.size() && members_[rank].incarnation != 0;
+}
+
 void Membership::Refused(uint32_t rank, const absl::Status& reason) {
   absl::MutexLock lock(&mutex_);
   if (rank >= members_.size()) return;

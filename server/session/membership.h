@@ -87,6 +87,9 @@ class Membership {
   // does not hold the rank.
   absl::Status Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage);
 
+  // Whether a worker has ever held the rank here.
+  bool EverJoined(uint32_t rank) const;
+
   // Returns, for example,
   // "worker 2 (ipv4:10.0.0.7:4711, joined, last seen 12s ago at iteration 40)", or
   // "worker 2 (never joined; refused 3s ago: worker 2 has another config than shard 0; ...)".

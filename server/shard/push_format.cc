@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/wire/encoding.h"
+#include "common/wire/hyperparameter_check.h"
 
 namespace evenshard {
 
@@ -51,12 +52,15 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
         "worker ", header.worker, " pushed chunk ", chunk.id, " with `absent` and ",
         header.skip ? "`skip`; allowed: one of them" : "no initial parameters; allowed: `data`"));
   }
-  if (const std::optional<float> rate = header.learning_rate; rate.has_value()) {
-    const bool is_trained = tensor.role == TensorRole::kParameter;
-    if (!is_trained || !std::isfinite(*rate) || *rate < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "worker ", header.worker, " pushed chunk ", chunk.id, " with the learning rate ", *rate,
-          is_trained ? "; allowed: a number of at least 0" : "; only a parameter has one"));
+  if (header.hyperparameters != Hyperparameters()) {
+    const absl::Status status =
+        tensor.role == TensorRole::kParameter
+            ? CheckHyperparameters(header.hyperparameters, config.proto().optimizer().kind())
+            : absl::InvalidArgumentError(
+                  absl::StrCat(ToText(header.hyperparameters), "; only a parameter has one"));
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
+                                                     chunk.id, ": ", status.message()));
     }
   }
   const size_t bytes = SegmentsSize(gradient.data);

@@ -116,6 +116,8 @@ absl::Status Shard::CheckHoldsRole() const {
 }
 
 absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::string& address) {
+  const std::string process = Printable(request.process());
+  const std::string place = process.empty() ? address : absl::StrCat(address, ", ", process);
   if (absl::Status status = failure(); !status.ok()) {
     if (!has_failed()) return status;  // the slot is another process's
     // The failure may be DEADLINE_EXCEEDED, which a worker would take for its own time limit.
@@ -125,6 +127,13 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   }
   if (absl::Status refusal = CheckJoin(config_, request, index_); !refusal.ok()) {
     membership_.Refused(request.worker(), refusal);
+    // The run cannot begin without this rank, whose process will not come back as it is.
+    if (config_.is_from_workers() && view_ == 0 &&
+        request.worker() < static_cast<uint32_t>(config_.workers()) &&
+        !membership_.EverJoined(request.worker()) &&
+        config_.proto().update().policy() == Update::SYNC) {
+      Fail(absl::FailedPreconditionError(absl::StrCat(refusal.message(), "; it is ", place)));
+    }
     return refusal;
   }
   JoinResponse response;
@@ -140,7 +149,7 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
     absl::MutexLock lock(&view_mutex_);
     RETURN_IF_ERROR(CheckView(request));
     ASSIGN_OR_RETURN(session,
-                     membership_.Join(request.worker(), request.incarnation(), address,
+                     membership_.Join(request.worker(), request.incarnation(), place,
                                       buffers.ok() ? *std::move(buffers) : nullptr, view_));
   }
   response.set_shared_buffers(session->buffers() != nullptr);

@@ -16,8 +16,7 @@ namespace {
 struct SgdRule {
   static constexpr int kSlots = 0;
   static constexpr bool kDecays = false;
-  SgdRule(const OptimizerConfig& config, double learning_rate, int64_t update)
-      : learning_rate(learning_rate) {}
+  SgdRule(const UpdateNumbers& numbers, int64_t update) : learning_rate(numbers.learning_rate) {}
   void operator()(float g, float& w) const { w -= learning_rate * g; }
   float learning_rate;
 };
@@ -25,8 +24,8 @@ struct SgdRule {
 struct MomentumRule {
   static constexpr int kSlots = 1;
   static constexpr bool kDecays = false;
-  MomentumRule(const OptimizerConfig& config, double learning_rate, int64_t update)
-      : learning_rate(learning_rate), momentum(config.momentum()) {}
+  MomentumRule(const UpdateNumbers& numbers, int64_t update)
+      : learning_rate(numbers.learning_rate), momentum(numbers.momentum) {}
   void operator()(float g, float& w, float& v) const {
     v = momentum * v + g;
     w -= learning_rate * v;
@@ -45,14 +44,14 @@ struct NesterovRule : MomentumRule {
 struct AdamRule {
   static constexpr int kSlots = 2;
   static constexpr bool kDecays = false;
-  AdamRule(const OptimizerConfig& config, double learning_rate, int64_t update)
-      : beta1(config.beta1()),
-        rest1(1.0 - config.beta1()),
-        beta2(config.beta2()),
-        rest2(1.0 - config.beta2()),
-        step(learning_rate / (1.0 - std::pow(double{config.beta1()}, update))),
-        correction(1.0 / std::sqrt(1.0 - std::pow(double{config.beta2()}, update))),
-        epsilon(config.epsilon()) {}
+  AdamRule(const UpdateNumbers& numbers, int64_t update)
+      : beta1(numbers.beta1),
+        rest1(1.0 - numbers.beta1),
+        beta2(numbers.beta2),
+        rest2(1.0 - numbers.beta2),
+        step(numbers.learning_rate / (1.0 - std::pow(double{numbers.beta1}, update))),
+        correction(1.0 / std::sqrt(1.0 - std::pow(double{numbers.beta2}, update))),
+        epsilon(numbers.epsilon) {}
   void operator()(float g, float& w, float& m, float& v) const {
     m = beta1 * m + rest1 * g;
     v = beta2 * v + rest2 * (g * g);
@@ -66,9 +65,8 @@ struct AdamRule {
 
 struct AdamWRule : AdamRule {
   static constexpr bool kDecays = true;
-  AdamWRule(const OptimizerConfig& config, double learning_rate, int64_t update)
-      : AdamRule(config, learning_rate, update),
-        kept(1.0 - learning_rate * config.weight_decay()) {}
+  AdamWRule(const UpdateNumbers& numbers, int64_t update)
+      : AdamRule(numbers, update), kept(1.0 - numbers.learning_rate * numbers.weight_decay) {}
   void operator()(float g, float& w, float& m, float& v) const {
     w *= kept;
     AdamRule::operator()(g, w, m, v);
@@ -79,8 +77,8 @@ struct AdamWRule : AdamRule {
 struct AdaGradRule {
   static constexpr int kSlots = 1;
   static constexpr bool kDecays = false;
-  AdaGradRule(const OptimizerConfig& config, double learning_rate, int64_t update)
-      : learning_rate(learning_rate), epsilon(config.epsilon()) {}
+  AdaGradRule(const UpdateNumbers& numbers, int64_t update)
+      : learning_rate(numbers.learning_rate), epsilon(numbers.epsilon) {}
   void operator()(float g, float& w, float& s) const {
     s += g * g;
     w -= learning_rate * g / (std::sqrt(s) + epsilon);
@@ -123,10 +121,10 @@ class ElementwiseOptimizer final : public Optimizer {
   int slots() const override { return Rule::kSlots; }
 
   void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
-             double learning_rate, int64_t update) const override {
+             const UpdateNumbers& numbers, int64_t update) const override {
     const auto update_all = span.sum == nullptr ? &Update<Rule, false> : &Update<Rule, true>;
-    update_all(Rule(config_, learning_rate, update),
-               {scale, clip_value_, Rule::kDecays ? 0.0f : config_.weight_decay()},
+    update_all(Rule(numbers, update),
+               {scale, clip_value_, Rule::kDecays ? 0.0f : numbers.weight_decay},
                span.parameters.data(), span.slots[0], span.slots[1], span.sum, gradient,
                static_cast<int64_t>(span.parameters.size()));
   }
@@ -156,6 +154,16 @@ std::unique_ptr<const Optimizer> Optimizer::Create(const OptimizerConfig& config
 Optimizer::Optimizer(const OptimizerConfig& config, float clip_value)
     : config_(config),
       clip_value_(clip_value > 0 ? clip_value : std::numeric_limits<float>::infinity()) {}
+
+UpdateNumbers Optimizer::NumbersOf(int64_t iteration, const Hyperparameters& given) const {
+  return {
+      .learning_rate = given.learning_rate ? double{*given.learning_rate} : LearningRate(iteration),
+      .momentum = given.momentum.value_or(config_.momentum()),
+      .beta1 = given.momentum.value_or(config_.beta1()),
+      .beta2 = given.beta2.value_or(config_.beta2()),
+      .weight_decay = given.weight_decay.value_or(config_.weight_decay()),
+      .epsilon = given.epsilon.value_or(config_.epsilon())};
+}
 
 double Optimizer::LearningRate(int64_t iteration) const {
   const Schedule& schedule = config_.schedule();

@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "common/base/element_loop.h"
+#include "common/wire/hyperparameters.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
@@ -16,6 +17,16 @@ struct OptimizerSpan {
   absl::Span<float> parameters;
   float* slots[2] = {nullptr, nullptr};  // state; the first Optimizer::slots() are used
   const float* sum = nullptr;            // sum of other gradients, or null if there are none
+};
+
+// The numbers of a rule in one update.
+struct UpdateNumbers {
+  double learning_rate = 0;  // in double, so that the schedule is exact
+  float momentum = 0;
+  float beta1 = 0;
+  float beta2 = 0;
+  float weight_decay = 0;
+  float epsilon = 0;
 };
 
 // The rule that updates parameters by a gradient. It works element by element, so applying it to
@@ -47,14 +58,16 @@ class Optimizer {
   // of gradients into their mean. `update`, counted from 1, is the number of this update of these
   // elements.
   virtual void Apply(const OptimizerSpan& span, const UnalignedFloat* gradient, float scale,
-                     double learning_rate, int64_t update) const = 0;
+                     const UpdateNumbers& numbers, int64_t update) const = 0;
 
-  // Returns the config's learning rate at an iteration, counted from 0, in double so that the
-  // schedule is exact.
-  double LearningRate(int64_t iteration) const;
+  // Returns the config's numbers at an iteration, counted from 0, or in their place those that are
+  // given.
+  UpdateNumbers NumbersOf(int64_t iteration, const Hyperparameters& given = {}) const;
 
  protected:
   Optimizer(const OptimizerConfig& config, float clip_value);
+
+  double LearningRate(int64_t iteration) const;
 
   const OptimizerConfig config_;
   const float clip_value_;  // infinity if clipping is off

@@ -119,8 +119,7 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
   // An update that sets the initial parameters counts for no optimizer.
   const bool sets = is_buffer_ || (begins_empty_ && clock_.version == 1);
   const int64_t before = begins_empty_ ? 1 : 0;
-  const double learning_rate =
-      rate.pushed.has_value() ? *rate.pushed : optimizer_->LearningRate(rate.iteration - before);
+  const UpdateNumbers numbers = optimizer_->NumbersOf(rate.iteration - before, rate.pushed);
   int64_t bad = -1;
   for (int64_t begin = first; begin < first + count; begin += kCheckedElements) {
     const int64_t size = std::min(kCheckedElements, first + count - begin);
@@ -132,8 +131,7 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
     if (sets) {
       std::memcpy(run.parameters.data(), gradient + (begin - first), size * sizeof(float));
     } else {
-      optimizer_->Apply(run, gradient + (begin - first), scale, learning_rate,
-                        clock_.version - before);
+      optimizer_->Apply(run, gradient + (begin - first), scale, numbers, clock_.version - before);
     }
     if (is_buffer_ || bad >= 0) continue;  // the update is completed all the same
     int64_t in_run = FindNonFinite(run.parameters.data(), size);

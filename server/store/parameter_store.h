@@ -26,11 +26,10 @@
 
 namespace evenshard {
 
-// What decides the learning rate of an update.
+// What decides the learning rate of an update, and the other numbers of its rule.
 struct UpdateRate {
-  int64_t iteration = 0;  // of the gradients, by which the config's schedule goes
-  // The rate that came with the gradients, in place of the config's.
-  std::optional<float> pushed = {};
+  int64_t iteration = 0;        // of the gradients, by which the config's schedule goes
+  Hyperparameters pushed = {};  // with the gradients
 };
 
 // One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients gathered

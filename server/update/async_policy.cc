@@ -50,7 +50,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
       CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
       next = header.iteration + 1;
       ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration),
-                                  .pushed = header.learning_rate},
+                                  .pushed = header.hyperparameters},
                          .workers = {header.worker}};
       if (header.has_data()) {
         change.encoding = static_cast<Encoding>(header.encoding);

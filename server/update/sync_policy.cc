@@ -130,19 +130,16 @@ absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) 
   if (!header.has_data()) return absl::OkStatus();
   if (!gather.rated_by.has_value()) {
     gather.rated_by = header.worker;
-    gather.learning_rate = header.learning_rate;
+    gather.pushed_numbers = header.hyperparameters;
     return absl::OkStatus();
   }
-  if (gather.learning_rate == header.learning_rate) return absl::OkStatus();
-  const auto text = [](std::optional<float> rate) {
-    return rate.has_value() ? absl::StrCat("the learning rate ", *rate) : "the config's rate";
-  };
+  if (gather.pushed_numbers == header.hyperparameters) return absl::OkStatus();
   return WithKind(
       ErrorDetail::RUN_FAILED,
       absl::AbortedError(absl::StrCat(
           "workers ", *gather.rated_by, " and ", header.worker, " disagree at iteration ",
-          header.iteration, " (chunk ", header.chunk, "): ", text(gather.learning_rate), " and ",
-          text(header.learning_rate), "; under SYNC all workers must use the same")));
+          header.iteration, " (chunk ", header.chunk, "): ", ToText(gather.pushed_numbers), " and ",
+          ToText(header.hyperparameters), "; under SYNC all workers must use the same")));
 }
 
 bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
@@ -169,7 +166,7 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
   const bool complete = IsComplete(gather);
   if (complete && !MayUpdate(index, gather)) return absl::OkStatus();
   ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().iteration),
-                              .pushed = gather.learning_rate}};
+                              .pushed = gather.pushed_numbers}};
   if (!complete) return AddHeld(gather, complete, &change);
   if (const absl::Status added = AddHeld(gather, complete, &change); !added.ok()) {
     observers_.ChangeFailed(added);
@@ -292,7 +289,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   std::erase_if(gather.onlookers, is_over);
   gather.arrived = gather.awaited = gather.added = gather.summed = gather.absent = 0;
   gather.rated_by.reset();
-  gather.learning_rate.reset();
+  gather.pushed_numbers = {};
 }
 
 void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view) {

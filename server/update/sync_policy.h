@@ -83,8 +83,8 @@ class SyncPolicy final : public UpdatePolicy {
     uint32_t newest ABSL_GUARDED_BY(chunk->mutex) = 0;  // the rank of the latest push
     int summed ABSL_GUARDED_BY(chunk->mutex) = 0;       // gradients in the sum
     int absent ABSL_GUARDED_BY(chunk->mutex) = 0;       // those of zeros, which are not in it
-    // The learning rate of the first gradient that came, and the rank of its worker.
-    std::optional<float> learning_rate ABSL_GUARDED_BY(chunk->mutex);
+    // What came with the first gradient, and the rank of its worker.
+    Hyperparameters pushed_numbers ABSL_GUARDED_BY(chunk->mutex);
     std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
     std::vector<Onlooker> onlookers ABSL_GUARDED_BY(chunk->mutex);
@@ -99,7 +99,7 @@ class SyncPolicy final : public UpdatePolicy {
   absl::Status TakeNew(int index, Gather& gather, WorkerSession& session, Gradient gradient,
                        std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
-  // Notes the learning rate that a gradient brings. Errors: ABORTED if it is another than that of
+  // Notes the hyperparameters that a gradient brings. Errors: ABORTED if it is another than that of
   // an earlier one.
   static absl::Status TakeRate(Gather& gather, const GradientHeader& header)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);

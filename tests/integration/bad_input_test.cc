@@ -261,7 +261,7 @@ TEST_CASE("a worker's texts can neither forge lines in the shard's log nor fill 
   CHECK_THAT(log.str(), Contains("worker 0 left: done\\n[12:00:00.000]"));
   CHECK_THAT(log.str(), !Contains("\x1b"));
   for (const absl::string_view line : absl::StrSplit(log.str(), '\n')) CHECK(line.size() < 2500);
-  CHECK(absl::c_count(log.str(), '\n') == 2);  // refused, joined, left
+  CHECK(absl::c_count(log.str(), '\n') == 2);  // refused, left
 }
 
 TEST_CASE("a rank already taken is refused while its worker goes on") {

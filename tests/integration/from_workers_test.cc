@@ -110,7 +110,10 @@ TEST_CASE("learning rates go with the pushes, tensor by tensor") {
   std::vector<float> parameters;
   RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
     RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters));
-    exchange.SetLearningRates({0.5f, 0.0f, 7.0f, 0.25f});
+    exchange.SetHyperparameters({{.learning_rate = 0.5f},
+                                 {.learning_rate = 0.0f},
+                                 {.learning_rate = 7.0f},
+                                 {.learning_rate = 0.25f}});
     const std::vector<float> gradient = TestGradient(config.model(), rank, 0);
     return exchange.PushPull(1, gradient, absl::MakeSpan(parameters));
   }));
@@ -133,7 +136,8 @@ TEST_CASE("workers that disagree on a learning rate are named") {
       cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
         std::vector<float> parameters;
         RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters));
-        exchange.SetLearningRates(std::vector<float>(4, rank == 0 ? 0.1f : 0.2f));
+        exchange.SetHyperparameters(
+            std::vector<Hyperparameters>(4, {.learning_rate = rank == 0 ? 0.1f : 0.2f}));
         const std::vector<float> gradient = TestGradient(config.model(), rank, 0);
         return exchange.PushPull(1, gradient, absl::MakeSpan(parameters));
       });

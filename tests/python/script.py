@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+import unittest.mock
 
 from tests.python import fixture
 
@@ -49,7 +50,8 @@ def _work(rank, habit, workers):
             sys.excepthook(type(error), error, error.__traceback__)
         raise
     finally:
-        _exit._end_all()
+        with unittest.mock.patch.object(_exit, "_end_at_once"):
+            _exit._end_all()
 
 
 def reference_of(habit, workers):

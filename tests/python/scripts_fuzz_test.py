@@ -35,7 +35,7 @@ _FORBIDDEN = {
     "clamp_between": ("between", _ALL, "was changed by the script"),
     "halve_gradients": ("between", _EARLY, "its gradient was changed"),
     "halve_gradients_data": ("between", _EARLY, "its gradient was changed"),
-    "change_rate": ("between", _EARLY, r'\["lr"\]: is'),
+    "change_rate": ("between", _EARLY, "and other numbers when"),
     "second_backward": ("between", _EARLY, "has a second gradient"),
 }
 

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -274,8 +276,13 @@ absl::Status CheckProgram(const Options& options, const PlannedConfig& config) {
 
 // The name of the run, if none is given: that of the program or the config, and the process.
 std::string DefaultName(const Options& options) {
+  constexpr size_t kLongest = 200;
+  // And not a text, as behind -c.
   const auto is_script = [](const std::string& word) {
-    return !word.empty() && word[0] != '-' && std::filesystem::path(word).has_filename();
+    return !word.empty() && word[0] != '-' && word.size() < kLongest &&
+           std::all_of(word.begin(), word.end(), [](char c) {
+             return absl::ascii_isalnum(c) || absl::StrContains("/._-", c);
+           });
   };
   const auto& program = options.program;
   // Of "python3 -m train" and "python3 train.py", the last word before the arguments.
@@ -333,9 +340,9 @@ int Launch(Options options) {
   if (options.name.empty()) options.name = DefaultName(options);
   const auto entry = LocalRunEntry::Write(
       {options.name, std::filesystem::absolute(options.config).string(), options.overrides});
-  if (!entry.ok()) {
-    return PrintError(entry.status(),
-                      absl::IsInvalidArgument(entry.status()) ? kUsageError : kFailure);
+  if (absl::IsInvalidArgument(entry.status())) return PrintError(entry.status(), kUsageError);
+  if (!entry.ok()) {  // the run does not need it
+    spdlog::warn("the run cannot be found by its name: {}", std::string(entry.status().message()));
   }
 
   BlockSupervisedSignals();

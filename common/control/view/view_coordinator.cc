@@ -87,12 +87,14 @@ absl::Status ViewCoordinator::Seen(const ProcessState& state, absl::Time now) {
         absl::StrCat(name, " has another config than the run that it wants to belong to"));
   }
   if (state.has_declaration()) {
-    if (!declaration_.has_model()) declaration_ = state.declaration();
-    const std::string difference = DeclarationDifference(declaration_, state.declaration());
+    // Worker 0's counts, or one that came early and is wrong would refuse all others.
+    if (!declaration_.has_model() && state.worker() == 0) declaration_ = state.declaration();
+    const std::string difference =
+        declaration_.has_model() ? DeclarationDifference(declaration_, state.declaration()) : "";
     if (!difference.empty()) {
       return absl::FailedPreconditionError(
-          absl::StrCat(name, " has another model than the worker that came first: in the run ",
-                       Printable(difference), "; give all workers the same model"));
+          absl::StrCat(name, " has another model than worker 0: in the run ", Printable(difference),
+                       "; give all workers the same model"));
     }
   }
   absl::Status status =

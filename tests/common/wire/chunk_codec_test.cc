@@ -77,8 +77,23 @@ GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   message.set_hold(random() % 2 == 0);
   message.set_view(RandomNumber(random));
   if (random() % 2 == 0) message.set_learning_rate((random() % 3) / 4.0f);
+  if (random() % 2 == 0) message.set_momentum((random() % 3) / 4.0f);
+  if (random() % 2 == 0) message.set_beta2((random() % 3) / 4.0f);
+  if (random() % 2 == 0) message.set_weight_decay((random() % 3) / 4.0f);
+  if (random() % 2 == 0) message.set_epsilon((random() % 3) / 4.0f);
   message.set_data(RandomBytes(random() % 300, random));
   return message;
+}
+
+Hyperparameters HyperparametersOf(const GradientChunk& message) {
+  const auto given = [](bool has, float number) {
+    return has ? std::optional(number) : std::nullopt;
+  };
+  return {.learning_rate = given(message.has_learning_rate(), message.learning_rate()),
+          .momentum = given(message.has_momentum(), message.momentum()),
+          .beta2 = given(message.has_beta2(), message.beta2()),
+          .weight_decay = given(message.has_weight_decay(), message.weight_decay()),
+          .epsilon = given(message.has_epsilon(), message.epsilon())};
 }
 
 void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& message) {
@@ -92,8 +107,7 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
   REQUIRE(decoded.header.encoding == message.encoding());
   REQUIRE(decoded.header.hold == message.hold());
   REQUIRE(decoded.header.view == message.view());
-  REQUIRE(decoded.header.learning_rate.has_value() == message.has_learning_rate());
-  REQUIRE(decoded.header.learning_rate.value_or(0) == message.learning_rate());
+  REQUIRE(decoded.header.hyperparameters == HyperparametersOf(message));
   REQUIRE(Join(decoded.data) == message.data());
 }
 
@@ -107,18 +121,19 @@ TEST_CASE("encoded gradient chunks have the bytes of the generated code") {
     GradientChunks message;
     std::string encoded;
     for (uint64_t left = random() % (kMostChunks + 1); left > 0; --left) {
-      const GradientChunk& chunk = *message.add_chunk() = RandomGradientChunk(random);
-      GradientHeader header{.worker = chunk.worker(),
-                            .incarnation = chunk.incarnation(),
-                            .iteration = chunk.iteration(),
-                            .chunk = chunk.chunk(),
-                            .base_version = chunk.base_version(),
-                            .skip = chunk.skip(),
-                            .encoding = chunk.encoding(),
-                            .hold = chunk.hold(),
-                            .view = chunk.view(),
-                            .absent = chunk.absent()};
-      if (chunk.has_learning_rate()) header.learning_rate = chunk.learning_rate();
+      GradientChunk& chunk = *message.add_chunk() = RandomGradientChunk(random);
+      chunk.clear_epsilon();  // which the generated code writes behind the data
+      const GradientHeader header{.worker = chunk.worker(),
+                                  .incarnation = chunk.incarnation(),
+                                  .iteration = chunk.iteration(),
+                                  .chunk = chunk.chunk(),
+                                  .base_version = chunk.base_version(),
+                                  .skip = chunk.skip(),
+                                  .encoding = chunk.encoding(),
+                                  .hold = chunk.hold(),
+                                  .view = chunk.view(),
+                                  .hyperparameters = HyperparametersOf(chunk),
+                                  .absent = chunk.absent()};
       encoded += Listed(header, chunk.data());
     }
     REQUIRE(encoded == message.SerializeAsString());

@@ -85,7 +85,7 @@ void RunOptimizers(std::mt19937& random) {
           OptimizerSpan span{.parameters = absl::MakeSpan(parameters),
                              .slots = {slots[0].data(), slots[1].data()},
                              .sum = has_sum ? sum.data() : nullptr};
-          optimizer->Apply(span, gradient.data(), 1.0f / 3, optimizer->LearningRate(update - 1),
+          optimizer->Apply(span, gradient.data(), 1.0f / 3, optimizer->NumbersOf(update - 1),
                            update);
           digest.Add(parameters);
           for (const Floats& slot : slots) digest.Add(slot);

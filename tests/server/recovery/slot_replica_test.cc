@@ -90,6 +90,32 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes the next change, and confirms one th
   CHECK(StateOf(*store).arrays == after.arrays);
 }
 
+TEST_CASE_METHOD(CopyFixture, "a copy makes a change with what came with the gradients") {
+  Start({"optimizer={kind: MOMENTUM learning_rate: 0.5 momentum: 0.5}"});
+  StoredChunk& chunk = store->chunks()[0];
+  const auto first = [&] {
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    return chunk.parameters()[0];
+  };
+  float w = first(), v = 0;
+  ReplicaMessage message = Change(1, 1);
+  const auto expect = [&](float rate, float momentum, float decay) {
+    const float version = static_cast<float>(message.header.version());
+    v = momentum * v + (0.5f * version + decay * w);
+    w -= rate * v;
+    REQUIRE(Take(message).ok());
+    CHECK(first() == Approx(w));
+  };
+  expect(0.5f, 0.5f, 0);
+  message = Change(2, 2);
+  message.header.set_learning_rate(0.25f);
+  message.header.set_momentum(0.75f);
+  message.header.set_weight_decay(0.125f);
+  expect(0.25f, 0.75f, 0.125f);
+  message = Change(3, 3);
+  expect(0.5f, 0.5f, 0);
+}
+
 TEST_CASE_METHOD(CopyFixture, "a copy notices that changes are missing") {
   Start();
   CHECK(absl::IsDataLoss(Take(Change(2, 2))));

@@ -110,7 +110,7 @@ TEST_CASE("every optimizer follows its paper's formula in float64") {
   for (int i = 0; i < kElements; ++i) reference[i].w = state.parameters[i];
   for (int t = 1; t <= kUpdates; ++t) {
     const std::vector<float> gradient = RandomFloats(random, kElements);
-    optimizer->Apply(state.Whole(), Unaligned(gradient.data()), scale, config.learning_rate(), t);
+    optimizer->Apply(state.Whole(), Unaligned(gradient.data()), scale, optimizer->NumbersOf(0), t);
     for (int i = 0; i < kElements; ++i) {
       double g = double{scale} * gradient[i];
       if (clip_value > 0) g = std::clamp(g, -double{clip_value}, double{clip_value});
@@ -131,8 +131,8 @@ TEST_CASE("a gradient of zeros in the first update leaves the parameters of ever
     config.set_kind(kind);
     State state({1, -2, 3});
     const std::vector<float> zeros(3, 0);
-    Optimizer::Create(config, 0)->Apply(state.Whole(), Unaligned(zeros.data()), 1,
-                                        config.learning_rate(), 1);
+    const auto optimizer = Optimizer::Create(config, 0);
+    optimizer->Apply(state.Whole(), Unaligned(zeros.data()), 1, optimizer->NumbersOf(0), 1);
     CHECK(state.parameters == std::vector<float>{1, -2, 3});
   }
 }
@@ -149,7 +149,7 @@ TEST_CASE("an optimizer uses as many slots as it says") {
     State state(std::vector<float>(100, 1));
     OptimizerSpan span = state.Whole();
     for (int slot = optimizer->slots(); slot < 2; ++slot) span.slots[slot] = nullptr;
-    optimizer->Apply(span, Unaligned(gradient.data()), 1, config.learning_rate(), 1);
+    optimizer->Apply(span, Unaligned(gradient.data()), 1, optimizer->NumbersOf(0), 1);
     for (int slot = 0; slot < 2; ++slot) {
       const bool used = state.slots[slot] != std::vector<float>(100, 0);
       CHECK(used == (slot < optimizer->slots()));
@@ -176,8 +176,8 @@ TEST_CASE("a sum beside the gradient gives the bits of their sum as the gradient
     for (size_t i = 0; i < n; ++i) total[i] += gradient[i];
     OptimizerSpan span = together.Whole();
     span.sum = sum.data();
-    optimizer->Apply(span, Unaligned(gradient.data()), 0.25f, config.learning_rate(), 1);
-    optimizer->Apply(apart.Whole(), Unaligned(total.data()), 0.25f, config.learning_rate(), 1);
+    optimizer->Apply(span, Unaligned(gradient.data()), 0.25f, optimizer->NumbersOf(0), 1);
+    optimizer->Apply(apart.Whole(), Unaligned(total.data()), 0.25f, optimizer->NumbersOf(0), 1);
     CHECK(together == apart);
   }
 }
@@ -197,7 +197,7 @@ TEST_CASE("an update in random pieces gives the bits of one in one go") {
     State whole(start), pieces(start);
     for (int t = 1; t <= 5; ++t) {
       const std::vector<float> gradient = RandomFloats(random, kElements);
-      const double rate = optimizer->LearningRate(t);
+      const UpdateNumbers rate = optimizer->NumbersOf(t);
       optimizer->Apply(whole.Whole(), Unaligned(gradient.data()), 0.5f, rate, t);
       for (size_t begin = 0; begin < kElements;) {
         const size_t size = std::min<size_t>(1 + random() % 100, kElements - begin);
@@ -218,7 +218,7 @@ TEST_CASE("an unaligned gradient gives the bits of an aligned one") {
     config.set_kind(kind);
     const auto optimizer = Optimizer::Create(config, 0);
     State aligned(start);
-    const double rate = config.learning_rate();
+    const UpdateNumbers rate = optimizer->NumbersOf(0);
     optimizer->Apply(aligned.Whole(), Unaligned(gradient.data()), 1, rate, 1);
     for (int shift = 1; shift < 4; ++shift) {
       CAPTURE(OptimizerConfig::Kind_Name(kind), shift);
@@ -240,16 +240,36 @@ TEST_CASE("the learning rate of an update is the schedule's at its iteration") {
   const auto optimizer = Optimizer::Create(config, 0);
   State state({1});
   const std::vector<float> gradient = {1};
-  optimizer->Apply(state.Whole(), Unaligned(gradient.data()), 1, optimizer->LearningRate(25),
+  optimizer->Apply(state.Whole(), Unaligned(gradient.data()), 1, optimizer->NumbersOf(25),
                    /*update=*/1);
   CHECK(state.parameters[0] == 1 - 0.125f);
+}
+
+TEST_CASE("what is given with a gradient counts in place of the config's") {
+  OptimizerConfig config;
+  config.set_kind(OptimizerConfig::ADAMW);
+  config.set_learning_rate(0.5f);
+  config.set_beta2(0.75f);
+  config.set_weight_decay(0.25f);
+  const auto optimizer = Optimizer::Create(config, 0);
+  const UpdateNumbers plain = optimizer->NumbersOf(0);
+  CHECK(plain.learning_rate == 0.5);
+  CHECK(plain.beta2 == 0.75f);
+  CHECK(plain.weight_decay == 0.25f);
+  const UpdateNumbers given = optimizer->NumbersOf(
+      0, {.learning_rate = 0.125f, .momentum = 0.5f, .weight_decay = 0.0f, .epsilon = 1.0f});
+  CHECK(given.learning_rate == 0.125);
+  CHECK(given.beta1 == 0.5f);
+  CHECK(given.beta2 == 0.75f);
+  CHECK(given.weight_decay == 0);
+  CHECK(given.epsilon == 1);
 }
 
 double Factor(const Schedule& schedule, int64_t iteration) {
   OptimizerConfig config;
   config.set_learning_rate(2);
   *config.mutable_schedule() = schedule;
-  return Optimizer::Create(config, 0)->LearningRate(iteration) / 2;
+  return Optimizer::Create(config, 0)->NumbersOf(iteration).learning_rate / 2;
 }
 
 TEST_CASE("a constant schedule keeps the learning rate") {

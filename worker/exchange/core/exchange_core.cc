@@ -47,6 +47,7 @@ ExchangeCore::ExchangeCore(const Options& options)
               .transport = options.transport,
               .round = &round_,
               .has_views = options.has_views,
+              .process = options.process,
               .patience = patience_}) {
   tick_period_ = std::min(round_.watch_period(), patience_.startup / 10);
   if (patience_.reconnect > absl::ZeroDuration()) {

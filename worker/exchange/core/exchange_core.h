@@ -57,6 +57,7 @@ class ExchangeCore {
     // By slot. Not used with views.
     std::vector<std::string> addresses = {};
     bool has_views = false;                         // the run has views
+    std::string process = {};                       // see JoinRequest
     Trace* trace = nullptr;                         // see ExchangeRound
     std::function<void()> while_waiting = nullptr;  // see ExchangeRound
   };

@@ -50,7 +50,7 @@ void ExchangeRound::StartAt(uint64_t iteration) {
 }
 
 absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip,
-                                  absl::Span<const float> learning_rates) {
+                                  absl::Span<const Hyperparameters> hyperparameters) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   if (is_open_) {
@@ -58,7 +58,7 @@ absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip,
         "an iteration has begun, and not all of its tensors have been waited for");
   }
   is_open_ = true;
-  learning_rates_.assign(learning_rates.begin(), learning_rates.end());
+  hyperparameters_.assign(hyperparameters.begin(), hyperparameters.end());
   chunks_.Begin(iteration, skip);
   ++moves_;
   return absl::OkStatus();
@@ -128,13 +128,11 @@ void ExchangeRound::Close(int shard) {
   queues_[shard].Clear();
 }
 
-std::optional<float> ExchangeRound::LearningRate(uint32_t chunk) const {
-  if (learning_rates_.empty() || chunks_.is_skipped() || chunks_.is_absent(chunk)) {
-    return std::nullopt;
-  }
+Hyperparameters ExchangeRound::NumbersOf(uint32_t chunk) const {
+  if (hyperparameters_.empty() || chunks_.is_skipped() || chunks_.is_absent(chunk)) return {};
   const int tensor = plan_.chunks()[chunk].tensor;
   const bool is_trained = config_.model().tensors()[tensor].role == TensorRole::kParameter;
-  return is_trained ? std::optional(learning_rates_[tensor]) : std::nullopt;
+  return is_trained ? hyperparameters_[tensor] : Hyperparameters();
 }
 
 std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {
@@ -156,7 +154,7 @@ std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_
            .encoding = config_.GradientEncoding(chunks_.iteration(), plan_.chunks()[chunk]),
            .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
            .view = view_,
-           .learning_rate = LearningRate(chunk),
+           .hyperparameters = NumbersOf(chunk),
            .absent = chunks_.is_absent(chunk)});
     }
   }

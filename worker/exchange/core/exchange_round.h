@@ -64,11 +64,11 @@ class ExchangeRound {
   void StartAt(uint64_t iteration);
 
   // Begins an iteration, in which every tensor has to be pushed. With `skip` the worker takes part
-  // without contributing, and does not count in the mean. `learning_rates` are those that go with
+  // without contributing, and does not count in the mean. `hyperparameters` are those that go with
   // the pushes, by tensor; empty for none. Errors: the failure; FAILED_PRECONDITION if the last
   // iteration is not over.
   absl::Status Begin(uint64_t iteration, bool skip = false,
-                     absl::Span<const float> learning_rates = {});
+                     absl::Span<const Hyperparameters> hyperparameters = {});
   // Pushes tensors: their chunks leave when the schedule lets them. Those of tensors that have no
   // gradient count as zeros (GradientChunk.absent). Errors: FAILED_PRECONDITION if no iteration has
   // begun or a tensor has been pushed in it; then none of them is.
@@ -196,7 +196,7 @@ class ExchangeRound {
   // Queues for the streams what the schedule lets leave. The caller calls WakeAll afterwards.
   void QueueReleased() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAll() const;
-  std::optional<float> LearningRate(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  Hyperparameters NumbersOf(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Returns the number of chunks that `wait` still waits for.
   size_t Remaining(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status Await(const Wait& wait);
@@ -218,8 +218,9 @@ class ExchangeRound {
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;  // an iteration has begun and is not over
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_iteration_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<float> learning_rates_ ABSL_GUARDED_BY(mutex_);  // by tensor, or empty
-  std::vector<bool> is_connected_ ABSL_GUARDED_BY(mutex_);     // by shard, like the next
+  // By tensor, or empty.
+  std::vector<Hyperparameters> hyperparameters_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> is_connected_ ABSL_GUARDED_BY(mutex_);  // by shard, like the next
   std::vector<bool> has_answered_ ABSL_GUARDED_BY(mutex_);
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
   bool waits_for_others_ ABSL_GUARDED_BY(mutex_) = false;

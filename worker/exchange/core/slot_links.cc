@@ -93,6 +93,7 @@ void SlotLinks::Attempt(int index, absl::Duration delay) {
   join.set_plan_fingerprint(config.plan().fingerprint());
   join.set_plan_version(kPlanVersion);
   join.set_protocol_version(kProtocolVersion);
+  join.set_process(options_.process);
   *join.mutable_config() = config.Contract();
   for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) join.add_encodings(encoding);
   if (options_.has_views) {

@@ -34,6 +34,7 @@ class SlotLinks {
     ExchangeTransport* transport = nullptr;
     ExchangeRound* round = nullptr;
     bool has_views = false;
+    std::string process = {};  // see JoinRequest
     SlotPatience patience = {};
   };
 

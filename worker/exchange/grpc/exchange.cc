@@ -14,10 +14,14 @@
 
 #include "worker/exchange/grpc/exchange.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/error_kind.h"
 #include "common/base/incarnation.h"
@@ -28,6 +32,13 @@
 
 namespace evenshard {
 namespace {
+
+// See JoinRequest.process.
+std::string ThisProcess() {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  return absl::StrCat(host.data(), ", process ", getpid());
+}
 
 // Runs `call(shard)` for every shard at the same time. Returns all errors in one message, with the
 // code of the first.
@@ -123,6 +134,7 @@ Exchange::Exchange(const Options& options)
              .transport = &transport_,
              .addresses = AddressesOf(config_, options.addresses),
              .has_views = view_link_ != nullptr,
+             .process = ThisProcess(),
              .trace = options.trace,
              .while_waiting = options.while_waiting}),
       transfer_(&config_, &core_, options.on_parameters_written),
@@ -293,7 +305,7 @@ absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradient
         "the exchange was given other buffers than those that it shares with shards");
   }
   RETURN_IF_ERROR(core_.round().Begin(static_cast<uint64_t>(iteration),
-                                      /*skip=*/gradients.empty(), learning_rates_));
+                                      /*skip=*/gradients.empty(), hyperparameters_));
   transfer_.SetBuffers(gradients, parameters);
   return absl::OkStatus();
 }

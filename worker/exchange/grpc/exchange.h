@@ -120,7 +120,9 @@ class Exchange final : public TrainingExchange {
 
   // Sets the learning rates, by tensor, that replace the config's from the next iteration on; none
   // to use the config's. Under SYNC all workers must give the same ones.
-  void SetLearningRates(std::vector<float> rates) { learning_rates_ = std::move(rates); }
+  void SetHyperparameters(std::vector<Hyperparameters> by_tensor) {
+    hyperparameters_ = std::move(by_tensor);
+  }
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
   // `parameters`. If `gradients` is empty, the worker takes part without contributing (`skip`).
@@ -213,7 +215,7 @@ class Exchange final : public TrainingExchange {
   const Buffers* const shared_buffers_;  // null if they cannot be shared
   ViewLink* const view_link_;
 
-  std::vector<float> learning_rates_;  // by tensor, or empty
+  std::vector<Hyperparameters> hyperparameters_;  // by tensor, or empty
   bool leave_called_ = false;
 
   // Thread-safe.

@@ -53,10 +53,14 @@ TEST_CASE("a run begins without its spares after a while, and with a spare in a 
   }
 }
 
-TEST_CASE("the views say what the first worker has declared, and others must declare the same") {
+TEST_CASE("the views say what worker 0 has declared, and others must declare the same") {
   CoordinatorRun run(Settings(1, 0, 2));
   run.StartPs(0);
   run.StartWorker(0);
+  run.StartWorker(1);
+  ProcessState early = run.WorkerState(1);
+  early.mutable_declaration()->mutable_model()->add_tensor()->set_name("v");
+  CHECK(run.Announce(early).ok());
   CHECK_FALSE(run.coordinator->view().has_declaration());
   ProcessState state = run.WorkerState(0);
   state.mutable_declaration()->mutable_model()->add_tensor()->set_name("w");
@@ -66,14 +70,13 @@ TEST_CASE("the views say what the first worker has declared, and others must dec
   CHECK(run.Announce(state).ok());
   CHECK(run.coordinator->view().number() == number);
 
-  run.StartWorker(1);
   ProcessState other = run.WorkerState(1);
   other.mutable_declaration()->mutable_model()->add_tensor()->set_name("v");
   const absl::Status refused = run.Announce(other);
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK_THAT(std::string(refused.message()),
-             Catch::Matchers::Contains("worker 1 has another model than the worker that came "
-                                       "first: in the run tensor 0 is w [], and v [] there"));
+             Catch::Matchers::Contains("worker 1 has another model than worker 0: in the run "
+                                       "tensor 0 is w [], and v [] there"));
 
   // A successor knows it from the view.
   ViewCoordinator successor(run.settings, run.Newest(), run.coordinator->view());

@@ -107,7 +107,7 @@ TEST_CASE("CONTINUE: several losses go together, and below min_workers the run w
 TEST_CASE("CONTINUE: a run waits for the worker that has the initial parameters") {
   CoordinatorRun run(Settings(2, 0, 3, Recovery::CONTINUE));
   run.StartAll();
-  ProcessState declares = run.WorkerState(1);
+  ProcessState declares = run.WorkerState(0);
   declares.mutable_declaration()->mutable_model()->add_tensor()->set_name("weight");
   REQUIRE(run.Announce(declares).ok());
   run.iteration = GENERATE(0, 1);  // where slot 0 is

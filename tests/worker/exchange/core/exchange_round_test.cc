@@ -121,7 +121,10 @@ TEST_CASE("a message says what this worker pushes") {
   fixture.round.Follow(5);
   std::vector<float> pulled(1);
   fixture.round.TakePulled(6, 40, absl::MakeSpan(pulled));
-  const std::vector<float> rates = {1, 2, 3, 4};
+  const std::vector<Hyperparameters> rates = {{.learning_rate = 1},
+                                              {.learning_rate = 2},
+                                              {.learning_rate = 3, .momentum = 0.5f},
+                                              {.learning_rate = 4}};
   REQUIRE(fixture.round.Begin(9, /*skip=*/false, rates).ok());
   REQUIRE(fixture.round.Push({2}).ok());
   REQUIRE(fixture.round.Push({0, 1, 3}, /*have_gradients=*/false).ok());
@@ -136,7 +139,8 @@ TEST_CASE("a message says what this worker pushes") {
     CHECK(header.base_version == (chunk == 6 ? 40 : 0));
     CHECK_FALSE(header.skip);
     CHECK(header.absent == (chunk != 6));
-    CHECK(header.learning_rate == (chunk == 6 ? std::optional(3.0f) : std::nullopt));
+    CHECK(header.hyperparameters.learning_rate ==
+          (chunk == 6 ? std::optional(3.0f) : std::nullopt));
     CHECK_FALSE(header.hold);
   }
 }
