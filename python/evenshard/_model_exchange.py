@@ -14,10 +14,11 @@ from evenshard._handle import Handle
 from evenshard._model import ModelTensor
 from evenshard._unchanged import Unchanged
 
-# Gradients are pushed when so many elements have gathered: 64 KiB. A push by itself costs more than
-# a small gradient takes on its way. Larger ones go at once, so that they travel beside the backward
-# pass.
-_GATHERED_ELEMENTS = 16384
+# Gradients are pushed when a sixteenth of the model has gathered, at least 64 KiB and at most
+# 1 MiB. A push by itself costs more than a small gradient takes on its way. Larger gradients go at
+# once, so that they travel beside the backward pass.
+_LEAST_ELEMENTS = 16384
+_MOST_ELEMENTS = 262144
 
 
 class ModelExchange:
@@ -36,6 +37,7 @@ class ModelExchange:
         self.handle = handle
         self._tensors = tensors
         self._sizes = [item.tensor.numel() for item in tensors]
+        self._push_elements = min(max(sum(self._sizes) // 16, _LEAST_ELEMENTS), _MOST_ELEMENTS)
         self._placement = _placement.place(handle, tensors)
         self._unchanged = Unchanged(tensors, self._placement)
         self._buffers = Buffers(handle, tensors, self._placement)
@@ -110,7 +112,7 @@ class ModelExchange:
                 " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`"
             )
         self._stage(i, None)
-        if self._gathered >= _GATHERED_ELEMENTS:
+        if self._gathered >= self._push_elements:
             self._push_staged(wait=False)
 
     def finish(self, contributes: bool, scale: torch.Tensor | None) -> None:

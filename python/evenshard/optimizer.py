@@ -57,7 +57,8 @@ class Optimizer(torch.optim.Optimizer):
     When gradients travel is up to exchange.schedule in the config:
 
     - BACKWARD (default): each as soon as backward() has computed it; small ones gather until they
-      are 64 KiB, or until step(). step() waits for the parameters.
+      are a sixteenth of the model, from 64 KiB to 1 MiB, or until step(). step() waits for the
+      parameters.
     - FULL: step() does not wait. Whoever reads a parameter of the model through one of its modules
       waits for it: a forward pass, model.parameters(), state_dict(), a copy. A reference that the
       script keeps is not seen: call synchronize() before it is used. Models that torch.compile or

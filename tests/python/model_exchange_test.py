@@ -142,6 +142,20 @@ class ModelExchangeTest(unittest.TestCase):
             self.give(i)
         self.assertEqual(self.log(), [("push", [7, 6, 5, 4, 3, 2, 1, 0])])
 
+    def test_a_large_model_gathers_a_sixteenth_of_itself(self):
+        self.make(*[nn.Linear(_LARGE, _LARGE, bias=False) for _ in range(40)])
+        for i in reversed(range(40)):
+            self.give(i)
+        pushes = [("push", [i, i - 1, i - 2]) for i in range(39, 1, -3)]
+        self.assertEqual(self.log(), pushes)
+        self.step()
+        self.assertEqual(self.log(), [("push", [0])])
+
+    def test_no_model_gathers_more_than_1_mib(self):
+        self.make(nn.Linear(2048, 2560, bias=False), nn.Linear(512, 512, bias=False))
+        self.give(1)
+        self.assertEqual(self.log(), [("push", [1])])
+
     def test_an_iteration_is_not_finished_before_step_although_everything_is_pushed(self):
         self.make(nn.Linear(_LARGE, _LARGE, bias=False))
         self.assertFalse(self.exchange.is_begun)
