@@ -46,7 +46,7 @@ class Unchanged:
     def begin(self, iteration: int) -> None:
         """Nothing is under way, and nothing of this iteration has been pushed. Errors:
         FailedPrecondition if the script has changed a parameter since it was received."""
-        self.compares = self._iterations < _FIRST or self._iterations % _INTERVAL == 0
+        self.compares = compares_in(self._iterations)
         self._iterations += 1
         for i in self._parameters:
             parameter = self._tensors[i].tensor
@@ -81,6 +81,11 @@ class Unchanged:
             f"{self._tensors[i].name}: was changed by the script {when}, and the next parameters"
             " from the shards would undo that; allowed: changes before evenshard.Optimizer is made"
         )
+
+
+def compares_in(iteration: int) -> bool:
+    """Whether contents are compared in this iteration, counted from the start of the process."""
+    return iteration < _FIRST or iteration % _INTERVAL == 0
 
 
 def state_of(tensor):

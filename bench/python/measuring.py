@@ -1,0 +1,60 @@
+"""Clusters for the benchmarks of the Python package, and their results."""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LAUNCH = ROOT / "bazel-bin" / "tools" / "launch" / "launch"
+PROGRAM = pathlib.Path(__file__).resolve().with_name("python_package.py")
+TIMEOUT_SECONDS = 600
+TRANSPORTS = {"true": "shared memory", "false": "TCP"}  # by exchange.shared_memory
+
+
+def config(workers, shards, *, shared_memory, model="from_workers {}", more=""):
+    """A config text with shards on loopback, at ports that launch chooses."""
+    lines = [f"model {{ {model} }}", "partition { scheme: STRIPED }", f"workers: {workers}"]
+    lines += ['shard { address: "127.0.0.1:0" }'] * shards
+    lines.append("update { policy: SYNC }")
+    lines.append("limits { chunk_bytes: 655360 }")
+    return "\n".join(lines) + f"\nexchange {{ shared_memory: {shared_memory} {more} }}\n"
+
+
+def in_role(role, iterations=0, *options):
+    """The command of this program as a worker."""
+    return [sys.executable, str(PROGRAM), "worker", role, f"--iterations={iterations}", *options]
+
+
+def seed_option(seed):
+    return [] if seed is None else [f"--seed={seed}"]
+
+
+def run(text, role=None, iterations=0, *options):
+    """Runs a cluster to its end. Returns what worker 0 in the role has printed as JSON, or without
+    a role the summary of the C++ worker."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    with tempfile.TemporaryDirectory() as folder:
+        path, summary = pathlib.Path(folder, "cluster.textproto"), pathlib.Path(folder, "summary")
+        path.write_text(text)
+        command = [str(LAUNCH), f"--config={path}"]
+        if role is None:
+            command.append(f"--summary={summary}")
+        else:
+            command += ["--", *in_role(role, iterations, *options)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True,
+                              timeout=TIMEOUT_SECONDS, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        if role is None:
+            return json.loads(summary.read_text())
+    lines = [line for line in done.stdout.splitlines() if line.startswith("[worker 0] {")]
+    return json.loads(lines[-1].partition("] ")[2])
+
+
+def report(what, ratios):
+    print(f"{what}: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, "
+          f"{len(ratios)} rounds)", flush=True)
