@@ -140,9 +140,9 @@ absl::Status ClientWorker::Begin(bool contributes, std::vector<Hyperparameters> 
                                     buffers_.parameters.span()));
 }
 
-absl::Status ClientWorker::Push(absl::Span<const int> tensors, bool have_gradients) {
+absl::Status ClientWorker::Push(absl::Span<const int> tensors, Contribution contribution) {
   RETURN_IF_ERROR(CheckJoined());
-  return exchange_->PushTensors(tensors, have_gradients);
+  return exchange_->PushTensors(tensors, contribution);
 }
 
 absl::Status ClientWorker::Wait(int tensor) {
@@ -164,6 +164,10 @@ int ClientWorker::Received(int tensor) const {
 
 uint64_t ClientWorker::Updates(int tensor) const {
   return exchange_ == nullptr ? 0 : exchange_->round().UpdatesOf(tensor);
+}
+
+bool ClientWorker::AllAbsent(int tensor) const {
+  return exchange_ != nullptr && exchange_->round().TensorAllAbsent(tensor);
 }
 
 absl::Status ClientWorker::WaitAll() {

@@ -33,6 +33,7 @@ class ClientWorker {
 
   const PlannedConfig& config() const { return config_; }
   const SchedulePolicy& schedule() const { return schedule_; }
+  bool waits_for_workers() const { return config_.proto().update().policy() == Update::SYNC; }
   bool follows_views() const { return views_ != nullptr; }
   int rank() const { return rank_; }
   float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
@@ -42,13 +43,14 @@ class ClientWorker {
   bool IsPushed(int tensor) const;
   int Received(int tensor) const;
   uint64_t Updates(int tensor) const;
+  bool AllAbsent(int tensor) const;
   bool HasFailed() const { return exchange_ != nullptr && !exchange_->round().failure().ok(); }
   double LearningRate(int tensor) const;
 
   absl::Status Join();
   absl::Status Begin(bool contributes, std::vector<Hyperparameters> by_tensor);
   // After an error none of them has been pushed.
-  absl::Status Push(absl::Span<const int> tensors, bool have_gradients);
+  absl::Status Push(absl::Span<const int> tensors, Contribution contribution);
   absl::Status Wait(int tensor);
   absl::Status WaitAll();
   absl::Status PushPull(std::vector<Hyperparameters> by_tensor);

@@ -249,6 +249,10 @@ int evenshard_skips_non_finite(const evenshard_worker* worker) {
   return worker->worker->config().proto().update().non_finite() == evenshard::Update::SKIP;
 }
 
+int evenshard_waits_for_workers(const evenshard_worker* worker) {
+  return worker->worker->waits_for_workers();
+}
+
 int evenshard_follows_views(const evenshard_worker* worker) {
   return worker->worker->follows_views();
 }
@@ -284,14 +288,16 @@ evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
   });
 }
 
-evenshard_status evenshard_push(evenshard_worker* worker, int tensor, int has_gradient) {
-  return evenshard_push_several(worker, &tensor, 1, has_gradient);
+evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
+                                evenshard_contribution contribution) {
+  return evenshard_push_several(worker, &tensor, 1, contribution);
 }
 
 evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors, int count,
-                                        int have_gradients) {
+                                        evenshard_contribution contribution) {
   return On(worker, [&](evenshard::ClientWorker& w) {
-    return w.Push({tensors, static_cast<size_t>(count)}, have_gradients != 0);
+    return w.Push({tensors, static_cast<size_t>(count)},
+                  static_cast<evenshard::Contribution>(contribution));
   });
 }
 
@@ -305,6 +311,10 @@ int evenshard_received(const evenshard_worker* worker, int tensor) {
 
 uint64_t evenshard_updates(const evenshard_worker* worker, int tensor) {
   return IsOwn(worker) ? worker->worker->Updates(tensor) : 0;
+}
+
+int evenshard_all_absent(const evenshard_worker* worker, int tensor) {
+  return IsOwn(worker) && worker->worker->AllAbsent(tensor);
 }
 
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {

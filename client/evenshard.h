@@ -148,6 +148,8 @@ EVENSHARD_API int evenshard_pushes_early(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_waits_in_forward(const evenshard_worker* worker);
 /* Whether a worker leaves out a gradient that is not finite (update.non_finite: SKIP). */
 EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
+/* Whether an iteration waits for all workers (SYNC). */
+EVENSHARD_API int evenshard_waits_for_workers(const evenshard_worker* worker);
 /* Whether the run has a coordinator, by which a worker that was started again goes on. */
 EVENSHARD_API int evenshard_follows_views(const evenshard_worker* worker);
 /* The learning rate of a tensor by the config, without the schedule's factor. */
@@ -194,16 +196,21 @@ typedef struct evenshard_hyperparameters {
  * `by_tensor` has one for each tensor; NULL keeps the config's. Those of tensors that are no
  * parameters are left out of account. Under SYNC all workers must give the same ones. If
  * `contributes` is 0, this worker takes part in the iteration without counting in the mean,
- * whatever it pushes. If `has_gradient` is 0, its batch did not use the tensor: that counts as a
- * gradient of zeros, and if no worker has one the tensor is not updated. Errors: those of the
- * exchange; WENT_BACK if the run has gone back to a checkpoint. */
+ * whatever it pushes. If no worker pushes a gradient of a tensor, it is not updated. Errors: those
+ * of the exchange; WENT_BACK if the run has gone back to a checkpoint. */
 EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                                const evenshard_hyperparameters* by_tensor);
+typedef enum evenshard_contribution {
+  EVENSHARD_ZEROS = 0,    /* the batch did not use the tensor: counts as a gradient of zeros */
+  EVENSHARD_GRADIENT = 1, /* that in the worker's memory */
+  EVENSHARD_NOTHING = 2   /* the worker does not count in the mean of this tensor */
+} evenshard_contribution;
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
-                                              int has_gradient);
+                                              evenshard_contribution contribution);
 /* Pushes several tensors, in this order. After an error none of them has been pushed. */
 EVENSHARD_API evenshard_status evenshard_push_several(evenshard_worker* worker, const int* tensors,
-                                                      int count, int have_gradients);
+                                                      int count,
+                                                      evenshard_contribution contribution);
 EVENSHARD_API evenshard_status evenshard_wait(evenshard_worker* worker, int tensor);
 /* How many tensors from this one on, in model order, have been received, up to the first that has
  * not. Does not block. */
@@ -211,6 +218,9 @@ EVENSHARD_API int evenshard_received(const evenshard_worker* worker, int tensor)
 /* How many updates the parameters have behind them that were received last, in all chunks of the
  * tensor together. Equal numbers, without a join or evenshard_resume between: equal parameters. */
 EVENSHARD_API uint64_t evenshard_updates(const evenshard_worker* worker, int tensor);
+/* Whether all workers pushed EVENSHARD_ZEROS for the tensor, under SYNC, in the iteration for which
+ * it was received last. */
+EVENSHARD_API int evenshard_all_absent(const evenshard_worker* worker, int tensor);
 EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
 
 /* A whole iteration: begins it, pushes all tensors, and waits for all. */

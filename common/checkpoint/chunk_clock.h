@@ -16,6 +16,9 @@ struct ChunkClock {
   uint64_t iteration = 0;
   // ASYNC: by rank, the iteration after the latest push that was counted. Empty under SYNC.
   std::vector<uint64_t> next_iteration = {};
+  // SYNC: all workers pushed `absent` in the iteration before `iteration`. Not in checkpoints: no
+  // push of before is answered by what begins from one.
+  bool all_absent = false;
 
   friend bool operator==(const ChunkClock&, const ChunkClock&) = default;
 };

@@ -233,6 +233,7 @@ HeaderWriter Written(const ParameterHeader& header, size_t data_bytes) {
   writer.Enum(4, header.encoding);
   writer.Varint(5, header.view);
   writer.Varint(6, header.unchanged);
+  writer.Varint(7, header.all_absent);
   writer.Data(data_bytes);
   return writer;
 }
@@ -299,6 +300,8 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
         return Store(reader.Varint(), &header.view);
       case Tag(6, kVarint):
         return Store(reader.Varint(), &header.unchanged);
+      case Tag(7, kVarint):
+        return Store(reader.Varint(), &header.all_absent);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

@@ -59,6 +59,7 @@ struct ParameterHeader {
   int32_t encoding = 0;  // see GradientHeader
   uint64_t view = 0;
   bool unchanged = false;
+  bool all_absent = false;
 };
 
 // The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and

@@ -14,6 +14,11 @@ _LAUNCHER = "`evenshard run --workers N SCRIPT`, which starts the shards as well
 def config(given: str | os.PathLike | None) -> str:
     """Returns the path or the text of the config."""
     if given is not None:
+        if not isinstance(given, (str, os.PathLike)):
+            raise errors.ConfigError(
+                f"config: is a {type(given).__name__}, allowed: the path or the text of a"
+                " ClusterConfig"
+            )
         return os.fspath(given)
     value = os.environ.get("EVENSHARD_CONFIG")
     if not value:
@@ -27,7 +32,7 @@ def config(given: str | os.PathLike | None) -> str:
 def rank(given: int | None) -> int:
     """Returns the rank of the worker."""
     if given is not None:
-        return int(given)
+        return _number("rank", given)
     value = os.environ.get("RANK")
     if value is None:
         raise errors.ConfigError(
@@ -75,8 +80,8 @@ def check_world_size(configured: int) -> None:
         )
 
 
-def _number(name: str, value: str) -> int:
+def _number(name: str, value: str | int) -> int:
     try:
         return int(value)
-    except ValueError:
+    except (TypeError, ValueError):
         raise errors.ConfigError(f"{name}: is {value!r}, allowed: a number") from None

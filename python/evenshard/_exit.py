@@ -6,6 +6,10 @@ the program ends, so that calls of sys.exit, exit and quit are noted, until a fu
 that the program goes on. If the worker has not finished, or the run goes back meanwhile, the
 program ends with 1.
 
+In IPython and notebooks an exception ends a cell and not the program, and no hook of Python is
+told. The shell shows it, and then the worker leaves: the others must not wait for a cell that
+nobody may ever start again.
+
 A program that `launch` starts again in such a case (EVENSHARD_RESTARTS), or whose run has gone
 back, does not leave: it ends as one that a signal has killed, and the run goes on. What another
 worker's failure has ended says nothing of its own, and ends with a code of its own.
@@ -50,6 +54,7 @@ def prepare() -> None:
     if not _is_installed:
         _is_installed = True
         _note_uncaught()
+        _note_cells()
         atexit.register(_end_all)
 
 
@@ -96,6 +101,26 @@ def _note_uncaught() -> None:
     for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
         if hasattr(module, name):
             setattr(module, name, _noting(getattr(module, name)))
+
+
+def _note_cells() -> None:
+    """Has workers leave when IPython shows an exception, if this program runs in it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
+        return
+    show = shell.showtraceback
+
+    def note(*arguments, **options):
+        reason = text_of(sys.exc_info()[1])
+        if reason is not None:
+            for worker in list(_open):
+                try:
+                    worker.close(reason)
+                except errors.Error as error:
+                    print(f"evenshard: {error}", file=sys.stderr)
+        return show(*arguments, **options)
+
+    shell.showtraceback = note
 
 
 def _noting(leave):

@@ -59,8 +59,9 @@ class Handle:
         self._memory = None
         # Of the exchange, once a call has raised it.
         self._failure: str | None = None
-        # Iteration and statistics, once the worker has left.
+        # Iteration and statistics, and why it has failed, once the worker has left.
         self._last: tuple[int, Statistics] | None = None
+        self._left_for: str | None = None
         self._continues = _environment.continues(continues)
         options = _library.COptions(
             rank=_environment.rank(rank),
@@ -114,6 +115,11 @@ class Handle:
     def waits_in_forward(self) -> bool:
         """Whether each tensor is to be waited for where the forward pass needs it."""
         return bool(self._library.waits_in_forward(self._pointer()))
+
+    @property
+    def waits_for_workers(self) -> bool:
+        """Whether an iteration waits for all workers (SYNC)."""
+        return bool(self._library.waits_for_workers(self._pointer()))
 
     @property
     def skips_non_finite(self) -> bool:
@@ -191,13 +197,15 @@ class Handle:
         """Whether a tensor has been pushed in the iteration that has begun."""
         return bool(self._library.is_pushed(self._pointer(), tensor))
 
-    def push(self, tensor: int, has_gradient: bool = True) -> None:
-        self._check(self._library.push(self._pointer(), tensor, has_gradient))
+    def push(self, tensor: int, contribution: int = _library.GRADIENT) -> None:
+        self._check(self._library.push(self._pointer(), tensor, contribution))
 
-    def push_several(self, tensors: Sequence[int], have_gradients: bool = True) -> None:
+    def push_several(
+        self, tensors: Sequence[int], contribution: int = _library.GRADIENT
+    ) -> None:
         count = len(tensors)
         numbers = (ctypes.c_int * count)(*tensors)
-        self._check(self._library.push_several(self._pointer(), numbers, count, have_gradients))
+        self._check(self._library.push_several(self._pointer(), numbers, count, contribution))
 
     def wait(self, tensor: int) -> None:
         self._wait(self._library.wait, tensor)
@@ -208,6 +216,11 @@ class Handle:
     def updates(self, tensor: int) -> int:
         """How many updates lie behind what was received last of a tensor."""
         return self._library.updates(self._pointer(), tensor)
+
+    def all_absent(self, tensor: int) -> bool:
+        """Whether no worker had a gradient of a tensor in the iteration that was received last, and
+        none left it out."""
+        return bool(self._library.all_absent(self._pointer(), tensor))
 
     def wait_all(self) -> None:
         self._wait(self._library.wait_all)
@@ -258,7 +271,7 @@ class Handle:
         if not self.is_own:
             self._memory = None
             return
-        reason = error or self._failure
+        reason = self._left_for = error or self._failure
         try:
             self._wait(self._library.leave, encoded(reason))
         except errors.Error:
@@ -270,6 +283,8 @@ class Handle:
             self._memory = None
 
     def _pointer(self):
+        if self._memory is None and self._left_for is not None:
+            raise errors.FailedPrecondition(f"the worker has left the run: {self._left_for}")
         return _library.require_open(self._memory, "the worker").pointer
 
     def _wait(self, function, *arguments) -> None:

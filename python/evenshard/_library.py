@@ -20,6 +20,11 @@ IDLE = 0
 PUSHING = 1
 PUSHED = 2
 
+# evenshard_contribution
+ZEROS = 0
+GRADIENT = 1
+NOTHING = 2
+
 _VARIABLE = "EVENSHARD_LIBRARY"
 _NAME = "libevenshard.so"
 
@@ -125,6 +130,7 @@ _PROTOTYPES = {
     "pushes_early": (ctypes.c_int, [_WORKER]),
     "waits_in_forward": (ctypes.c_int, [_WORKER]),
     "skips_non_finite": (ctypes.c_int, [_WORKER]),
+    "waits_for_workers": (ctypes.c_int, [_WORKER]),
     "follows_views": (ctypes.c_int, [_WORKER]),
     "learning_rate": (ctypes.c_double, [_WORKER, ctypes.c_int]),
     "join": (ctypes.c_int, [_WORKER]),
@@ -139,6 +145,7 @@ _PROTOTYPES = {
     ),
     "wait": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "received": (ctypes.c_int, [_WORKER, ctypes.c_int]),
+    "all_absent": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "updates": (ctypes.c_uint64, [_WORKER, ctypes.c_int]),
     "wait_all": (ctypes.c_int, [_WORKER]),
     "push_pull": (ctypes.c_int, [_WORKER, _NUMBERS]),

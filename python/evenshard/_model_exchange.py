@@ -12,6 +12,7 @@ from evenshard import _library, _placement, errors
 from evenshard._buffers import Buffers
 from evenshard._handle import Handle
 from evenshard._model import ModelTensor
+from evenshard._thread_use import ThreadUse
 from evenshard._unchanged import Unchanged
 
 # Gradients are pushed when a sixteenth of the model has gathered, at least 64 KiB and at most
@@ -31,10 +32,14 @@ class ModelExchange:
     The library knows what of the iteration has been pushed and received. What is kept here is what
     the model has: gradients staged since begin(), and parameters not yet given to it. Until
     finish() the model keeps its parameters, as with torch.optim.
+
+    Whatever begins and pushes is called in the context `threads`, which wait_for() and
+    wait_for_all() enter by themselves: a parameter may be read anywhere.
     """
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         self.handle = handle
+        self.threads = ThreadUse()
         self._tensors = tensors
         self._sizes = [item.tensor.numel() for item in tensors]
         self._push_elements = min(max(sum(self._sizes) // 16, _LEAST_ELEMENTS), _MOST_ELEMENTS)
@@ -91,6 +96,7 @@ class ModelExchange:
         self.wait_for_all()
         self._unchanged.begin(self.handle.iteration)
         self.handle.begin(contributes, numbers)
+        self.threads.begin()
 
     def require_read(self, i: int) -> None:
         """Errors: FailedPrecondition if a gradient of this tensor was computed from parameters that
@@ -106,6 +112,7 @@ class ModelExchange:
     def gradient_is_there(self, i: int) -> None:
         """Pushes a gradient that has just been computed, with those that have gathered. A small one
         waits for others, or for finish()."""
+        self.threads.check()
         if i in self._staged:
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: has a second gradient before step(), and the first one"
@@ -117,19 +124,15 @@ class ModelExchange:
 
     def finish(self, contributes: bool, scale: torch.Tensor | None) -> None:
         """Pushes everything that has not been pushed. Gradients are divided by `scale`. A parameter
-        without a gradient counts as zeros. Unless the worker contributes, which begin() has said
-        too, nothing of it counts."""
+        without a gradient counts as zeros. Unless the worker contributes, nothing of it counts."""
+        self.threads.check()
         self._unchanged.check(self._staged)
         absent = []
         for i, item in enumerate(self._tensors):
             if i in self._staged:
                 continue
             if item.is_buffer:
-                if contributes and self._buffers.must_push(i, self._unchanged.compares):
-                    self._placement.stage_buffer(i)
-                    self._gathered += self._sizes[i]
-                    self._buffers.agrees(i)
-                else:
+                if not contributes or not self._stage_buffer(i):
                     absent.append(i)
             elif not contributes or (item.is_parameter and item.tensor.grad is None):
                 absent.append(i)
@@ -138,8 +141,38 @@ class ModelExchange:
             else:
                 self._placement.stage_statistic(i)
                 self._gathered += self._sizes[i]
-        self._push(absent, have_gradients=False)
+        self._push(absent, _library.ZEROS if contributes else _library.NOTHING)
         self._push_staged(wait=True)
+        self._pushed()
+
+    def abandon(self) -> None:
+        """Pushes everything that has not been pushed, and nothing of it counts."""
+        self.threads.check()
+        self._placement.staged(wait=True)  # copies that may be under way
+        self._gathered = 0
+        numbers = range(len(self._tensors))
+        rest = [i for i in numbers if not self.handle.is_pushed(i)]
+        self._push(rest, _library.NOTHING)
+        self._pushed()
+
+    def take_part(self) -> bool:
+        """An iteration, which has begun, of a worker that has no more data: its gradient counts as
+        zeros. Returns whether that was so for all workers."""
+        rest, statistics = [], []
+        for i, item in enumerate(self._tensors):
+            if item.is_parameter or item.is_buffer and not self._stage_buffer(i):
+                rest.append(i)
+            elif not item.is_buffer:
+                statistics.append(i)
+        self._push(rest, _library.ZEROS)
+        self._push(statistics, _library.NOTHING)
+        self._push_staged(wait=True)
+        self._pushed()
+        self.wait_for_all()
+        return all(self.handle.all_absent(i) for i in rest if self._tensors[i].is_parameter)
+
+    def _pushed(self):
+        """Everything of the iteration has been pushed."""
         self._placement.pass_done()
         self._staged = {}
         self._missing.update(range(len(self._tensors)))
@@ -152,24 +185,26 @@ class ModelExchange:
         """Waits for the parameters of those of these tensors that finish() has pushed."""
         if not self._missing:
             return
-        missing = self._missing_of(numbers)
-        for i in missing:
-            self.handle.wait(i)
-        if missing and self._placement.takes_early:
-            # What has come meanwhile need not be asked for one by one. The tensors are mostly in
-            # the order in which a forward pass needs them.
-            first = missing[0]
-            come = range(first, first + self.handle.received(first))
-            missing = {*missing, *self._missing_of(come)}
-        self._received(missing)
+        with self.threads:
+            missing = self._missing_of(numbers)
+            for i in missing:
+                self.handle.wait(i)
+            if missing and self._placement.takes_early:
+                # What has come meanwhile need not be asked for one by one. The tensors are mostly
+                # in the order in which a forward pass needs them.
+                first = missing[0]
+                come = range(first, first + self.handle.received(first))
+                missing = {*missing, *self._missing_of(come)}
+            self._received(missing)
 
     def wait_for_all(self) -> None:
         """Waits for all tensors that finish() has pushed."""
-        if self.is_begun:
-            return
-        if self.handle.phase != _library.IDLE:
-            self.handle.wait_all()
-        self._received(self._missing_of(range(len(self._tensors))))
+        with self.threads:
+            if self.is_begun:
+                return
+            if self.handle.phase != _library.IDLE:
+                self.handle.wait_all()
+            self._received(self._missing_of(range(len(self._tensors))))
 
     def resume(self) -> None:
         """After WentBack: gives the model the parameters of the run's checkpoint."""
@@ -190,15 +225,24 @@ class ModelExchange:
         self._staged[i] = (gradient, gradient._version)
         self._gathered += self._sizes[i]
 
+    def _stage_buffer(self, i):
+        """Stages a value that the run is to have from this worker. Returns whether it is one."""
+        if not self._buffers.must_push(i, self._unchanged.compares):
+            return False
+        self._placement.stage_buffer(i)
+        self._gathered += self._sizes[i]
+        self._buffers.agrees(i)
+        return True
+
     def _push_staged(self, wait):
         numbers = self._placement.staged(wait)
         for i in numbers:
             self._gathered -= self._sizes[i]
-        self._push(numbers, have_gradients=True)
+        self._push(numbers, _library.GRADIENT)
 
-    def _push(self, numbers, have_gradients):
+    def _push(self, numbers, contribution):
         if numbers:
-            self.handle.push_several(numbers, have_gradients)
+            self.handle.push_several(numbers, contribution)
 
     def _missing_of(self, numbers):
         return [i for i in numbers if i in self._missing]

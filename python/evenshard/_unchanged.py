@@ -34,6 +34,7 @@ class Unchanged:
         self._tensors = tensors
         self._placement = placement
         self._parameters = [i for i, item in enumerate(tensors) if item.is_parameter]
+        self._device = tensors[self._parameters[0]].tensor.device  # of all of them
         self._states = [(0, 0)] * len(tensors)
         self._iterations = 0  # that have begun
         self.compares = False  # contents, in this iteration
@@ -52,6 +53,12 @@ class Unchanged:
             parameter = self._tensors[i].tensor
             state = state_of(parameter)
             if state != self._states[i] or self.compares:
+                if parameter.dtype != torch.float32 or parameter.device != self._device:
+                    raise errors.FailedPrecondition(
+                        f"{self._tensors[i].name}: is {parameter.dtype} on {parameter.device} now,"
+                        f" and was {torch.float32} on {self._device} when evenshard.Optimizer was"
+                        " made; allowed: model.to(...) before that"
+                    )
                 if not same(parameter, self._placement.parameter(i)):
                     self._refuse(i, f"before iteration {iteration}")
                 self._states[i] = state

@@ -11,12 +11,22 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from evenshard import _exit, _grad_scaler, _library, _model, _parameter_reads, _torch_optim, errors
+from evenshard import (
+    _exit,
+    _first_mistakes,
+    _grad_scaler,
+    _library,
+    _model,
+    _parameter_reads,
+    _torch_optim,
+    errors,
+)
 from evenshard._gradient_hooks import on_gradient
 from evenshard._handle import Declared, Handle, Statistics
 from evenshard._model_exchange import ModelExchange
 from evenshard._parameter_reads import Hook, ParameterReads
 from evenshard._unchanged import SEQUENTIAL_HINT
+from evenshard._uneven_ends import UnevenEnds
 
 _log = logging.getLogger("evenshard")
 
@@ -83,6 +93,7 @@ class Optimizer(torch.optim.Optimizer):
     # GradScaler leaves it to step() to divide by the scale and to skip.
     _step_supports_amp_scaling = True
 
+    @_first_mistakes.explained
     def __init__(
         self,
         model: torch.nn.Module,
@@ -109,7 +120,6 @@ class Optimizer(torch.optim.Optimizer):
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
         _exit.prepare()
-        _check_arguments(model, config)
         self._is_ready = False  # to have no more groups added
         self._model = model
         self._tensors = _model.tensors_of(model)
@@ -138,6 +148,7 @@ class Optimizer(torch.optim.Optimizer):
         self._skips_non_finite = self._handle.skips_non_finite
         self._skipped = 0
         self._is_accumulating = False
+        self._uneven_ends = UnevenEnds()
         self._reads: ParameterReads | None = None
         self._hooks = []
         self._exchange = ModelExchange(self._handle, self._tensors)
@@ -186,11 +197,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _gradient_ready(self, i, *_):
         """Called in the backward pass, when a parameter has its gradient."""
-        self._exchange.require_read(i)
-        if not self._is_accumulating:
-            if not self._exchange.is_begun:
-                self._begin(True)
-            self._exchange.gradient_is_there(i)
+        with self._exchange.threads:
+            self._exchange.require_read(i)
+            if not self._is_accumulating:
+                if not self._exchange.is_begun:
+                    self._begin(True)
+                self._exchange.gradient_is_there(i)
 
     # The iteration.
 
@@ -235,13 +247,63 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        contributes, scale = self._contribution(options.get("grad_scaler"))
-        if self._exchange.is_begun:
-            self._check_options()
-        else:
-            self._begin(contributes)
-        self._exchange.finish(contributes, scale)
+        with self._exchange.threads:
+            contributes, scale = self._contribution(options.get("grad_scaler"))
+            if contributes:
+                self._uneven_ends.check_step(self._has_gradient())
+            if self._exchange.is_begun:
+                self._check_options()
+            else:
+                self._begin(contributes)
+            self._exchange.finish(contributes, scale)
         return loss
+
+    def abandon(self) -> None:
+        """In place of step(), for a batch that was given up, as after an exception in the forward
+        or backward pass: takes part in the iteration without a gradient, and forgets the gradients.
+        This worker stays out of the divisor of the mean. What backward() has pushed already, under
+        BACKWARD and FULL, counts: the mean of such a parameter includes it."""
+        _exit.goes_on()
+        with self._exchange.threads:
+            if not self._exchange.is_begun:
+                self._begin(False)
+            self._exchange.abandon()
+        self.zero_grad()
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """A context for workers whose numbers of steps differ, as DistributedDataParallel's join():
+
+            with optimizer.join():
+                for batch, target in batches:
+                    ...
+                    optimizer.step()
+
+        Under SYNC a worker that leaves it takes part in the others' iterations until all have left
+        it. Its gradients count as zeros, so that the mean is still over all workers. At the end all
+        workers have the same parameters, and one iteration more, which has changed nothing. In the
+        context each step() needs a gradient; abandon() is for a batch without one.
+        """
+        with self._uneven_ends.join(self._take_part):
+            yield
+
+    def _take_part(self):
+        """An iteration without data. Returns whether no worker had any."""
+        if not self._handle.waits_for_workers or self._handle.workers == 1:
+            return True
+        with self._exchange.threads:
+            if self._exchange.is_begun:
+                raise errors.FailedPrecondition(
+                    "join() ends between backward() and step(), allowed: a step() or abandon()"
+                    " after each backward()"
+                )
+            self._begin(True)
+            return self._exchange.take_part()
+
+    def _has_gradient(self):
+        return self._exchange.has_pushed or any(
+            item.is_parameter and item.tensor.grad is not None for item in self._tensors
+        )
 
     def synchronize(self) -> None:
         """Waits until all parameters that are under way have come."""
@@ -429,19 +491,6 @@ class Optimizer(torch.optim.Optimizer):
         if self._exchange.is_begun:
             return f"{what} between backward() and step()"
         return f"{what} without a step()" if self.iteration == 0 else None
-
-
-def _check_arguments(model, config):
-    if not isinstance(model, torch.nn.Module):
-        raise errors.InvalidArgument(
-            f"model: is a {type(model).__name__}, allowed: a torch.nn.Module; the parameters are"
-            " those of it that require a gradient: evenshard.Optimizer(model, ...)"
-        )
-    if isinstance(config, torch.optim.Optimizer):
-        raise errors.InvalidArgument(
-            f"config: is a {type(config).__name__}, allowed: the path or the text of a"
-            " ClusterConfig; give the rule by its name: evenshard.Optimizer(model, optimizer=...)"
-        )
 
 
 def _refuse_step(_, *arguments, **options):

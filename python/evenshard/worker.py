@@ -184,7 +184,7 @@ class Worker:
         number = self._number(name)
         if gradient is not None:
             self._stage(name, gradient)
-        self._handle.push(number, has_gradient)
+        self._handle.push(number, _library.GRADIENT if has_gradient else _library.ZEROS)
 
     def wait(self, name: str, out: Any = None) -> None:
         """Waits until the parameters of a tensor that was pushed are there."""

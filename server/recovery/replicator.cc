@@ -141,6 +141,7 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   header.set_version(clock.version);
   if (clock.next_iteration.empty()) {
     header.set_iteration(clock.iteration);
+    header.set_all_absent(clock.all_absent);
   } else {
     header.set_worker(change.workers[0]);
     header.set_iteration(clock.next_iteration[change.workers[0]]);
@@ -261,6 +262,7 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   message.header.set_is_state(true);
   message.header.set_version(clock.version);
   message.header.set_iteration(clock.iteration);
+  message.header.set_all_absent(clock.all_absent);
   message.header.mutable_next_iteration()->Add(clock.next_iteration.begin(),
                                                clock.next_iteration.end());
   const size_t array_bytes = chunk.info().size * sizeof(float);

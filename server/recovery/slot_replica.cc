@@ -130,7 +130,9 @@ absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place,
                                     const ReplicaMessage& message) {
   const ReplicaChunk& header = message.header;
   if (place.is_filled && Has(chunk.clock(), header)) return absl::OkStatus();
-  ChunkClock clock{.version = header.version(), .iteration = header.iteration()};
+  ChunkClock clock{.version = header.version(),
+                   .iteration = header.iteration(),
+                   .all_absent = header.all_absent()};
   clock.next_iteration.assign(header.next_iteration().begin(), header.next_iteration().end());
   if (clock.next_iteration.size() != chunk.clock().next_iteration.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", chunk.info().id,
@@ -169,6 +171,7 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
   }
   (header.has_worker() ? clock.next_iteration[header.worker()] : clock.iteration) =
       header.iteration();
+  clock.all_absent = header.all_absent();
   return absl::OkStatus();
 }
 

@@ -41,6 +41,8 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
     header.version = reply.written_version.value_or(chunk.version());
     const bool is_new = header.version != reply.base_version;
     header.unchanged = !is_new && !reply.written_version.has_value();
+    const ChunkClock& clock = chunk.clock();
+    header.all_absent = clock.all_absent && clock.iteration == reply.iteration + 1;
     const size_t bytes = is_new ? EncodedBytes(encoding, chunk.info().size) : 0;
     shard->CountReply(session, bytes);
     const bool is_sent = is_new && !reply.written_version.has_value();

@@ -264,7 +264,9 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
                           std::vector<DueReply>& released) {
   counters_->straggler_wait_nanoseconds +=
       absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
-  const uint64_t iteration = gather.chunk->mutable_clock().iteration++;
+  ChunkClock& clock = gather.chunk->mutable_clock();
+  const uint64_t iteration = clock.iteration++;
+  clock.all_absent = gather.absent > 0 && gather.absent == gather.arrived;
   if (observers_.ReadGradients()) {
     for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
       if (gather.pushed[rank].here) change.workers.push_back(rank);

@@ -51,7 +51,7 @@ static evenshard_status train(evenshard_worker* worker, int own, int64_t iterati
     evenshard_status status = evenshard_begin(worker, 1, NULL);
     /* One by one, so that a worker is often killed between two. */
     for (int t = kTensors; status == EVENSHARD_OK && t-- > 0;) {
-      status = evenshard_push(worker, t, 1);
+      status = evenshard_push(worker, t, EVENSHARD_GRADIENT);
     }
     if (status == EVENSHARD_OK) status = evenshard_wait_all(worker);
     if (status != EVENSHARD_OK) return status;

@@ -76,7 +76,7 @@ class SeveralTensorsTest(unittest.TestCase):
             handle.wait_all()
             found.append(handle.received(0))
             handle.begin()
-            handle.push_several([0, 1], have_gradients=False)
+            handle.push_several([0, 1], contribution=_library.ZEROS)
             handle.push_several([2])
             handle.wait_all()
             values = [round(handle.parameters(i)[0], 5) for i in range(3)]

@@ -5,12 +5,15 @@ import unittest
 
 from tests.python import fixture
 
+from evenshard import _library, errors  # noqa: E402
+
 torch = fixture.torch
 if torch is not None:
     from torch import nn
 
-    from evenshard import _library, _model, _model_exchange, errors
+    from evenshard import _model, _model_exchange
 
+_PUSHES = {_library.GRADIENT: "push", _library.ZEROS: "absent", _library.NOTHING: "nothing"}
 _LARGE = 130  # a square of so many is pushed at once
 
 
@@ -54,9 +57,9 @@ class _Handle:
     def is_pushed(self, i):
         return i in self._pushed
 
-    def push_several(self, numbers, have_gradients=True):
+    def push_several(self, numbers, contribution=_library.GRADIENT):
         self._pushed.update(numbers)
-        self.log.append(("push" if have_gradients else "absent", list(numbers)))
+        self.log.append((_PUSHES[contribution], list(numbers)))
 
     def wait(self, i):
         self.log.append(("wait", i))
@@ -68,6 +71,9 @@ class _Handle:
 
     def updates(self, i):
         return 1
+
+    def all_absent(self, i):
+        return i in self.absent_everywhere
 
     def received(self, i):
         end = i
@@ -100,6 +106,37 @@ class ModelExchangeTest(unittest.TestCase):
     def log(self):
         found, self.handle.log = self.handle.log, []
         return found
+
+    def test_a_batch_that_is_given_up_counts_as_far_as_it_has_left(self):
+        self.make(nn.Linear(3, _LARGE), nn.Linear(_LARGE, _LARGE))
+        self.give(3)
+        self.give(2)  # leaves, with the one before
+        self.give(1)  # is kept until step()
+        self.assertEqual(self.log(), [("push", [3, 2])])
+        self.exchange.abandon()
+        self.assertEqual(self.log(), [("nothing", [0, 1])])
+        self.exchange.wait_for_all()
+        self.model.zero_grad(set_to_none=True)
+        self.give(3)
+        self.step()
+        self.exchange.wait_for_all()
+        self.assertEqual(self.log(), ["wait_all", ("absent", [0, 1, 2]), ("push", [3]), "wait_all"])
+
+    def test_what_a_worker_without_data_pushes(self):
+        self.make(nn.Linear(3, 2), nn.BatchNorm1d(2))
+        names = [item.name for item in self.tensors]
+        self.tensors[0].tensor.grad = torch.ones(2, 3)  # of its last batch
+        for absent in ({0, 1, 2, 3}, {0, 1, 3}):
+            self.handle.absent_everywhere = absent
+            self.exchange.begin(True, None)
+            self.assertEqual(self.exchange.take_part(), len(absent) == 4)
+            (zeros, nothing, waits) = self.log()
+            self.assertEqual(zeros, ("absent", [0, 1, 2, 3, names.index("1.num_batches_tracked")]))
+            self.assertEqual(nothing[0], "nothing")
+            self.assertEqual(
+                {names[i] for i in nothing[1]}, {"1.running_mean", "1.running_var"}
+            )
+            self.assertEqual(waits, "wait_all")
 
     def small(self):
         self.make(nn.Linear(3, 2), nn.Linear(2, 2))

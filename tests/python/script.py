@@ -19,7 +19,8 @@ class Script:
     """What a habit finds: its batches, and how optimizers are made."""
 
     def __init__(self, rank=None, workers=1):
-        # Those whose batches this process has, and how many there are in all.
+        self.workers = workers
+        # Those whose batches this process has.
         self.ranks = list(range(workers)) if rank is None else [rank]
         self._is_worker = rank is not None
 
@@ -68,9 +69,9 @@ def _values_of(value):
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def outcomes_of(habit, schedule, workers, *, shards=2, scheme="STRIPED"):
+def outcomes_of(habit, schedule, workers, *, shards=2, scheme="STRIPED", **more):
     """How the workers of a run end that do `habit(script)`."""
-    settings = {"rule": "", "schedule": schedule, "workers": workers, "scheme": scheme}
+    settings = {"rule": "", "schedule": schedule, "workers": workers, "scheme": scheme, **more}
     with fixture.Cluster(shards, startup_seconds=30, exchange_seconds=15, **settings) as cluster:
         return fixture.outcomes(
             fixture.start_workers(cluster, _work, habit, workers, workers=workers)

@@ -155,9 +155,11 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       chunk.set_encoding(RandomEncoding(random));
       chunk.set_view(RandomNumber(random));
       chunk.set_unchanged(random() % 2 == 0);
+      chunk.set_all_absent(random() % 2 == 0);
       chunk.set_data(RandomBytes(random() % 300, random));
       const ParameterHeader header{chunk.iteration(), chunk.chunk(), chunk.version(),
-                                   chunk.encoding(),  chunk.view(),  chunk.unchanged()};
+                                   chunk.encoding(),  chunk.view(),  chunk.unchanged(),
+                                   chunk.all_absent()};
       const EncodedHeader alone = EncodeHeader(header, chunk.data().size());
       REQUIRE(std::string(alone.data(), alone.size()) + chunk.data() == chunk.SerializeAsString());
       encoded += Listed(header, chunk.data());
@@ -175,6 +177,7 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       REQUIRE(chunk.header.encoding == message.chunk(c).encoding());
       REQUIRE(chunk.header.view == message.chunk(c).view());
       REQUIRE(chunk.header.unchanged == message.chunk(c).unchanged());
+      REQUIRE(chunk.header.all_absent == message.chunk(c).all_absent());
       REQUIRE(Join(chunk.data) == message.chunk(c).data());
     }
   }

@@ -142,6 +142,20 @@ TEST_CASE_METHOD(ReplicatorFixture,
   CHECK(replicator->is_idle());
 }
 
+TEST_CASE_METHOD(ReplicatorFixture, "the copy learns in which iteration nobody had a gradient") {
+  for (const bool complete : {true, false}) {  // by a change, and by the state
+    {
+      absl::MutexLock lock(&store->chunks()[0].mutex);
+      store->chunks()[0].mutable_clock().all_absent = true;
+    }
+    Adopt(complete ? 1 : 2, complete ? 20 : 21, complete);
+    if (complete) CHECK(Change(0) == 1);
+    REQUIRE(net.stream->sent.front().header.chunk() == Id(0));
+    CHECK(net.stream->sent.front().header.is_state() == !complete);
+    CHECK(net.stream->sent.front().header.all_absent());
+  }
+}
+
 TEST_CASE_METHOD(ReplicatorFixture, "the run fails if the replica says so, whatever the code") {
   Adopt(1, 20, true);
   net.stream->receiver->Ended(absl::DataLossError("of the network's"));

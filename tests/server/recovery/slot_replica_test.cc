@@ -88,6 +88,17 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes the next change, and confirms one th
   CHECK(Take(empty).ok());
   CHECK(StateOf(*store).clocks[0] == ChunkClock{.version = 1, .iteration = 2});
   CHECK(StateOf(*store).arrays == after.arrays);
+  // One in which nobody had a gradient, and the state of a chunk after such a one.
+  empty.header.set_iteration(3);
+  empty.header.set_all_absent(true);
+  CHECK(Take(empty).ok());
+  CHECK(StateOf(*store).clocks[0] == ChunkClock{.version = 1, .iteration = 3, .all_absent = true});
+  ReplicaMessage state = State(2, 5, 1);
+  state.header.set_all_absent(true);
+  CHECK(Take(state).ok());
+  CHECK(StateOf(*store).clocks[0].all_absent);
+  CHECK(Take(Change(3, 6)).ok());
+  CHECK_FALSE(StateOf(*store).clocks[0].all_absent);
 }
 
 TEST_CASE_METHOD(CopyFixture, "a copy makes a change with what came with the gradients") {

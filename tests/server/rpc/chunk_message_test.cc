@@ -60,6 +60,22 @@ TEST_CASE_METHOD(Fixture, "a reply has the current parameters and their version"
   CHECK(reply.Floats() == Parameters());
 }
 
+TEST_CASE_METHOD(Fixture, "a reply says if no worker had a gradient in its iteration") {
+  Start(1);
+  StoredChunk& chunk = shard->store().chunks()[0];
+  const auto set = [&](uint64_t iteration, bool all_absent) {
+    absl::MutexLock lock(&chunk.mutex);
+    chunk.mutable_clock().iteration = iteration;
+    chunk.mutable_clock().all_absent = all_absent;
+  };
+  set(1, true);
+  CHECK(Reply().header.all_absent);
+  set(1, false);
+  CHECK_FALSE(Reply().header.all_absent);
+  set(2, true);  // of the iteration after
+  CHECK_FALSE(Reply().header.all_absent);
+}
+
 TEST_CASE_METHOD(Fixture, "SYNC lends the parameters to a reply, ASYNC copies them") {
   const std::string policy = GENERATE("SYNC", "ASYNC");
   Start(1, {"update.policy=" + policy});

@@ -295,6 +295,26 @@ TEST_CASE_METHOD(PolicyFixture,
   REQUIRE(observer.changes.size() == 1);
 }
 
+TEST_CASE_METHOD(PolicyFixture, "an iteration is all absent if every worker had no gradient") {
+  Start(2);
+  const auto is_all_absent = [&] {
+    StoredChunk& chunk = store->chunks()[0];
+    absl::MutexLock lock(&chunk.mutex);
+    return chunk.clock().all_absent;
+  };
+  for (const int rank : {0, 1}) CHECK(PushAbsent(rank, 0).ok());
+  CHECK(is_all_absent());
+  CHECK(PushAbsent(0, 1).ok());
+  CHECK(is_all_absent());  // that of iteration 0, until iteration 1 is over
+  CHECK(Push(1, 1, 0, 0, /*skip=*/true).ok());
+  CHECK_FALSE(is_all_absent());
+  for (const int rank : {0, 1}) CHECK(Push(rank, 2, 0, 0, /*skip=*/true).ok());
+  CHECK_FALSE(is_all_absent());
+  CHECK(PushAbsent(0, 3).ok());
+  CHECK(Push(1, 3, 1).ok());
+  CHECK_FALSE(is_all_absent());
+}
+
 TEST_CASE_METHOD(PolicyFixture,
                  "without a reader of gradients the update is the same, and not kept") {
   observer.reads_gradients = false;

@@ -17,7 +17,8 @@ ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* sche
       again_(plan_.chunks().size()),
       versions_(plan_.chunks().size()),
       pushed_(config->model().tensors().size()),
-      has_gradient_(pushed_.size()),
+      contributions_(pushed_.size()),
+      all_absent_(pushed_.size()),
       tensor_unanswered_(pushed_.size()) {
   for (const Layer& layer : config->model().layers()) {
     size_t chunks = 0;
@@ -38,6 +39,7 @@ void ChunkStates::Begin(uint64_t iteration, bool skip) {
   skip_ = skip;
   again_.assign(again_.size(), false);
   pushed_.assign(pushed_.size(), false);
+  all_absent_.assign(all_absent_.size(), true);
   layer_unqueued_ = layer_unsent_ = layer_unanswered_ = layer_chunks_;
   for (size_t tensor = 0; tensor < pushed_.size(); ++tensor) {
     tensor_unanswered_[tensor] = plan_.chunks_of_tensor(static_cast<int>(tensor)).size();
@@ -48,22 +50,23 @@ void ChunkStates::Begin(uint64_t iteration, bool skip) {
 
 void ChunkStates::Reset() {
   states_.assign(states_.size(), State::kAnswered);
+  all_absent_.assign(all_absent_.size(), false);
   waiting_.clear();
   layer_unanswered_.assign(layer_unanswered_.size(), 0);
   tensor_unanswered_.assign(tensor_unanswered_.size(), 0);
   unpushed_tensors_ = unsent_ = unanswered_ = 0;
 }
 
-void ChunkStates::Push(int tensor, bool has_gradient) {
+void ChunkStates::Push(int tensor, Contribution contribution) {
   pushed_[tensor] = true;
-  has_gradient_[tensor] = has_gradient;
+  contributions_[tensor] = skip_ ? Contribution::kNothing : contribution;
   --unpushed_tensors_;
   for (const uint32_t chunk : plan_.chunks_of_tensor(tensor)) {
     states_[chunk] = State::kPushed;
     waiting_.push_back(chunk);
     const Chunk& each = plan_.chunks()[chunk];
     ++traffic_.pushes;
-    if (has_gradient && !skip_) {
+    if (contributions_[tensor] == Contribution::kGradient) {
       traffic_.bytes_out += EncodedBytes(config_.GradientEncoding(iteration_, each), each.size);
     }
   }
@@ -104,8 +107,9 @@ void ChunkStates::MarkSent(uint32_t chunk) {
   --unsent_;
 }
 
-void ChunkStates::Claim(uint32_t chunk) {
+void ChunkStates::Claim(uint32_t chunk, bool all_absent) {
   MarkSent(chunk);
+  if (!all_absent) all_absent_[plan_.chunks()[chunk].tensor] = false;
   states_[chunk] = State::kClaimed;
 }
 
@@ -129,7 +133,7 @@ void ChunkStates::GiveUp() {
   waiting_.clear();
   for (const Chunk& chunk : plan_.chunks()) {
     if (!IsPending(chunk.id)) continue;
-    Claim(chunk.id);
+    Claim(chunk.id, /*all_absent=*/false);
     Answer(chunk.id, versions_[chunk.id]);
   }
 }

@@ -14,6 +14,13 @@
 
 namespace evenshard {
 
+// What a worker brings to the update of a tensor.
+enum class Contribution : uint8_t {
+  kZeros,  // its batch did not use the tensor: GradientChunk.absent
+  kGradient,
+  kNothing,  // it does not count in the mean: GradientChunk.skip
+};
+
 // How far the exchange of an iteration is with each chunk, and which version of it the worker
 // holds.
 //
@@ -32,13 +39,13 @@ class ChunkStates {
   // sent, and its "pull", from its first answer to its last. All must outlive this.
   ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace);
 
-  // With `skip` the worker does not count in the mean of the iteration.
+  // With `skip` the worker contributes nothing in the iteration, whatever it pushes.
   void Begin(uint64_t iteration, bool skip);
   // All chunks are answered, as before the first iteration. Versions stay.
   void Reset();
 
-  // Without a gradient the tensor counts as zeros in the mean. REQUIRES: its chunks are begun.
-  void Push(int tensor, bool has_gradient);
+  // REQUIRES: the tensor's chunks are begun.
+  void Push(int tensor, Contribution contribution);
   // Returns the chunks that may be queued from now on, in the order in which they should leave.
   std::vector<uint32_t> Release();
   // Whether Release may return something because everything queued has been sent.
@@ -47,8 +54,8 @@ class ChunkStates {
   std::vector<uint32_t> QueueAgain(int shard);
   // Does nothing for a chunk that is not queued.
   void MarkSent(uint32_t chunk);
-  // REQUIRES: IsPending(chunk).
-  void Claim(uint32_t chunk);
+  // `all_absent` is the answer's. REQUIRES: IsPending(chunk).
+  void Claim(uint32_t chunk, bool all_absent);
   void Answer(uint32_t chunk, uint64_t version);
   // Marks everything that is pushed and not claimed as answered, in the version held.
   void GiveUp();
@@ -58,13 +65,15 @@ class ChunkStates {
   bool IsPending(uint32_t chunk) const {
     return states_[chunk] == State::kQueued || states_[chunk] == State::kSent;
   }
-  bool is_skipped() const { return skip_; }
-  bool is_absent(uint32_t chunk) const {
-    return !skip_ && !has_gradient_[plan_.chunks()[chunk].tensor];
+  // What its push brings. REQUIRES: its tensor is pushed.
+  Contribution contribution(uint32_t chunk) const {
+    return contributions_[plan_.chunks()[chunk].tensor];
   }
   // QueueAgain has returned it in this iteration.
   bool is_again(uint32_t chunk) const { return again_[chunk]; }
   bool is_pushed(int tensor) const { return pushed_[tensor]; }
+  // Whether every worker pushed the tensor without a gradient. REQUIRES: its chunks are answered.
+  bool is_all_absent(int tensor) const { return all_absent_[tensor]; }
 
   // What is left of the iteration.
   size_t unpushed_tensors() const { return unpushed_tensors_; }
@@ -96,9 +105,10 @@ class ChunkStates {
   std::vector<State> states_;  // by chunk, like the next two
   std::vector<bool> again_;
   std::vector<uint64_t> versions_;
-  std::vector<bool> pushed_;        // by tensor, like the next one
-  std::vector<bool> has_gradient_;  // where pushed
-  std::vector<uint32_t> waiting_;   // pushed and not queued, as they were pushed
+  std::vector<bool> pushed_;                 // by tensor, like the next two
+  std::vector<Contribution> contributions_;  // where pushed
+  std::vector<bool> all_absent_;             // as far as it has been answered
+  std::vector<uint32_t> waiting_;            // pushed and not queued, as they were pushed
   std::vector<size_t> layer_unqueued_;
   std::vector<size_t> layer_unsent_;
   std::vector<size_t> layer_unanswered_;

@@ -75,11 +75,11 @@ absl::Status ExchangeRound::CheckPush(absl::Span<const int> tensors) const {
   return absl::OkStatus();
 }
 
-absl::Status ExchangeRound::Push(absl::Span<const int> tensors, bool have_gradients) {
+absl::Status ExchangeRound::Push(absl::Span<const int> tensors, Contribution contribution) {
   {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(CheckPush(tensors));
-    for (const int tensor : tensors) chunks_.Push(tensor, have_gradients);
+    for (const int tensor : tensors) chunks_.Push(tensor, contribution);
     if (is_abandoned_) chunks_.GiveUp();
     QueueReleased();
   }
@@ -129,7 +129,7 @@ void ExchangeRound::Close(int shard) {
 }
 
 Hyperparameters ExchangeRound::NumbersOf(uint32_t chunk) const {
-  if (hyperparameters_.empty() || chunks_.is_skipped() || chunks_.is_absent(chunk)) return {};
+  if (hyperparameters_.empty() || chunks_.contribution(chunk) != Contribution::kGradient) return {};
   const int tensor = plan_.chunks()[chunk].tensor;
   const bool is_trained = config_.model().tensors()[tensor].role == TensorRole::kParameter;
   return is_trained ? hyperparameters_[tensor] : Hyperparameters();
@@ -150,12 +150,12 @@ std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_
            .iteration = chunks_.iteration(),
            .chunk = chunk,
            .base_version = chunks_.version(chunk),
-           .skip = chunks_.is_skipped(),
+           .skip = chunks_.contribution(chunk) == Contribution::kNothing,
            .encoding = config_.GradientEncoding(chunks_.iteration(), plan_.chunks()[chunk]),
            .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
            .view = view_,
            .hyperparameters = NumbersOf(chunk),
-           .absent = chunks_.is_absent(chunk)});
+           .absent = chunks_.contribution(chunk) == Contribution::kZeros});
     }
   }
   return taken;
@@ -193,7 +193,7 @@ absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& head
                                             " as unchanged in version ", header.version,
                                             "; the worker has version ", chunks_.version(chunk)));
   }
-  chunks_.Claim(chunk);
+  chunks_.Claim(chunk, header.all_absent);
   has_answered_[shard] = true;
   newest_view_ = std::max(newest_view_, header.view);
   return true;

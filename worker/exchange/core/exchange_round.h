@@ -69,10 +69,10 @@ class ExchangeRound {
   // iteration is not over.
   absl::Status Begin(uint64_t iteration, bool skip = false,
                      absl::Span<const Hyperparameters> hyperparameters = {});
-  // Pushes tensors: their chunks leave when the schedule lets them. Those of tensors that have no
-  // gradient count as zeros (GradientChunk.absent). Errors: FAILED_PRECONDITION if no iteration has
-  // begun or a tensor has been pushed in it; then none of them is.
-  absl::Status Push(absl::Span<const int> tensors, bool have_gradients = true);
+  // Pushes tensors: their chunks leave when the schedule lets them. Errors: FAILED_PRECONDITION if
+  // no iteration has begun or a tensor has been pushed in it; then none of them is.
+  absl::Status Push(absl::Span<const int> tensors,
+                    Contribution contribution = Contribution::kGradient);
 
   // Sends queued small chunks now, because a caller waits for them. The Await methods call it.
   void Flush();
@@ -98,6 +98,12 @@ class ExchangeRound {
   bool TensorPushed(int tensor) const {
     absl::MutexLock lock(&mutex_);
     return is_open_ && chunks_.is_pushed(tensor);
+  }
+  // Whether every worker pushed the tensor without a gradient (ParameterChunk.all_absent) in the
+  // last iteration. REQUIRES: TensorAnswered(tensor).
+  bool TensorAllAbsent(int tensor) const {
+    absl::MutexLock lock(&mutex_);
+    return chunks_.is_all_absent(tensor);
   }
   TrainingExchange::Traffic traffic() const {
     absl::MutexLock lock(&mutex_);

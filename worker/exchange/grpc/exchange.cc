@@ -292,7 +292,7 @@ absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradi
   RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
   std::vector<int> tensors(config_.model().tensors().size());
   std::iota(tensors.begin(), tensors.end(), 0);
-  RETURN_IF_ERROR(PushTensors(tensors, /*have_gradients=*/true));
+  RETURN_IF_ERROR(PushTensors(tensors, Contribution::kGradient));
   return AwaitAll();
 }
 
@@ -314,7 +314,7 @@ absl::Status Exchange::Push(int layer) {
   const Layer& pushed = config_.model().layers()[layer];
   std::vector<int> tensors(pushed.tensor_count);
   std::iota(tensors.begin(), tensors.end(), pushed.first_tensor);
-  return PushTensors(tensors, /*have_gradients=*/true);
+  return PushTensors(tensors, Contribution::kGradient);
 }
 
 absl::Status Exchange::Settle(const absl::Status& awaited) {

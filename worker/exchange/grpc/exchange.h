@@ -151,8 +151,8 @@ class Exchange final : public TrainingExchange {
   bool is_begun() const override { return round().phase() != ExchangeRound::Phase::kIdle; }
 
   // The same for single tensors, in this order. Without gradients they count as zeros.
-  absl::Status PushTensors(absl::Span<const int> tensors, bool have_gradients) {
-    return core_.round().Push(tensors, have_gradients);
+  absl::Status PushTensors(absl::Span<const int> tensors, Contribution contribution) {
+    return core_.round().Push(tensors, contribution);
   }
   absl::Status AwaitTensor(int tensor) { return Settle(core_.round().AwaitTensor(tensor)); }
   // The owner of the iteration, which knows what of it is pushed and received.

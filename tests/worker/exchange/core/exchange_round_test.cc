@@ -127,7 +127,8 @@ TEST_CASE("a message says what this worker pushes") {
                                               {.learning_rate = 4}};
   REQUIRE(fixture.round.Begin(9, /*skip=*/false, rates).ok());
   REQUIRE(fixture.round.Push({2}).ok());
-  REQUIRE(fixture.round.Push({0, 1, 3}, /*have_gradients=*/false).ok());
+  REQUIRE(fixture.round.Push({0, 1}, Contribution::kZeros).ok());
+  REQUIRE(fixture.round.Push({3}, Contribution::kNothing).ok());
   std::map<uint32_t, GradientHeader> taken = fixture.TakeAll(0);
   taken.merge(fixture.TakeAll(1));
   REQUIRE(taken.size() == 8);
@@ -137,11 +138,33 @@ TEST_CASE("a message says what this worker pushes") {
     CHECK(header.iteration == 9);
     CHECK(header.view == 5);
     CHECK(header.base_version == (chunk == 6 ? 40 : 0));
-    CHECK_FALSE(header.skip);
-    CHECK(header.absent == (chunk != 6));
+    const int tensor = fixture.config.plan().chunks()[chunk].tensor;
+    CHECK(header.skip == (tensor == 3));
+    CHECK(header.absent == (tensor < 2));
     CHECK(header.hyperparameters.learning_rate ==
           (chunk == 6 ? std::optional(3.0f) : std::nullopt));
     CHECK_FALSE(header.hold);
+  }
+}
+
+TEST_CASE("a tensor was absent everywhere if each of its answers says so") {
+  RoundFixture fixture;
+  for (const bool last : {true, false}) {
+    const uint64_t iteration = fixture.round.next_iteration();
+    REQUIRE(fixture.round.Begin(iteration).ok());
+    REQUIRE(fixture.round.Push({0, 1, 2, 3}, Contribution::kZeros).ok());
+    for (const int shard : {0, 1}) fixture.TakeAll(shard);
+    const auto of_first = fixture.config.plan().chunks_of_tensor(0);
+    for (const Chunk& chunk : fixture.config.plan().chunks()) {
+      const bool all_absent = chunk.tensor == 0 && (last || chunk.id != of_first.back());
+      const auto counts = fixture.round.Claim(
+          chunk.shard, {.iteration = iteration, .chunk = chunk.id, .all_absent = all_absent});
+      REQUIRE((counts.ok() && *counts));
+      fixture.round.Answered(chunk.id, 0);
+    }
+    CHECK(fixture.round.TensorAllAbsent(0) == last);
+    CHECK_FALSE(fixture.round.TensorAllAbsent(1));
+    fixture.round.End();
   }
 }
 
@@ -149,7 +172,7 @@ TEST_CASE("a worker that skips the iteration skips every push") {
   RoundFixture fixture;
   REQUIRE(fixture.round.Begin(0, /*skip=*/true).ok());
   REQUIRE(fixture.round.Push({0, 1}).ok());
-  REQUIRE(fixture.round.Push({2, 3}, /*have_gradients=*/false).ok());
+  REQUIRE(fixture.round.Push({2, 3}, Contribution::kZeros).ok());
   std::map<uint32_t, GradientHeader> taken = fixture.TakeAll(0);
   taken.merge(fixture.TakeAll(1));
   REQUIRE(taken.size() == 8);

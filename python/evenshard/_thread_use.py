@@ -1,0 +1,47 @@
+"""Keeps apart the threads that use one evenshard.Optimizer.
+
+Its methods run one after another, whichever thread calls them. An iteration belongs to the thread
+whose backward() has begun it: what another thread does to it in the middle would be a gradient of
+both, and is refused. Threads of autograd itself, which compute on a device, belong to nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from evenshard import errors
+
+
+class ThreadUse:
+    """A context that one thread at a time is in, as often as it likes."""
+
+    def __init__(self):
+        self._lock = threading.RLock()
+        self._owner: threading.Thread | None = None  # of the iteration that has begun
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error) -> None:
+        self._lock.release()
+
+    def begin(self) -> None:
+        """An iteration begins, in this thread."""
+        self._owner = _this_thread()
+
+    def check(self) -> None:
+        """Errors: FailedPrecondition if the iteration that has begun is another thread's."""
+        if self._owner is None or self._owner.ident == threading.get_ident():
+            return
+        if _this_thread() is not None:
+            raise errors.FailedPrecondition(
+                f"the thread {threading.current_thread().name} uses an iteration that backward()"
+                f" has begun in the thread {self._owner.name}; allowed: one thread from the first"
+                " backward() to step() or abandon()"
+            )
+
+
+def _this_thread() -> threading.Thread | None:
+    """Returns the thread, or None in one of autograd's, which Python has not started."""
+    thread = threading.current_thread()
+    return None if isinstance(thread, threading._DummyThread) else thread

@@ -1,0 +1,265 @@
+"""The likeliest first mistakes, each of which gets a sentence; threads; and cells of notebooks."""
+
+import tempfile
+import threading
+import unittest
+
+from tests.python import fixture
+from tests.python.script import Script, outcomes_of
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    import evenshard
+    from evenshard import errors
+
+_NO_SHARD = """
+model { from_workers {} } partition { scheme: STRIPED } shard { address: "unix:/nowhere" }
+workers: 1 update { policy: SYNC }
+"""
+
+
+def _model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 130), nn.Tanh(), nn.Linear(130, 130), nn.Linear(130, 5))
+
+
+def _loss(model, rank=0, step=0):
+    inputs, targets = Script(rank, 4).batch(step)
+    return nn.functional.mse_loss(model(inputs), targets)
+
+
+def _sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def _calls(model):
+    """Calls by name, and what each is answered with."""
+    optimizer = evenshard.Optimizer
+    return [
+        (lambda: optimizer(), "model: is not given, allowed: evenshard.Optimizer(model,"),
+        (lambda: optimizer(config=_NO_SHARD), "model: is not given"),
+        (lambda: optimizer(nn.Linear), "model: is the class Linear, allowed: an object of it"),
+        (lambda: optimizer(model.parameters()), "model: is a generator, allowed: a torch"),
+        (lambda: optimizer(list(model.parameters()), lr=0.1), "model: is a list, allowed: a"),
+        (lambda: optimizer(nn.DataParallel(model)), "model: is a DataParallel, which exchanges"),
+        (lambda: optimizer(model, _sgd(model)), "config: is a SGD, allowed: the path or the text of"
+         " a ClusterConfig; give the rule by its name: evenshard.Optimizer(model, optimizer="),
+        (lambda: optimizer(model, torch.optim.SGD), "config: is the class torch.optim.sgd.SGD"),
+        (lambda: optimizer(model, {"lr": 0.1}), "config: is a dict, allowed: the path or the text"),
+        (lambda: optimizer(model, _NO_SHARD, _sgd(model)), "3 arguments without a name, allowed:"
+         " model and config"),
+        (lambda: optimizer(model, lr=0.1), "lr: is no argument of evenshard.Optimizer, allowed:"
+         " model, config, optimizer, rank"),
+        (lambda: optimizer(model, optimizer=torch.optim.SGD), "optimizer: is the class torch.optim."
+         "sgd.SGD, allowed: an optimizer of torch.optim, optimizer=torch.optim.SGD(model."),
+        (lambda: optimizer(model, optimizer="SGD"), "optimizer: is a str, allowed: an optimizer"),
+        (lambda: optimizer(model, _NO_SHARD, optimizer=_sgd(_model()), rank=0),
+         "optimizer: lacks 0.weight"),
+        (lambda: optimizer(model, _NO_SHARD, optimizer=_sgd(model), rank="first"),
+         "rank: is 'first', allowed: a number"),
+        (lambda: evenshard.Worker({"w": [1.0]}, rank=0), "config: is a dict, allowed: the path"),
+        (lambda: evenshard.Reader(["a"]), "config: is a list, allowed: the path or the text"),
+    ]
+
+
+def _texts():
+    texts = []
+    for call, _ in _calls(_model()):
+        try:
+            call()
+        except errors.InvalidArgument as error:
+            texts.append(str(error))
+        else:
+            texts.append("nothing")
+    return texts
+
+
+def _move(change):
+    def train(script):
+        model = _model()
+        optimizer = script.optimizer(model)
+        change(model)
+        _loss(model).backward()
+        optimizer.step()
+    return train
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: first mistakes")
+class FirstMistakesTest(unittest.TestCase):
+    def test_calls(self):
+        for text, (_, expected) in zip(fixture.apart(_texts), _calls(None)):
+            with self.subTest(expected):
+                self.assertIn(expected, text)
+
+    def test_the_signature_is_still_told(self):
+        self.assertIn("coordinator", str(__import__("inspect").signature(evenshard.Optimizer)))
+
+    def test_a_model_that_moves_after_the_optimizer_was_made(self):
+        def double(model):
+            model.double()
+            model.forward = lambda x: nn.Sequential.forward(model, x.double()).float()
+        for end in outcomes_of(_move(double), "SEQUENTIAL", 1):
+            self.assertIn(
+                "0.weight: is torch.float64 on cpu now, and was torch.float32 on cpu", end.error
+            )
+
+
+def _two_threads(act):
+    """`act(model, optimizer)` in a second thread, after a backward pass in the first one. Returns
+    what that ends with."""
+    def train(script):
+        model = _model()
+        optimizer = script.optimizer(model)
+        found = []
+
+        def second():
+            try:
+                found.append(act(model, optimizer))
+            except Exception as error:
+                found.append(str(error))
+
+        for step in range(3):
+            optimizer.zero_grad()
+            _loss(model, script.ranks[0], step).backward()
+            if step == 1:
+                thread = threading.Thread(target=second, name="second")
+                thread.start()
+                thread.join()
+            optimizer.step()
+        return found, model.state_dict()
+    return train
+
+
+def _backward(model, _):
+    try:
+        _loss(model).backward()
+    except errors.FailedPrecondition as error:
+        assert "the thread second uses an iteration" in str(error), error
+        return
+    raise AssertionError("not refused")
+
+
+def _a_training_in_a_thread(script):
+    """It begins in the main thread, and goes on in others, one after another."""
+    model = _model()
+    optimizer = script.optimizer(model)
+
+    def train(step):
+        optimizer.zero_grad()
+        _loss(model, script.ranks[0], step).backward()
+        optimizer.step()
+
+    for step in range(4):
+        thread = threading.Thread(target=train, args=[step])
+        thread.start()
+        thread.join()
+    return optimizer.iteration
+
+
+def _readers_beside_the_training(script):
+    """Threads that read parameters and wait for all, while the main thread trains."""
+    model = _model()
+    optimizer = script.optimizer(model)
+    over = threading.Event()
+    found = []
+
+    def read():
+        try:
+            while not over.is_set():
+                optimizer.synchronize()
+                with torch.no_grad():
+                    found.append(float(model(torch.ones(1, 6)).sum()))
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for step in range(30):
+        optimizer.zero_grad()
+        _loss(model, script.ranks[0], step).backward()
+        optimizer.step()
+    over.set()
+    for thread in threads:
+        thread.join()
+    return [each for each in found if not isinstance(each, float)], optimizer.iteration
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: threads")
+class ThreadsTest(unittest.TestCase):
+    def test_an_iteration_of_two_threads_is_refused(self):
+        refused = ("the thread second uses an iteration that backward() has begun in the thread"
+                   " MainThread")
+        for schedule in ("BACKWARD", "FULL"):
+            for act in (lambda _, optimizer: optimizer.step(),
+                        lambda _, optimizer: optimizer.abandon()):
+                for end in outcomes_of(_two_threads(act), schedule, 2):
+                    self.assertIsNone(end.error, end.trace)
+                    self.assertIn(refused, end.value[0][0])
+            # A second backward pass is refused there, and has changed the gradient.
+            for end in outcomes_of(_two_threads(_backward), schedule, 2):
+                self.assertIn("its gradient was changed", end.error)
+
+    def test_threads_one_after_another(self):
+        for schedule in ("BACKWARD", "FULL", "SEQUENTIAL"):
+            for end in outcomes_of(_a_training_in_a_thread, schedule, 2):
+                self.assertIsNone(end.error, end.trace)
+                self.assertEqual(end.value, 4)
+
+    def test_threads_that_read(self):
+        for schedule in ("BACKWARD", "FULL"):
+            for end in outcomes_of(_readers_beside_the_training, schedule, 2):
+                self.assertIsNone(end.error, end.trace)
+                self.assertEqual(end.value, [[], 30])
+
+
+_NOTEBOOK = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance(colors="NoColor")
+for cell in CELLS:
+    shell.run_cell(cell)
+"""
+_TRAIN = """
+import torch, evenshard
+model = torch.nn.Linear(3, 2)
+optimizer = evenshard.Optimizer(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+def train():
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+train()
+"""
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: cells of notebooks")
+class NotebookTest(unittest.TestCase):
+    def run_cells(self, *cells):
+        """The outcomes of two workers, of which rank 1 trains on."""
+        def work(rank):
+            place = {"IPYTHONDIR": tempfile.mkdtemp()}
+            if rank == 1:
+                text = _TRAIN + "for _ in range(2): train()\n"
+                return fixture.run_script(text, environment=place)
+            text = _NOTEBOOK.replace("CELLS", repr([_TRAIN, *cells]))
+            return fixture.run_script(text, environment=place)
+
+        with fixture.Cluster(1, workers=2, rule="", schedule="BACKWARD") as cluster:
+            ends = fixture.run_workers(self, cluster, work, workers=2)
+        if "No module named 'IPython'" in ends[0][2]:
+            self.skipTest("IPython is not installed")
+        return ends
+
+    def test_a_cell_that_fails_leaves_the_run(self):
+        first, second = self.run_cells("1 / 0", "train()")
+        self.assertEqual(second[0], 75, second)
+        self.assertIn("worker 0 gave up: ZeroDivisionError: division by zero", second[2])
+        self.assertIn("has left the run: ZeroDivisionError: division by zero", first[1])
+
+    def test_cells_that_do_not(self):
+        for end in self.run_cells("import sys; sys.exit()", "train()", "train()"):
+            self.assertEqual(end[0], 0, end)
+
+
+if __name__ == "__main__":
+    unittest.main()
