@@ -282,7 +282,7 @@ void Shard::CheckWaits() {
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
-  if (any && WaitsSince(*oldest) < now - limit) {
+  if (any && WaitsSince(updates) < now - limit) {
     Fail(absl::DeadlineExceededError(absl::StrCat(
         "chunk ", oldest->chunk, " of iteration ", oldest->iteration,
         " has waited longer than limits.exchange_seconds (", Rounded(now - oldest->since), ") for ",
@@ -299,14 +299,19 @@ void Shard::CheckWaits() {
   }
 }
 
-absl::Time Shard::WaitsSince(const UpdatePolicy::Pending& update) const {
+absl::Time Shard::WaitsSince(const std::vector<UpdatePolicy::Pending>& updates) const {
   absl::MutexLock lock(&view_mutex_);
-  const auto is_absent = [this](uint32_t rank)
-                             ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; };
-  if (has_lost_slot_ || (view_ != 0 && absl::c_any_of(update.missing, is_absent))) {
+  // Others may be held up by an absent worker: a stream is not read while what it has brought waits
+  // for the push of a lower rank (update.deterministic).
+  const auto waits_for_absent = [this](const UpdatePolicy::Pending& update)
+                                    ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) {
+    return absl::c_any_of(update.missing, [this](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(
+                                              view_mutex_) { return ranks_[rank] == 0; });
+  };
+  if (has_lost_slot_ || (view_ != 0 && absl::c_any_of(updates, waits_for_absent))) {
     return absl::InfiniteFuture();
   }
-  return std::max(update.since, last_return_);
+  return std::max(Oldest(updates)->since, last_return_);
 }
 
 absl::Status Shard::failure() const {

@@ -170,9 +170,10 @@ class Shard {
   // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
   // was lost: ".
   void WorkerLost(uint32_t rank, absl::string_view how);
-  // Since when an update waits for workers that are present. Never, if the view has no holder of
-  // one of the ranks or no primary of some slot: then the coordinator decides.
-  absl::Time WaitsSince(const UpdatePolicy::Pending& update) const;
+  // Since when one of the updates waits for workers that could push. Never, if the view has no
+  // holder of a rank that some update waits for, or no primary of some slot: then the coordinator
+  // decides. REQUIRES: `updates` is not empty.
+  absl::Time WaitsSince(const std::vector<UpdatePolicy::Pending>& updates) const;
   // Fails the run if an error of the policy says that it must.
   void FailIfFatal(const absl::Status& status);
   void End(const absl::Status& reason);

@@ -231,6 +231,36 @@ TEST_CASE_METHOD(ShardFixture,
   CHECK(absl::IsDeadlineExceeded(failures[0]));
 }
 
+TEST_CASE_METHOD(ShardFixture,
+                 "a worker that is held up by one that the view has nobody for has time as well") {
+  Start(2, {"model.input.channels=16", "update.deterministic=true"});
+  View view;
+  view.add_slot()->mutable_primary();
+  view.set_number(1);
+  view.add_worker()->set_incarnation(Incarnation(0));
+  view.add_worker()->set_incarnation(Incarnation(1));
+  REQUIRE(shard->Adopt(view).ok());
+  const std::vector<float> gradient(16, 1);
+  GradientHeader header = {.worker = 0, .incarnation = Incarnation(0), .chunk = 1, .view = 1};
+  REQUIRE(Push(header, gradient).ok());
+  clock.Advance(absl::Seconds(1));
+  // Worker 1 could push chunk 1 only if its stream were read on.
+  header = {.worker = 1, .incarnation = Incarnation(1), .chunk = 0, .view = 1};
+  REQUIRE(Push(header, gradient).ok());
+  view.set_number(2);
+  view.mutable_worker(0)->clear_incarnation();
+  REQUIRE(shard->Adopt(view).ok());
+  clock.Advance(absl::Hours(1));
+  shard->CheckWaits();
+  CHECK(failures.empty());
+  view.set_number(3);
+  view.mutable_worker(0)->set_incarnation(77);
+  REQUIRE(shard->Adopt(view).ok());
+  clock.Advance(absl::Seconds(61));
+  shard->CheckWaits();
+  CHECK(failures.size() == 1);
+}
+
 TEST_CASE_METHOD(ShardFixture, "while nobody holds some slot, its workers are waited for") {
   Start(2);
   View view;
