@@ -71,12 +71,10 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
                      .handing_over = view.slot(index_).handing_over()};
   {
     absl::MutexLock lock(&view_mutex_);
-    const std::vector<uint64_t> before =
-        std::exchange(ranks_, std::vector<uint64_t>(config_.workers()));
+    ranks_.assign(config_.workers(), 0);
     for (int rank = 0; rank < view.worker_size(); ++rank) {
       const WorkerView& worker = view.worker(rank);
       if (worker.state() != WorkerView::LEAVING) ranks_[rank] = worker.incarnation();
-      if (!before.empty() && before[rank] == 0 && ranks_[rank] != 0) last_return_ = clock_->Now();
       membership_.EndOthers(rank, ranks_[rank]);
     }
     view_ = view.number();
@@ -282,7 +280,8 @@ void Shard::CheckWaits() {
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
   const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
-  if (any && WaitsSince(updates) < now - limit) {
+  if (WaitForCoordinator(updates)) waited_for_coordinator_ = now;
+  if (any && std::max(oldest->since, waited_for_coordinator_) < now - limit) {
     Fail(absl::DeadlineExceededError(absl::StrCat(
         "chunk ", oldest->chunk, " of iteration ", oldest->iteration,
         " has waited longer than limits.exchange_seconds (", Rounded(now - oldest->since), ") for ",
@@ -299,19 +298,13 @@ void Shard::CheckWaits() {
   }
 }
 
-absl::Time Shard::WaitsSince(const std::vector<UpdatePolicy::Pending>& updates) const {
+bool Shard::WaitForCoordinator(const std::vector<UpdatePolicy::Pending>& updates) const {
   absl::MutexLock lock(&view_mutex_);
-  // Others may be held up by an absent worker: a stream is not read while what it has brought waits
-  // for the push of a lower rank (update.deterministic).
-  const auto waits_for_absent = [this](const UpdatePolicy::Pending& update)
-                                    ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) {
-    return absl::c_any_of(update.missing, [this](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(
-                                              view_mutex_) { return ranks_[rank] == 0; });
-  };
-  if (has_lost_slot_ || (view_ != 0 && absl::c_any_of(updates, waits_for_absent))) {
-    return absl::InfiniteFuture();
-  }
-  return std::max(Oldest(updates)->since, last_return_);
+  const auto is_absent = [this](uint32_t rank)
+                             ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; };
+  return has_lost_slot_ || (view_ != 0 && absl::c_any_of(updates, [&](const auto& update) {
+                              return absl::c_any_of(update.missing, is_absent);
+                            }));
 }
 
 absl::Status Shard::failure() const {

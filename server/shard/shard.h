@@ -170,10 +170,11 @@ class Shard {
   // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
   // was lost: ".
   void WorkerLost(uint32_t rank, absl::string_view how);
-  // Since when one of the updates waits for workers that could push. Never, if the view has no
-  // holder of a rank that some update waits for, or no primary of some slot: then the coordinator
-  // decides. REQUIRES: `updates` is not empty.
-  absl::Time WaitsSince(const std::vector<UpdatePolicy::Pending>& updates) const;
+  // Whether the view has no holder of a rank that some update waits for, or no primary of some
+  // slot. Then the coordinator decides how long that lasts, and everybody may be held up by it: a
+  // stream is not read while what it has brought waits for a lower rank's push
+  // (update.deterministic).
+  bool WaitForCoordinator(const std::vector<UpdatePolicy::Pending>& updates) const;
   // Fails the run if an error of the policy says that it must.
   void FailIfFatal(const absl::Status& status);
   void End(const absl::Status& reason);
@@ -189,7 +190,10 @@ class Shard {
   const uint64_t history_;
   const std::function<bool()> holds_roles_;
   EndListener on_end_;  // constant once RPCs are served
-  StallLog stall_log_;  // used by CheckWaits only
+
+  // Used by CheckWaits only.
+  StallLog stall_log_;
+  absl::Time waited_for_coordinator_ = absl::InfinitePast();  // when updates last did
 
   // Synchronised by themselves.
   Membership membership_;
@@ -202,8 +206,6 @@ class Shard {
   std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
   bool is_over_in_view_ ABSL_GUARDED_BY(view_mutex_) = false;
   bool has_lost_slot_ ABSL_GUARDED_BY(view_mutex_) = false;  // some slot has no primary
-  // When a view last gave a rank to a worker that the view before gave to nobody.
-  absl::Time last_return_ ABSL_GUARDED_BY(view_mutex_) = absl::InfinitePast();
 
   std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
   mutable absl::Mutex failure_mutex_;

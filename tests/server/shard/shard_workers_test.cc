@@ -254,9 +254,18 @@ TEST_CASE_METHOD(ShardFixture,
   shard->CheckWaits();
   CHECK(failures.empty());
   view.set_number(3);
-  view.mutable_worker(0)->set_incarnation(77);
+  SECTION("until it is back") { view.mutable_worker(0)->set_incarnation(77); }
+  SECTION("until the run goes on without it") {
+    view.add_worker_set()->add_rank(0);
+    view.mutable_worker_set(0)->add_rank(1);
+    view.add_worker_set()->add_rank(1);
+    view.mutable_worker_set(1)->set_from_iteration(1);
+  }
   REQUIRE(shard->Adopt(view).ok());
-  clock.Advance(absl::Seconds(61));
+  clock.Advance(absl::Seconds(59));
+  shard->CheckWaits();
+  CHECK(failures.empty());
+  clock.Advance(absl::Seconds(2));
   shard->CheckWaits();
   CHECK(failures.size() == 1);
 }
