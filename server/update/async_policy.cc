@@ -1,6 +1,7 @@
 #include "server/update/async_policy.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,9 +44,13 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
     } else {
       RETURN_IF_ERROR(CheckVersion(chunk, header));
       if (chunk.NeedsInitial() && header.iteration > 0 && header.has_data()) {
-        return absl::FailedPreconditionError(
+        const std::string refusal =
             absl::StrCat("worker ", header.worker, " pushed a gradient of chunk ", header.chunk,
-                         ", for which worker 0 has yet to push the initial parameters"));
+                         ", for which worker 0 has yet to push the initial parameters");
+        // With views, a primary that had them may have been lost before its replica had them.
+        // Worker 0 pushes them again, as nobody has answered it.
+        return header.view > 0 ? absl::UnavailableError(absl::StrCat(refusal, "; try again"))
+                               : absl::FailedPreconditionError(refusal);
       }
       CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
       next = header.iteration + 1;

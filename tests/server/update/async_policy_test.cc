@@ -41,6 +41,20 @@ TEST_CASE_METHOD(AsyncFixture, "ASYNC hands a slot over without taking pushes") 
   CHECK(Applied() == 4);
 }
 
+TEST_CASE_METHOD(PolicyFixture,
+                 "ASYNC has a worker try again that saw initial parameters which were lost") {
+  from_workers = true;
+  Start(2, {"update.policy=ASYNC"});
+  // Without views nobody can have seen them.
+  CHECK(absl::IsFailedPrecondition(Push(1, 1, 4)));
+  Adopt(kAll);
+  CHECK(absl::IsUnavailable(Push(1, 1, 4)));
+  CHECK(observer.changes.empty());
+  CHECK(Push(0, 0, 8).ok());  // repeated, since nobody has answered it
+  CHECK(Push(1, 1, 4).ok());
+  CHECK(Parameter(0) == 4);
+}
+
 TEST_CASE_METHOD(AsyncFixture, "ASYNC counts no push of a session that has ended") {
   sessions[0]->End();
   CHECK(absl::IsFailedPrecondition(Push(0, 0, 4)));

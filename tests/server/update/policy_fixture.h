@@ -57,7 +57,15 @@ class PolicyFixture {
   void Start(int workers, const std::vector<std::string>& overrides = {}) {
     std::vector<std::string> all = {"workers=" + std::to_string(workers)};
     all.insert(all.end(), overrides.begin(), overrides.end());
-    absl::StatusOr<PlannedConfig> parsed = PlannedConfig::Parse(R"(
+    absl::StatusOr<PlannedConfig> parsed = PlannedConfig::Parse(from_workers ? R"(
+      model { from_workers { tensor { name: "fc.weight" shape: 32 } } }
+      partition { scheme: MEMORY_BASED }
+      shard { address: "127.0.0.1:0" }
+      update { policy: SYNC }
+      optimizer { kind: SGD learning_rate: 1 }
+      limits { chunk_bytes: 64 }
+    )"
+                                                                             : R"(
       model {
         input { channels: 4 height: 1 width: 1 }
         layer { name: "fc" linear { out_features: 8 bias: false } }
@@ -147,6 +155,7 @@ class PolicyFixture {
   }
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
 
+  bool from_workers = false;  // whether worker 0 gives the initial parameters; read by Start
   FakeClock clock;
   std::unique_ptr<PlannedConfig> config;
   std::unique_ptr<ParameterStore> store;
