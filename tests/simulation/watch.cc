@@ -20,6 +20,9 @@ constexpr int kUnfinished = 10;
 // A checkpoint may be so many of its periods old, and so many iterations.
 constexpr int kPeriods = 4;
 constexpr int kIterations = 12;
+// How often a slot looks whether its checkpoints are complete, or others have left them out. Until
+// it has looked, it may leave out its next ones, because the earlier ones still seem to wait.
+constexpr absl::Duration kLook = absl::Milliseconds(100);
 // And as long as this after something bad has happened.
 constexpr absl::Duration kRest = absl::Seconds(5);
 
@@ -118,7 +121,7 @@ void Watch::LookAtAge() {
   // A chunk takes up to ten times the delay to be written.
   const absl::Duration writing = 20 * chunks * context_.world.typical_delay;
   if (iterations < kIterations + kPeriods * settings.every_iterations() ||
-      now < since_ + kPeriods * absl::Seconds(settings.every_seconds()) + kPeriods * writing) {
+      now < since_ + kPeriods * (absl::Seconds(settings.every_seconds()) + writing + kLook)) {
     return;
   }
   context_.oracle.Violated(absl::StrCat("no checkpoint was completed for ", iterations,
