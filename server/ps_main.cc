@@ -16,6 +16,7 @@
 #include "common/base/text.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/checkpoint/storage.h"
+#include "common/control/etcd/etcd_threads.h"
 #include "common/control/etcd/make_view_link.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/relayed_link.h"
@@ -166,6 +167,7 @@ int Run(const CommandLine& command) {
   // Objects that are made later use those before them.
   const absl::StatusOr<PlannedConfig> undeclared = config;
   RealClock clock;
+  RealStorage storage;
   EarlyLink early;
   std::unique_ptr<ViewLink> link = MakeViewLink(command.coordinator, config->proto(), &clock);
   std::unique_ptr<ViewCandidate> candidate;  // null unless etcd has the views
@@ -175,7 +177,9 @@ int Run(const CommandLine& command) {
         ViewCandidate::Options{.config = &config,
                                .process = command.shard,
                                .resume = command.resume,
-                               .clock = &clock,
+                               .etcd = EtcdThreads::Of(config.proto(), &clock),
+                               .run = NewIncarnation(),
+                               .storage = &storage,
                                .request_shutdown = RequestShutdown});
   };
   if (!config->has_model()) {
@@ -192,7 +196,6 @@ int Run(const CommandLine& command) {
     config = **std::move(declared);
   }
   absl::StatusOr<View> start = View();
-  RealStorage storage;
   std::unique_ptr<RunCheckpoints> checkpoints;
   if (link == nullptr) {
     const absl::Status possible = CheckWithoutViews(*config);

@@ -12,15 +12,15 @@ namespace evenshard {
 
 ViewCandidate::ViewCandidate(const Options& options) : options_(options) {
   const PlannedConfig& config = *options_.config;
-  const EtcdLink::Options link = EtcdLink::OptionsOf(config.proto(), options_.clock);
+  const EtcdLink::Options link = EtcdLink::OptionsOf(config.proto(), options_.etcd);
   auto settings = ViewCoordinator::SettingsOf(config.proto(), config.run_fingerprint());
+  settings.run = options_.run;
   // No process that is silent is noticed before its lease has ended.
   settings.recovery.set_silence_seconds(absl::ToDoubleSeconds(link.ttl));
   coordinator_ = std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
-      .client = link.client,
+      .etcd = link.etcd,
       .run = link.run,
       .ttl = link.ttl,
-      .clock = options_.clock,
       .name = absl::StrCat("ps ", options_.process),
       .settings = settings,
       .checkpoints = config.proto().recovery().has_checkpoint() ? this : nullptr,
@@ -43,14 +43,14 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Begin(
                                                         : RunCheckpoints::Start::kNew;
   auto opened = RunCheckpoints::Open(*options_.config, run, start,
                                      absl::StrCat("ps ", options_.process, ", process ", getpid()),
-                                     &storage_);
+                                     options_.storage);
   if (opened.ok()) {
     checkpoints_ = *std::move(opened);
     return checkpoints_->resume();
   }
   // A coordinator that stands still since before the first view holds the lock until it ends.
   if (is_new && absl::IsFailedPrecondition(opened.status())) {
-    const absl::Time now = options_.clock->Now();
+    const absl::Time now = options_.etcd->clock().Now();
     const double patience = options_.config->proto().limits().startup_seconds();
     tries_until_ = std::min(tries_until_, now + absl::Seconds(patience));
     if (now < tries_until_) return absl::UnavailableError(opened.status().message());

@@ -11,10 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/base/clock.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage.h"
 #include "common/control/etcd/coordinator_checkpoints.h"
 #include "common/control/etcd/etcd_coordinator.h"
+#include "common/control/etcd/etcd_machine.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
 #include "common/placement/planned_config.h"
@@ -31,7 +31,9 @@ class ViewCandidate final : private CoordinatorCheckpoints {
     int process = 0;                        // the index of this ps
     // Whether a run that this process begins does so from the newest checkpoint of an earlier one.
     bool resume = false;
-    const Clock* clock = nullptr;  // must outlive the candidate
+    std::shared_ptr<EtcdRuntime> etcd;
+    uint64_t run = 0;            // what a run is called that this process begins
+    Storage* storage = nullptr;  // of the folder of checkpoints; must outlive the candidate
     // Called when the run cannot use its folder. Must not block.
     std::function<void()> request_shutdown = [] {};
   };
@@ -54,12 +56,11 @@ class ViewCandidate final : private CoordinatorCheckpoints {
   absl::Status Fail(const absl::Status& reason);
 
   const Options options_;
-  RealStorage storage_;
 
   mutable absl::Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 
-  // The coordinator's thread's.
+  // The coordinator's runner's.
   std::unique_ptr<RunCheckpoints> checkpoints_;
   absl::Time tries_until_ = absl::InfiniteFuture();  // to take the folder that another one holds
 

@@ -5,19 +5,18 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/clock.h"
-#include "common/base/wakeup.h"
 #include "common/control/etcd/coordinator_checkpoints.h"
-#include "common/control/etcd/etcd_client.h"
 #include "common/control/etcd/etcd_keys.h"
 #include "common/control/etcd/etcd_lease.h"
+#include "common/control/etcd/etcd_machine.h"
+#include "common/control/etcd/etcd_watch.h"
 #include "common/control/view/view_coordinator.h"
 #include "proto/etcd/kv.pb.h"
 #include "proto/view.pb.h"
@@ -28,13 +27,14 @@ namespace evenshard {
 // is deposed. It makes a ViewCoordinator of the last view that etcd has, tells it which processes
 // have a key, and publishes its views. Each change that it makes holds only while the coordinator's
 // key is the one that began the term, so that a coordinator that does not know yet that it is
-// deposed changes nothing. Used by one thread, except for the listeners of its watch.
+// deposed changes nothing. A part of EtcdCoordinator's machine: called by its runner, except for
+// the listeners of the term's watch.
 class CoordinatorTerm {
  public:
   struct Options {
-    EtcdClient* client = nullptr;  // these must outlive the term
-    const Clock* clock = nullptr;
-    const EtcdLease* lease = nullptr;  // of the coordinator's key
+    EtcdRuntime* etcd = nullptr;       // must outlive the term
+    std::function<void()> wake;        // has Next called soon; thread-safe
+    const EtcdLease* lease = nullptr;  // of the coordinator's key; must outlive the term
     EtcdKeys keys;
     int64_t created = 0;  // the revision at which the coordinator's key was created
     ViewCoordinator::Settings settings;
@@ -45,11 +45,11 @@ class CoordinatorTerm {
 
   explicit CoordinatorTerm(const Options& options);
 
-  // Makes views until the term is over. Blocks. Returns why it is over: ABORTED if another
-  // coordinator has taken over or the lease has ended, CANCELLED if `stop` is requested, otherwise
-  // an error of etcd or of the checkpoints, after which the same coordinator may begin another
-  // term.
-  absl::Status Run(const std::stop_token& stop);
+  // As of EtcdMachine. Errors: why the term is over: ABORTED if another coordinator has taken over
+  // or the lease has ended, otherwise an error of etcd or of the checkpoints, after which the same
+  // coordinator may begin another term.
+  absl::StatusOr<EtcdMachine::Step> Next(absl::Time now);
+  absl::Status Answered(const EtcdAnswer& answer, absl::Time now);
 
  private:
   // What the watch has brought: all processes' keys, or one change.
@@ -59,31 +59,38 @@ class CoordinatorTerm {
     mvccpb::Event event = {};
   };
 
-  absl::StatusOr<etcdserverpb::RangeResponse> ReadAll(const std::string& prefix,
-                                                      const std::stop_token& stop) const;
-  // Reads the last view, and how the run has ended.
-  absl::Status Begin(const std::stop_token& stop);
-  // Errors: FAILED_PRECONDITION if the processes of the last view have another config.
-  absl::Status CheckConfig(const std::stop_token& stop);
+  // A change that holds only in this term, which is asked for until etcd answers.
+  struct Change {
+    etcdserverpb::TxnRequest request;
+    std::function<absl::Status(const etcdserverpb::TxnResponse& response)> done;
+  };
+
+  // Takes the last view, and how the run has ended.
+  absl::Status TakeLast(const etcdserverpb::RangeResponse& response);
+  // Begins to make views. Errors: FAILED_PRECONDITION if the processes of the last view have
+  // another config.
+  absl::Status Begin(const etcdserverpb::RangeResponse& processes);
   void Remember(const ProcessState& state);
   void Add(News news);
 
-  void TakeAll(const std::vector<mvccpb::KeyValue>& keys);
-  void TakePut(const mvccpb::KeyValue& key);
-  void TakeDelete(const std::string& key);
+  void TakeNews(absl::Time now);
+  void TakeAll(const std::vector<mvccpb::KeyValue>& keys, absl::Time now);
+  void TakePut(const mvccpb::KeyValue& key, absl::Time now);
+  void TakeDelete(const std::string& key, absl::Time now);
 
-  // Publish what has changed.
-  absl::Status PublishView(const std::stop_token& stop);
-  absl::Status PublishEnd(const absl::Status& outcome, const std::stop_token& stop);
-  absl::Status PublishRefusals(const std::stop_token& stop);
-  // Makes a change that holds only in this term.
-  absl::StatusOr<etcdserverpb::TxnResponse> Change(etcdserverpb::TxnRequest request,
-                                                   const std::stop_token& stop);
+  // What is to be published next, if anything.
+  std::optional<Change> NextChange();
+  Change PublishView();
+  Change PublishRefusal();
+  Change PublishEnd();
 
   const Options options_;
 
-  // The thread's.
-  std::optional<ViewCoordinator> coordinator_;
+  // The runner's.
+  std::optional<View> last_;                    // the view that the term goes on from, once read
+  std::optional<ViewCoordinator> coordinator_;  // once the term makes views
+  std::optional<Change> change_;                // what is being asked for
+  absl::Time paused_until_ = absl::InfinitePast();
   uint64_t published_ = 0;     // the number of the view that etcd has
   int64_t view_revision_ = 0;  // at which it was put, 0 if there is none
   bool end_published_ = false;
@@ -93,9 +100,10 @@ class CoordinatorTerm {
 
   bool has_all_ = false;  // whether the first news has come
 
-  Wakeup wakeup_;
   absl::Mutex mutex_;
   std::vector<News> news_ ABSL_GUARDED_BY(mutex_);
+
+  std::optional<EtcdWatch> watch_;  // destroyed first, because its runner uses the other members
 };
 
 }  // namespace evenshard

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -14,26 +13,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/control/etcd/etcd_machine.h"
 #include "proto/etcd/rpc.pb.h"
 
 namespace evenshard {
-
-// A watch over one connection to one endpoint. Made by EtcdClient::Watch, which it must not
-// outlive. Destroying it ends the watch. One thread calls Next and the other methods.
-class EtcdWatchStream {
- public:
-  virtual ~EtcdWatchStream() = default;
-
-  // Returns the next response if it has come. Errors, once the stream has ended: why, with the
-  // endpoint; the client then prefers another endpoint.
-  virtual absl::StatusOr<std::optional<etcdserverpb::WatchResponse>> Next() = 0;
-
-  // Asks etcd for a response without events, as a sign of life.
-  virtual void RequestProgress() = 0;
-
-  // Makes the client prefer another endpoint, and returns the error that says so.
-  virtual absl::Status GiveUp(absl::string_view why) = 0;
-};
 
 // Calls to an etcd cluster. Each call blocks. It tries every endpoint at most once, beginning with
 // the one that answered last, each for `timeout` at most. Requests that must not be applied twice
@@ -65,9 +48,7 @@ class EtcdClient {
   // Ends the lease, which deletes its keys. OK if it has ended before.
   absl::Status Revoke(int64_t lease, const std::stop_token& stop);
 
-  // Opens a watch at the endpoint that answered last. Does not block. `on_news` is called by
-  // another thread whenever Next has something new. A stream from an endpoint that has lost its
-  // leader ends.
+  // See EtcdRuntime. The client must outlive the stream.
   std::unique_ptr<EtcdWatchStream> Watch(const etcdserverpb::WatchCreateRequest& request,
                                          std::function<void()> on_news);
 

@@ -1,13 +1,14 @@
 #include "common/control/etcd/etcd_coordinator.h"
 
-#include "common/base/status_macros.h"
-#include "common/control/etcd/coordinator_term.h"
+#include <utility>
+#include <variant>
+
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
 namespace {
 
-// How often a candidate tries again while etcd is away.
+// The pause before a candidate tries again, as while etcd is away.
 constexpr absl::Duration kPeriod = absl::Milliseconds(500);
 
 }  // namespace
@@ -15,85 +16,97 @@ constexpr absl::Duration kPeriod = absl::Milliseconds(500);
 EtcdCoordinator::EtcdCoordinator(const Options& options)
     : options_(options),
       keys_(options.run),
-      client_(options.client),
+      runner_(options.etcd->MakeRunner(this)),
       watch_(
-          {.client = &client_, .clock = options.clock, .prefix = keys_.coordinator()},
+          {.etcd = options.etcd.get(), .prefix = keys_.coordinator()},
           {.on_keys = [this](const std::vector<mvccpb::KeyValue>& keys) { SetFree(keys.empty()); },
            .on_event =
                [this](const mvccpb::Event& event) {
                  SetFree(event.type() == mvccpb::Event::DELETE);
-               }}),
-      thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+               }}) {
+  runner_->Start();
+}
 
-EtcdCoordinator::~EtcdCoordinator() = default;
+EtcdCoordinator::~EtcdCoordinator() { runner_->Stop(); }
 
 void EtcdCoordinator::SetFree(bool is_free) {
   is_free_ = is_free;
-  wakeup_.Wake();
+  runner_->Wake();
 }
 
-void EtcdCoordinator::Run(const std::stop_token& stop) {
-  const Clock& clock = *options_.clock;
-  while (!stop.stop_requested()) {
-    if (!is_free_) {
-      wakeup_.SleepUntil(clock, absl::InfiniteFuture(), stop);
-      continue;
-    }
-    // A candidate needs a lease only while there is something to win.
-    const EtcdLease lease(
-        {.client = &client_, .clock = &clock, .ttl = options_.ttl, .on_change = [this] {
-           wakeup_.Wake();
-         }});
-    while (!stop.stop_requested() && !lease.HasEnded()) {
-      const absl::StatusOr<std::optional<int64_t>> created = Campaign(lease, stop);
-      if (created.ok() && !created->has_value()) break;
-      if (created.ok()) {
-        spdlog::info("{} is the run's coordinator from now on", options_.name);
-        const absl::Status over = RunTerm(lease, **created, stop);
-        if (stop.stop_requested()) break;
-        if (absl::IsFailedPrecondition(over)) {
-          spdlog::error("{}", std::string(over.message()));
-          return;  // the lease ends with it, so that another candidate takes over
-        }
-        spdlog::info("{} is not the coordinator for now: {}", options_.name,
-                     std::string(over.message()));
-      }
-      wakeup_.SleepUntil(clock, clock.Now() + kPeriod, stop);
-    }
-    // The watch may hear of the winner later than this candidate.
-    wakeup_.SleepUntil(clock, clock.Now() + kPeriod, stop);
+EtcdMachine::Step EtcdCoordinator::Next(absl::Time now) {
+  if (term_.has_value()) {
+    absl::StatusOr<Step> step = term_->Next(now);
+    if (step.ok()) return *std::move(step);
+    EndTerm(step.status());
+    paused_until_ = now + kPeriod;
   }
+  if (gives_up_) return absl::InfiniteFuture();
+  if (now < paused_until_) return paused_until_;
+  if (lease_ != nullptr && lease_->HasEnded()) {
+    lease_.reset();
+    return paused_until_ = now + kPeriod;
+  }
+  if (lease_ == nullptr) {
+    if (!is_free_) return absl::InfiniteFuture();
+    lease_ = std::make_unique<EtcdLease>(
+        EtcdLease::Options{.etcd = options_.etcd.get(), .ttl = options_.ttl, .on_change = [this] {
+                             runner_->Wake();
+                           }});
+  }
+  if (lease_->id() == 0) return absl::InfiniteFuture();
+  return Campaign();
 }
 
-absl::Status EtcdCoordinator::RunTerm(const EtcdLease& lease, int64_t created,
-                                      const std::stop_token& stop) {
-  is_elected_ = true;
-  const absl::Status over = CoordinatorTerm({.client = &client_,
-                                             .clock = options_.clock,
-                                             .lease = &lease,
-                                             .keys = keys_,
-                                             .created = created,
-                                             .settings = options_.settings,
-                                             .checkpoints = options_.checkpoints,
-                                             .on_event = options_.on_event})
-                                .Run(stop);
-  is_elected_ = false;
-  return over;
+void EtcdCoordinator::Answered(const EtcdAnswer& answer, absl::Time now) {
+  if (term_.has_value()) {
+    const absl::Status taken = term_->Answered(answer, now);
+    if (taken.ok()) return;
+    EndTerm(taken);
+  } else if (answer.ok()) {
+    const auto& response = std::get<etcdserverpb::TxnResponse>(*answer);
+    if (response.succeeded()) return BeginTerm(response.header().revision());
+    // The answer to an attempt that has succeeded may have been lost.
+    const mvccpb::KeyValue* held = ReadKey(response, 0);
+    if (held != nullptr && held->lease() == lease_->id()) return BeginTerm(held->create_revision());
+    // The watch may hear of the winner later than this candidate.
+    lease_.reset();
+  }
+  paused_until_ = now + kPeriod;
 }
 
-absl::StatusOr<std::optional<int64_t>> EtcdCoordinator::Campaign(const EtcdLease& lease,
-                                                                 const std::stop_token& stop) {
-  if (lease.id() == 0) return absl::UnavailableError("no lease yet");
+etcdserverpb::TxnRequest EtcdCoordinator::Campaign() const {
   etcdserverpb::TxnRequest request;
   CompareCreateRevision(keys_.coordinator(), 0, &request);
-  PutOnSuccess(keys_.coordinator(), options_.name, lease.id(), &request);
+  PutOnSuccess(keys_.coordinator(), options_.name, lease_->id(), &request);
   ReadOnFailure(keys_.coordinator(), &request);
-  ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse response, client_.Txn(request, stop));
-  if (response.succeeded()) return response.header().revision();
-  // The answer to an attempt that has succeeded may have been lost.
-  const mvccpb::KeyValue* held = ReadKey(response, 0);
-  if (held != nullptr && held->lease() == lease.id()) return held->create_revision();
-  return std::nullopt;
+  return request;
+}
+
+void EtcdCoordinator::BeginTerm(int64_t created) {
+  spdlog::info("{} is the run's coordinator from now on", options_.name);
+  is_elected_ = true;
+  term_.emplace(CoordinatorTerm::Options{.etcd = options_.etcd.get(),
+                                         .wake = [this] { runner_->Wake(); },
+                                         .lease = lease_.get(),
+                                         .keys = keys_,
+                                         .created = created,
+                                         .settings = options_.settings,
+                                         .checkpoints = options_.checkpoints,
+                                         .on_event = options_.on_event});
+}
+
+void EtcdCoordinator::EndTerm(const absl::Status& over) {
+  term_.reset();
+  is_elected_ = false;
+  if (absl::IsFailedPrecondition(over)) {
+    spdlog::error("{}", std::string(over.message()));
+    gives_up_ = true;
+    lease_.reset();  // so that another candidate takes over
+  } else {
+    spdlog::info("{} is not the coordinator for now: {}", options_.name,
+                 std::string(over.message()));
+  }
 }
 
 }  // namespace evenshard

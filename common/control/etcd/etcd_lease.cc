@@ -1,6 +1,8 @@
 #include "common/control/etcd/etcd_lease.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "spdlog/spdlog.h"
 
@@ -17,14 +19,20 @@ constexpr absl::Duration kPause = absl::Milliseconds(200);
 
 }  // namespace
 
+absl::Duration EtcdLease::TtlOf(const Recovery& recovery) {
+  return std::max(absl::Ceil(absl::Seconds(recovery.silence_seconds()), absl::Seconds(1)),
+                  kShortestTtl);
+}
+
 EtcdLease::EtcdLease(const Options& options)
     : options_(options),
-      confirmed_(options.clock->Now()),
-      thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+      confirmed_(options.etcd->clock().Now()),
+      runner_(options.etcd->MakeRunner(this)) {
+  runner_->Start();
+}
 
 EtcdLease::~EtcdLease() {
-  thread_.request_stop();
-  thread_.join();
+  runner_->Stop();
   int64_t id;
   {
     absl::MutexLock lock(&mutex_);
@@ -32,7 +40,7 @@ EtcdLease::~EtcdLease() {
     id = has_ended_ ? 0 : id_;
   }
   if (id == 0) return;
-  const absl::Status revoked = options_.client->Revoke(id, std::stop_token());
+  const absl::Status revoked = options_.etcd->Revoke(id);
   if (!revoked.ok()) {
     spdlog::info("{}; the lease ends by itself within {}", std::string(revoked.message()),
                  absl::FormatDuration(options_.ttl));
@@ -50,9 +58,8 @@ bool EtcdLease::HasEnded() const {
 }
 
 bool EtcdLease::Surely() const {
-  const absl::Time now = options_.clock->Now();
   absl::MutexLock lock(&mutex_);
-  return now < sure_until_;
+  return options_.etcd->clock().Now() < sure_until_;
 }
 
 absl::Time EtcdLease::confirmed() const {
@@ -65,42 +72,31 @@ absl::Status EtcdLease::trouble() const {
   return trouble_;
 }
 
-void EtcdLease::Run(const std::stop_token& stop) {
-  while (!stop.stop_requested()) {
-    const absl::Time next = Renew(stop);
-    if (HasEnded() || !options_.clock->SleepUntil(next, stop)) return;
-  }
+EtcdMachine::Step EtcdLease::Next(absl::Time now) {
+  if (HasEnded()) return absl::InfiniteFuture();
+  if (now < next_) return next_;
+  sent_ = now;
+  return EtcdLeaseRequest{.id = id(), .ttl = options_.ttl};
 }
 
-absl::Time EtcdLease::Renew(const std::stop_token& stop) {
-  const absl::Time sent = options_.clock->Now();
-  const int64_t held = id();
-  int64_t granted = held;
-  if (held == 0) {
-    const absl::StatusOr<etcdserverpb::LeaseGrantResponse> grant =
-        options_.client->Grant(options_.ttl, stop);
-    if (!grant.ok()) return Failed(grant.status());
-    granted = grant->id();
-  } else {
-    const absl::Status renewed = options_.client->KeepAlive(held, stop);
-    if (!renewed.ok()) return Failed(renewed);
-  }
+void EtcdLease::Answered(const EtcdAnswer& answer, absl::Time now) {
+  if (!answer.ok()) return Failed(answer.status(), now);
+  next_ = sent_ + kPeriod * options_.ttl;
   bool recovered = false;
+  bool is_new = false;
   {
     absl::MutexLock lock(&mutex_);
-    recovered = !trouble_.ok();
-    trouble_ = absl::OkStatus();
-    id_ = granted;
-    confirmed_ = sent;
-    sure_until_ = sent + kSure * options_.ttl;
+    recovered = !std::exchange(trouble_, absl::OkStatus()).ok();
+    is_new = std::exchange(id_, std::get<int64_t>(*answer)) == 0;
+    confirmed_ = sent_;
+    sure_until_ = sent_ + kSure * options_.ttl;
   }
   if (recovered) spdlog::info("etcd answers again");
-  if (recovered || held == 0) options_.on_change();
-  return sent + kPeriod * options_.ttl;
+  if (recovered || is_new) options_.on_change();
 }
 
-absl::Time EtcdLease::Failed(const absl::Status& trouble) {
-  if (absl::IsCancelled(trouble)) return absl::InfinitePast();
+void EtcdLease::Failed(const absl::Status& trouble, absl::Time now) {
+  next_ = now + kPause;
   bool is_first = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -114,7 +110,6 @@ absl::Time EtcdLease::Failed(const absl::Status& trouble) {
     spdlog::warn("{}; trying again", std::string(trouble.message()));
   }
   options_.on_change();
-  return options_.clock->Now() + kPause;
 }
 
 }  // namespace evenshard

@@ -3,20 +3,19 @@
 
 #include <cstdint>
 #include <functional>
-#include <stop_token>
-#include <thread>
+#include <memory>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/base/clock.h"
-#include "common/control/etcd/etcd_client.h"
+#include "common/control/etcd/etcd_machine.h"
+#include "proto/config.pb.h"
 
 namespace evenshard {
 
-// A lease in etcd, which a thread of its own acquires and renews. While etcd is away it goes on
-// trying. The keys that are attached to the lease are deleted when it ends. Thread-safe.
+// A lease in etcd, which is acquired and renewed until it is destroyed. While etcd is away this
+// goes on trying. The keys that are attached to the lease are deleted when it ends. Thread-safe.
 //
 // Surely() is what makes a lease a fence: once it is false, it stays so until etcd has confirmed
 // the lease once more, and etcd ends no lease for which it is true, provided that
@@ -26,23 +25,24 @@ namespace evenshard {
 //   and changes of its leader. Both extend leases.
 // A renewal counts from the moment at which it was sent, so that a late answer only makes the lease
 // shorter.
-class EtcdLease {
+class EtcdLease final : private EtcdMachine {
  public:
   struct Options {
-    EtcdClient* client = nullptr;  // must outlive the lease
-    const Clock* clock = nullptr;  // must outlive the lease
-    absl::Duration ttl;            // whole seconds, at least kShortestTtl
-    // Called by the lease's thread after a change of what the methods below return, except for
+    EtcdRuntime* etcd = nullptr;  // must outlive the lease
+    absl::Duration ttl;           // whole seconds, at least kShortestTtl
+    // Called by the lease's runner after a change of what the methods below return, except for
     // Surely(), which becomes false silently. Must not block.
     std::function<void()> on_change = [] {};
   };
 
   // etcd grants no shorter one with its default settings.
   static constexpr absl::Duration kShortestTtl = absl::Seconds(2);
+  // That of the leases of a run: silence_seconds, as far as etcd can.
+  static absl::Duration TtlOf(const Recovery& recovery);
 
   explicit EtcdLease(const Options& options);
   // Ends the lease, so that its keys are deleted, in a few seconds at most.
-  ~EtcdLease();
+  ~EtcdLease() override;
 
   // 0 until etcd has granted the lease.
   int64_t id() const;
@@ -56,12 +56,15 @@ class EtcdLease {
   absl::Status trouble() const;
 
  private:
-  void Run(const std::stop_token& stop);
-  // Acquires or renews the lease, and returns when to do so next.
-  absl::Time Renew(const std::stop_token& stop);
-  absl::Time Failed(const absl::Status& trouble);
+  Step Next(absl::Time now) override;
+  void Answered(const EtcdAnswer& answer, absl::Time now) override;
+  void Failed(const absl::Status& trouble, absl::Time now);
 
   const Options options_;
+
+  // The runner's.
+  absl::Time sent_;                         // the request that is under way
+  absl::Time next_ = absl::InfinitePast();  // when to acquire or renew the lease
 
   mutable absl::Mutex mutex_;
   int64_t id_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -70,7 +73,7 @@ class EtcdLease {
   absl::Time sure_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
 
-  std::jthread thread_;  // destroyed first, because it uses the other members
+  const std::unique_ptr<EtcdRunner> runner_;
 };
 
 }  // namespace evenshard

@@ -1,10 +1,9 @@
 #include "common/control/etcd/etcd_link.h"
 
-#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "spdlog/spdlog.h"
 
@@ -20,34 +19,27 @@ absl::Duration LongestLease(absl::Duration ttl) { return 2 * ttl + absl::Seconds
 
 }  // namespace
 
-EtcdLink::Options EtcdLink::OptionsOf(const ClusterConfig& config, const Clock* clock) {
-  const Recovery& recovery = config.recovery();
-  const absl::Duration ttl =
-      std::max(absl::Ceil(absl::Seconds(recovery.silence_seconds()), absl::Seconds(1)),
-               EtcdLease::kShortestTtl);
-  return {.client = {.endpoints = {recovery.etcd().endpoint().begin(),
-                                   recovery.etcd().endpoint().end()},
-                     .timeout = std::clamp(ttl / 5, absl::Milliseconds(500), absl::Seconds(1))},
-          .run = recovery.etcd().run(),
-          .ttl = ttl,
+EtcdLink::Options EtcdLink::OptionsOf(const ClusterConfig& config,
+                                      std::shared_ptr<EtcdRuntime> etcd) {
+  return {.etcd = std::move(etcd),
+          .run = config.recovery().etcd().run(),
+          .ttl = EtcdLease::TtlOf(config.recovery()),
           .startup = absl::Seconds(config.limits().startup_seconds()),
-          .patience = absl::Seconds(config.limits().exchange_seconds()),
-          .clock = clock};
+          .patience = absl::Seconds(config.limits().exchange_seconds())};
 }
 
 EtcdLink::EtcdLink(const Options& options)
-    : options_(options), keys_(options.run), client_(options.client) {}
+    : options_(options), keys_(options.run), runner_(options.etcd->MakeRunner(this)) {}
 
-EtcdLink::~EtcdLink() = default;
+EtcdLink::~EtcdLink() { runner_->Stop(); }
 
 void EtcdLink::Start(Listener listener) {
   listener_ = std::move(listener);
+  EtcdRuntime* const etcd = options_.etcd.get();
   lease_ = std::make_unique<EtcdLease>(EtcdLease::Options{
-      .client = &client_, .clock = options_.clock, .ttl = options_.ttl, .on_change = [this] {
-        wakeup_.Wake();
-      }});
+      .etcd = etcd, .ttl = options_.ttl, .on_change = [this] { runner_->Wake(); }});
   watch_ = std::make_unique<EtcdWatch>(
-      EtcdWatch::Options{.client = &client_, .clock = options_.clock, .prefix = keys_.view()},
+      EtcdWatch::Options{.etcd = etcd, .prefix = keys_.view()},
       EtcdWatch::Listener{.on_keys =
                               [this](const std::vector<mvccpb::KeyValue>& keys) {
                                 for (const mvccpb::KeyValue& key : keys) TakeKey(key);
@@ -56,7 +48,7 @@ void EtcdLink::Start(Listener listener) {
                               [this](const mvccpb::Event& event) {
                                 if (event.type() == mvccpb::Event::PUT) TakeKey(event.kv());
                               }});
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+  runner_->Start();
 }
 
 void EtcdLink::Announce(const ProcessState& state) {
@@ -64,69 +56,87 @@ void EtcdLink::Announce(const ProcessState& state) {
     absl::MutexLock lock(&state_mutex_);
     state_ = state;
   }
-  wakeup_.Wake();
+  runner_->Wake();
+}
+
+std::optional<ProcessState> EtcdLink::state() const {
+  absl::MutexLock lock(&state_mutex_);
+  return state_;
 }
 
 bool EtcdLink::HoldsRoles() const { return holds_place_ && !ended_ && lease_->Surely(); }
 
-void EtcdLink::Run(const std::stop_token& stop) {
-  while (!stop.stop_requested() && !ended_) wakeup_.SleepUntil(*options_.clock, Step(stop), stop);
+EtcdMachine::Step EtcdLink::Next(absl::Time now) {
+  CheckLease(now);
+  if (ended_) return absl::InfiniteFuture();
+  const std::optional<ProcessState> state = this->state();
+  if (lease_->id() == 0 || !state.has_value()) return now + kPeriod;
+  if (now < paused_until_) return paused_until_;
+  if (holds_place_ && state->SerializeAsString() == delivered_) return now + kPeriod;
+  asked_ = *state;
+  return holds_place_ ? Delivery() : Claim();
 }
 
-absl::Time EtcdLink::Step(const std::stop_token& stop) {
-  const absl::Time now = options_.clock->Now();
+void EtcdLink::CheckLease(absl::Time now) {
+  if (ended_) return;
   if (lease_->HasEnded()) {
-    End(
+    return End(
         absl::UnavailableError("this process's lease in etcd has ended, so that another may have "
                                "its place by now; it has to be started again"));
-    return now;
   }
   const absl::Duration away = now - lease_->confirmed();
-  const absl::Duration allowed = lease_->id() == 0 ? options_.startup : options_.patience;
-  if (away > allowed) {
-    End(absl::DeadlineExceededError(absl::StrCat("etcd has not answered for ",
-                                                 absl::FormatDuration(away), ": ",
-                                                 lease_->trouble().message())));
-    return now;
-  }
-  std::optional<ProcessState> state;
-  {
-    absl::MutexLock lock(&state_mutex_);
-    state = state_;
-  }
-  if (lease_->id() == 0 || !state.has_value()) return now + kPeriod;
-  const absl::Status done = holds_place_ ? Deliver(*state, stop) : Claim(*state, stop);
-  if (absl::IsNotFound(done)) {
-    End(absl::UnavailableError(
-        "this process's lease in etcd has ended; it has to be started again"));
-  } else if (!done.ok() && !absl::IsUnavailable(done) && !absl::IsCancelled(done)) {
-    End(done);
-  }
-  return now + kPeriod;
+  if (away <= (lease_->id() == 0 ? options_.startup : options_.patience)) return;
+  End(absl::DeadlineExceededError(absl::StrCat("etcd has not answered for ",
+                                               absl::FormatDuration(away), ": ",
+                                               lease_->trouble().message())));
 }
 
-absl::Status EtcdLink::Claim(const ProcessState& state, const std::stop_token& stop) {
-  const std::string key = keys_.Process(state);
-  const int64_t lease = lease_->id();
-  std::string value = state.SerializeAsString();
+etcdserverpb::TxnRequest EtcdLink::Claim() const {
+  const std::string key = keys_.Process(asked_);
   etcdserverpb::TxnRequest request;
   CompareCreateRevision(key, 0, &request);
   CompareCreateRevision(keys_.end(), 0, &request);
-  PutOnSuccess(key, value, lease, &request);
+  PutOnSuccess(key, asked_.SerializeAsString(), lease_->id(), &request);
   ReadOnFailure(key, &request);
   ReadOnFailure(keys_.end(), &request);
-  ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse response, client_.Txn(request, stop));
-  if (response.succeeded()) {
-    delivered_ = std::move(value);
-    holds_place_ = true;
-    return absl::OkStatus();
+  return request;
+}
+
+etcdserverpb::TxnRequest EtcdLink::Delivery() const {
+  const std::string key = keys_.Process(asked_);
+  etcdserverpb::TxnRequest request;
+  CompareLease(key, lease_->id(), &request);
+  PutOnSuccess(key, asked_.SerializeAsString(), lease_->id(), &request);
+  return request;
+}
+
+void EtcdLink::Answered(const EtcdAnswer& answer, absl::Time now) {
+  absl::Status done = answer.status();
+  if (answer.ok()) {
+    const auto& response = std::get<etcdserverpb::TxnResponse>(*answer);
+    if (response.succeeded()) {
+      delivered_ = asked_.SerializeAsString();
+      holds_place_ = true;
+      return;
+    }
+    done = holds_place_ ? absl::NotFoundError("the place is gone") : Claimed(response, now);
   }
+  paused_until_ = done.ok() && holds_place_ ? now : now + kPeriod;
+  if (absl::IsNotFound(done)) {
+    End(absl::UnavailableError(
+        "this process's lease in etcd has ended; it has to be started again"));
+  } else if (!done.ok() && !absl::IsUnavailable(done)) {
+    End(done);
+  }
+}
+
+// The place was not free.
+absl::Status EtcdLink::Claimed(const etcdserverpb::TxnResponse& response, absl::Time now) {
   const mvccpb::KeyValue* held = ReadKey(response, 0);
   // The answer to an attempt that took the place may have been lost.
-  if (held != nullptr && held->lease() == lease) {
+  if (held != nullptr && held->lease() == lease_->id()) {
     delivered_ = held->value();
     holds_place_ = true;
-    wakeup_.Wake();
     return absl::OkStatus();
   }
   if (const mvccpb::KeyValue* end = ReadKey(response, 1); end != nullptr) {
@@ -134,12 +144,11 @@ absl::Status EtcdLink::Claim(const ProcessState& state, const std::stop_token& s
     verdict.ParseFromString(end->value());
     return IsOver(verdict);
   }
-  if (held != nullptr) AwaitHolder(state, *held);
+  if (held != nullptr) AwaitHolder(*held, now);
   return absl::OkStatus();
 }
 
-void EtcdLink::AwaitHolder(const ProcessState& state, const mvccpb::KeyValue& held) {
-  const absl::Time now = options_.clock->Now();
+void EtcdLink::AwaitHolder(const mvccpb::KeyValue& held, absl::Time now) {
   ProcessState other;
   other.ParseFromString(held.value());
   const std::string at =
@@ -147,34 +156,17 @@ void EtcdLink::AwaitHolder(const ProcessState& state, const mvccpb::KeyValue& he
   if (holder_.create_revision != held.create_revision()) {
     holder_ = {.create_revision = held.create_revision(), .since = now};
     spdlog::info("the place of {} is held by another process{}; waiting until its lease ends",
-                 NameOf(state), at);
+                 NameOf(asked_), at);
   } else if (now - holder_.since > LongestLease(options_.ttl)) {
     End(absl::AlreadyExistsError(absl::StrCat(
-        "the place of ", NameOf(state), " is held by another process", at,
+        "the place of ", NameOf(asked_), " is held by another process", at,
         ", which has renewed its lease meanwhile; each index and rank may be started once")));
   }
 }
 
-absl::Status EtcdLink::Deliver(const ProcessState& state, const std::stop_token& stop) {
-  std::string value = state.SerializeAsString();
-  if (value == delivered_) return absl::OkStatus();
-  const std::string key = keys_.Process(state);
-  etcdserverpb::TxnRequest request;
-  CompareLease(key, lease_->id(), &request);
-  PutOnSuccess(key, value, lease_->id(), &request);
-  ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse response, client_.Txn(request, stop));
-  if (!response.succeeded()) return absl::NotFoundError("the place is gone");
-  delivered_ = std::move(value);
-  return absl::OkStatus();
-}
-
 void EtcdLink::TakeKey(const mvccpb::KeyValue& key) {
   if (key.key() == keys_.view()) return TakeView(key);
-  std::optional<ProcessState> state;
-  {
-    absl::MutexLock lock(&state_mutex_);
-    state = state_;
-  }
+  const std::optional<ProcessState> state = this->state();
   Verdict verdict;
   if (!verdict.ParseFromString(key.value()) || verdict.code() == 0) return;
   const bool is_mine = state.has_value() && key.key() == keys_.Refused(*state) &&

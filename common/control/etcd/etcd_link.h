@@ -5,20 +5,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/base/clock.h"
-#include "common/base/wakeup.h"
-#include "common/control/etcd/etcd_client.h"
 #include "common/control/etcd/etcd_keys.h"
 #include "common/control/etcd/etcd_lease.h"
+#include "common/control/etcd/etcd_machine.h"
 #include "common/control/etcd/etcd_watch.h"
 #include "common/control/view/view_link.h"
 #include "proto/config.pb.h"
@@ -41,18 +37,17 @@ namespace evenshard {
 // - FAILED_PRECONDITION if the run was over before the process came, or the coordinator refuses it;
 // - DEADLINE_EXCEEDED if etcd was away for too long;
 // - the reason for which the run has failed. A run that succeeds ends nobody.
-class EtcdLink final : public ViewLink {
+class EtcdLink final : public ViewLink, private EtcdMachine {
  public:
   struct Options {
-    EtcdClient::Options client;
-    std::string run;               // recovery.etcd.run
-    absl::Duration ttl;            // whole seconds, at least EtcdLease::kShortestTtl
-    absl::Duration startup;        // how long etcd may be away at first
-    absl::Duration patience;       // and later
-    const Clock* clock = nullptr;  // must outlive the link
+    std::shared_ptr<EtcdRuntime> etcd;
+    std::string run;          // recovery.etcd.run
+    absl::Duration ttl;       // whole seconds, at least EtcdLease::kShortestTtl
+    absl::Duration startup;   // how long etcd may be away at first
+    absl::Duration patience;  // and later
   };
-  // REQUIRES: recovery.etcd is present. `clock` must outlive the link.
-  static Options OptionsOf(const ClusterConfig& config, const Clock* clock);
+  // REQUIRES: recovery.etcd is present.
+  static Options OptionsOf(const ClusterConfig& config, std::shared_ptr<EtcdRuntime> etcd);
 
   explicit EtcdLink(const Options& options);
   // Gives up the process's place, so that others get its roles at once. Blocks for a few seconds at
@@ -70,13 +65,16 @@ class EtcdLink final : public ViewLink {
     absl::Time since;             // when this link first met it
   };
 
-  void Run(const std::stop_token& stop);
-  // Does what is due, and returns when to try again at the latest.
-  absl::Time Step(const std::stop_token& stop);
-  // Takes the place, if it is free.
-  absl::Status Claim(const ProcessState& state, const std::stop_token& stop);
-  void AwaitHolder(const ProcessState& state, const mvccpb::KeyValue& held);
-  absl::Status Deliver(const ProcessState& state, const std::stop_token& stop);
+  // Takes the place if it is free, and then delivers what is announced.
+  Step Next(absl::Time now) override;
+  void Answered(const EtcdAnswer& answer, absl::Time now) override;
+  // Ends the link if the lease has ended, or etcd was away for too long.
+  void CheckLease(absl::Time now);
+  etcdserverpb::TxnRequest Claim() const;
+  etcdserverpb::TxnRequest Delivery() const;
+  absl::Status Claimed(const etcdserverpb::TxnResponse& response, absl::Time now);
+  void AwaitHolder(const mvccpb::KeyValue& held, absl::Time now);
+  std::optional<ProcessState> state() const;
 
   // Take what the watch brings.
   void TakeKey(const mvccpb::KeyValue& key);
@@ -92,8 +90,7 @@ class EtcdLink final : public ViewLink {
   Listener listener_;
 
   // Thread-safe.
-  EtcdClient client_;
-  Wakeup wakeup_;
+  std::unique_ptr<EtcdRunner> runner_;
   std::atomic<bool> holds_place_{false};
   std::atomic<bool> ended_{false};
 
@@ -101,17 +98,18 @@ class EtcdLink final : public ViewLink {
   absl::Mutex delivery_mutex_ ABSL_ACQUIRED_BEFORE(state_mutex_);
   uint64_t latest_view_ ABSL_GUARDED_BY(delivery_mutex_) = 0;
 
-  absl::Mutex state_mutex_;
+  mutable absl::Mutex state_mutex_;
   std::optional<ProcessState> state_ ABSL_GUARDED_BY(state_mutex_);
 
-  // The thread's.
-  std::string delivered_;  // the state that etcd has, serialised
+  // The runner's.
+  ProcessState asked_;                              // what the request under way says
+  std::string delivered_;                           // the state that etcd has, serialised
+  absl::Time paused_until_ = absl::InfinitePast();  // after a request that had no success
   Holder holder_;
 
-  // Destroyed first, because their threads use the other members.
+  // Destroyed first, because their runners use the other members.
   std::unique_ptr<EtcdLease> lease_;
   std::unique_ptr<EtcdWatch> watch_;
-  std::jthread thread_;
 };
 
 }  // namespace evenshard

@@ -1,9 +1,9 @@
 #include "common/control/etcd/etcd_watch.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -30,68 +30,71 @@ EtcdWatch::EtcdWatch(const Options& options, Listener listener)
     : options_(options),
       listener_(std::move(listener)),
       end_(EndOfPrefix(options.prefix)),
-      pause_(kFirstPause),
-      thread_([this](const std::stop_token& stop) { Run(stop); }) {}
-
-EtcdWatch::~EtcdWatch() = default;
-
-void EtcdWatch::Run(const std::stop_token& stop) {
-  while (true) {
-    const absl::Status ended = Follow(stop);
-    if (stop.stop_requested()) return;
-    // A process that watches also has a lease, which warns of the same trouble.
-    spdlog::debug("{}; trying again", std::string(ended.message()));
-    if (!options_.clock->SleepUntil(options_.clock->Now() + pause_, stop)) return;
-    pause_ = std::min(2 * pause_, kLongestPause);
-  }
+      runner_(options.etcd->MakeRunner(this)),
+      pause_(kFirstPause) {
+  runner_->Start();
 }
 
-absl::Status EtcdWatch::Follow(const std::stop_token& stop) {
+EtcdWatch::~EtcdWatch() { runner_->Stop(); }
+
+EtcdMachine::Step EtcdWatch::Next(absl::Time now) {
+  if (now < paused_until_) return paused_until_;
   if (next_revision_ == 0) {
-    RETURN_IF_ERROR(ReadAll(stop));
+    etcdserverpb::RangeRequest request;
+    request.set_key(options_.prefix);
+    request.set_range_end(end_);
+    return request;
   }
-  etcdserverpb::WatchCreateRequest request;
-  request.set_key(options_.prefix);
-  request.set_range_end(end_);
-  request.set_start_revision(next_revision_);
-  const std::unique_ptr<EtcdWatchStream> stream =
-      options_.client->Watch(request, [this] { wakeup_.Wake(); });
-
-  const Clock& clock = *options_.clock;
-  const absl::Duration timeout = options_.client->timeout();
-  absl::Time heard = clock.Now();
-  bool asked = false;
-  while (!stop.stop_requested()) {
-    ASSIGN_OR_RETURN(const std::optional<etcdserverpb::WatchResponse> response, stream->Next());
-    const absl::Time now = clock.Now();
-    if (response.has_value()) {
-      heard = now;
-      asked = false;
-      RETURN_IF_ERROR(Take(*response, stream.get()));
-    } else if (now >= heard + kGiveUpAfter * timeout) {
-      return stream->GiveUp(
-          absl::StrCat("it was silent for ", absl::FormatDuration(kGiveUpAfter * timeout)));
-    } else if (now >= heard + kAskAfter * timeout && !std::exchange(asked, true)) {
-      stream->RequestProgress();
-    } else {
-      wakeup_.SleepUntil(clock, heard + (asked ? kGiveUpAfter : kAskAfter) * timeout, stop);
-    }
-  }
-  return absl::CancelledError("told to stop");
+  const absl::StatusOr<absl::Time> until = Follow(now);
+  if (until.ok()) return *until;
+  Pause(until.status(), now);
+  return paused_until_;
 }
 
-absl::Status EtcdWatch::ReadAll(const std::stop_token& stop) {
-  etcdserverpb::RangeRequest request;
-  request.set_key(options_.prefix);
-  request.set_range_end(end_);
-  ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse response,
-                   options_.client->Range(request, stop));
+void EtcdWatch::Answered(const EtcdAnswer& answer, absl::Time now) {
+  if (!answer.ok()) return Pause(answer.status(), now);
+  const auto& response = std::get<etcdserverpb::RangeResponse>(*answer);
   listener_.on_keys({response.kvs().begin(), response.kvs().end()});
   next_revision_ = response.header().revision() + 1;
-  return absl::OkStatus();
 }
 
-absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response, EtcdWatchStream* stream) {
+absl::StatusOr<absl::Time> EtcdWatch::Follow(absl::Time now) {
+  if (stream_ == nullptr) {
+    etcdserverpb::WatchCreateRequest request;
+    request.set_key(options_.prefix);
+    request.set_range_end(end_);
+    request.set_start_revision(next_revision_);
+    stream_ = options_.etcd->Watch(request, [this] { runner_->Wake(); });
+    heard_ = now;
+    asked_ = false;
+  }
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<etcdserverpb::WatchResponse> response, stream_->Next());
+    if (!response.has_value()) break;
+    heard_ = now;
+    asked_ = false;
+    RETURN_IF_ERROR(Take(*response));
+  }
+  const absl::Duration timeout = options_.etcd->timeout();
+  if (now >= heard_ + kGiveUpAfter * timeout) {
+    return stream_->GiveUp(
+        absl::StrCat("it was silent for ", absl::FormatDuration(kGiveUpAfter * timeout)));
+  }
+  if (now >= heard_ + kAskAfter * timeout && !std::exchange(asked_, true)) {
+    stream_->RequestProgress();
+  }
+  return heard_ + (asked_ ? kGiveUpAfter : kAskAfter) * timeout;
+}
+
+void EtcdWatch::Pause(const absl::Status& ended, absl::Time now) {
+  // A process that watches also has a lease, which warns of the same trouble.
+  spdlog::debug("{}; trying again", std::string(ended.message()));
+  stream_.reset();
+  paused_until_ = now + pause_;
+  pause_ = std::min(2 * pause_, kLongestPause);
+}
+
+absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response) {
   // A store that was restored from an older backup has not come to this revision, and would keep
   // the watch waiting for it.
   const bool is_behind = response.created() && response.header().revision() + 1 < next_revision_;
@@ -100,7 +103,7 @@ absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response, EtcdWa
     return absl::UnavailableError("etcd no longer has the changes since the last one heard of");
   }
   if (response.canceled()) {
-    return stream->GiveUp(absl::StrCat("it ended the watch: ", response.cancel_reason()));
+    return stream_->GiveUp(absl::StrCat("it ended the watch: ", response.cancel_reason()));
   }
   pause_ = kFirstPause;
   for (const mvccpb::Event& event : response.events()) {

@@ -3,27 +3,26 @@
 
 #include <cstdint>
 #include <functional>
-#include <stop_token>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/base/clock.h"
-#include "common/base/wakeup.h"
-#include "common/control/etcd/etcd_client.h"
+#include "common/control/etcd/etcd_machine.h"
 #include "proto/etcd/kv.pb.h"
+#include "proto/etcd/rpc.pb.h"
 
 namespace evenshard {
 
-// Follows the keys that begin with a prefix, by a thread of its own, until it is destroyed. It goes
-// on through lost connections, silent or leaderless members and restarts of etcd, each time from
-// the revision that it has reached. If etcd has compacted the changes since then, or does not know
-// that revision, it reads all keys anew.
-class EtcdWatch {
+// Follows the keys that begin with a prefix until it is destroyed. It goes on through lost
+// connections, silent or leaderless members and restarts of etcd, each time from the revision that
+// it has reached. If etcd has compacted the changes since then, or does not know that revision, it
+// reads all keys anew.
+class EtcdWatch final : private EtcdMachine {
  public:
-  // Called by the watch's thread.
+  // Called by the watch's runner.
   struct Listener {
     // All keys with the prefix, in place of everything heard before: at first, and when changes
     // were missed.
@@ -33,34 +32,38 @@ class EtcdWatch {
   };
 
   struct Options {
-    EtcdClient* client = nullptr;  // must outlive the watch
-    const Clock* clock = nullptr;  // must outlive the watch
-    std::string prefix;            // not empty
+    EtcdRuntime* etcd = nullptr;  // must outlive the watch
+    std::string prefix;           // not empty
   };
 
   EtcdWatch(const Options& options, Listener listener);
-  ~EtcdWatch();
+  ~EtcdWatch() override;
 
  private:
-  void Run(const std::stop_token& stop);
-  // Reads all keys, unless the watch can go on from where it was, and opens one stream, which it
-  // follows to its end. Errors: why it has ended; CANCELLED if `stop` is requested.
-  absl::Status Follow(const std::stop_token& stop);
-  absl::Status ReadAll(const std::stop_token& stop);
-  absl::Status Take(const etcdserverpb::WatchResponse& response, EtcdWatchStream* stream);
+  // Reads all keys, unless the watch can go on from where it was, opens a stream and follows it.
+  Step Next(absl::Time now) override;
+  void Answered(const EtcdAnswer& answer, absl::Time now) override;
+  // Takes what the stream has brought, and returns when to look again at the latest. Errors: why it
+  // has ended.
+  absl::StatusOr<absl::Time> Follow(absl::Time now);
+  absl::Status Take(const etcdserverpb::WatchResponse& response);
+  // Tries again after a while.
+  void Pause(const absl::Status& ended, absl::Time now);
 
   // Constant after construction.
   const Options options_;
   const Listener listener_;
   const std::string end_;  // after all keys with the prefix
 
-  Wakeup wakeup_;
+  const std::unique_ptr<EtcdRunner> runner_;
 
-  // The thread's.
+  // The runner's.
   int64_t next_revision_ = 0;  // of the next change; 0: all keys have to be read
   absl::Duration pause_;       // before the next attempt
-
-  std::jthread thread_;  // destroyed first, because it uses the other members
+  absl::Time paused_until_ = absl::InfinitePast();
+  std::unique_ptr<EtcdWatchStream> stream_;  // null between two attempts
+  absl::Time heard_;                         // when something last came on the stream
+  bool asked_ = false;                       // for a sign of life since then
 };
 
 // Returns the first key after all those that begin with `prefix`, which must not be empty or end

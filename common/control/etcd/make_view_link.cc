@@ -1,6 +1,7 @@
 #include "common/control/etcd/make_view_link.h"
 
 #include "common/control/etcd/etcd_link.h"
+#include "common/control/etcd/etcd_threads.h"
 #include "common/control/view/coordinator_link.h"
 
 namespace evenshard {
@@ -9,7 +10,7 @@ std::unique_ptr<ViewLink> MakeViewLink(const std::string& coordinator, const Clu
                                        const Clock* clock) {
   if (!coordinator.empty()) return std::make_unique<CoordinatorLink>(coordinator, config, clock);
   if (!config.recovery().has_etcd()) return nullptr;
-  return std::make_unique<EtcdLink>(EtcdLink::OptionsOf(config, clock));
+  return std::make_unique<EtcdLink>(EtcdLink::OptionsOf(config, EtcdThreads::Of(config, clock)));
 }
 
 }  // namespace evenshard

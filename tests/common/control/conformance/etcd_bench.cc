@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/control/etcd/etcd_coordinator.h"
 #include "common/control/etcd/etcd_link.h"
+#include "common/control/etcd/etcd_threads.h"
 #include "tests/common/control/conformance/view_bench.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
@@ -21,25 +22,25 @@ class EtcdBench final : public ViewBench {
     Process& process = processes_[role];
     process.way = std::make_unique<TcpProxy>(server_.port());
     process.way->Delay(delay_);
-    const EtcdClient::Options client = {.endpoints = {process.way->endpoint()},
-                                        .timeout = absl::Milliseconds(500)};
+    const auto etcd =
+        std::make_shared<EtcdThreads>(EtcdClient::Options{.endpoints = {process.way->endpoint()},
+                                                          .timeout = absl::Milliseconds(500)},
+                                      &clock_);
     const absl::Duration ttl = absl::Seconds(settings_.recovery.silence_seconds());
     if (!role.is_worker) {
       process.coordinator = std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
-          .client = client,
+          .etcd = etcd,
           .run = kRun,
           .ttl = ttl,
-          .clock = &clock_,
           .name = absl::StrCat("ps ", role.index),
           .settings = settings_,
       });
     }
-    return std::make_unique<EtcdLink>(EtcdLink::Options{.client = client,
+    return std::make_unique<EtcdLink>(EtcdLink::Options{.etcd = etcd,
                                                         .run = kRun,
                                                         .ttl = ttl,
                                                         .startup = absl::Seconds(60),
-                                                        .patience = absl::Seconds(60),
-                                                        .clock = &clock_});
+                                                        .patience = absl::Seconds(60)});
   }
 
   void Cut(BenchRole role) override { processes_.at(role).way->Hold(); }

@@ -4,14 +4,13 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/clock.h"
 #include "common/control/etcd/coordinator_term.h"
 #include "common/control/etcd/etcd_keys.h"
+#include "common/control/etcd/etcd_threads.h"
 #include "proto/etcd/verdict.pb.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/testing/await.h"
@@ -21,7 +20,7 @@ namespace evenshard {
 namespace {
 
 ViewCoordinator::Settings OneShard() {
-  ViewCoordinator::Settings settings{.slots = 1, .workers = 1, .config_fingerprint = 42};
+  ViewCoordinator::Settings settings{.slots = 1, .workers = 1, .config_fingerprint = 42, .run = 3};
   settings.recovery.set_silence_seconds(2);
   settings.recovery.set_worker_loss(Recovery::WAIT);
   return settings;
@@ -67,8 +66,8 @@ struct Fixture {
   }
   void Announce(const ProcessState& state) { Put(keys.Process(state), state.SerializeAsString()); }
   CoordinatorTerm::Options TermOptions(int64_t created) {
-    return {.client = &client,
-            .clock = &clock,
+    return {.etcd = threads.get(),
+            .wake = [] {},
             .lease = &lease,
             .keys = keys,
             .created = created,
@@ -80,28 +79,47 @@ struct Fixture {
   EtcdClient client{{.endpoints = {server.endpoint()}}};
   const RealClock clock;
   const EtcdKeys keys{"test"};
-  EtcdLease lease{{.client = &client, .clock = &clock, .ttl = absl::Seconds(5)}};
+  const std::shared_ptr<EtcdRuntime> threads =
+      std::make_shared<EtcdThreads>(EtcdClient::Options{.endpoints = {server.endpoint()}}, &clock);
+  EtcdLease lease{{.etcd = threads.get(), .ttl = absl::Seconds(5)}};
 };
 
-// A term in a thread of its own.
-class RunningTerm {
+// A term by itself.
+class RunningTerm final : private EtcdMachine {
  public:
-  explicit RunningTerm(const CoordinatorTerm::Options& options)
-      : term_(options), thread_([this](const std::stop_token& stop) {
-          over_ = term_.Run(stop);
-          is_over_ = true;
-        }) {}
+  explicit RunningTerm(CoordinatorTerm::Options options) : runner_(options.etcd->MakeRunner(this)) {
+    options.wake = [this] { runner_->Wake(); };
+    term_.emplace(options);
+    runner_->Start();
+  }
+  ~RunningTerm() override { runner_->Stop(); }
   absl::Status Join() {
     AwaitTrue([&] { return is_over_.load(); });
-    thread_.join();
+    runner_->Stop();
     return over_;
   }
 
  private:
-  CoordinatorTerm term_;
+  Step Next(absl::Time now) override {
+    if (is_over_) return absl::InfiniteFuture();
+    const absl::StatusOr<Step> step = term_->Next(now);
+    if (step.ok()) return *step;
+    End(step.status());
+    return absl::InfiniteFuture();
+  }
+  void Answered(const EtcdAnswer& answer, absl::Time now) override {
+    const absl::Status taken = term_->Answered(answer, now);
+    if (!taken.ok()) End(taken);
+  }
+  void End(const absl::Status& over) {
+    over_ = over;
+    is_over_ = true;
+  }
+
   absl::Status over_;
   std::atomic<bool> is_over_{false};
-  std::jthread thread_;
+  const std::unique_ptr<EtcdRunner> runner_;
+  std::optional<CoordinatorTerm> term_;
 };
 
 }  // namespace
@@ -184,10 +202,9 @@ TEST_CASE("a coordinator goes on from the last view, and finds out who is gone m
   uint64_t run = 0;
   const auto candidate = [&] {
     return std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
-        .client = {.endpoints = {etcd.server.endpoint()}},
+        .etcd = etcd.threads,
         .run = "test",
         .ttl = absl::Seconds(2),
-        .clock = &etcd.clock,
         .name = "ps 0",
         .settings = OneShard(),
     });
@@ -199,7 +216,7 @@ TEST_CASE("a coordinator goes on from the last view, and finds out who is gone m
     CHECK(etcd.Read(etcd.keys.coordinator()) == "ps 0");
     number = etcd.ReadView().number();
     run = etcd.ReadView().run();
-    CHECK(run != 0);
+    CHECK(run == OneShard().run);
   }
   // A coordinator that ends gives its place to another one at once.
   CHECK_FALSE(etcd.Read(etcd.keys.coordinator()).has_value());
@@ -237,10 +254,9 @@ TEST_CASE("one of several candidates is elected") {
   std::vector<std::unique_ptr<EtcdCoordinator>> coordinators;
   for (int i = 0; i < 4; ++i) {
     coordinators.push_back(std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
-        .client = {.endpoints = {etcd.server.endpoint()}},
+        .etcd = etcd.threads,
         .run = "test",
         .ttl = absl::Seconds(2),
-        .clock = &etcd.clock,
         .name = absl::StrCat("ps ", i),
         .settings = OneShard(),
     }));

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/control/etcd/etcd_keys.h"
+#include "common/control/etcd/etcd_threads.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
@@ -37,8 +38,9 @@ struct Fixture {
   EtcdServer server;
   EtcdClient direct{{.endpoints = {server.endpoint()}}};
   TcpProxy proxy{server.port()};
-  EtcdClient client{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(500)}};
   RealClock clock;
+  EtcdThreads threads{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(500)},
+                      &clock};
 };
 
 }  // namespace
@@ -47,7 +49,7 @@ TEST_CASE("a lease is renewed until it is given up, and its keys go with it") {
   REQUIRE_ETCD();
   Fixture etcd;
   {
-    const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = kTtl});
+    const EtcdLease lease({.etcd = &etcd.threads, .ttl = kTtl});
     AwaitTrue([&] { return lease.id() != 0; });
     CHECK(lease.Surely());
     etcd.Put("/a", lease.id());
@@ -62,7 +64,7 @@ TEST_CASE("a lease is renewed until it is given up, and its keys go with it") {
 TEST_CASE("a lease that cannot be renewed is no longer sure before its keys are gone") {
   REQUIRE_ETCD();
   Fixture etcd;
-  const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = kTtl});
+  const EtcdLease lease({.etcd = &etcd.threads, .ttl = kTtl});
   AwaitTrue([&] { return lease.id() != 0; });
   etcd.Put("/a", lease.id());
   etcd.proxy.Hold();
@@ -84,7 +86,7 @@ TEST_CASE("a lease that cannot be renewed is no longer sure before its keys are 
 TEST_CASE("a short interruption ends no lease") {
   REQUIRE_ETCD();
   Fixture etcd;
-  const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = absl::Seconds(10)});
+  const EtcdLease lease({.etcd = &etcd.threads, .ttl = absl::Seconds(10)});
   AwaitTrue([&] { return lease.id() != 0; });
   etcd.proxy.Hold();
   AwaitTrue([&] { return !lease.trouble().ok(); });
@@ -98,10 +100,10 @@ TEST_CASE("a lease counts from when its renewal was sent, by the clock that is g
   REQUIRE_ETCD();
   Fixture etcd;
   HandClock clock;
-  EtcdClient patient({.endpoints = {etcd.proxy.endpoint()}, .timeout = absl::Minutes(1)});
+  EtcdThreads patient({.endpoints = {etcd.proxy.endpoint()}, .timeout = absl::Minutes(1)}, &clock);
   etcd.proxy.Hold();
   const absl::Time sent = clock.Now();
-  const EtcdLease lease({.client = &patient, .clock = &clock, .ttl = kTtl});
+  const EtcdLease lease({.etcd = &patient, .ttl = kTtl});
   absl::SleepFor(absl::Milliseconds(200));  // or else the test shows less
   CHECK_FALSE(lease.Surely());
   clock.Advance(0.5 * kTtl);
@@ -119,7 +121,7 @@ TEST_CASE("a lease outlives a restart of etcd, and waits for one that is not up 
   REQUIRE_ETCD();
   Fixture etcd;
   etcd.server.Kill();
-  const EtcdLease lease({.client = &etcd.client, .clock = &etcd.clock, .ttl = absl::Seconds(5)});
+  const EtcdLease lease({.etcd = &etcd.threads, .ttl = absl::Seconds(5)});
   AwaitTrue([&] { return !lease.trouble().ok(); });
   CHECK(lease.id() == 0);
   CHECK_FALSE(lease.Surely());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
+#include "common/control/etcd/etcd_threads.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
@@ -74,13 +75,16 @@ class Follower {
 };
 
 struct Fixture {
+  std::shared_ptr<EtcdRuntime> Threads(const std::string& endpoint) const {
+    return std::make_shared<EtcdThreads>(
+        EtcdClient::Options{.endpoints = {endpoint}, .timeout = absl::Milliseconds(500)}, &clock);
+  }
   EtcdLink::Options Options() const {
-    return {.client = {.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(500)},
+    return {.etcd = Threads(proxy.endpoint()),
             .run = "test",
             .ttl = absl::Seconds(2),
             .startup = absl::Seconds(60),
-            .patience = absl::Seconds(60),
-            .clock = &clock};
+            .patience = absl::Seconds(60)};
   }
   std::optional<ProcessState> Read(const ProcessState& place) {
     etcdserverpb::RangeRequest request;
@@ -116,16 +120,11 @@ struct Fixture {
 
 TEST_CASE("options follow the config, with a lease of whole seconds") {
   ClusterConfig config;
-  RealClock clock;
   config.mutable_recovery()->set_silence_seconds(0.3);
-  config.mutable_recovery()->mutable_etcd()->add_endpoint("a:1");
-  config.mutable_recovery()->mutable_etcd()->add_endpoint("b:2");
-  CHECK(EtcdLink::OptionsOf(config, &clock).ttl == absl::Seconds(2));
-  CHECK(EtcdLink::OptionsOf(config, &clock).run == "evenshard");
-  CHECK(EtcdLink::OptionsOf(config, &clock).client.endpoints ==
-        std::vector<std::string>{"a:1", "b:2"});
+  CHECK(EtcdLink::OptionsOf(config, nullptr).ttl == absl::Seconds(2));
+  CHECK(EtcdLink::OptionsOf(config, nullptr).run == "evenshard");
   config.mutable_recovery()->set_silence_seconds(4.1);
-  CHECK(EtcdLink::OptionsOf(config, &clock).ttl == absl::Seconds(5));
+  CHECK(EtcdLink::OptionsOf(config, nullptr).ttl == absl::Seconds(5));
 }
 
 TEST_CASE("a process has its place while it lives, with what it said last") {
@@ -178,7 +177,7 @@ TEST_CASE("a place passes to a new start when its predecessor's lease has ended"
   first.link().Announce(Ps(1, 11));
   AwaitTrue([&] { return first.link().HoldsRoles(); });
   EtcdLink::Options options = etcd.Options();
-  options.client.endpoints = {other.endpoint()};
+  options.etcd = etcd.Threads(other.endpoint());
   Follower second(options);
   second.link().Announce(Ps(1, 12));
   etcd.proxy.Hold();  // the first one cannot renew its lease
@@ -216,12 +215,13 @@ TEST_CASE("of two processes with the same index the second one ends, and says wh
 TEST_CASE("an etcd that stays away ends the process, with what was tried") {
   RealClock clock;
   const std::string nobody = absl::StrCat("127.0.0.1:", FreePort());
-  Follower follower({.client = {.endpoints = {nobody}, .timeout = absl::Milliseconds(200)},
-                     .run = "test",
-                     .ttl = absl::Seconds(2),
-                     .startup = absl::Seconds(1),
-                     .patience = absl::Hours(1),
-                     .clock = &clock});
+  Follower follower(
+      {.etcd = std::make_shared<EtcdThreads>(
+           EtcdClient::Options{.endpoints = {nobody}, .timeout = absl::Milliseconds(200)}, &clock),
+       .run = "test",
+       .ttl = absl::Seconds(2),
+       .startup = absl::Seconds(1),
+       .patience = absl::Hours(1)});
   follower.link().Announce(Ps(0, 1));
   const absl::Status end = follower.AwaitEnd();
   CHECK(absl::IsDeadlineExceeded(end));

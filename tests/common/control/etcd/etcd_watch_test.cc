@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
 #include "common/control/etcd/etcd_keys.h"
+#include "common/control/etcd/etcd_threads.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -84,8 +85,9 @@ struct Fixture {
   EtcdServer server;
   EtcdClient direct{{.endpoints = {server.endpoint()}}};
   TcpProxy proxy{server.port()};
-  EtcdClient client{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(300)}};
   RealClock clock;
+  EtcdThreads threads{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(300)},
+                      &clock};
   Diary diary;
 };
 
@@ -96,7 +98,7 @@ TEST_CASE("a watch brings what there is and every change, of its prefix only") {
   Fixture etcd;
   etcd.Put("/run/a", "1");
   etcd.Put("/runs", "x");
-  const EtcdWatch watch({&etcd.client, &etcd.clock, "/run/"}, etcd.diary.listener());
+  const EtcdWatch watch({&etcd.threads, "/run/"}, etcd.diary.listener());
   AwaitTrue([&] { return etcd.diary.heard().size() == 1; });
   etcd.Put("/run/b", "2");
   etcd.Put("/runs", "y");
@@ -109,7 +111,7 @@ TEST_CASE("a watch brings what there is and every change, of its prefix only") {
 TEST_CASE("a watch misses and repeats nothing across a restart of etcd") {
   REQUIRE_ETCD();
   Fixture etcd;
-  const EtcdWatch watch({&etcd.client, &etcd.clock, "/run/"}, etcd.diary.listener());
+  const EtcdWatch watch({&etcd.threads, "/run/"}, etcd.diary.listener());
   etcd.Put("/run/a", "1");
   AwaitTrue([&] { return !etcd.diary.heard().empty() && etcd.diary.heard().back() != "[]"; });
   Heard expected = etcd.diary.heard();
@@ -127,7 +129,7 @@ TEST_CASE("a watch misses and repeats nothing across a restart of etcd") {
 TEST_CASE("a watch whose changes are compacted reads everything anew") {
   REQUIRE_ETCD();
   Fixture etcd;
-  const EtcdWatch watch({&etcd.client, &etcd.clock, "/run/"}, etcd.diary.listener());
+  const EtcdWatch watch({&etcd.threads, "/run/"}, etcd.diary.listener());
   AwaitTrue([&] { return !etcd.diary.heard().empty(); });
   etcd.proxy.Hold();
   etcd.server.Kill();  // and with it what is on its way
@@ -147,9 +149,10 @@ TEST_CASE("a watch leaves an endpoint that has become silent") {
   REQUIRE_ETCD();
   Fixture etcd;
   TcpProxy other(etcd.server.port());
-  EtcdClient client(
-      {.endpoints = {etcd.proxy.endpoint(), other.endpoint()}, .timeout = absl::Milliseconds(300)});
-  const EtcdWatch watch({&client, &etcd.clock, "/run/"}, etcd.diary.listener());
+  EtcdThreads threads(
+      {.endpoints = {etcd.proxy.endpoint(), other.endpoint()}, .timeout = absl::Milliseconds(300)},
+      &etcd.clock);
+  const EtcdWatch watch({&threads, "/run/"}, etcd.diary.listener());
   etcd.Put("/run/a", "1");
   AwaitTrue([&] { return !etcd.diary.heard().empty(); });
   // A quiet stream is no silent one: it is asked, and answers.
@@ -163,8 +166,8 @@ TEST_CASE("a watch leaves an endpoint that has become silent") {
 TEST_CASE("a watch that waits for an etcd that is away can be ended") {
   RealClock clock;
   Diary diary;
-  EtcdClient client({.endpoints = {absl::StrCat("127.0.0.1:", FreePort())}});
-  const EtcdWatch watch({&client, &clock, "/run/"}, diary.listener());
+  EtcdThreads threads({.endpoints = {absl::StrCat("127.0.0.1:", FreePort())}}, &clock);
+  const EtcdWatch watch({&threads, "/run/"}, diary.listener());
   absl::SleepFor(absl::Milliseconds(100));
   CHECK(diary.heard().empty());
 }
