@@ -150,7 +150,7 @@ EVENSHARD_API int evenshard_waits_in_forward(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
 /* Whether an iteration waits for all workers (SYNC). */
 EVENSHARD_API int evenshard_waits_for_workers(const evenshard_worker* worker);
-/* Whether the run has a coordinator, by which a worker that was started again goes on. */
+/* Whether the run has a coordinator. With one, a worker that is started again continues the run. */
 EVENSHARD_API int evenshard_follows_views(const evenshard_worker* worker);
 /* The learning rate of a tensor by the config, without the schedule's factor. */
 EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int tensor);

@@ -129,7 +129,7 @@ absl::StatusOr<std::optional<PlannedConfig>> AwaitDeclaration(const PlannedConfi
     state.set_config_fingerprint(config.run_fingerprint());
     early->link->Announce(state);
   }
-  spdlog::info("Evenshard ps {} on {} waits for a worker to declare the model", process,
+  spdlog::info("Evenshard ps {} on {} waits for worker 0 to declare the model", process,
                config.process_address(process));
   std::optional<absl::StatusOr<PlannedConfig>> declared;
   bool is_signalled = false;
@@ -190,7 +190,7 @@ int Run(const CommandLine& command) {
       return LogError(declared.status(), ExitCode(declared.status(), declared.status()));
     }
     if (!declared->has_value()) {
-      spdlog::info("ending before a worker has declared the model");
+      spdlog::info("ending before worker 0 has declared the model");
       return 0;
     }
     config = **std::move(declared);

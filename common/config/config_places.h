@@ -14,8 +14,6 @@ class FieldPlaces {
  public:
   explicit FieldPlaces(std::string source) : source_(std::move(source)) {}
 
-  const std::string& source() const { return source_; }
-
   void SetLine(const std::string& field, int line);
   // Records that "--set `override`" has set `field` and everything within it.
   void SetOverride(const std::string& field, absl::string_view override);

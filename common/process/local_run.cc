@@ -28,7 +28,8 @@ std::string Folder() {
   return absl::StrCat("/tmp/evenshard-", getuid());
 }
 
-// Makes the folder. What another user has made is refused, who could name runs there.
+// Makes the folder. A folder that another user owns is refused, because that user could put false
+// runs into it.
 absl::Status MakeFolder(const std::string& folder) {
   struct stat found = {};
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -7,7 +7,7 @@
 namespace evenshard {
 
 // What goes with a gradient in place of the config's: the learning rate and its schedule, and the
-// other numbers of the optimizer's rule. What is absent is the config's.
+// other numbers of the optimizer's rule. A field that is absent takes the config's value.
 struct Hyperparameters {
   std::optional<float> learning_rate = {};
   std::optional<float> momentum = {};  // with ADAM and ADAMW beta1

@@ -105,7 +105,7 @@ DeclarationWait::~DeclarationWait() {
 
 absl::Status DeclarationWait::NotYet() const {
   return absl::UnavailableError(absl::StrCat(
-      "shard ", options_.process, " waits for a worker to declare the model (model.from_workers)"));
+      "shard ", options_.process, " waits for worker 0 to declare the model (model.from_workers)"));
 }
 
 absl::Status DeclarationWait::Join(const JoinRequest& request) {

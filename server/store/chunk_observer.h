@@ -62,9 +62,9 @@ class ChunkObserver {
   virtual void ChangeFailed(const absl::Status& failure) {}
 };
 
-// The observers of a slot, in the order in which they are asked and told. Who may hold a change up
-// comes first, and then who acts on a change that is about to come: those behind one that says no
-// are not asked. At most one of them numbers the changes. Thread-safe.
+// The observers of a slot, in the order in which they are asked and told. Observers that may hold a
+// change up come first, then those that act just before it. If one holds it up, the observers
+// behind it are not asked. At most one of them numbers the changes. Thread-safe.
 class ChunkObservers {
  public:
   explicit ChunkObservers(std::vector<ChunkObserver*> in_order)

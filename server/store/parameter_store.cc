@@ -19,7 +19,7 @@ namespace {
 // the cache.
 constexpr int64_t kCheckedElements = 8192;
 
-// Returns the optimizer that subtracts what is pushed as it is.
+// Returns the optimizer that subtracts the pushed value unchanged.
 std::unique_ptr<const Optimizer> MakeSubtraction() {
   OptimizerConfig config;
   config.set_kind(OptimizerConfig::SGD);

@@ -43,10 +43,10 @@ TEST_CASE("two workers in C train on two shards, and the model can be saved and 
   const std::string config = WriteConfig(folder);
   Program ps0({kPs, "--config=" + config, "--shard=0"});
   Program ps1({kPs, "--config=" + config, "--shard=1"});
-  ps0.WaitFor("waits for a worker to declare the model");
+  ps0.WaitFor("waits for worker 0 to declare the model");
   Program stats_before({kPsctl, "stats", "--config=" + config});
   CHECK(stats_before.Wait() != 0);
-  CHECK_THAT(stats_before.output(), Contains("waits for a worker to declare the model"));
+  CHECK_THAT(stats_before.output(), Contains("waits for worker 0 to declare the model"));
 
   Program worker0(Example(config, 0, 400));
   Program worker1(Example(config, 1, 400));
@@ -74,7 +74,7 @@ TEST_CASE("a ps that knows no model ends on a signal and on the Shutdown RPC") {
   const ScratchFolder folder;
   const std::string config = WriteConfig(folder);
   Program ps({kPs, "--config=" + config, "--shard=0"});
-  ps.WaitFor("waits for a worker to declare the model");
+  ps.WaitFor("waits for worker 0 to declare the model");
   const bool by_signal = GENERATE(true, false);
   if (by_signal) {
     kill(ps.pid(), SIGTERM);

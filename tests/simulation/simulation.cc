@@ -273,8 +273,8 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
       absl::StartsWith(message, "worker ")) {
     return "";
   }
-  // Nobody could decide anything for about as long as it takes until a worker that reaches no shard
-  // counts as lost, or who decides has just begun to count that time, or it must not be lost.
+  // The coordinator was away for about as long as it needs to declare a worker lost that is cut
+  // off, or it has only just started counting, or the config forbids losing workers.
   const absl::Duration patience =
       absl::Seconds(context_.config.proto().limits().exchange_seconds());
   const bool cannot_help = longest_wait_ > (scenario_.etcd ? 0 : 0.4) * patience ||

@@ -174,9 +174,9 @@ bool ViewCoordinator::MayBegin() const {
   return all || (slots_.HasEnoughProcesses() && now_ >= first_seen_ + kStartWait);
 }
 
-// A worker that cannot reach a slot is lost, before those who wait for it run into their deadline:
-// soon if the run can go on without it, unless the slot can move to another process, or its process
-// may be dead while its lease lasts.
+// Declares a worker lost that cannot reach a slot, before the workers that wait for it time out.
+// That is soon if the run can go on without it, and later if the slot can move to another process
+// or its process may be dead with a lease that lasts.
 void ViewCoordinator::LoseCutOff() {
   const Recovery::WorkerLoss loss = settings_.recovery.worker_loss();
   if (loss == Recovery::FAIL) return;
@@ -219,7 +219,8 @@ absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, 
   const bool is_patient =
       now_ < unreadable_since_ + std::min(settings_.startup, settings_.exchange / 4);
   const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_(!is_patient);
-  // What is whole here and cannot be read there may be read later, and if not, no older one.
+  // A checkpoint that the coordinator can read may become readable for the process later. If it
+  // does not, an older one will not be readable either.
   const bool is_same = newest.ok() && newest->has_value() &&
                        (*newest)->name == view_.checkpoint() && !Unreadable().empty();
   if (!newest.ok() || is_same) {

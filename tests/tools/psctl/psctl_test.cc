@@ -225,6 +225,24 @@ TEST_CASE("psctl shutdown ends spares too") {
                           absl::StrCat("spare 1 (", spare.address(), "): is shutting down\n")));
 }
 
+TEST_CASE("psctl needs neither the model nor the plan for what asks for none") {
+  FakeShard shard;
+  const ScratchFolder folder;
+  const std::string config = WriteConfig(folder, {shard.address()},
+                                         absl::StrCat("recovery { checkpoint { folder: \"",
+                                                      folder.Path("."), "\" every_seconds: 1 } }"));
+  const std::vector<std::string> more = {"--config=" + config, "--set=model={builtin: \"none\"}",
+                                         "--set=partition.scheme=AUTO"};
+  for (const std::string verb : {"checkpoints", "shutdown"}) {
+    std::vector<std::string> command = {kPsctl, verb};
+    command.insert(command.end(), more.begin(), more.end());
+    Program program(command);
+    CAPTURE(verb);
+    CHECK(program.Wait() == 0);
+  }
+  CHECK(shard.shut_down);
+}
+
 TEST_CASE("psctl save fails with the reason and leaves no file if a shard is down") {
   const ScratchFolder folder;
   Program save({kPsctl, "save", "--config=" + WriteConfig(folder, {"127.0.0.1:1"}),

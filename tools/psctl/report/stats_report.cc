@@ -136,7 +136,7 @@ std::string TimeTable(const ClusterReport& report) {
 // How the shards recover from failures, and a line for each whose last checkpoint failed. Empty if
 // the run has no `recovery`.
 std::string RecoveryTable(const ClusterReport& report) {
-  Table table({">shard", ">view", ">generation", ">unconfirmed", ">to copy", ">checkpoint", ">age",
+  Table table({">shard", ">view", ">generation", ">unconfirmed", ">to fill", ">checkpoint", ">age",
                ">held up", ">failed"});
   std::string failures;
   bool any = false;

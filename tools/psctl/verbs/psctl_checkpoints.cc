@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/real_storage.h"
-#include "common/placement/planned_config.h"
+#include "common/config/config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "tools/psctl/report/checkpoints_report.h"
@@ -31,7 +31,7 @@ absl::StatusOr<std::string> FolderOf(const std::string& path, const std::string&
         "psctl checkpoints: has neither or both of --config and --folder, allowed: one of the two");
   }
   if (!folder.empty()) return folder;
-  ASSIGN_OR_RETURN(const PlannedConfig config, PlannedConfig::Load(path, overrides));
+  ASSIGN_OR_RETURN(const Config config, Config::Load(path, overrides));
   if (!config.proto().recovery().has_checkpoint()) {
     return config.FieldError("recovery.checkpoint",
                              "is missing, so that this run writes no checkpoints, allowed: a "

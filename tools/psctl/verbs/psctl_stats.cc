@@ -37,7 +37,7 @@ constexpr char kUsage[] =
     "worker's own; `used by all` and `busy` are the whole GPU's, from NVML. Workers on one host\n"
     "with the same PCI bus id share a GPU. `-` means not reported.\n\n"
     "With `recovery`, `unconfirmed` are the updates that a shard's replica has not confirmed, and\n"
-    "`to copy` the chunks that a new replica does not have yet. `checkpoint` is the iteration of\n"
+    "`to fill` the chunks that a new replica does not have yet. `checkpoint` is the iteration of\n"
     "the newest one that is complete on disk; under ASYNC checkpoints are numbered instead. `held\n"
     "up` is the time for which updates waited for the writer.\n\n"
     "JSON is protobuf's mapping of proto/admin.proto, in which 64-bit integers are strings. 1 MB\n"

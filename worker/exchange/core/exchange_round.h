@@ -196,8 +196,8 @@ class ExchangeRound {
   // Errors: FAILED_PRECONDITION if `wait` would never end, because something must be pushed first.
   absl::Status CheckPushed(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void Queue(uint32_t chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // If everything has been pushed: what is queued waits for no more chunks, and the schedule may
-  // sort it.
+  // Once all tensors are pushed, small chunks in the queue stop waiting for others, and the
+  // schedule may sort the queue.
   void CompleteQueue(int shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues for the streams what the schedule lets leave. The caller calls WakeAll afterwards.
   void QueueReleased() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -207,7 +207,7 @@ TEST_CASE("how the shards recover has a table if the config says how") {
   };
   SECTION("before the first checkpoint") {
     has(R"(
-shard  view  generation  unconfirmed  to copy  checkpoint  age  held up  failed
+shard  view  generation  unconfirmed  to fill  checkpoint  age  held up  failed
     0     7           2            0        0           -    -        0       0
 
 worker)");
@@ -229,7 +229,7 @@ worker)");
         )pb")
             .recovery();
     has(R"(
-shard  view  generation  unconfirmed  to copy  checkpoint    age  held up  failed
+shard  view  generation  unconfirmed  to fill  checkpoint    age  held up  failed
     0     7           2            3    1,250         400  12.5s    250ms       1
 shard 0: a checkpoint failed: generation-0002-iteration-0000000300: disk full
 
