@@ -50,7 +50,8 @@ struct CommandLine {
 // Returns what a run without views begins from. The process of shard 0 holds the run's folder of
 // checkpoints from now on.
 absl::StatusOr<View> FindStart(const PlannedConfig& config, int shard, bool resume,
-                               Storage* storage, std::unique_ptr<RunCheckpoints>* checkpoints) {
+                               Storage* storage, const Clock& clock,
+                               std::unique_ptr<RunCheckpoints>* checkpoints) {
   View start;
   start.set_run(config.run_fingerprint());
   start.set_generation(1);
@@ -61,12 +62,12 @@ absl::StatusOr<View> FindStart(const PlannedConfig& config, int shard, bool resu
   std::optional<ViewCoordinator::Checkpoint> found;
   if (shard == 0) {
     using Start = RunCheckpoints::Start;
-    ASSIGN_OR_RETURN(*checkpoints,
-                     RunCheckpoints::Open(config, config.run_fingerprint(),
-                                          resume ? Start::kResumed : Start::kNew, "ps 0", storage));
+    ASSIGN_OR_RETURN(*checkpoints, RunCheckpoints::Open(config, config.run_fingerprint(),
+                                                        resume ? Start::kResumed : Start::kNew,
+                                                        "ps 0", storage, clock));
     found = (*checkpoints)->resume();
   } else {
-    ASSIGN_OR_RETURN(found, RunCheckpoints::FindStart(config, resume, storage));
+    ASSIGN_OR_RETURN(found, RunCheckpoints::FindStart(config, resume, storage, clock));
   }
   if (!found.has_value()) return start;
   start.set_generation(found->generation + 1);
@@ -200,7 +201,7 @@ int Run(const CommandLine& command) {
   if (link == nullptr) {
     const absl::Status possible = CheckWithoutViews(*config);
     start = possible.ok()
-                ? FindStart(*config, command.shard, command.resume, &storage, &checkpoints)
+                ? FindStart(*config, command.shard, command.resume, &storage, clock, &checkpoints)
                 : possible;
     if (!start.ok()) {
       return LogError(start.status(), absl::IsInvalidArgument(start.status()) ? 2 : 1);

@@ -43,7 +43,7 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> ViewCandidate::Begin(
                                                         : RunCheckpoints::Start::kNew;
   auto opened = RunCheckpoints::Open(*options_.config, run, start,
                                      absl::StrCat("ps ", options_.process, ", process ", getpid()),
-                                     options_.storage);
+                                     options_.storage, options_.etcd->clock());
   if (opened.ok()) {
     checkpoints_ = *std::move(opened);
     return checkpoints_->resume();

@@ -1,10 +1,10 @@
 #include "common/control/run_checkpoints.h"
 
 #include <algorithm>
+#include <stop_token>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -47,7 +47,8 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindNewest(
 absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const PlannedConfig& config,
                                                                      uint64_t run, Start start,
                                                                      absl::string_view who,
-                                                                     Storage* storage) {
+                                                                     Storage* storage,
+                                                                     const Clock& clock) {
   const std::string& path = config.proto().recovery().checkpoint().folder();
   std::unique_ptr<RunCheckpoints> checkpoints(new RunCheckpoints(storage, path, run, who));
   if (start == Start::kGoesOn) {
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Plann
   ASSIGN_OR_RETURN(checkpoints->owner_,
                    FolderOwner::Take(storage, path, run, who, [&]() -> absl::Status {
                      ASSIGN_OR_RETURN(checkpoints->resume_,
-                                      FindStart(config, start == Start::kResumed, storage));
+                                      FindStart(config, start == Start::kResumed, storage, clock));
                      return absl::OkStatus();
                    }));
   return checkpoints;
@@ -76,7 +77,7 @@ absl::Status RunCheckpoints::Hold() {
 }
 
 absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindStart(
-    const PlannedConfig& config, bool resumes, Storage* storage) {
+    const PlannedConfig& config, bool resumes, Storage* storage, const Clock& clock) {
   const CheckpointFolder folder(storage, config.proto().recovery().checkpoint().folder());
   const std::string& path = folder.path();
   ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> found, folder.List());
@@ -100,7 +101,7 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindS
   auto newest = FindNewest(folder, /*passes_over_unreadable=*/false);
   for (absl::Duration left = absl::Seconds(config.proto().limits().startup_seconds());
        !newest.ok() && left > absl::ZeroDuration(); left -= kReadPause) {
-    absl::SleepFor(kReadPause);
+    clock.SleepUntil(clock.Now() + kReadPause, std::stop_token());
     newest = FindNewest(folder, /*passes_over_unreadable=*/left <= kReadPause);
   }
   if (!newest.ok() || newest->has_value()) return newest;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/clock.h"
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/storage.h"
@@ -28,7 +29,8 @@ class RunCheckpoints {
   };
 
   // Takes recovery.checkpoint.folder for the run until the object is destroyed. `who` is for other
-  // runs' errors, as in FolderOwner. `storage` must outlive the object.
+  // runs' errors, as in FolderOwner. `storage` must outlive the
+  // object. `clock` is that of the waits for a disk that cannot be read.
   // A folder of which no checkpoint was ever complete begins anew under both kNew and kResumed.
   // Errors: INVALID_ARGUMENT under kNew if the folder has checkpoints, and under kResumed if it has
   // no complete one; FAILED_PRECONDITION if another run holds it; under kGoesOn those of Hold,
@@ -36,7 +38,7 @@ class RunCheckpoints {
   static absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(const PlannedConfig& config,
                                                               uint64_t run, Start start,
                                                               absl::string_view who,
-                                                              Storage* storage);
+                                                              Storage* storage, const Clock& clock);
 
   // Takes the folder's lock unless this has it already. The process that was the coordinator before
   // may still hold it, so this has to be called again and again. Errors: FAILED_PRECONDITION if
@@ -47,7 +49,7 @@ class RunCheckpoints {
   // is empty where there is nothing to go on from, but generations that have had checkpoints.
   // Errors: INVALID_ARGUMENT as for Open; those of Storage.
   static absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindStart(
-      const PlannedConfig& config, bool resumes, Storage* storage);
+      const PlannedConfig& config, bool resumes, Storage* storage, const Clock& clock);
 
   // What FindStart returned.
   const std::optional<ViewCoordinator::Checkpoint>& resume() const { return resume_; }

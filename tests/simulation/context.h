@@ -6,6 +6,7 @@
 
 #include "common/placement/planned_config.h"
 #include "tests/simulation/machines/sim_disk.h"
+#include "tests/simulation/machines/sim_etcd.h"
 #include "tests/simulation/machines/world.h"
 #include "tests/simulation/oracle/oracle.h"
 #include "tests/simulation/scenario.h"
@@ -32,12 +33,14 @@ struct Context {
   const Plant plant;
   World world;
   SimDisk disk;
+  SimEtcd etcd;
   Oracle oracle;
   Watch watch;
 
   // The nodes. The ps processes come first, by index, then the workers, by rank.
   int NodeOfPs(int index) const { return index; }
   int NodeOfWorker(int rank) const { return scenario.processes() + rank; }
+  // launch, or etcd.
   int NodeOfCoordinator() const { return scenario.processes() + scenario.workers; }
 
   // The process at an address, or null if it does not run.

@@ -1,132 +1,127 @@
 #include "tests/simulation/etcd_host.h"
 
 #include <utility>
-#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/control/etcd/etcd_lease.h"
+#include "common/control/etcd/etcd_link.h"
+#include "proto/etcd/verdict.pb.h"
+#include "tests/simulation/etcd_runtime.h"
+#include "tests/simulation/ps_process.h"
 
 namespace evenshard {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// When a term that could not begin is tried again.
-constexpr absl::Duration kNextTerm = absl::Milliseconds(500);
+// In how many ticks etcd is compacted once, and loses all connections once.
+constexpr int kCompaction = 50;
+constexpr int kBreak = 200;
 
 }  // namespace
 
-EtcdHost::EtcdHost(Options options) : Coordinator(std::move(options)) {
-  if (!failure_.ok()) return;
-  MakeCoordinator();
+EtcdHost::EtcdHost(Options options)
+    : Coordinator(std::move(options)), keys_(context_.config.proto().recovery().etcd().run()) {
+  silence_ = EtcdLease::TtlOf(context_.config.proto().recovery());
+  SimEtcd& etcd = context_.etcd;
+  etcd.on_put = [this](const std::string& key, std::string* value) {
+    if (context_.plant == Plant::kNone) return;
+    if (key == keys_.view()) {
+      View view;
+      view.ParseFromString(*value);
+      Tamper(&view);
+      *value = view.SerializeAsString();
+    } else if (absl::StartsWith(key, keys_.processes())) {
+      ProcessState state;
+      state.ParseFromString(*value);
+      Tamper(&state);
+      *value = state.SerializeAsString();
+    }
+  };
+  etcd.on_loss = [this](const std::string& key, NodeRef holder) { Lost(key, holder); };
+  etcd.Restart(Now());
+  if (etcd.Find(keys_.end()) != nullptr) {
+    etcd.Clear();
+    context_.oracle.RunStarted();
+  }
+  resumes_ = etcd.Find(keys_.view()) == nullptr && context_.oracle.NewestCheckpoint().has_value();
   context_.world.Run(options_.node, absl::ZeroDuration(), [this] { Tick(); });
 }
 
-void EtcdHost::BeginTerm() {
-  if (coordinator_.has_value()) return;
-  if (context_.scenario.has_checkpoints) {
-    auto opened = Open(RunCheckpoints::Start::kGoesOn);
-    if (!opened.ok()) {
-      context_.world.Log(absl::StrCat("no term: ", opened.status().message()));
-      context_.world.Run(options_.node, kNextTerm, [this] { BeginTerm(); });
-      return;
-    }
-    checkpoints_ = *std::move(opened);
-  }
-  MakeCoordinator();
+std::unique_ptr<ViewLink> EtcdHost::MakeLink(NodeRef node) {
+  return std::make_unique<EtcdLink>(EtcdLink::OptionsOf(
+      context_.config.proto(), std::make_shared<SimEtcdRuntime>(&context_, node)));
 }
 
-void EtcdHost::MakeCoordinator() {
-  const absl::Time now = Now();
-  coordinator_.emplace(settings_, Newest(), published_);
-  for (const auto& [node, process] : processes_) {
-    if (process->has_said) coordinator_->Seen(process->state, now).IgnoreError();
-  }
-  // Those that have ended while there was no coordinator have no lease any more.
-  for (int node = 0; node < context_.NodeOfCoordinator(); ++node) {
-    const auto found = processes_.find(node);
-    const uint64_t present = found != processes_.end() ? found->second->incarnation : 0;
-    std::vector<uint64_t> named;
-    if (IsWorker(node)) {
-      const int rank = node - context_.scenario.processes();
-      if (rank < published_.worker_size()) named.push_back(published_.worker(rank).incarnation());
-    } else {
-      for (const SlotView& slot : published_.slot()) {
-        for (const ProcessId& id : {slot.primary(), slot.replica()}) {
-          if (static_cast<int>(id.process()) == node) named.push_back(id.incarnation());
-        }
-      }
-    }
-    for (const uint64_t incarnation : named) {
-      if (incarnation != 0 && incarnation != present) Gone(node, incarnation, "has ended", now);
-    }
-  }
+void EtcdHost::CandidateFailed(const absl::Status& failure) {
+  context_.world.Log(absl::StrCat("a candidate fails: ", failure.message()));
+  if (absl::IsInvalidArgument(failure) && std::exchange(resumes_, false)) return;
+  failure_.Update(failure);
+}
+
+std::optional<NodeRef> EtcdHost::Elected() const {
+  const std::optional<NodeRef> holder = context_.etcd.HolderOf(keys_.coordinator());
+  return holder.has_value() && context_.world.IsRunning(*holder) ? holder : std::nullopt;
 }
 
 void EtcdHost::StandStill(absl::Time until) {
-  coordinator_.reset();
-  if (checkpoints_ != nullptr) former_ = std::move(checkpoints_);
   World& world = context_.world;
-  const absl::Duration away = until - world.loop().Now();
-  world.Run(options_.node, away, [this] { BeginTerm(); });
-  world.Run(options_.node, away + silence_ * world.dice().Between(0, 1),
-            [this] { former_.reset(); });
+  if (const std::optional<NodeRef> elected = Elected();
+      elected.has_value() && world.dice().Once(2)) {
+    world.Pause(elected->node, until);
+    return;
+  }
+  world.loop().At(until, [this, node = options_.node] {
+    if (context_.world.IsRunning(node)) context_.etcd.ChangeLeader(Now());
+  });
+  world.Pause(options_.node.node, until);
 }
 
-void EtcdHost::Heard(NodeRef node, absl::Time asked) {
-  Process* const process = Find(node);
-  if (process == nullptr) return;
-  process->heard = Now();
-  const Peer& peer = process->peer;
-  peer.connection->Send(1, [on_lease = peer.on_lease, asked] { on_lease(asked); });
+bool EtcdHost::may_lock_folder() const {
+  const std::optional<NodeRef> elected = Elected();
+  const World& world = context_.world;
+  return elected.has_value() && world.DisturbedUntil(elected->node) < world.loop().Now() &&
+         world.DisturbedUntil(options_.node.node) < world.loop().Now();
 }
 
-absl::Status EtcdHost::Seen(Process* process) {
-  if (!coordinator_.has_value()) return absl::OkStatus();
-  return coordinator_->Seen(process->state, process->heard);
-}
-
-void EtcdHost::Gone(int node, uint64_t incarnation, const std::string& why, absl::Time since) {
-  if (!coordinator_.has_value()) return;
-  const absl::Time now = Now();
-  const bool is_worker = IsWorker(node);
-  const uint32_t index = is_worker ? node - context_.scenario.processes() : node;
-  coordinator_->Gone({is_worker, index, incarnation}, why, since, now);
+void EtcdHost::Lost(const std::string& key, NodeRef holder) {
+  World& world = context_.world;
+  if (!absl::StartsWith(key, keys_.processes())) return;
+  world.Log(absl::StrCat("the lease of ", world.name(holder.node), " has run out"));
+  ++lost_leases_;
+  if (!world.IsRunning(holder)) return;
+  context_.watch.CountsAsSilent(holder.node);
+  const bool is_ps = holder.node < context_.scenario.processes();
+  if (!is_ps || !context_.ps(holder.node)->HoldsRoles()) return;
+  context_.oracle.Violated(
+      absl::StrCat(world.name(holder.node), " acts in its roles, and its lease has run out"));
 }
 
 void EtcdHost::Tick() {
-  const absl::Time now = Now();
-  std::vector<int> silent;
-  for (const auto& [node, process] : processes_) {
-    if (now - process->heard > silence_) silent.push_back(node);
-  }
-  for (const int node : silent) {
-    const std::unique_ptr<Process> process = std::move(processes_[node]);
-    processes_.erase(node);
-    context_.watch.CountsAsSilent(node);
-    context_.world.Log(absl::StrCat("the lease of ", context_.world.name(node), " has run out"));
-    process->peer.connection->Close(1, absl::UnavailableError("its lease has run out"));
-    ++lost_leases_;
-    if (process->has_said) Gone(node, process->incarnation, "lost its lease", process->heard);
-  }
-  if (coordinator_.has_value()) {
-    if (checkpoints_ != nullptr && context_.plant != Plant::kLeavesFolderFree) {
-      failure_.Update(checkpoints_->Hold());
-    }
-    coordinator_->Tick(now);
-  }
-  context_.world.Run(options_.node, kTick, [this] { Tick(); });
+  World& world = context_.world;
+  context_.etcd.EndLeases(Now());
+  if (world.dice().Once(kCompaction)) context_.etcd.Compact();
+  if (world.dice().Once(kBreak)) world.BreakAll(options_.node.node);
+  world.Run(options_.node, kTick, [this] { Tick(); });
 }
 
 void EtcdHost::AfterEvent() {
-  if (!coordinator_.has_value()) {
-    Publish(published_, {});
-    return;
+  const mvccpb::KeyValue* const key = context_.etcd.Find(keys_.view());
+  if (key != nullptr && std::exchange(revision_, key->mod_revision()) != key->mod_revision()) {
+    View view;
+    view.ParseFromString(key->value());
+    if (view.number() <= published_.number()) {
+      context_.oracle.Violated(
+          absl::StrCat("etcd has view ", view.number(), " after view ", published_.number()));
+    }
+    Publish(view);
   }
-  failure_.Update(coordinator_->failure());
-  finished_ |= coordinator_->finished();
-  if (coordinator_->view().number() != published_.number()) {
-    for (const auto& [node, process] : processes_) process->view_is_due = true;
-  }
-  Publish(coordinator_->view(), coordinator_->TakeEvents());
+  const mvccpb::KeyValue* const end = context_.etcd.Find(keys_.end());
+  if (end == nullptr) return;
+  Verdict verdict;
+  verdict.ParseFromString(end->value());
+  finished_ |= verdict.code() == 0;
+  failure_.Update(absl::Status(static_cast<absl::StatusCode>(verdict.code()), verdict.reason()));
 }
 
 }  // namespace evenshard

@@ -1,44 +1,45 @@
 #ifndef EVENSHARD_TESTS_SIMULATION_ETCD_HOST_H_
 #define EVENSHARD_TESTS_SIMULATION_ETCD_HOST_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "common/control/etcd/etcd_keys.h"
 #include "tests/simulation/coordinator.h"
 
 namespace evenshard {
 
-// etcd, in short: it gives each process a lease. One that runs out is all that is noticed of a
-// process, which may go on without knowing. The coordinator is one of several; when it stops,
-// another one goes on from the last view. What etcd itself has is never lost here.
+// A simulated etcd, at the coordinator's node, and what the simulation sees of the run in it. The
+// candidates for coordinator are in the ps processes. What etcd has is never lost: it stays when
+// everything is killed, and whoever operates a run that has failed begins another one.
 class EtcdHost final : public Coordinator {
  public:
   explicit EtcdHost(Options options);
 
-  void Heard(NodeRef node, absl::Time asked) override;
-  bool MayStart(int node) const override { return !processes_.contains(node); }
-  // Another coordinator takes over then.
+  std::unique_ptr<ViewLink> MakeLink(NodeRef node) override;
+  // Whether a ps is told to begin a new run from the newest checkpoint.
+  bool resumes() const { return resumes_; }
+  // A ps that has been elected cannot use the folder of checkpoints.
+  void CandidateFailed(const absl::Status& failure);
+
+  // Either etcd answers nobody until then, or the ps that makes the views stops.
   void StandStill(absl::Time until) override;
-  bool may_lock_folder() const override { return coordinator_.has_value() && former_ == nullptr; }
+  bool may_lock_folder() const override;
   int lost_leases() const override { return lost_leases_; }
   void AfterEvent() override;
 
  private:
-  // Until the lease of the start before has run out.
-  bool IsTaken(const Process& process, const Peer& peer) const override {
-    return !(process.peer.node == peer.node);
-  }
-  absl::Status Seen(Process* process) override;
-  // Begins the term of the next coordinator, or tries again later.
-  void BeginTerm();
-  void MakeCoordinator();
-  void Gone(int node, uint64_t incarnation, const std::string& why, absl::Time since);
+  // The ps that makes the views, if one runs that does.
+  std::optional<NodeRef> Elected() const;
+  void Lost(const std::string& key, NodeRef holder);
   void Tick();
 
-  std::optional<ViewCoordinator> coordinator_;
-  std::unique_ptr<RunCheckpoints> former_;  // of the coordinator before, which is slow to end
+  const EtcdKeys keys_;
+  bool resumes_;
   int lost_leases_ = 0;
+  int64_t revision_ = 0;  // of the view that was published last
 };
 
 }  // namespace evenshard

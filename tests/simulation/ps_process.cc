@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "tests/simulation/etcd_host.h"
+#include "tests/simulation/etcd_runtime.h"
 
 namespace evenshard {
 namespace {
@@ -113,7 +115,7 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
       node_(node),
       incarnation_(incarnation),
       storage_(context->disk.Mount(node)),
-      link_(context, node),
+      link_(context->coordinator()->MakeLink(node)),
       dice_(context->scenario.seed ^ incarnation) {
   SlotHost::Options options;
   options.config = &context_.config;
@@ -124,15 +126,37 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
   options.storage = context_.scenario.has_checkpoints ? storage_.get() : nullptr;
   options.has_threads = false;
   options.breaks_cuts = context_.plant == Plant::kInconsistentCut;
-  options.holds_roles = [this] { return link_.HoldsRoles(); };
+  options.holds_roles = [this] { return HoldsRoles(); };
   options.on_primary = [this](Shard& shard) { BecamePrimary(shard); };
   options.on_state = [this] { announce_ = true; };
   options.observer = this;
   host_ = SlotHost::Start(options).value();
   context_.world.Run(node_, absl::ZeroDuration(), [this] {
-    link_.Start([this](const View& view) { OnView(view); });
+    link_->Start({.on_view = [this](const View& view) { OnView(view); },
+                  .on_end =
+                      [this](const absl::Status& reason) {
+                        context_.exit(node_.node, std::string(reason.message()));
+                      }});
+    if (context_.scenario.etcd) StandForElection();
     Tick();
   });
+}
+
+void PsProcess::StandForElection() {
+  auto& etcd = static_cast<EtcdHost&>(*context_.coordinator());
+  candidate_ = std::make_unique<ViewCandidate>(ViewCandidate::Options{
+      .config = &context_.config,
+      .process = index_,
+      .resume = etcd.resumes(),
+      .etcd = std::make_shared<SimEtcdRuntime>(&context_, node_),
+      .run = etcd.run(),
+      .storage = storage_.get(),
+      .request_shutdown = [this] {
+        context_.world.Run(node_, absl::ZeroDuration(), [this] {
+          static_cast<EtcdHost&>(*context_.coordinator()).CandidateFailed(candidate_->failure());
+          context_.exit(node_.node, std::string(candidate_->failure().message()));
+        });
+      }});
 }
 
 PsProcess::~PsProcess() { streams_.clear(); }
@@ -177,7 +201,7 @@ void PsProcess::Announce() {
     }
   }
   if (context_.plant == Plant::kHidesUnreachable) state.clear_unreachable();
-  link_.Announce(state);
+  link_->Announce(state);
 }
 
 int PsProcess::slots_held() const {
@@ -186,6 +210,10 @@ int PsProcess::slots_held() const {
     held += host_->Primary(slot) != nullptr || host_->Copy(slot) != nullptr ? 1 : 0;
   }
   return held;
+}
+
+bool PsProcess::HoldsRoles() const {
+  return context_.plant == Plant::kTrustsLease || link_->HoldsRoles();
 }
 
 bool PsProcess::holds_replica() const {

@@ -12,11 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/control/view/view_link.h"
 #include "server/recovery/slot_host.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/snapshots.h"
+#include "server/view_candidate.h"
 #include "tests/simulation/context.h"
-#include "tests/simulation/coordinator_link.h"
 #include "tests/simulation/push_stream.h"
 #include "tests/testing/dice.h"
 
@@ -41,6 +42,9 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
   // How many slots' states are in its memory, and whether one of them is a replica.
   int slots_held() const;
   bool holds_replica() const;
+
+  // Whether the process takes its roles for its own.
+  bool HoldsRoles() const;
 
   // What workers ask for. UNAVAILABLE if this process is not primary of the slot.
   absl::StatusOr<JoinResponse> Join(int slot, const JoinRequest& request);
@@ -68,6 +72,7 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   absl::StatusOr<std::shared_ptr<Shard>> PrimaryOf(int slot) const;
   void BecamePrimary(Shard& shard);
+  void StandForElection();
   void OnView(const View& view);
   void Announce();
   void Tick();
@@ -94,7 +99,8 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
   std::map<const Shard*, std::vector<std::weak_ptr<PushStream>>> streams_;  // oldest first
   bool announce_ = true;
   bool working_ = false;
-  CoordinatorLink link_;
+  std::unique_ptr<ViewCandidate> candidate_;  // with etcd
+  const std::unique_ptr<ViewLink> link_;
   std::unique_ptr<SlotHost> host_;
   Dice dice_;  // for readers
   bool may_read_ = false;

@@ -81,7 +81,7 @@ const std::vector<Plant>& AllPlants() {
       Plant::kKeepsAll,           Plant::kReadsWithoutSnapshot, Plant::kGivesUpLostSlots,
       Plant::kHidesUnreachable,   Plant::kGivesUpUntaken,       Plant::kMovesCuts,
       Plant::kGivesThirdSlot,     Plant::kEndsWhenFinished,     Plant::kEndsAtReadErrors,
-      Plant::kLeavesFolderFree};
+      Plant::kLeavesFolderFree,   Plant::kPublishesUnfenced,    Plant::kTrustsLease};
   return plants;
 }
 
@@ -127,6 +127,10 @@ std::string PlantName(Plant plant) {
       return "ends_at_read_errors";
     case Plant::kLeavesFolderFree:
       return "leaves_folder_free";
+    case Plant::kPublishesUnfenced:
+      return "publishes_unfenced";
+    case Plant::kTrustsLease:
+      return "trusts_lease";
   }
   return "";
 }
@@ -200,7 +204,8 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       held_dice.Once(2) ? absl::StrCat(" held_bytes: ", 64 * held_dice.Int(1, 4)) : "",
       scenario.lasting
           ? absl::StrFormat(" exchange_seconds: %.3f startup_seconds: 8 reconnect_seconds: 2 }\n",
-                            lasting_dice.Between(4, 6))
+                            // A lease of etcd lasts for 2 s at least.
+                            lasting_dice.Between(4, 6) * (scenario.etcd ? 4 : 1))
           : " exchange_seconds: 300 startup_seconds: 20 reconnect_seconds: 2 }\n",
       DrawRecovery(scenario, dice), "\n");
   return scenario;
@@ -309,7 +314,7 @@ std::vector<std::string> Scenario::NodeNames() const {
   std::vector<std::string> names;
   for (int i = 0; i < processes(); ++i) names.push_back(absl::StrCat("ps ", i));
   for (int i = 0; i < workers; ++i) names.push_back(absl::StrCat("worker ", i));
-  names.push_back(etcd ? "etcd's coordinator" : "launch");
+  names.push_back(etcd ? "etcd" : "launch");
   return names;
 }
 

@@ -23,9 +23,11 @@ enum class Plant {
   kDealsByFirstWorkerSet,  // workers deal images by the worker set of the beginning
   kReportsFilledEarly,     // a primary says that its copy is complete before it is
   kHandsOverEarly,         // a primary hands a slot over before the copy has everything
-  kBeatsByTimeOfDay,       // a process says that it is alive when the time of day says so
+  kBeatsByTimeOfDay,       // a process tells launch that it lives when the time of day says so
   kKeepsAll,               // the disk keeps what is removed
   kReadsWithoutSnapshot,   // a reader is given each chunk as it is
+  kPublishesUnfenced,      // a coordinator publishes in etcd without a look at who else has
+  kTrustsLease,            // a ps acts in its roles until it hears that its lease has ended
   // What recovery was once found to do.
   kGivesUpLostSlots,  // a worker waits for a slot that nobody holds only as long as for a shard
   kHidesUnreachable,  // a primary does not say that it cannot reach its replica
@@ -34,7 +36,7 @@ enum class Plant {
   kGivesThirdSlot,    // a process that holds two slots gets the replica of a third one
   kEndsWhenFinished,  // a worker that has finished ends before the training has
   kEndsAtReadErrors,  // a run ends when the newest checkpoint cannot be read
-  kLeavesFolderFree,  // a coordinator that did not get the folder's lock never tries again
+  kLeavesFolderFree,  // a process that did not get the folder's lock at once never gets it
 };
 // Those above, without kNone.
 const std::vector<Plant>& AllPlants();
@@ -56,7 +58,7 @@ struct Fault {
     kReadErrors,    // one file of the newest checkpoint cannot be read for a while
     kBitRot,        // one bit of a file of the newest checkpoint changes
     kStepClock,     // a machine's time of day is set
-    kCoordinator,   // the coordinator does nothing for a while; with etcd, another one takes over
+    kCoordinator,   // launch or etcd does nothing for a while, or the ps that etcd has elected
     kBreakStreams,  // all connections of a process break
   };
 

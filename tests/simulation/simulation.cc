@@ -47,6 +47,7 @@ Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
   };
   context_.disk.leaves_out_sync = plant == Plant::kLeavesOutSync;
   context_.disk.keeps_all = plant == Plant::kKeepsAll;
+  context_.disk.locks_once = plant == Plant::kLeavesFolderFree;
   context_.disk.on_commit = [this](const std::string& path) {
     if (!absl::EndsWith(path, kManifestName)) return;
     const std::string folder = path.substr(0, path.rfind('/'));
@@ -60,7 +61,8 @@ Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
 Simulation::~Simulation() { KillAll("the simulation ends"); }
 
 void Simulation::StartAll() {
-  if (++runs_ > 1) context_.oracle.RunStarted();
+  // What etcd has stays.
+  if (++runs_ > 1 && !scenario_.etcd) context_.oracle.RunStarted();
   const int node = context_.NodeOfCoordinator();
   const NodeRef ref = world_.Boot(
       node, [this] { coordinator_->AfterEvent(); }, nullptr);
@@ -122,9 +124,11 @@ void Simulation::EndProcess(int node, const std::string& why, bool by_signal) {
   const bool is_done = is_worker && workers_.at(node)->is_done() && why.empty();
   world_.Log(absl::StrCat(world_.name(node), is_done ? " has finished" : " ends: ", why));
   const NodeRef ref = world_.Ref(node);
-  world_.Halt(node);
+  // A process that ends by itself gives up its lease in etcd first, as far as it comes.
+  if (by_signal || !scenario_.etcd) world_.Halt(node);
   ps_.erase(node);
   workers_.erase(node);
+  world_.Halt(node);
   done_[node] = is_done;
   if (!is_done) ++(is_worker ? worker_deaths_ : ps_deaths_);
   world_.Run(world_.Ref(context_.NodeOfCoordinator()),
@@ -145,7 +149,7 @@ void Simulation::RestartLater(int node) {
   const absl::Duration delay = scenario_.restart * world_.dice().Scale(0.5, 2);
   Supervise(delay, [this, node, run = runs_] {
     if (run != runs_ || coordinator_ == nullptr || world_.IsRunning(node)) return;
-    bool may_start = coordinator_->MayStart(node) && world_.loop().Now() >= away_until_[node];
+    bool may_start = world_.loop().Now() >= away_until_[node];
     // launch knows who is needed again.
     if (done_[node] && scenario_.etcd && scenario_.lasting) {
       may_start &= scenario_.restarts_finished;

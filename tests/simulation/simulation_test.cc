@@ -49,7 +49,10 @@ bool MayShow(Plant plant, const Scenario& scenario) {
     case Plant::kGivesUpUntaken:
       return scenario.lasting;
     case Plant::kBeatsByTimeOfDay:
-      return has(Fault::Kind::kStepClock);
+      return !scenario.etcd && has(Fault::Kind::kStepClock);
+    case Plant::kPublishesUnfenced:
+    case Plant::kTrustsLease:
+      return scenario.etcd && scenario.lasting;
     default:
       return true;
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
+#include "tests/simulation/coordinator.h"
 #include "tests/simulation/made_up_gradients.h"
 
 namespace evenshard {
@@ -24,7 +25,7 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
       rank_(rank),
       node_(node),
       incarnation_(incarnation),
-      link_(context, node),
+      link_(context->coordinator()->MakeLink(node)),
       transport_(context, rank, node, incarnation, this),
       core_({.config = &context->config,
              .rank = rank,
@@ -39,8 +40,12 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
   }
   context_.world.Run(node_, absl::ZeroDuration(), [this] {
     core_.Start();
-    link_.Start([this](const View& view) { OnView(view); });
-    link_.Announce(core_.State());
+    link_->Start({.on_view = [this](const View& view) { OnView(view); },
+                  .on_end =
+                      [this](const absl::Status& reason) {
+                        context_.exit(node_.node, std::string(reason.message()));
+                      }});
+    link_->Announce(core_.State());
     Tick();
   });
 }
@@ -55,7 +60,7 @@ void WorkerProcess::OnView(const View& view) {
                                                                     : std::min(untaken_since_, now);
   if (!first_worker_set_.has_value()) first_worker_set_ = view.worker_set(0);
   core_.OnView(view);
-  link_.Announce(core_.State());
+  link_->Announce(core_.State());
 }
 
 void WorkerProcess::Tick() {
@@ -80,7 +85,7 @@ void WorkerProcess::GiveUpAsPlanted() {
 void WorkerProcess::AfterEvent() {
   while (step_ != Step::kDone && Advance()) {
   }
-  if (step_ != Step::kDone) link_.Announce(core_.State());
+  if (step_ != Step::kDone) link_->Announce(core_.State());
 }
 
 std::string WorkerProcess::Describe() {
@@ -237,7 +242,7 @@ void WorkerProcess::Pulled(int slot, const WorkerTransport::Answer& answer) {
 void WorkerProcess::Leave(const absl::Status& outcome) {
   ++attempt_;
   core_.BeginLeave(outcome);
-  link_.Announce(core_.State());
+  link_->Announce(core_.State());
   const LeaveRequest message = core_.LeaveMessage(outcome);
   farewells_.clear();
   const int slots = context_.config.shards();

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/control/view/view_link.h"
 #include "tests/simulation/context.h"
-#include "tests/simulation/coordinator_link.h"
 #include "tests/simulation/worker_transport.h"
 #include "worker/data/order/dealing.h"
 #include "worker/exchange/core/exchange_core.h"
@@ -90,7 +90,7 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   const int rank_;
   const NodeRef node_;
   const uint64_t incarnation_;
-  CoordinatorLink link_;
+  const std::unique_ptr<ViewLink> link_;
   WorkerTransport transport_;
   ExchangeCore core_;
 

@@ -358,7 +358,7 @@ int Launch(Options options) {
       auto opened = RunCheckpoints::Open(
           *config, settings.run,
           options.resume ? RunCheckpoints::Start::kResumed : RunCheckpoints::Start::kNew,
-          absl::StrCat("launch, process ", getpid()), &storage);
+          absl::StrCat("launch, process ", getpid()), &storage, clock);
       if (!opened.ok()) {
         return PrintError(opened.status(),
                           absl::IsInvalidArgument(opened.status()) ? kUsageError : kFailure);

@@ -20,7 +20,7 @@ using Start = RunCheckpoints::Start;
 
 struct Fixture {
   absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(Start start, uint64_t run = kRun) {
-    return RunCheckpoints::Open(config, run, start, "the test", &disk);
+    return RunCheckpoints::Open(config, run, start, "the test", &disk, clock);
   }
   // From now on, reading a checkpoint of this name fails `times` times.
   void FailReads(const std::string& name, int times) {
@@ -35,6 +35,7 @@ struct Fixture {
   }
 
   SimulatedDisk disk;
+  RealClock clock;
   const PlannedConfig config = CheckpointConfig(
       2, {absl::StrCat("recovery={checkpoint {folder: '", kFolder, "' every_iterations: 10}}"),
           "limits.startup_seconds=1"});

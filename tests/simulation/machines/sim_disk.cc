@@ -165,7 +165,8 @@ class MountedDisk final : public Storage {
   absl::StatusOr<std::unique_ptr<FileLock>> LockFile(const std::string& path,
                                                      absl::string_view owner) override {
     RETURN_IF_ERROR(disk_.Check(node_.node, path));
-    if (!disk_.locks_.emplace(path, node_.node).second) {
+    if (refused_ || !disk_.locks_.emplace(path, node_.node).second) {
+      refused_ = disk_.locks_once;
       return absl::AbortedError(absl::StrCat(path, " is locked"));
     }
     auto file = std::make_shared<SimDisk::File>();
@@ -177,6 +178,7 @@ class MountedDisk final : public Storage {
  private:
   SimDisk& disk_;
   const NodeRef node_;
+  bool refused_ = false;
 };
 
 std::unique_ptr<Storage> SimDisk::Mount(NodeRef node) {

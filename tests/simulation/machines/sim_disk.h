@@ -55,6 +55,8 @@ class SimDisk {
   bool leaves_out_sync = false;
   // A planted fault: what is removed stays.
   bool keeps_all = false;
+  // A planted fault: who did not get a lock once never gets it.
+  bool locks_once = false;
 
  private:
   friend class MountedDisk;
