@@ -1,6 +1,7 @@
 // Does all arithmetic on gradients and parameters with numbers that follow from a seed, and prints
 // a checksum of the bits of each result: arithmetic SEED
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "common/wire/non_finite.h"
 #include "server/store/aggregate.h"
 #include "server/store/optimizer.h"
+#include "server/store/square_sum.h"
 
 namespace evenshard {
 namespace {
@@ -107,6 +109,23 @@ void RunSum(std::mt19937& random) {
   digest.Print("sum");
 }
 
+void RunSquares(std::mt19937& random) {
+  Digest digest;
+  for (const bool huge :
+       {false, true}) {  // with elements that are added up one by one, and without
+    for (const double max_norm : {1e-3, 1.0, 1e20}) {
+      Floats numbers = Numbers(random, huge);
+      if (!huge) {
+        for (float& number : numbers) number = std::clamp(number, -1e-3f, 1e-3f);
+      }
+      SquareSum sum;
+      SquareRule(max_norm, kElements).Add(numbers.data(), kElements, 1.0f / 3, &sum);
+      for (const uint64_t limb : sum.limbs()) digest.Mix(limb);
+    }
+  }
+  digest.Print("squares");
+}
+
 void RunFormat(const std::string& name, const HalfWidth& format, uint32_t seed) {
   std::mt19937 random(seed);
   Floats numbers = Numbers(random);
@@ -152,6 +171,7 @@ int main(int argc, char** argv) {
   std::mt19937 random(seed);
   evenshard::RunOptimizers(random);
   evenshard::RunSum(random);
+  evenshard::RunSquares(random);
   evenshard::RunSearch(random);
   evenshard::RunFormat("BFLOAT16", evenshard::Bfloat16(), seed);
   evenshard::RunFormat("FLOAT16", evenshard::Float16(), seed);
