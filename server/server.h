@@ -19,6 +19,8 @@
 #include "server/recovery/slot_host.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/listener.h"
+#include "server/rpc/norm_client.h"
+#include "server/rpc/norm_service.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/replica_client.h"
 #include "server/rpc/replication_service.h"
@@ -60,7 +62,8 @@ class Server {
   };
 
   // Starts a server, which listens when this returns. Errors: OUT_OF_RANGE if the config has no
-  // such process; RESOURCE_EXHAUSTED if there is not enough memory; UNAVAILABLE if the shard cannot
+  // such process; INVALID_ARGUMENT if other shards must find this one and its port is 0;
+  // RESOURCE_EXHAUSTED if there is not enough memory; UNAVAILABLE if the shard cannot
   // listen on its address; those of reading a checkpoint.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
 
@@ -86,6 +89,7 @@ class Server {
   explicit Server(const Options& options) : options_(options) {}
 
   absl::Status StartHost();
+  absl::Status CheckPorts() const;
   absl::Status Listen();
   void FollowViews();
   // Announces the process's present state to the coordinator.
@@ -96,11 +100,13 @@ class Server {
 
   const Options options_;
   RealStorage storage_;
-  std::unique_ptr<ReplicaClient> replica_client_;
+  std::unique_ptr<ReplicaClient> replica_client_;  // null without replicas
+  std::unique_ptr<NormClient> norm_client_;        // null unless the config clips the mean
   std::unique_ptr<SlotHost> host_;
   std::unique_ptr<ParameterService> parameter_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<ReplicationService> replication_service_;
+  std::unique_ptr<NormService> norm_service_;
   std::unique_ptr<Listener> listener_;
   mutable absl::Mutex views_mutex_;
   absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/config/config_contract.h"
 #include "common/config/config_places.h"
 #include "common/config/config_problems.h"
 #include "proto/config.pb.h"
@@ -43,6 +44,10 @@ class Config {
   // Whether the pushes of an iteration carry the initial parameters (worker 0's) and not gradients:
   // at the first iteration of a run with model.from_workers.
   bool IsInitial(uint64_t iteration) const { return iteration == 0 && is_from_workers(); }
+
+  // Whether the shards clip the mean gradient by its norm over all parameters (SYNC with
+  // update.clip_global_norm). Under ASYNC workers clip their own gradients.
+  bool clips_mean() const { return ClipsMean(proto_); }
 
   // Paths are resolved, and the defaults that depend on other fields are filled in: `update` gives
   // that of `exchange.schedule`, and `recovery.etcd` that of `.shared_memory`.

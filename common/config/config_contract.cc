@@ -84,7 +84,8 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
 void SetDefaults(ClusterConfig* config) {
   if (!config->exchange().has_schedule()) {
     const Update& update = config->update();
-    const bool needs_whole = update.clip_global_norm() > 0 || update.non_finite() == Update::SKIP;
+    const bool worker_clips = update.clip_global_norm() > 0 && update.policy() == Update::ASYNC;
+    const bool needs_whole = worker_clips || update.non_finite() == Update::SKIP;
     const auto early =
         config->model().has_from_workers() ? ExchangeConfig::BACKWARD : ExchangeConfig::FULL;
     config->mutable_exchange()->set_schedule(needs_whole ? ExchangeConfig::SEQUENTIAL : early);

@@ -16,6 +16,11 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
 // know these defaults. common/placement/model_checks.h sets those that depend on the model.
 void SetDefaults(ClusterConfig* config);
 
+// Whether the shards clip the mean gradient by its norm (Config::clips_mean).
+inline bool ClipsMean(const ClusterConfig& config) {
+  return config.update().policy() == Update::SYNC && config.update().clip_global_norm() > 0;
+}
+
 // Implements Config::Contract. REQUIRES: SetDefaults has set the defaults.
 ClusterConfig ContractOf(ClusterConfig config);
 

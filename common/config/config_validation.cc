@@ -167,8 +167,9 @@ void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* proble
                                "allowed: SEQUENTIAL, or without ", field),
                   {field});
   };
-  refuse(config.update().clip_global_norm() != 0, "update.clip_global_norm",
-         "update.clip_global_norm");
+  const bool is_async = config.update().policy() == Update::ASYNC;
+  refuse(is_async && config.update().clip_global_norm() != 0, "update.clip_global_norm",
+         "update.clip_global_norm under ASYNC");
   refuse(config.update().non_finite() == Update::SKIP, "update.non_finite",
          "update.non_finite: SKIP");
 }

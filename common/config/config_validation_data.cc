@@ -153,7 +153,12 @@ void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems) {
   refuse(config.has_training(), "training", kPrograms);
   refuse(config.has_data(), "data", kPrograms);
   refuse(config.has_compute(), "compute", kPrograms);
-  refuse(config.update().clip_global_norm() != 0, "update.clip_global_norm", kPrograms);
+  const Update& update = config.update();
+  problems->Require(update.policy() != Update::ASYNC || update.clip_global_norm() == 0,
+                    "update.clip_global_norm", update.clip_global_norm(),
+                    "0 with ASYNC and model.from_workers: each push is an update by itself, and the"
+                    " workers' own program clips it, with the schedule SEQUENTIAL",
+                    {"update.policy"});
 }
 
 void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems) {

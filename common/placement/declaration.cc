@@ -21,6 +21,20 @@ absl::string_view RoleText(DeclaredTensor::Role role) {
   return "";
 }
 
+Declaration ClippingOf(Declaration declaration) {
+  declaration.clear_model();
+  declaration.clear_optimizer();
+  return declaration;
+}
+
+std::string TextDifference(absl::string_view what, const google::protobuf::Message& own,
+                           const google::protobuf::Message& other) {
+  const std::string text = own.ShortDebugString();
+  const std::string theirs = other.ShortDebugString();
+  return text == theirs ? ""
+                        : absl::StrCat("the ", what, " is {", text, "}, and {", theirs, "} there");
+}
+
 std::string Text(const DeclaredTensor& tensor) {
   return absl::StrCat(tensor.name(), " [", absl::StrJoin(tensor.shape(), ", "), "]",
                       RoleText(tensor.role()),
@@ -46,16 +60,25 @@ std::string DeclaredDifference(const FromWorkers& model, const FromWorkers& othe
 std::string DeclarationDifference(const Declaration& declaration, const Declaration& other) {
   const std::string model = DeclaredDifference(declaration.model(), other.model());
   if (!model.empty()) return model;
-  const std::string own = declaration.optimizer().ShortDebugString();
-  const std::string theirs = other.optimizer().ShortDebugString();
-  return own == theirs ? ""
-                       : absl::StrCat("the optimizer is {", own, "}, and {", theirs, "} there");
+  const std::string optimizer =
+      TextDifference("optimizer", declaration.optimizer(), other.optimizer());
+  if (!optimizer.empty()) return optimizer;
+  return TextDifference("clipping", ClippingOf(declaration), ClippingOf(other));
 }
 
-Declaration DeclarationOf(const ClusterConfig& config, bool with_optimizer) {
+Declaration DeclarationOf(const ClusterConfig& whole, const ClusterConfig& file) {
   Declaration declaration;
-  *declaration.mutable_model() = config.model().from_workers();
-  if (with_optimizer) *declaration.mutable_optimizer() = config.optimizer();
+  *declaration.mutable_model() = whole.model().from_workers();
+  if (!file.has_optimizer() && whole.has_optimizer()) {
+    *declaration.mutable_optimizer() = whole.optimizer();
+  }
+  const Update& update = whole.update();
+  if (file.update().clip_value() == 0 && update.clip_value() != 0) {
+    declaration.set_clip_value(update.clip_value());
+  }
+  if (file.update().clip_global_norm() == 0 && update.clip_global_norm() != 0) {
+    declaration.set_clip_global_norm(update.clip_global_norm());
+  }
   return declaration;
 }
 

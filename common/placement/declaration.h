@@ -14,8 +14,9 @@ std::string DeclaredDifference(const FromWorkers& model, const FromWorkers& othe
 // The same for whole declarations.
 std::string DeclarationDifference(const Declaration& declaration, const Declaration& other);
 
-// Returns the declaration that is in the whole config that a worker sends.
-Declaration DeclarationOf(const ClusterConfig& config, bool with_optimizer);
+// Returns the declaration that makes the whole config of a run, which a worker sends, of the config
+// in the run's file.
+Declaration DeclarationOf(const ClusterConfig& whole, const ClusterConfig& file);
 
 }  // namespace evenshard
 

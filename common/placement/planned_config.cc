@@ -78,10 +78,17 @@ absl::StatusOr<PlannedConfig> PlannedConfig::Make(std::shared_ptr<const Source> 
                                                   const Declaration& declaration) {
   ASSIGN_OR_RETURN(Config unchecked, Unchecked(std::move(source)));
   PlannedConfig config(std::move(unchecked));
-  const bool brings_optimizer = declaration.has_optimizer();
-  if (brings_optimizer && config.proto_.has_optimizer()) {
-    return config.FieldError("optimizer", "is given, and the worker brings one too, allowed: one");
-  }
+  const ClusterConfig file = config.proto_;
+  const auto refuse_second = [&](bool given, bool brought, absl::string_view field) {
+    if (!given || !brought) return absl::OkStatus();
+    return config.FieldError(field, "is given, and the worker brings one too, allowed: one");
+  };
+  const Update& update = file.update();
+  RETURN_IF_ERROR(refuse_second(file.has_optimizer(), declaration.has_optimizer(), "optimizer"));
+  RETURN_IF_ERROR(
+      refuse_second(update.clip_value() != 0, declaration.has_clip_value(), "update.clip_value"));
+  RETURN_IF_ERROR(refuse_second(update.clip_global_norm() != 0, declaration.has_clip_global_norm(),
+                                "update.clip_global_norm"));
   if (config.is_from_workers()) {
     ClusterConfig undeclared = config.proto_;
     undeclared.mutable_model()->mutable_from_workers()->clear_tensor();
@@ -90,8 +97,13 @@ absl::StatusOr<PlannedConfig> PlannedConfig::Make(std::shared_ptr<const Source> 
     if (declaration.has_model()) {
       *config.proto_.mutable_model()->mutable_from_workers() = declaration.model();
     }
-    if (brings_optimizer) *config.proto_.mutable_optimizer() = declaration.optimizer();
-    config.declaration_ = DeclarationOf(config.proto_, brings_optimizer);
+    if (declaration.has_optimizer()) *config.proto_.mutable_optimizer() = declaration.optimizer();
+    Update* const declared = config.proto_.mutable_update();
+    if (declaration.has_clip_value()) declared->set_clip_value(declaration.clip_value());
+    if (declaration.has_clip_global_norm()) {
+      declared->set_clip_global_norm(declaration.clip_global_norm());
+    }
+    config.declaration_ = DeclarationOf(config.proto_, file);
   }
   RETURN_IF_ERROR(config.Complete());
   config.fingerprint_ = Fingerprint(config.proto_);

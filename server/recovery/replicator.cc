@@ -146,6 +146,7 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
     header.set_worker(change.workers[0]);
     header.set_iteration(clock.next_iteration[change.workers[0]]);
   }
+  SetNorm(clock, &header);
   header.set_encoding(change.encoding);
   header.set_scale(change.scale);
   header.set_rate_iteration(change.rate.iteration);
@@ -263,6 +264,7 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   message.header.set_version(clock.version);
   message.header.set_iteration(clock.iteration);
   message.header.set_all_absent(clock.all_absent);
+  SetNorm(clock, &message.header);
   message.header.mutable_next_iteration()->Add(clock.next_iteration.begin(),
                                                clock.next_iteration.end());
   const size_t array_bytes = chunk.info().size * sizeof(float);
@@ -273,6 +275,13 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   message.data.emplace_back(bytes->data(), bytes->size());
   message.owner = std::move(bytes);
   return message;
+}
+
+void Replicator::SetNorm(const ChunkClock& clock, ReplicaChunk* header) const {
+  const std::optional<AgreedNorm> norm = options_.store->agreed_norm();
+  if (norm.has_value() && norm->iteration + 1 == clock.iteration) {
+    header->set_squared_norm(norm->squared);
+  }
 }
 
 bool Replicator::is_filled() const {

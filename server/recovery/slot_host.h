@@ -16,6 +16,7 @@
 #include "common/checkpoint/storage.h"
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
+#include "server/recovery/norm_reporter.h"
 #include "server/recovery/replica.h"
 #include "server/recovery/slot_primary.h"
 #include "server/recovery/slot_replica.h"
@@ -32,7 +33,7 @@ namespace evenshard {
 //   - A replica that becomes primary goes on with what it has.
 //   - A replica that is not complete is filled by its primary (Replicator).
 //   - A primary that hands its slot over keeps what it has as the replica.
-class SlotHost {
+class SlotHost : private NormTransport {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the host
@@ -41,6 +42,9 @@ class SlotHost {
     bool has_views = false;        // otherwise Adopt is not called
     // Null without views or replicas. Must outlive the host.
     ReplicaTransport* transport = nullptr;
+    // Brings reports to other processes; null unless the config clips the mean. Must outlive the
+    // host.
+    NormTransport* norms = nullptr;
     // Where checkpoints are; null if the config has none. Must outlive the host.
     Storage* storage = nullptr;
     // Without views: what the run begins from (View.generation, checkpoint, run and worker set).
@@ -52,7 +56,7 @@ class SlotHost {
     std::function<bool()> holds_roles = [] { return true; };
     // Called with each shard before it takes part.
     std::function<void(Shard& shard)> on_primary = [](Shard&) {};
-    // Called, without a lock, when State() has changed.
+    // Called when State() has changed or, without threads, when there is work. Must not call back.
     std::function<void()> on_state = [] {};
     // Called under the chunk's lock for each change of a chunk at its primary; for tests.
     ChunkObserver* observer = nullptr;  // see SlotPrimary::Options
@@ -61,7 +65,7 @@ class SlotHost {
   // Errors: those of Shard::Create; those of reading the checkpoint.
   static absl::StatusOr<std::unique_ptr<SlotHost>> Start(const Options& options);
   // Ends every shard.
-  ~SlotHost();
+  ~SlotHost() override;
 
   // Adopts a view with a larger number than any before. Blocks while a slot's state is read from a
   // checkpoint. What cannot be read is read again: until then the process does not have the
@@ -79,6 +83,10 @@ class SlotHost {
   std::shared_ptr<Shard> Primary(int slot) const;
   std::shared_ptr<SlotReplica> Copy(int slot) const;
 
+  // Takes a report of some slot's primary, if this process is primary of slot 0. See
+  // NormDecider::Take. Errors: also UNAVAILABLE if it is not.
+  void TakeNorm(const NormReport& report, NormDecider::Answer answer) const;
+
   // The state that the process announces to the coordinator.
   ProcessState State() const;
   View view() const;
@@ -88,13 +96,16 @@ class SlotHost {
   // Does what is due by the clock. Called every 100 ms or so. Blocks while a slot's state is read
   // again.
   void Tick();
-  // Without threads: writes a chunk of a checkpoint for each slot that has one due. Returns false
-  // if there was nothing to do.
+  // Without threads: does for each slot what SlotPrimary::Work does. Returns false if there was
+  // nothing to do.
   bool Work();
 
  private:
   explicit SlotHost(const Options& options);
 
+  // Those of the slots that it is primary of.
+  void Report(const ProcessId& decider, const NormReport& report,
+              NormDecider::Answer answer) override;
   // Returns the state of a slot with which the view's generation begins.
   absl::StatusOr<std::shared_ptr<ParameterStore>> LoadStore(int slot, const View& view) const;
   // Gives a slot the roles that it has in the view, or notes that its state cannot be read now.

@@ -1,5 +1,6 @@
 #include "server/recovery/slot_primary.h"
 
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -19,10 +20,14 @@ constexpr double kQuiet = 0.25;
 
 }  // namespace
 
+SlotPrimary::SlotPrimary(Options& options)
+    : options_(std::move(options)), resuming_(ChunkOrderOf(options_.config->proto().exchange())) {}
+
 absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options) {
   std::unique_ptr<SlotPrimary> primary(new SlotPrimary(options));
   const Options& own = primary->options_;
   SlotPrimary* const self = primary.get();
+  if (own.config->clips_mean()) primary->MakeClipping();
   std::vector<ChunkObserver*> observers;
   if (own.storage != nullptr) {
     primary->checkpointer_ = std::make_unique<Checkpointer>(Checkpointer::Options{
@@ -60,6 +65,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
                                                    .clock = own.clock,
                                                    .store = own.store,
                                                    .observers = std::move(observers),
+                                                   .clipping = primary->clipping_.get(),
                                                    .history = own.history,
                                                    .holds_roles = own.holds_roles}));
   return primary;
@@ -67,11 +73,48 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
 
 SlotPrimary::~SlotPrimary() = default;
 
+void SlotPrimary::MakeClipping() {
+  clipping_ =
+      std::make_unique<Clipping>(Clipping::Options{.config = options_.config,
+                                                   .slot = options_.slot,
+                                                   .store = options_.store.get(),
+                                                   .on_part = [this] { reporter_->Report(); }});
+  reporter_ = std::make_shared<NormReporter>(NormReporter::Options{
+      .slot = options_.slot,
+      .clipping = clipping_.get(),
+      .store = options_.store.get(),
+      .transport = options_.norms,
+      .clock = options_.clock,
+      .patience = absl::Seconds(options_.config->proto().limits().exchange_seconds()),
+      .on_norm = [this] { ResumeAll(); },
+      .on_failure = [this](const absl::Status& failure) { shard_->Fail(failure); }});
+  if (options_.slot == 0) decider_ = std::make_unique<NormDecider>(options_.config);
+}
+
+void SlotPrimary::ResumeAll() {
+  if (!options_.has_threads) {
+    resumes_ = true;
+    options_.on_progress();
+    return;
+  }
+  const std::deque<StoredChunk>& chunks = options_.store->chunks();
+  for (size_t index = 0; index < chunks.size(); ++index) {
+    resuming_.Add(chunks[index].info().id,
+                  [this, index] { shard_->Resume(static_cast<int>(index)); });
+  }
+}
+
 void SlotPrimary::Adopt(const View& view) {
   if (checkpointer_ != nullptr) checkpointer_->Adopt(view);
   // The replicator goes first: changes that complete in the new view go to the new replica.
   if (replicator_ != nullptr) replicator_->Adopt(view);
   const absl::StatusOr<SlotPosition> position = shard_->Adopt(view);
+  if (decider_ != nullptr) decider_->Adopt(view.number());
+  if (reporter_ != nullptr) {
+    const SlotView& decider = view.slot(0);
+    reporter_->Adopt(view.number(),
+                     decider.has_primary() ? std::optional(decider.primary()) : std::nullopt);
+  }
   absl::MutexLock lock(&mutex_);
   handing_over_ = view.slot(options_.slot).handing_over();
   position_ = position.ok() && view.worker_set_changes() ? std::optional(*position) : std::nullopt;
@@ -79,6 +122,10 @@ void SlotPrimary::Adopt(const View& view) {
 
 void SlotPrimary::AdoptWithoutViews(const View& view) {
   if (checkpointer_ != nullptr) checkpointer_->Adopt(view);
+  if (reporter_ == nullptr) return;
+  ProcessId decider;
+  decider.set_address(options_.config->process_address(0));
+  reporter_->Adopt(/*view=*/0, decider);
 }
 
 void SlotPrimary::Describe(ProcessState* state) const {
@@ -105,9 +152,17 @@ void SlotPrimary::FillStats(ShardStats::Recovery* recovery) const {
 void SlotPrimary::Tick() {
   if (replicator_ != nullptr) replicator_->Tick();
   if (checkpointer_ != nullptr) checkpointer_->Tick();
+  if (reporter_ != nullptr) reporter_->Tick();
 }
 
-bool SlotPrimary::Work() { return checkpointer_ != nullptr && checkpointer_->Work(); }
+bool SlotPrimary::Work() {
+  if (resumes_.exchange(false)) {
+    const int chunks = static_cast<int>(options_.store->chunks().size());
+    for (int index = 0; index < chunks; ++index) shard_->Resume(index);
+    return true;
+  }
+  return checkpointer_ != nullptr && checkpointer_->Work();
+}
 
 void SlotPrimary::FinishCheckpoint(absl::Time deadline) {
   if (checkpointer_ != nullptr) checkpointer_->FinishBy(deadline);
@@ -118,6 +173,9 @@ std::shared_ptr<ParameterStore> SlotPrimary::Retire(const absl::Status& reason) 
   // They stay, because other threads may be in Tick or Describe.
   if (checkpointer_ != nullptr) checkpointer_->Stop();
   if (replicator_ != nullptr) replicator_->Stop();
+  if (reporter_ != nullptr) reporter_->Stop();
+  if (decider_ != nullptr) decider_->End(reason);
+  resuming_.End();
   return store;
 }
 

@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_SERVER_RECOVERY_SLOT_PRIMARY_H_
 #define EVENSHARD_SERVER_RECOVERY_SLOT_PRIMARY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,15 +14,19 @@
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "server/recovery/checkpointer.h"
+#include "server/recovery/norm_reporter.h"
 #include "server/recovery/replica.h"
 #include "server/recovery/replicator.h"
+#include "server/shard/chunk_threads.h"
 #include "server/shard/shard.h"
 #include "server/store/chunk_observer.h"
+#include "server/update/clipping.h"
+#include "server/update/norm_decider.h"
 
 namespace evenshard {
 
-// A slot at its primary: the shard, what keeps its replica equal, and what writes its checkpoints.
-// Thread-safe.
+// A slot at its primary: the shard, what keeps its replica equal, what writes its checkpoints, and
+// what agrees with the other slots on the norm of the gradient. Thread-safe.
 class SlotPrimary final {
  public:
   struct Options {
@@ -32,10 +37,12 @@ class SlotPrimary final {
     uint64_t history = 0;                   // see JoinResponse.history; 0 for a new one
     ReplicaTransport* transport = nullptr;  // may be null
     Storage* storage = nullptr;             // may be null
+    NormTransport* norms = nullptr;         // null unless the config clips the mean
     bool has_threads = true;                // see SlotHost::Options
     bool breaks_cuts = false;               // see Checkpointer::Options
     std::function<bool()> holds_roles;
-    std::function<void()> on_progress;  // the slot's part of ProcessState has changed
+    // The slot's part of ProcessState has changed or, without threads, there is work.
+    std::function<void()> on_progress;
     ChunkObserver* observer = nullptr;  // also hears of changes; may be null
   };
 
@@ -44,11 +51,13 @@ class SlotPrimary final {
   ~SlotPrimary();
 
   const std::shared_ptr<Shard>& shard() const { return shard_; }
+  // Null unless the config clips the mean and this is slot 0.
+  NormDecider* decider() const { return decider_.get(); }
 
   // See Shard::Adopt.
   void Adopt(const View& view);
   // Instead: of `view` only the run, the generation and the worker set count, which checkpoints
-  // need.
+  // need. The processes are where the config says.
   void AdoptWithoutViews(const View& view);
   // Fills in what ProcessState says of the slot.
   void Describe(ProcessState* state) const;
@@ -56,8 +65,8 @@ class SlotPrimary final {
   void FillStats(ShardStats::Recovery* recovery) const;
 
   void Tick();
-  // Writes a chunk of a checkpoint, if one is due. Returns false if nothing was to be done. Called
-  // by simulations, which have no threads.
+  // Makes the updates that have waited for a norm, or writes a chunk of a checkpoint, if one is
+  // due. Returns false if nothing was to be done. Called by simulations, which have no threads.
   bool Work();
 
   // See Checkpointer::FinishBy.
@@ -68,18 +77,30 @@ class SlotPrimary final {
   std::shared_ptr<ParameterStore> Retire(const absl::Status& reason);
 
  private:
-  explicit SlotPrimary(Options& options) : options_(std::move(options)) {}
+  explicit SlotPrimary(Options& options);
+
+  void MakeClipping();
+  // Has all chunks changed that have waited for a norm.
+  void ResumeAll();
 
   const Options options_;
+  // Null unless the config clips the mean.
+  std::unique_ptr<Clipping> clipping_;
+  std::unique_ptr<NormDecider> decider_;  // of slot 0 only
+  std::shared_ptr<NormReporter> reporter_;
   std::shared_ptr<Shard> shard_;
 
   mutable absl::Mutex mutex_;
   bool handing_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<SlotPosition> position_ ABSL_GUARDED_BY(mutex_);  // in the present view
 
+  // Without threads: Work() is to make the updates that have waited for a norm.
+  std::atomic<bool> resumes_{false};
+
   // Destroyed first, since they use the other members.
   std::unique_ptr<Replicator> replicator_;      // null without replicas
   std::unique_ptr<Checkpointer> checkpointer_;  // null without checkpoints
+  ChunkThreads resuming_;                       // make the updates that have waited for a norm
 };
 
 }  // namespace evenshard

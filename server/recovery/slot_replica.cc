@@ -30,6 +30,7 @@ SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
                          std::shared_ptr<ParameterStore> store, bool is_complete)
     : config_(*config), slot_(slot), store_(std::move(store)), places_(store_->chunks().size()) {
   for (Place& place : places_) place.is_filled = is_complete;
+  if (!is_complete) store_->ForgetNorm();
   if (config_.proto().update().policy() != Update::ASYNC) return;
   for (StoredChunk& chunk : store_->chunks()) {
     absl::MutexLock lock(&chunk.mutex);
@@ -38,6 +39,7 @@ SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
 }
 
 void SlotReplica::SetView(uint64_t view, bool begins_anew) {
+  if (begins_anew) store_->ForgetNorm();
   for (size_t i = 0; i < places_.size(); ++i) {
     absl::MutexLock lock(&store_->chunks()[i].mutex);
     places_[i].view = view;
@@ -118,6 +120,9 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
     RETURN_IF_ERROR(CheckSender(view, primary_incarnation, place.view));
     RETURN_IF_ERROR(fatal(header.is_state() ? TakeState(chunk, place, message)
                                             : TakeChange(chunk, place, message)));
+    if (header.has_squared_norm() && header.iteration() > 0) {
+      store_->Learn({.iteration = header.iteration() - 1, .squared = header.squared_norm()});
+    }
   }
   ReplicaReceipt receipt;
   receipt.set_chunk(header.chunk());

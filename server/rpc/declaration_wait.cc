@@ -111,10 +111,8 @@ absl::Status DeclarationWait::NotYet() const {
 absl::Status DeclarationWait::Join(const JoinRequest& request) {
   RETURN_IF_ERROR(CheckVersions(request, options_.process));
   if (options_.has_views) return NotYet();
-  const bool brings_optimizer =
-      !options_.config->proto().has_optimizer() && request.config().has_optimizer();
   absl::StatusOr<PlannedConfig> config =
-      options_.config->Declared(DeclarationOf(request.config(), brings_optimizer));
+      options_.config->Declared(DeclarationOf(request.config(), options_.config->proto()));
   if (!config.ok()) return absl::FailedPreconditionError(config.status().message());
   if (!config->has_model()) {
     return absl::FailedPreconditionError(

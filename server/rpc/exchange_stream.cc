@@ -9,7 +9,7 @@
 //   5. WriteNext builds the ParameterChunks message with the current parameters and starts the
 //      write. OnWriteDone continues with the next replies.
 // If the worker and the shard share memory, step 2 only queues the push (QueueShared), a thread of
-// PushThreads takes it (PushShared), and step 4 writes the parameters to the worker's memory.
+// ChunkThreads takes it (PushShared), and step 4 writes the parameters to the worker's memory.
 
 #include "server/rpc/exchange_stream.h"
 

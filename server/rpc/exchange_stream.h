@@ -17,9 +17,9 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/rpc/chunk_message.h"
-#include "server/rpc/push_threads.h"
 #include "server/rpc/read_gate.h"
 #include "server/session/worker_session.h"
+#include "server/shard/chunk_threads.h"
 #include "server/shard/shard.h"
 #include "server/update/gradient.h"
 
@@ -32,8 +32,8 @@ namespace evenshard {
 // A worker may open its streams right before it joins, so that its loss is noticed from the moment
 // at which it holds its rank. Such a stream waits for the Join.
 //
-// If the worker and the shard share memory (WorkerBuffers), messages have no data. PushThreads take
-// such pushes: gradients are read, and parameters are written, in the worker's memory.
+// If the worker and the shard share memory (WorkerBuffers), messages have no data. ChunkThreads
+// take such pushes: gradients are read, and parameters are written, in the worker's memory.
 //
 // The ReadGate bounds what a stream keeps. A message of replies is built right before it is
 // written, so that only one takes memory. Small replies that wait share a message.
@@ -46,7 +46,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
  public:
   struct Options {
     std::shared_ptr<Shard> shard;
-    PushThreads* push_threads = nullptr;  // must outlive the RPC
+    ChunkThreads* push_threads = nullptr;  // must outlive the RPC
     uint32_t worker = 0;
     uint64_t incarnation = 0;
     bool join_follows = false;  // the worker will join when it knows that the shard has the stream
@@ -86,7 +86,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   absl::Status HandleGradients();
   // Returns what keeps the message. The stream counts its gradients' bytes as held until then.
   std::shared_ptr<const void> Hold(std::shared_ptr<const ReceivedMessage> message, size_t bytes);
-  // Queues pushes for PushThreads, small ones together.
+  // Queues pushes for ChunkThreads, small ones together.
   absl::Status QueueShared(const std::vector<Decoded<GradientHeader>>& chunks);
   void PushShared(const std::vector<GradientHeader>& headers);
   // Counts the bytes of received gradients as freed.

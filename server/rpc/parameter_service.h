@@ -15,7 +15,7 @@
 #include "server/rpc/attendance_log.h"
 #include "server/rpc/exchange_stream.h"
 #include "server/rpc/pull_stream.h"
-#include "server/rpc/push_threads.h"
+#include "server/shard/chunk_threads.h"
 #include "server/rpc/raw_call.h"
 #include "server/shard/shard.h"
 
@@ -82,7 +82,7 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
   OpenPulls snapshots_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  PushThreads push_threads_;  // destroyed first, because its threads use the other members
+  ChunkThreads push_threads_;  // destroyed first, because its threads use the other members
 };
 
 }  // namespace evenshard

@@ -43,8 +43,9 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
   }
   std::unique_ptr<Shard> shard(new Shard(options));
   options.observers.push_back(&shard->snapshots_);
-  shard->policy_ = MakeUpdatePolicy(config, shard->store_.get(),
-                                    ChunkObservers(std::move(options.observers)), options.clock);
+  shard->policy_ =
+      MakeUpdatePolicy(config, shard->store_.get(), ChunkObservers(std::move(options.observers)),
+                       options.clock, options.clipping);
   return shard;
 }
 

@@ -24,6 +24,7 @@
 #include "server/store/parameter_store.h"
 #include "server/store/shard_counters.h"
 #include "server/store/snapshots.h"
+#include "server/update/clipping.h"
 #include "server/update/gradient.h"
 #include "server/update/update_policy.h"
 
@@ -49,6 +50,8 @@ class Shard {
     // Asked and told of changes in this order (ChunkObservers), before the shard's own snapshots.
     // They must outlive the shard.
     std::vector<ChunkObserver*> observers = {};
+    // Null unless the config clips the mean. Must outlive the shard.
+    Clipping* clipping = nullptr;
     // Tells the store's history from others: see JoinResponse.history. 0 for a new one.
     uint64_t history = 0;
     // See ViewLink::HoldsRoles. While it returns false, Join, Push and Pull are UNAVAILABLE.

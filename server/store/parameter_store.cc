@@ -42,6 +42,13 @@ void StoredChunk::AddToSum(const Segments& gradient, Encoding encoding) {
                     });
 }
 
+absl::Status StoredChunk::AddSquares(const SquareRule& rule, float scale, int64_t iteration,
+                                     SquareSum* squares) const {
+  CountedTime time(&counters_->aggregate_nanoseconds);
+  if (rule.Add(sum_, info_.size, scale, squares)) return absl::OkStatus();
+  return OutOfRange("the sum of the gradients", FindNonFinite(sum_, info_.size), iteration);
+}
+
 absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
   CountedTime time(&counters_->apply_nanoseconds);
   if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0 && !is_buffer_) {
@@ -184,7 +191,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
   RETURN_IF_ERROR(allocate(store->parameters_));
   for (int slot = 0; slot < slots; ++slot) RETURN_IF_ERROR(allocate(store->slots_[slot]));
   // Otherwise each gradient is an update by itself and is applied as received.
-  if (config.proto().update().policy() == Update::SYNC && config.workers() > 1) {
+  const bool is_sync = config.proto().update().policy() == Update::SYNC;
+  if ((is_sync && config.workers() > 1) || config.clips_mean()) {
     RETURN_IF_ERROR(allocate(store->sums_));
   }
 
@@ -204,6 +212,16 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
                                 optimizer_of[chunk.tensor], &store->counters_);
   }
   return store;
+}
+
+void ParameterStore::Learn(const AgreedNorm& norm) {
+  absl::MutexLock lock(&norm_mutex_);
+  if (!agreed_norm_.has_value() || agreed_norm_->iteration < norm.iteration) agreed_norm_ = norm;
+}
+
+void ParameterStore::ForgetNorm() {
+  absl::MutexLock lock(&norm_mutex_);
+  agreed_norm_.reset();
 }
 
 int ParameterStore::IndexOf(uint32_t chunk_id) const {

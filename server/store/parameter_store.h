@@ -23,6 +23,7 @@
 #include "common/wire/encoding.h"
 #include "server/store/optimizer.h"
 #include "server/store/shard_counters.h"
+#include "server/store/square_sum.h"
 
 namespace evenshard {
 
@@ -30,6 +31,13 @@ namespace evenshard {
 struct UpdateRate {
   int64_t iteration = 0;        // of the gradients, by which the config's schedule goes
   Hyperparameters pushed = {};  // with the gradients
+};
+
+// The square of the norm of an iteration's mean gradient over the whole model, on which the slots
+// of a run have agreed (server/update/clipping.h).
+struct AgreedNorm {
+  uint64_t iteration = 0;
+  double squared = 0;
 };
 
 // One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients gathered
@@ -96,6 +104,10 @@ class StoredChunk {
   // OUT_OF_RANGE, naming the element, if the sum of the gradients leaves the range of float32; then
   // nothing has changed. The same if an updated parameter or its optimizer state leaves that range;
   // then the update has been applied.
+  //
+  // AddSquares adds the squares of `scale` times the sum, and changes nothing.
+  absl::Status AddSquares(const SquareRule& rule, float scale, int64_t iteration,
+                          SquareSum* squares) const ABSL_SHARED_LOCKS_REQUIRED(mutex);
   absl::Status ApplySum(float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   absl::Status ApplyGradient(const Segments& gradient, Encoding encoding, float scale,
                              const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -129,8 +141,8 @@ class StoredChunk {
 class ParameterStore {
  public:
   // Allocates and initialises the memory of `shard`. The store has sums only if gradients are added
-  // up, that is under SYNC with several workers. `config` must outlive the store.
-  // Errors: RESOURCE_EXHAUSTED.
+  // up, that is under SYNC with several workers or with clipping by norm. `config` must outlive the
+  // store. Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const PlannedConfig& config,
                                                                 int shard);
 
@@ -138,6 +150,17 @@ class ParameterStore {
   std::deque<StoredChunk>& chunks() { return chunks_; }
   // Returns the index of a chunk in chunks(), or -1 if this shard does not own it.
   int IndexOf(uint32_t chunk_id) const;
+
+  // The latest norm that is known here. It is part of the slot's state: whoever has a chunk that
+  // was clipped by it must know it, so that no other one is agreed on.
+  std::optional<AgreedNorm> agreed_norm() const {
+    absl::MutexLock lock(&norm_mutex_);
+    return agreed_norm_;
+  }
+  // An older one than the latest changes nothing.
+  void Learn(const AgreedNorm& norm);
+  // The slot's state is no longer one that counts.
+  void ForgetNorm();
 
   // What the shard has done since its start.
   ShardCounters& counters() { return counters_; }
@@ -153,7 +176,9 @@ class ParameterStore {
   FloatBuffer sums_;
   ShardCounters counters_;
   std::deque<StoredChunk> chunks_;
-  std::vector<int> index_of_;  // by chunk id
+  std::vector<int> index_of_;       // by chunk id
+  mutable absl::Mutex norm_mutex_;  // acquired after chunks' locks
+  std::optional<AgreedNorm> agreed_norm_ ABSL_GUARDED_BY(norm_mutex_);
 };
 
 }  // namespace evenshard

@@ -8,9 +8,10 @@
 namespace evenshard {
 
 std::unique_ptr<UpdatePolicy> MakeUpdatePolicy(const PlannedConfig& config, ParameterStore* store,
-                                               ChunkObservers observers, const Clock* clock) {
+                                               ChunkObservers observers, const Clock* clock,
+                                               Clipping* clipping) {
   if (config.proto().update().policy() == Update::SYNC) {
-    return std::make_unique<SyncPolicy>(config, store, std::move(observers), clock);
+    return std::make_unique<SyncPolicy>(config, store, std::move(observers), clock, clipping);
   }
   return std::make_unique<AsyncPolicy>(config, store, std::move(observers));
 }

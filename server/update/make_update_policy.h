@@ -7,14 +7,17 @@
 #include "common/placement/planned_config.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
+#include "server/update/clipping.h"
 #include "server/update/update_policy.h"
 
 namespace evenshard {
 
 // Returns the config's policy for the chunks of `store`, each of which goes on from its clock. All
-// that is pointed to, the observers too, must outlive it.
+// that is pointed to, the observers too, must outlive it. `clipping` is null unless the config
+// clips the mean; then UpdatePolicy::Resume must be called for every chunk when the norm is known.
 std::unique_ptr<UpdatePolicy> MakeUpdatePolicy(const PlannedConfig& config, ParameterStore* store,
-                                               ChunkObservers observers, const Clock* clock);
+                                               ChunkObservers observers, const Clock* clock,
+                                               Clipping* clipping = nullptr);
 
 }  // namespace evenshard
 

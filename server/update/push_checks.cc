@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 
 namespace evenshard {
 
@@ -38,6 +39,23 @@ absl::StatusOr<bool> IsTaken(const PolicyView* view, const WorkerSession& sessio
   return absl::FailedPreconditionError(
       absl::StrCat("worker ", header.worker, " pushed chunk ", header.chunk,
                    " after its rank had passed on: it has left, is lost or was replaced"));
+}
+
+absl::Status Disagreement(uint32_t worker, const Hyperparameters& numbers,
+                          const GradientHeader& header) {
+  return WithKind(
+      ErrorDetail::RUN_FAILED,
+      absl::AbortedError(absl::StrCat(
+          "workers ", worker, " and ", header.worker, " disagree at iteration ", header.iteration,
+          " (chunk ", header.chunk, "): ", ToText(numbers), " and ", ToText(header.hyperparameters),
+          "; under SYNC all workers must use the same")));
+}
+
+absl::Status NoInitialParameters() {
+  return WithKind(
+      ErrorDetail::RUN_FAILED,
+      absl::AbortedError(
+          "there are no initial parameters: worker 0 was lost before it could give them"));
 }
 
 PushOutcome OutcomeOf(const GradientHeader& header) {

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/wire/chunk_codec.h"
+#include "common/wire/hyperparameters.h"
 #include "server/session/worker_session.h"
 #include "server/store/parameter_store.h"
 #include "server/update/gradient.h"
@@ -32,6 +33,12 @@ bool IsOfView(const PolicyView& view, const GradientHeader& header);
 // REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
 absl::StatusOr<bool> IsTaken(const PolicyView* view, const WorkerSession& session,
                              const GradientHeader& header);
+
+// Returns the error of a push with other hyperparameters than `numbers`, which `worker` has pushed.
+absl::Status Disagreement(uint32_t worker, const Hyperparameters& numbers,
+                          const GradientHeader& header);
+// Returns the error of a first iteration that ends without parameters (model.from_workers).
+absl::Status NoInitialParameters();
 
 PushOutcome OutcomeOf(const GradientHeader& header);
 

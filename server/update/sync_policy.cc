@@ -4,8 +4,8 @@
 //   2. Advance adds the gradient to the sum (in deterministic order: when those of all lower ranks
 //      are added).
 //   3. When every push that the update waits for is here, the last gradient applies the optimizer
-//      instead (Add). The observers are asked before: one may hold the update up, and Resume makes
-//      up for it.
+//      instead (Add). The observers are asked before: one may hold the update up until Resume. With
+//      clipping (clipping.h), AddWhole adds that gradient too, and the norm must be known as well.
 //   4. Complete moves the chunk's clock on, tells the observers, and releases the replies, which
 //      one of them may keep back until Confirm.
 
@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "server/update/push_checks.h"
 
@@ -27,19 +26,16 @@ namespace {
 // which is at most two after the present one.
 constexpr uint64_t kMaxAhead = 2;
 
-Segments BytesOf(absl::Span<const float> floats) {
-  return {{reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)}};
-}
-
 }  // namespace
 
 SyncPolicy::SyncPolicy(const PlannedConfig& config, ParameterStore* store, ChunkObservers observers,
-                       const Clock* clock)
+                       const Clock* clock, Clipping* clipping)
     : workers_(config.workers()),
       deterministic_(config.proto().update().deterministic()),
       counters_(&store->counters()),
       observers_(std::move(observers)),
       clock_(clock),
+      clipping_(clipping),
       pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
   const auto view = std::make_shared<const PolicyView>(
       PolicyView{.worker_sets = std::make_shared<const WorkerSets>(workers_)});
@@ -75,6 +71,7 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
     }
   }
   SendReplies(chunk.info().id, released);
+  if (clipping_ != nullptr) clipping_->TellPart();
   return taken;
 }
 
@@ -134,12 +131,7 @@ absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) 
     return absl::OkStatus();
   }
   if (gather.pushed_numbers == header.hyperparameters) return absl::OkStatus();
-  return WithKind(
-      ErrorDetail::RUN_FAILED,
-      absl::AbortedError(absl::StrCat(
-          "workers ", *gather.rated_by, " and ", header.worker, " disagree at iteration ",
-          header.iteration, " (chunk ", header.chunk, "): ", ToText(gather.pushed_numbers), " and ",
-          ToText(header.hyperparameters), "; under SYNC all workers must use the same")));
+  return Disagreement(*gather.rated_by, gather.pushed_numbers, header);
 }
 
 bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
@@ -159,25 +151,25 @@ bool SyncPolicy::IsComplete(const Gather& gather) const {
 
 bool SyncPolicy::MayUpdate(int index, const Gather& gather) const {
   if (gather.view->handing_over || gather.view->worker_set_changes) return false;
+  if (IsClipped(gather) && !clipping_->Coefficient(gather.chunk->clock().iteration)) return false;
   return observers_.BeforeChange(index, *gather.chunk);
 }
 
 absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply>& released) {
   const bool complete = IsComplete(gather);
+  const auto told = [this](const absl::Status& status) {
+    if (!status.ok()) observers_.ChangeFailed(status);
+    return status;
+  };
+  if (complete && IsClipped(gather)) {
+    RETURN_IF_ERROR(told(AddWhole(gather)));
+  }
   if (complete && !MayUpdate(index, gather)) return absl::OkStatus();
   ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().iteration),
                               .pushed = gather.pushed_numbers}};
   if (!complete) return AddHeld(gather, complete, &change);
-  if (const absl::Status added = AddHeld(gather, complete, &change); !added.ok()) {
-    observers_.ChangeFailed(added);
-    return added;
-  }
-  if (gather.chunk->NeedsInitial()) {
-    return WithKind(
-        ErrorDetail::RUN_FAILED,
-        absl::AbortedError(
-            "there are no initial parameters: worker 0 was lost before it could give them"));
-  }
+  RETURN_IF_ERROR(told(AddHeld(gather, complete, &change)));
+  if (gather.chunk->NeedsInitial()) return NoInitialParameters();
   Complete(index, gather, std::move(change), released);
   // The next iteration may wait for no push.
   return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
@@ -253,10 +245,25 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
   return chunk.ApplySumAndGradient(gradient.data, encoding, gather.Scale(), change->rate);
 }
 
+bool SyncPolicy::IsClipped(const Gather& gather) const {
+  const StoredChunk& chunk = *gather.chunk;
+  return clipping_ != nullptr && clipping_->Clips(chunk.info(), chunk.clock().iteration);
+}
+
+absl::Status SyncPolicy::AddWhole(Gather& gather) {
+  if (std::exchange(gather.is_whole, true)) return absl::OkStatus();
+  RETURN_IF_ERROR(AddHeld(gather, /*complete=*/false, /*change=*/nullptr));
+  return clipping_->AddSum(*gather.chunk, gather.summed > 0, gather.Scale());
+}
+
 absl::Status SyncPolicy::ApplySum(Gather& gather, ChunkChange* change) {
   change->scale = gather.Scale();
+  if (IsClipped(gather)) {
+    change->scale *= clipping_->Coefficient(gather.chunk->clock().iteration).value();
+  }
   RETURN_IF_ERROR(gather.chunk->ApplySum(change->scale, change->rate));
-  change->gradient = BytesOf(gather.chunk->sum());
+  const absl::Span<const float> sum = gather.chunk->sum();
+  change->gradient = {{reinterpret_cast<const char*>(sum.data()), sum.size() * sizeof(float)}};
   return absl::OkStatus();
 }
 
@@ -290,6 +297,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   }
   std::erase_if(gather.onlookers, is_over);
   gather.arrived = gather.awaited = gather.added = gather.summed = gather.absent = 0;
+  gather.is_whole = false;
   gather.rated_by.reset();
   gather.pushed_numbers = {};
 }
@@ -332,6 +340,7 @@ absl::Status SyncPolicy::Resume(int index) {
     advanced = Advance(index, gather, released);
   }
   SendReplies(gather.chunk->info().id, released);
+  if (clipping_ != nullptr) clipping_->TellPart();
   return advanced;
 }
 

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
 #include "server/store/chunk_observer.h"
+#include "server/update/clipping.h"
 #include "server/update/push_pacing.h"
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"
@@ -20,8 +21,9 @@ namespace evenshard {
 // The policy SYNC. See UpdatePolicy.
 class SyncPolicy final : public UpdatePolicy {
  public:
+  // `clipping` is null unless the config clips the mean.
   SyncPolicy(const PlannedConfig& config, ParameterStore* store, ChunkObservers observers,
-             const Clock* clock);
+             const Clock* clock, Clipping* clipping);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink) override;
@@ -67,7 +69,7 @@ class SyncPolicy final : public UpdatePolicy {
   struct Gather {
     Gather(StoredChunk* chunk, int workers) : chunk(chunk), pushed(workers) {}
 
-    // That which makes the sum the mean.
+    // What makes the sum the mean.
     float Scale() const ABSL_SHARED_LOCKS_REQUIRED(chunk->mutex) {
       return 1.0f / (summed + absent);
     }
@@ -80,9 +82,11 @@ class SyncPolicy final : public UpdatePolicy {
     int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that the update waits for
     int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the worker
                                                     // set that are done with
-    uint32_t newest ABSL_GUARDED_BY(chunk->mutex) = 0;  // the rank of the latest push
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;       // gradients in the sum
-    int absent ABSL_GUARDED_BY(chunk->mutex) = 0;       // those of zeros, which are not in it
+    uint32_t newest ABSL_GUARDED_BY(chunk->mutex) = 0;    // the rank of the latest push
+    bool is_whole ABSL_GUARDED_BY(chunk->mutex) = false;  // all of them are in the sum, before
+                                                          // the update is made (clipping)
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;         // gradients in the sum
+    int absent ABSL_GUARDED_BY(chunk->mutex) = 0;         // those of zeros, which are not in it
     // What came with the first gradient, and the rank of its worker.
     Hyperparameters pushed_numbers ABSL_GUARDED_BY(chunk->mutex);
     std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);
@@ -109,6 +113,9 @@ class SyncPolicy final : public UpdatePolicy {
   // Adds what is to be added now. With `complete`, that makes the update.
   absl::Status AddHeld(Gather& gather, bool complete, ChunkChange* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Where the update is clipped: adds what has come to the sum, all of it, and the sum to the norm.
+  absl::Status AddWhole(Gather& gather) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  bool IsClipped(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   // Whether all pushes that the update waits for have come.
   bool IsComplete(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   bool MayUpdate(int index, const Gather& gather) const
@@ -134,6 +141,7 @@ class SyncPolicy final : public UpdatePolicy {
   ShardCounters* const counters_;
   const ChunkObservers observers_;
   const Clock* const clock_;
+  Clipping* const clipping_;
 
   PushPacing pacing_;
   std::deque<Gather> gathers_;  // parallel to the store's chunks

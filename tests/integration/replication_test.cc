@@ -17,6 +17,7 @@
 #include "grpc/grpc.h"
 #include "tests/testing/await.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/unix_shards.h"
 #include "worker/exchange/grpc/exchange.h"
 
 namespace evenshard {
@@ -127,7 +128,9 @@ class ReplicatedRun {
 };
 
 // The parameters after this many iterations of a run in which nothing happens.
-std::vector<float> Undisturbed(const std::vector<std::string>& overrides, int iterations) {
+std::vector<float> Undisturbed(std::vector<std::string> overrides, int iterations) {
+  const UnixShards addresses(2);
+  overrides.insert(overrides.end(), addresses.overrides().begin(), addresses.overrides().end());
   TestCluster cluster(MustParse(kSmallConfig, overrides));
   std::vector<std::vector<float>> parameters(
       kWorkers, std::vector<float>(cluster.config().model().buffer_size()));
@@ -144,9 +147,11 @@ std::vector<float> Undisturbed(const std::vector<std::string>& overrides, int it
 
 TEST_CASE("a process dies, comes back, is filled and takes its slot again, and no bit differs") {
   const std::string optimizer = GENERATE("ADAM", "SGD");
+  const std::string max_norm = GENERATE("0", "1");  // of about 44
   const std::vector<std::string> overrides = {
-      "optimizer.kind=" + optimizer, "update.deterministic=true", "recovery.replicas=1",
-      "exchange.shared_memory=false", "limits.exchange_seconds=50"};
+      "optimizer.kind=" + optimizer,         "update.deterministic=true",
+      "update.clip_global_norm=" + max_norm, "recovery.replicas=1",
+      "exchange.shared_memory=false",        "limits.exchange_seconds=50"};
   constexpr int kEvents = 5;
   constexpr int kIterations = (kEvents + 1) * kPhase;
   ReplicatedRun run(overrides);
@@ -218,7 +223,9 @@ TEST_CASE("a process dies, comes back, is filled and takes its slot again, and n
   for (std::thread& worker : workers) worker.join();
   RequireAllOk(outcomes);
   const std::vector<float> expected =
-      Undisturbed({"optimizer.kind=" + optimizer, "update.deterministic=true"}, kIterations);
+      Undisturbed({"optimizer.kind=" + optimizer, "update.deterministic=true",
+                   "update.clip_global_norm=" + max_norm},
+                  kIterations);
   for (const std::vector<float>& actual : parameters) {
     for (const Tensor& tensor : model.tensors()) {
       REQUIRE(std::memcmp(actual.data() + tensor.offset, expected.data() + tensor.offset,

@@ -18,7 +18,8 @@ class GradientCheck {
   // `config` must outlive the check.
   explicit GradientCheck(const PlannedConfig& config) : config_(config) {}
 
-  // Clips the gradient if the config asks for it. Returns whether to push it: false if it is not
+  // Under ASYNC, clips the gradient if the config asks for it: each push is an update by itself.
+  // Under SYNC the shards clip the mean. Returns whether to push it: false if it is not
   // finite and the config says SKIP.
   bool Prepare(absl::Span<float> gradients) const;
 

@@ -36,7 +36,9 @@ TEST_CASE("the schedule is FULL, or BACKWARD where workers bring the model") {
 
 TEST_CASE("the schedule is FULL, or SEQUENTIAL where the whole gradient is needed first") {
   CHECK(ScheduleOf({}) == ExchangeConfig::FULL);
-  CHECK(ScheduleOf({"update.clip_global_norm=1"}) == ExchangeConfig::SEQUENTIAL);
+  CHECK(ScheduleOf({"update.clip_global_norm=1"}) == ExchangeConfig::FULL);
+  CHECK(ScheduleOf({"update.policy=ASYNC", "update.clip_global_norm=1"}) ==
+        ExchangeConfig::SEQUENTIAL);
   CHECK(ScheduleOf({"update.non_finite=SKIP"}) == ExchangeConfig::SEQUENTIAL);
   CHECK(ScheduleOf({"update.clip_value=1"}) == ExchangeConfig::FULL);
   CHECK(ScheduleOf({"exchange.schedule=BACKWARD"}) == ExchangeConfig::BACKWARD);
@@ -47,10 +49,12 @@ TEST_CASE("the schedule is FULL, or SEQUENTIAL where the whole gradient is neede
 TEST_CASE("BACKWARD and FULL refuse what needs the whole gradient before any of it leaves") {
   for (const std::string schedule : {"BACKWARD", "FULL"}) {
     const std::string set = "exchange.schedule=" + schedule;
-    CHECK(ErrorOf(kConfig, {set, "update.clip_global_norm=1"}) ==
+    CHECK(ScheduleOf({set, "update.clip_global_norm=1"}) != ExchangeConfig::SEQUENTIAL);
+    CHECK(ErrorOf(kConfig, {set, "update.policy=ASYNC", "update.clip_global_norm=1"}) ==
           absl::StrCat("--set ", set, ": exchange.schedule: is ", schedule,
-                       " with update.clip_global_norm, which needs the whole gradient before any "
-                       "of it leaves, allowed: SEQUENTIAL, or without update.clip_global_norm"));
+                       " with update.clip_global_norm under ASYNC, which needs the whole gradient "
+                       "before any of it leaves, allowed: SEQUENTIAL, or without "
+                       "update.clip_global_norm"));
     CHECK(ErrorOf(absl::StrCat(kConfig, "exchange { schedule: ", schedule, " }"),
                   {"update.non_finite=SKIP"}) ==
           absl::StrCat("--set update.non_finite=SKIP: exchange.schedule: is ", schedule,

@@ -133,11 +133,44 @@ TEST_CASE("two declared models differ where one has another tensor, role, layer 
         "it has 3 tensors, and 4 there: out/weight [3, 20] is missing here");
 }
 
+TEST_CASE("shards clip the mean for workers that bring the model, but no worker's own gradient") {
+  CHECK(Valid(kUndeclared, {"update.clip_global_norm=1"}).clips_mean());
+  CHECK_FALSE(Valid(kUndeclared).clips_mean());
+  CHECK_THAT(
+      ErrorOf(kUndeclared, {"update.policy=ASYNC", "update.clip_global_norm=1"}),
+      Contains("update.clip_global_norm: is 1, allowed: 0 with ASYNC and model.from_workers"));
+}
+
+TEST_CASE("workers may bring the clipping, if the config has none") {
+  Declaration declaration = Declare(kTensors);
+  declaration.set_clip_global_norm(2);
+  declaration.set_clip_value(0.5);
+  const PlannedConfig undeclared = Valid(kUndeclared);
+  const absl::StatusOr<PlannedConfig> declared = undeclared.Declared(declaration);
+  REQUIRE(declared.ok());
+  CHECK(declared->clips_mean());
+  CHECK(declared->proto().update().clip_global_norm() == 2);
+  CHECK(declared->proto().update().clip_value() == 0.5f);
+  CHECK(declared->fingerprint() != undeclared.Declared(Declare(kTensors))->fingerprint());
+  CHECK(declared->run_fingerprint() == undeclared.run_fingerprint());
+  // As a shard reads it from what a worker sends, and another worker's declaration beside it.
+  const Declaration sent = DeclarationOf(declared->Contract(), undeclared.proto());
+  CHECK(sent.clip_global_norm() == 2);
+  CHECK(DeclarationDifference(declared->declaration(), sent).empty());
+  CHECK(DeclarationDifference(declared->declaration(), Declare(kTensors)) ==
+        "the clipping is {clip_value: 0.5 clip_global_norm: 2}, and {} there");
+
+  const absl::StatusOr<PlannedConfig> twice =
+      Valid(kUndeclared, {"update.clip_value=0.5"}).Declared(declaration);
+  CHECK_THAT(std::string(twice.status().message()),
+             Contains("update.clip_value: is given, and the worker brings one too, allowed: one"));
+}
+
 TEST_CASE("fields of which the workers' program takes care are refused") {
   for (const auto& [field, value] :
        {std::pair("training", "{iterations: 1}"), std::pair("data", "{synthetic: {}}"),
         std::pair("compute", "{backend: EMULATED}"), std::pair("model.builtin", "vgg16"),
-        std::pair("model.initial_parameters", "f"), std::pair("update.clip_global_norm", "1")}) {
+        std::pair("model.initial_parameters", "f")}) {
     CHECK_THAT(ErrorOf(kUndeclared, {absl::StrCat(field, "=", value)}),
                Contains(absl::StrCat(field, ": has no effect with model.from_workers")));
   }

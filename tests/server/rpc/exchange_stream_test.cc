@@ -75,7 +75,7 @@ class ExchangeService final
  private:
   const std::shared_ptr<Shard> shard_;
   const Clock* const clock_;
-  PushThreads push_threads_{ChunkOrder::kArrival};
+  ChunkThreads push_threads_{ChunkOrder::kArrival};
   absl::Mutex mutex_;
   std::weak_ptr<ExchangeStream> latest_ ABSL_GUARDED_BY(mutex_);
   int port_ = 0;

@@ -88,8 +88,14 @@ class PolicyFixture {
     REQUIRE(store->chunks().size() == 2);
     snapshots = std::make_unique<Snapshots>(Snapshots::Options{
         .config = config.get(), .store = store.get(), .is_over = [this] { return is_over; }});
+    if (config->clips_mean()) {
+      clipping = std::make_unique<Clipping>(
+          Clipping::Options{.config = config.get(), .store = store.get(), .on_part = [this] {
+                              parts.push_back(clipping->report());
+                            }});
+    }
     policy = MakeUpdatePolicy(*config, store.get(), ChunkObservers({&observer, snapshots.get()}),
-                              &clock);
+                              &clock, clipping.get());
     activities = std::vector<WorkerActivity>(workers);
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());
@@ -146,6 +152,12 @@ class PolicyFixture {
     absl::MutexLock lock(&chunk.mutex);
     return chunk.parameters()[0];
   }
+  // The slots have agreed on the norm of an iteration's mean gradient.
+  void Agree(uint64_t iteration, double norm) {
+    store->Learn({.iteration = iteration, .squared = norm * norm});
+    for (const int index : {0, 1}) CHECK(policy->Resume(index).ok());
+  }
+
   // By how much the first element of the first chunk has decreased.
   float Applied() { return start - Parameter(0); }
   uint64_t Iteration(int index = 0) {
@@ -168,6 +180,8 @@ class PolicyFixture {
   std::weak_ptr<const void> last_owner;  // of the latest push's data
   uint64_t view = 0;
   float start = 0;
+  std::unique_ptr<Clipping> clipping;  // null unless the config clips the mean
+  std::vector<NormReport> parts;       // as they were told
   std::unique_ptr<UpdatePolicy> policy;
 };
 

@@ -1,4 +1,4 @@
-#include "server/rpc/push_threads.h"
+#include "server/shard/chunk_threads.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -20,7 +20,7 @@ class Busy {
  public:
   explicit Busy(int count) : started_(count), released_(count) {}
   // Returns when all of them are running.
-  void Start(PushThreads* threads) {
+  void Start(ChunkThreads* threads) {
     for (size_t i = 0; i < started_.size(); ++i) {
       threads->Add(0, [this, i] {
         started_[i].Notify();
@@ -43,7 +43,7 @@ TEST_CASE("pushes run on a thread for each processor, in their order") {
   Busy busy(Processors());
   absl::Notification last;
   {
-    PushThreads threads(order);
+    ChunkThreads threads(order);
     busy.Start(&threads);
     for (const uint32_t chunk : {7, 3, 9, 3, 1}) {
       threads.Add(chunk, [&, chunk] {
@@ -64,7 +64,7 @@ TEST_CASE("End waits for a push that is running, and none is taken after it") {
   bool taken = false;
   absl::Notification started;
   {
-    PushThreads threads(ChunkOrder::kArrival);
+    ChunkThreads threads(ChunkOrder::kArrival);
     threads.Add(0, [&] {
       started.Notify();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -78,6 +78,6 @@ TEST_CASE("End waits for a push that is running, and none is taken after it") {
   CHECK_FALSE(taken);
 }
 
-TEST_CASE("without pushes there are no threads to end") { PushThreads(ChunkOrder::kArrival); }
+TEST_CASE("without pushes there are no threads to end") { ChunkThreads(ChunkOrder::kArrival); }
 
 }  // namespace evenshard

@@ -1,11 +1,11 @@
-#include "server/rpc/push_threads.h"
+#include "server/shard/chunk_threads.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace evenshard {
 
-void PushThreads::End() {
+void ChunkThreads::End() {
   std::vector<std::thread> threads;
   {
     absl::MutexLock lock(&mutex_);
@@ -15,28 +15,28 @@ void PushThreads::End() {
   for (std::thread& thread : threads) thread.join();
 }
 
-void PushThreads::Add(uint32_t chunk, std::function<void()> push) {
+void ChunkThreads::Add(uint32_t chunk, std::function<void()> work) {
   absl::MutexLock lock(&mutex_);
   if (ending_) return;
-  pushes_.Push(chunk, std::move(push));
+  queue_.Push(chunk, std::move(work));
   while (threads_.size() < std::max(1u, std::thread::hardware_concurrency())) {
     threads_.emplace_back([this] { Work(); });
   }
 }
 
-void PushThreads::Work() {
+void ChunkThreads::Work() {
   const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return ending_ || !pushes_.empty();
+    return ending_ || !queue_.empty();
   };
   while (true) {
-    std::function<void()> push;
+    std::function<void()> work;
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&wanted));
       if (ending_) return;
-      push = pushes_.Pop();
+      work = queue_.Pop();
     }
-    push();
+    work();
   }
 }
 

@@ -1,0 +1,63 @@
+#include "server/rpc/norm_client.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/net/channel_options.h"
+#include "common/net/status_conversion.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/client_callback.h"
+
+namespace evenshard {
+
+struct NormClient::Call {
+  std::shared_ptr<NormAgreement::Stub> stub;
+  grpc::ClientContext context;
+  NormReport report;
+  NormAnswer answer;
+};
+
+NormClient::~NormClient() {
+  std::list<std::shared_ptr<Call>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    calls = calls_;
+  }
+  for (const std::shared_ptr<Call>& call : calls) call->context.TryCancel();
+  running_.AwaitZero();
+}
+
+void NormClient::Report(const ProcessId& decider, const NormReport& report,
+                        NormDecider::Answer answer) {
+  const auto call = std::make_shared<Call>();
+  call->report = report;
+  call->context.set_deadline(
+      absl::ToChronoTime(absl::Now() + absl::Seconds(limits_.exchange_seconds())));
+  std::list<std::shared_ptr<Call>>::iterator place;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (address_ != decider.address()) {
+      address_ = decider.address();
+      stub_ = NormAgreement::NewStub(CreateChannel(address_, limits_));
+    }
+    call->stub = stub_;
+    place = calls_.insert(calls_.end(), call);
+  }
+  running_.Add();
+  call->stub->async()->Agree(
+      &call->context, &call->report, &call->answer,
+      [this, call, place, answer = std::move(answer)](const grpc::Status& status) {
+        {
+          absl::MutexLock lock(&mutex_);
+          calls_.erase(place);
+        }
+        if (status.ok()) {
+          answer(call->answer);
+        } else {
+          answer(FromGrpc(status));
+        }
+        running_.Remove();
+      });
+}
+
+}  // namespace evenshard

@@ -1,0 +1,42 @@
+#ifndef EVENSHARD_SERVER_RPC_NORM_CLIENT_H_
+#define EVENSHARD_SERVER_RPC_NORM_CLIENT_H_
+
+#include <list>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/pending_count.h"
+#include "proto/config.pb.h"
+#include "proto/norm_agreement.grpc.pb.h"
+#include "server/recovery/norm_reporter.h"
+
+namespace evenshard {
+
+// Brings reports to the primary of slot 0 by the NormAgreement service, on a connection of its own,
+// which never queues behind gradients. Thread-safe.
+class NormClient final : public NormTransport {
+ public:
+  // `limits` must outlive the client.
+  explicit NormClient(const Limits* limits) : limits_(*limits) {}
+  // Ends the calls that are not answered, and waits for them.
+  ~NormClient() override;
+
+  void Report(const ProcessId& decider, const NormReport& report,
+              NormDecider::Answer answer) override;
+
+ private:
+  struct Call;
+
+  const Limits& limits_;
+  absl::Mutex mutex_;
+  std::string address_ ABSL_GUARDED_BY(mutex_);  // of the latest decider
+  std::shared_ptr<NormAgreement::Stub> stub_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
+  PendingCount running_;  // calls whose callback has not returned
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_SERVER_RPC_NORM_CLIENT_H_

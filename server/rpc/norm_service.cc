@@ -1,0 +1,68 @@
+#include "server/rpc/norm_service.h"
+
+#include <atomic>
+#include <utility>
+
+#include "common/net/status_conversion.h"
+
+namespace evenshard {
+
+// One Agree RPC. It stays until the decider drops its answer, which may be after the RPC is done.
+class NormService::Call final : public UnaryReactor, public std::enable_shared_from_this<Call> {
+ public:
+  Call(NormService* service, MessageBytes* response) : service_(service), response_(response) {}
+
+  // Only the first call has an effect.
+  void Answer(const absl::StatusOr<NormAnswer>& answer) {
+    if (answered_.exchange(true)) return;
+    if (!answer.ok()) {
+      Finish(ToGrpc(answer.status()));
+      return;
+    }
+    bool owns_buffer = false;
+    Finish(grpc::SerializationTraits<NormAnswer>::Serialize(*answer, response_, &owns_buffer));
+  }
+
+ private:
+  void OnCancel() override { Answer(absl::CancelledError("the caller has given up")); }
+  void OnDone() override {
+    const std::shared_ptr<Call> self = shared_from_this();  // destroyed without the lock
+    absl::MutexLock lock(&service_->mutex_);
+    service_->calls_.erase(self);
+  }
+
+  NormService* const service_;
+  MessageBytes* const response_;
+  std::atomic<bool> answered_{false};
+};
+
+UnaryReactor* NormService::Agree(CallContext*, const MessageBytes* request,
+                                 MessageBytes* response) {
+  const auto call = std::make_shared<Call>(this, response);
+  absl::Status ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    calls_.insert(call);
+    ended = ended_;
+  }
+  const absl::StatusOr<NormReport> report = ParseMessage<NormReport>(*request);
+  if (!ended.ok() || !report.ok()) {
+    call->Answer(ended.ok() ? report.status() : ended);
+  } else {
+    host_->TakeNorm(*report,
+                    [call](const absl::StatusOr<NormAnswer>& answer) { call->Answer(answer); });
+  }
+  return call.get();
+}
+
+void NormService::EndCalls(const absl::Status& status) {
+  std::set<std::shared_ptr<Call>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended_ = status;
+    calls = calls_;
+  }
+  for (const std::shared_ptr<Call>& call : calls) call->Answer(status);
+}
+
+}  // namespace evenshard

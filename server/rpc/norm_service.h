@@ -1,0 +1,40 @@
+#ifndef EVENSHARD_SERVER_RPC_NORM_SERVICE_H_
+#define EVENSHARD_SERVER_RPC_NORM_SERVICE_H_
+
+#include <memory>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/norm_agreement.grpc.pb.h"
+#include "server/recovery/slot_host.h"
+#include "server/rpc/raw_call.h"
+
+namespace evenshard {
+
+// Translates the NormAgreement RPC into calls of SlotHost::TakeNorm. Thread-safe.
+class NormService final
+    : public NormAgreement::WithRawCallbackMethod_Agree<NormAgreement::Service> {
+ public:
+  // `host` must outlive the service.
+  explicit NormService(const SlotHost* host) : host_(host) {}
+
+  // Ends every call that waits, and each later one that would, with `status`.
+  void EndCalls(const absl::Status& status);
+
+ private:
+  class Call;
+
+  UnaryReactor* Agree(CallContext* context, const MessageBytes* request,
+                      MessageBytes* response) override;
+
+  const SlotHost* const host_;
+  absl::Mutex mutex_;
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // whose RPCs are not done
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_SERVER_RPC_NORM_SERVICE_H_

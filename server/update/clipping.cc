@@ -1,0 +1,97 @@
+#include "server/update/clipping.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace evenshard {
+namespace {
+
+bool IsTrained(const PlannedConfig& config, int tensor) {
+  return config.model().tensors()[tensor].role == TensorRole::kParameter;
+}
+
+int ClippedChunks(const PlannedConfig& config, int slot) {
+  const auto& ids = config.plan().chunks_of_shard(slot);
+  return static_cast<int>(std::count_if(ids.begin(), ids.end(), [&](uint32_t id) {
+    return IsTrained(config, config.plan().chunks()[id].tensor);
+  }));
+}
+
+}  // namespace
+
+Clipping::Clipping(Options options)
+    : options_(std::move(options)),
+      rule_(RuleOf(*options_.config)),
+      chunks_(ClippedChunks(*options_.config, options_.slot)) {}
+
+bool Clipping::TakesPart(const PlannedConfig& config, int slot) {
+  return ClippedChunks(config, slot) > 0;
+}
+
+SquareRule Clipping::RuleOf(const PlannedConfig& config) {
+  int64_t elements = 0;
+  for (const Tensor& tensor : config.model().tensors()) {
+    if (tensor.role == TensorRole::kParameter) elements += tensor.size;
+  }
+  return SquareRule(config.proto().update().clip_global_norm(), std::max<int64_t>(elements, 1));
+}
+
+bool Clipping::Clips(const Chunk& chunk, uint64_t iteration) const {
+  return IsTrained(*options_.config, chunk.tensor) && !options_.config->IsInitial(iteration);
+}
+
+absl::Status Clipping::AddSum(const StoredChunk& chunk, bool has_sum, float scale) {
+  const uint64_t iteration = chunk.clock().iteration;
+  SquareSum squares;
+  if (has_sum) {
+    RETURN_IF_ERROR(chunk.AddSquares(rule_, scale, static_cast<int64_t>(iteration), &squares));
+  }
+  absl::MutexLock lock(&mutex_);
+  // Every chunk of an iteration comes before any of the next one. A slot that is taken over may
+  // have had some of an iteration's updates before; then its norm is known, and no part is needed.
+  if (std::exchange(iteration_, iteration) != iteration) {
+    added_ = 0;
+    part_ = {};
+  }
+  part_.Add(squares);
+  tells_part_ |= ++added_ == chunks_;
+  return absl::OkStatus();
+}
+
+std::optional<float> Clipping::Coefficient(uint64_t iteration) const {
+  const std::optional<AgreedNorm> norm = options_.store->agreed_norm();
+  if (!norm.has_value() || norm->iteration != iteration) return std::nullopt;
+  constexpr double kEpsilon = 1e-6;
+  const double limit = options_.config->proto().update().clip_global_norm();
+  return static_cast<float>(std::min(1.0, limit / (std::sqrt(norm->squared) + kEpsilon)));
+}
+
+void Clipping::TellPart() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!std::exchange(tells_part_, false)) return;
+  }
+  options_.on_part();
+}
+
+NormReport Clipping::report() const {
+  NormReport report;
+  report.set_config_fingerprint(options_.config->fingerprint());
+  report.set_slot(options_.slot);
+  const std::optional<AgreedNorm> norm = options_.store->agreed_norm();
+  if (norm.has_value()) {
+    report.mutable_latest()->set_iteration(norm->iteration);
+    report.mutable_latest()->set_value(norm->squared);
+  }
+  absl::MutexLock lock(&mutex_);
+  if (added_ == chunks_ && (!norm.has_value() || norm->iteration < iteration_)) {
+    report.mutable_part()->set_iteration(iteration_);
+    report.mutable_part()->mutable_limb()->Add(part_.limbs().begin(), part_.limbs().end());
+  }
+  return report;
+}
+
+}  // namespace evenshard

@@ -1,0 +1,159 @@
+#include "server/update/norm_decider.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/error_kind.h"
+#include "server/update/clipping.h"
+#include "tests/testing/cluster.h"
+
+namespace evenshard {
+namespace {
+
+const std::vector<std::string> kOverrides = {
+    "update.clip_global_norm=1", "shard[0].address=127.0.0.1:1", "shard[1].address=127.0.0.1:2"};
+
+class Fixture {
+ public:
+  NormReport Report(int slot, uint64_t view = 0) {
+    NormReport report;
+    report.set_config_fingerprint(config.fingerprint());
+    report.set_view(view);
+    report.set_slot(slot);
+    return report;
+  }
+  // A part with this norm.
+  NormReport Part(int slot, uint64_t iteration, float norm, uint64_t view = 0) {
+    NormReport report = Report(slot, view);
+    SquareSum sum;
+    REQUIRE(rule.Add(&norm, 1, 1, &sum));
+    report.mutable_part()->set_iteration(iteration);
+    report.mutable_part()->mutable_limb()->Add(sum.limbs().begin(), sum.limbs().end());
+    return report;
+  }
+  static NormReport Knowing(NormReport report, uint64_t iteration, double norm) {
+    report.mutable_latest()->set_iteration(iteration);
+    report.mutable_latest()->set_value(norm * norm);
+    return report;
+  }
+
+  using Result = std::shared_ptr<std::optional<absl::StatusOr<NormAnswer>>>;
+  Result Take(const NormReport& report) {
+    auto result = std::make_shared<std::optional<absl::StatusOr<NormAnswer>>>();
+    decider.Take(report, [result](const absl::StatusOr<NormAnswer>& answer) {
+      REQUIRE_FALSE(result->has_value());  // once
+      *result = answer;
+    });
+    return result;
+  }
+  static bool Is(const Result& result, uint64_t iteration, double norm) {
+    REQUIRE(result->has_value());
+    REQUIRE((*result)->ok());
+    return (**result)->latest().iteration() == iteration &&
+           std::sqrt((**result)->latest().value()) == Approx(norm);
+  }
+  static absl::Status Error(const Result& result) {
+    REQUIRE(result->has_value());
+    return (*result)->status();
+  }
+
+  const PlannedConfig config = MustParse(kSmallConfig, kOverrides);
+  const SquareRule rule = Clipping::RuleOf(config);
+  NormDecider decider{&config};
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Fixture, "all slots get the norm of all parts") {
+  const Result first = Take(Part(1, 0, 3));
+  CHECK_FALSE(first->has_value());
+  const Result second = Take(Part(0, 0, 4));
+  CHECK(Is(first, 0, 5));
+  CHECK(Is(second, 0, 5));
+  // A fast slot reports the next iteration first.
+  const Result next = Take(Part(0, 1, 1));
+  CHECK_FALSE(next->has_value());
+  CHECK(Is(Take(Part(1, 0, 100)), 0, 5));  // a slot that was taken over, with another sum
+  CHECK_FALSE(next->has_value());
+  Take(Part(1, 1, 0));
+  CHECK(Is(next, 1, 1));
+}
+
+TEST_CASE_METHOD(Fixture, "a report in place of another one ends the first call") {
+  const Result first = Take(Part(1, 0, 3));
+  const Result again = Take(Part(1, 0, 3));
+  CHECK(absl::IsUnavailable(Error(first)));
+  Take(Part(0, 0, 4));
+  CHECK(Is(again, 0, 5));
+}
+
+TEST_CASE_METHOD(Fixture,
+                 "a new decider takes over what some slot knows, and decides nothing else") {
+  decider.Adopt(7);
+  const Result behind = Take(Part(1, 5, 3, 7));
+  CHECK_FALSE(behind->has_value());
+  SECTION("it is known already") {
+    CHECK(Is(Take(Knowing(Report(0, 7), 5, 9)), 5, 9));
+    CHECK(Is(behind, 5, 9));
+  }
+  SECTION("nobody knows it") {
+    CHECK(Is(Take(Knowing(Part(0, 5, 4, 7), 4, 9)), 5, 5));
+    CHECK(Is(behind, 5, 5));
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "a part of an earlier view counts for nothing") {
+  const Result old = Take(Part(1, 0, 3));
+  decider.Adopt(1);
+  CHECK(absl::IsUnavailable(Error(old)));
+  CHECK(absl::IsUnavailable(Error(Take(Part(1, 0, 3)))));
+  CHECK(absl::IsUnavailable(Error(Take(Part(1, 0, 3, 2)))));
+  const Result own = Take(Part(0, 0, 4, 1));
+  CHECK_FALSE(own->has_value());
+  Take(Part(1, 0, 30, 1));
+  CHECK(Is(own, 0, std::hypot(30, 4)));
+  decider.Adopt(2);
+  CHECK(Is(Take(Part(1, 0, 1, 2)), 0, std::hypot(30, 4)));  // what was decided stays
+}
+
+TEST_CASE_METHOD(Fixture, "a report without a part is answered at once") {
+  const Result result = Take(Report(1));
+  REQUIRE(result->has_value());
+  REQUIRE((*result)->ok());
+  CHECK_FALSE((**result)->has_latest());
+}
+
+TEST_CASE_METHOD(Fixture, "what no slot of this run can report is refused") {
+  CHECK(absl::IsInvalidArgument(Error(Take(Part(2, 0, 1)))));
+  NormReport odd = Part(1, 0, 1);
+  odd.mutable_part()->mutable_limb()->RemoveLast();
+  CHECK(absl::IsInvalidArgument(Error(Take(odd))));
+  NormReport other = Part(1, 0, 1);
+  other.set_config_fingerprint(1);
+  CHECK(KindOf(Error(Take(other))) == ErrorDetail::RUN_FAILED);
+}
+
+TEST_CASE_METHOD(Fixture, "a norm that is too large fails the run, at all slots") {
+  const Result first = Take(Part(1, 3, std::numeric_limits<float>::max()));
+  const Result second = Take(Part(0, 3, 1));
+  for (const Result& result : {first, second}) {
+    CHECK(absl::IsOutOfRange(Error(result)));
+    CHECK(KindOf(Error(result)) == ErrorDetail::RUN_FAILED);
+    CHECK(Error(result).message() ==
+          "the norm of the mean gradient of iteration 3 is too large to be clipped to "
+          "update.clip_global_norm (1)");
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "the end answers those that wait, and those that come") {
+  const Result waits = Take(Part(1, 0, 3));
+  decider.End(absl::UnavailableError("moved"));
+  CHECK(Error(waits).message() == "moved");
+  CHECK(Error(Take(Part(1, 0, 3))).message() == "moved");
+}
+
+}  // namespace evenshard
