@@ -70,6 +70,8 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
                        problems[0].ToString()));
     }
   }
+  if (options.clip_global_norm != 0) declaration.set_clip_global_norm(options.clip_global_norm);
+  if (options.clip_value != 0) declaration.set_clip_value(options.clip_value);
   return declaration;
 }
 
@@ -90,7 +92,8 @@ absl::StatusOr<PlannedConfig> ReadConfig(const Options& options) {
 
 absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
   ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options));
-  if (options.tensor_count > 0 || options.optimizer != nullptr) {
+  if (options.tensor_count > 0 || options.optimizer != nullptr || options.clip_global_norm != 0 ||
+      options.clip_value != 0) {
     ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
     ASSIGN_OR_RETURN(config, config.Declared(declaration));
   }

@@ -39,7 +39,7 @@ extern "C" {
 #define EVENSHARD_API __attribute__((visibility("default")))
 
 /* Incremented on every ABI-incompatible change. */
-#define EVENSHARD_ABI 3
+#define EVENSHARD_ABI 4
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
 
@@ -115,6 +115,10 @@ typedef struct evenshard_options {
   /* With model.from_workers and without an `optimizer` in the config, the worker may bring that
    * too: an OptimizerConfig in protobuf text format. NULL: the config's. */
   const char* optimizer;
+  /* Likewise update.clip_global_norm and update.clip_value: the mean gradient is scaled to at most
+   * this L2 norm over all parameters, and then its elements are clipped. 0: the config's. */
+  float clip_global_norm;
+  float clip_value;
 } evenshard_options;
 
 /* Checks config and model and allocates the memory of parameters and gradients; connects to nobody.

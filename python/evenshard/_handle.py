@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -48,6 +49,8 @@ class Handle:
         config: str | os.PathLike | None = None,
         rank: int | None = None,
         optimizer: str | None = None,
+        clip_grad_norm: float | None = None,
+        clip_grad_value: float | None = None,
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
         continues: bool | None = None,
@@ -69,6 +72,8 @@ class Handle:
             optimizer=encoded(optimizer),
             tensors=(_library.CTensor * len(declared))(*map(_c_tensor, declared)),
             tensor_count=len(declared),
+            clip_global_norm=_limit("clip_grad_norm", clip_grad_norm),
+            clip_value=_limit("clip_grad_value", clip_grad_value),
         )
         text, changes = _environment.config(config), _environment.overrides(overrides)
         options.set_config(text, changes)
@@ -309,6 +314,18 @@ class Handle:
     def _note_failure(self, reason):
         if self._library.has_failed(self._pointer()):
             self._failure = reason
+
+
+def _limit(option: str, value: float | None) -> float:
+    """A limit of gradients as the library takes it: 0 for none."""
+    if value is None:
+        return 0.0
+    limit = ctypes.c_float(value).value
+    if not 0 < limit < math.inf:
+        raise errors.ConfigError(
+            f"{option}: is {value!r}, allowed: a number above 0, or None for no clipping"
+        )
+    return limit
 
 
 def _c_tensor(declared: Declared) -> _library.CTensor:

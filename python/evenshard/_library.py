@@ -10,7 +10,7 @@ import os
 
 from evenshard import _interrupts, errors
 
-ABI = 3
+ABI = 4
 
 PARAMETER = 0
 RUNNING_STATISTIC = 1
@@ -78,6 +78,8 @@ class COptions(ctypes.Structure, _ConfigOptions):
         ("tensors", ctypes.POINTER(CTensor)),
         ("tensor_count", ctypes.c_int),
         ("optimizer", ctypes.c_char_p),
+        ("clip_global_norm", ctypes.c_float),
+        ("clip_value", ctypes.c_float),
     ]
 
 

@@ -15,7 +15,7 @@ from evenshard import errors
 from evenshard._model import ModelTensor
 
 SEQUENTIAL_HINT = (
-    "; allowed under the schedule SEQUENTIAL: `evenshard run --schedule SEQUENTIAL`, or"
+    "allowed under the schedule SEQUENTIAL: `evenshard run --schedule SEQUENTIAL`, or"
     " exchange { schedule: SEQUENTIAL } in the config"
 )
 
@@ -80,7 +80,10 @@ class Unchanged:
                 raise errors.FailedPrecondition(
                     f"{item.name}: its gradient was changed after it had been pushed, between"
                     " backward() and step(), as clip_grad_norm_, clip_grad_value_ and"
-                    " GradScaler.unscale_ do" + SEQUENTIAL_HINT
+                    " GradScaler.unscale_ do. To clip, give evenshard.Optimizer clip_grad_norm= or"
+                    " clip_grad_value=, which clip the mean of all workers' gradients, as one"
+                    " process does; these functions would clip each worker's by itself. Other"
+                    " changes are " + SEQUENTIAL_HINT
                 )
 
     def _refuse(self, i, when):

@@ -100,6 +100,8 @@ class Optimizer(torch.optim.Optimizer):
         config: str | os.PathLike | None = None,
         *,
         optimizer: torch.optim.Optimizer | None = None,
+        clip_grad_norm: float | None = None,
+        clip_grad_value: float | None = None,
         rank: int | None = None,
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
@@ -109,6 +111,11 @@ class Optimizer(torch.optim.Optimizer):
 
         config: the path of a ClusterConfig in text format, or its text. None: EVENSHARD_CONFIG.
         optimizer: the rule, if the config has no `optimizer`. Its groups become this one's.
+        clip_grad_norm: under SYNC, scales the mean gradient of all workers to at most this L2 norm
+            over all parameters, as torch.nn.utils.clip_grad_norm_ does in one process; if the
+            config has no `update.clip_global_norm`.
+        clip_grad_value: clips each element of the gradient to [-value, value], after
+            clip_grad_norm; if the config has no `update.clip_value`.
         rank: from 0. None: RANK, as torchrun sets it. WORLD_SIZE, if it is set, must then be the
             config's `workers`.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
@@ -127,7 +134,8 @@ class Optimizer(torch.optim.Optimizer):
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(
             [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors],
-            config=config, rank=rank, optimizer=rule, overrides=overrides, coordinator=coordinator,
+            config=config, rank=rank, optimizer=rule, clip_grad_norm=clip_grad_norm,
+            clip_grad_value=clip_grad_value, overrides=overrides, coordinator=coordinator,
             continues=continues,
         )
         if self._handle.waits_in_forward:
@@ -385,7 +393,7 @@ class Optimizer(torch.optim.Optimizer):
             if self._exchange.has_pushed:
                 raise errors.FailedPrecondition(
                     "GradScaler: gradients have been pushed before step() could divide them by the"
-                    " scale" + SEQUENTIAL_HINT
+                    " scale; " + SEQUENTIAL_HINT
                 )
             is_infinite, scale = scaled
             return (False, None) if is_infinite else (True, scale)

@@ -33,9 +33,16 @@ class Script:
             drawn.append((torch.randn(_BATCH, features, generator=draw), targets))
         return tuple(torch.cat(part) for part in zip(*drawn))
 
-    def optimizer(self, model, rule=None):
+    def optimizer(self, model, rule=None, **options):
         given = rule(model.parameters()) if rule else torch.optim.SGD(model.parameters(), lr=0.1)
-        return evenshard.Optimizer(model, optimizer=given) if self._is_worker else given
+        return evenshard.Optimizer(model, optimizer=given, **options) if self._is_worker else given
+
+    def clip(self, model, clip_grad_norm=None, clip_grad_value=None):
+        """What one process does between backward() and step(), and workers leave to the shards."""
+        if not self._is_worker and clip_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
+        if not self._is_worker and clip_grad_value is not None:
+            torch.nn.utils.clip_grad_value_(model.parameters(), clip_grad_value)
 
     def no_sync(self, optimizer):
         return optimizer.no_sync() if self._is_worker else contextlib.nullcontext()
