@@ -3,12 +3,25 @@
 #include "common/placement/simulator/bound.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
+#include "common/config/config_contract.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
 namespace {
+
+// Elements, and those of them on each shard.
+struct Amount {
+  double elements = 0;
+  std::vector<double> on_shard;
+
+  void Add(const Chunk& chunk) {
+    elements += chunk.size;
+    on_shard[chunk.shard] += chunk.size;
+  }
+};
 
 class BoundTerms {
  public:
@@ -21,11 +34,17 @@ class BoundTerms {
         parameter_bytes_(EncodedBytes(run.config.exchange().parameter_encoding(), 1)),
         is_sequential_(run.config.exchange().schedule() == ExchangeConfig::SEQUENTIAL),
         is_sync_(run.config.update().policy() != Update::ASYNC),
+        clips_(ClipsMean(run.config)),
         fastest_(*std::min_element(rates.worker_slowdown.begin(), rates.worker_slowdown.end())),
-        shard_elements_(run.plan.shards()) {
+        all_{.on_shard = std::vector<double>(run.plan.shards())},
+        trained_(all_),
+        whole_(all_) {
     for (const LayerTime& time : layer_times) {
       all_forward_ += time.forward_seconds;
       all_backward_ += time.backward_seconds;
+    }
+    for (const Chunk& chunk : run.plan.chunks()) {
+      if (IsTrained(chunk)) whole_.Add(chunk);
     }
   }
 
@@ -39,15 +58,20 @@ class BoundTerms {
     // The seconds of computing before the first gradient of layers 0 to `layer` can leave, counted
     // from the moment when the worker begins what needs all their parameters.
     double chain = all_forward_ + all_backward_;
+    const bool is_full = run_.config.exchange().schedule() == ExchangeConfig::FULL;
+    // The same from the moment when the worker has all parameters.
+    double late_chain = is_full ? all_backward_ : chain;
     for (size_t layer = 0; layer < times_.size(); ++layer) {
       AddLayer(run_.model.layers()[layer]);
       // Under SEQUENTIAL nothing leaves before everything is computed.
-      if (!is_sequential_ || layer + 1 == times_.size()) AddTerms(layer, chain);
+      if (!is_sequential_ || layer + 1 == times_.size()) {
+        AddTerms(layer, chain);
+        if (clips_) AddClippedTerms(layer, late_chain);
+      }
       if (is_sequential_) continue;
       chain -= times_[layer].backward_seconds;
-      if (run_.config.exchange().schedule() == ExchangeConfig::FULL) {
-        chain -= times_[layer].forward_seconds;
-      }
+      late_chain -= times_[layer].backward_seconds;
+      if (is_full) chain -= times_[layer].forward_seconds;
     }
     SetParts();
     return bound_;
@@ -62,43 +86,80 @@ class BoundTerms {
     for (int i = 0; i < layer.tensor_count; ++i) {
       for (const uint32_t id : run_.plan.chunks_of_tensor(layer.first_tensor + i)) {
         const Chunk& chunk = run_.plan.chunks()[id];
-        elements_ += chunk.size;
-        shard_elements_[chunk.shard] += chunk.size;
+        all_.Add(chunk);
+        if (IsTrained(chunk)) trained_.Add(chunk);
       }
     }
   }
 
-  // The times in which the layers that have been added pass a link of a shard, once for a worker.
-  double InSeconds(int shard) const {
-    return gradient_bytes_ * shard_elements_[shard] / rates_.shard_link[shard];
+  bool IsTrained(const Chunk& chunk) const {
+    return run_.model.tensors()[chunk.tensor].role == TensorRole::kParameter;
   }
-  double OutSeconds(int shard) const {
-    return parameter_bytes_ * shard_elements_[shard] / rates_.shard_link[shard];
+
+  // The times in which an amount passes a link of a shard, once for a worker.
+  double InSeconds(const Amount& amount, int shard) const {
+    return gradient_bytes_ * amount.on_shard[shard] / rates_.shard_link[shard];
   }
-  // The time in which a shard takes their gradients in, once for a worker.
-  double TakeInSeconds(int shard) const {
-    return std::max(InSeconds(shard),
-                    gradient_bytes_ * shard_elements_[shard] / rates_.shard_processing[shard]);
+  double OutSeconds(const Amount& amount, int shard) const {
+    return parameter_bytes_ * amount.on_shard[shard] / rates_.shard_link[shard];
+  }
+  // The time in which a shard takes gradients in, once for a worker.
+  double TakeInSeconds(const Amount& amount, int shard) const {
+    return std::max(InSeconds(amount, shard),
+                    gradient_bytes_ * amount.on_shard[shard] / rates_.shard_processing[shard]);
+  }
+  // The times in which a worker pushes and pulls an amount, if it is alone.
+  double PushSeconds(const Amount& amount, int rank) const {
+    double seconds = gradient_bytes_ * amount.elements / rates_.worker_link[rank];
+    for (int shard = 0; shard < run_.plan.shards(); ++shard) {
+      seconds = std::max(seconds, InSeconds(amount, shard));
+    }
+    return seconds;
+  }
+  double PullSeconds(const Amount& amount, int rank) const {
+    double seconds = parameter_bytes_ * amount.elements / rates_.worker_link[rank];
+    for (int shard = 0; shard < run_.plan.shards(); ++shard) {
+      seconds = std::max(seconds, OutSeconds(amount, shard));
+    }
+    return seconds;
   }
 
   void AddTerms(int layer, double chain) {
-    double alone_in = 0;
-    double alone_out = 0;
     const double compute_seconds = is_sync_ ? fastest_ * chain : 0;
     const int workers = rates_.worker_link.size();
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      alone_in = std::max(alone_in, InSeconds(shard));
-      alone_out = std::max(alone_out, OutSeconds(shard));
-      Offer({BoundTerm::kShardIn, shard, layer, compute_seconds, workers * TakeInSeconds(shard)});
-      Offer({BoundTerm::kShardOut, shard, layer, compute_seconds, workers * OutSeconds(shard)});
+      Offer({BoundTerm::kShardIn, shard, layer, compute_seconds,
+             workers * TakeInSeconds(all_, shard)});
+      Offer(
+          {BoundTerm::kShardOut, shard, layer, compute_seconds, workers * OutSeconds(all_, shard)});
     }
     for (int rank = 0; rank < workers; ++rank) {
-      const double push =
-          std::max(alone_in, gradient_bytes_ * elements_ / rates_.worker_link[rank]);
-      const double pull =
-          std::max(alone_out, parameter_bytes_ * elements_ / rates_.worker_link[rank]);
+      const double push = PushSeconds(all_, rank);
+      const double pull = PullSeconds(all_, rank);
       Offer({BoundTerm::kWorkerLink, rank, layer, rates_.worker_slowdown[rank] * chain,
              is_sequential_ ? push + pull : std::max(push, pull)});
+    }
+  }
+
+  // No parameter leaves a shard before every gradient has come to its own, so that no pull overlaps
+  // with a push.
+  void AddClippedTerms(int layer, double chain) {
+    const int workers = rates_.worker_link.size();
+    double shortest_push = std::numeric_limits<double>::infinity();
+    double shortest_pull = std::numeric_limits<double>::infinity();
+    for (int rank = 0; rank < workers; ++rank) {
+      const double push = PushSeconds(trained_, rank);
+      const double pull = PullSeconds(whole_, rank);
+      shortest_push = std::min(shortest_push, push);
+      shortest_pull = std::min(shortest_pull, pull);
+      Offer(
+          {BoundTerm::kWorkerLink, rank, layer, rates_.worker_slowdown[rank] * chain, push + pull});
+    }
+    for (int shard = 0; shard < run_.plan.shards(); ++shard) {
+      Offer({BoundTerm::kShardIn, shard, layer, fastest_ * chain,
+             shortest_pull + workers * TakeInSeconds(trained_, shard)});
+      Offer({BoundTerm::kShardOut, shard, layer, fastest_ * chain,
+             shortest_push + workers * OutSeconds(whole_, shard)});
     }
   }
 
@@ -107,11 +168,11 @@ class BoundTerms {
     const double slowest_link =
         *std::min_element(rates_.worker_link.begin(), rates_.worker_link.end());
     const int workers = rates_.worker_link.size();
-    bound_.push_seconds = gradient_bytes_ * elements_ / slowest_link;
-    bound_.pull_seconds = parameter_bytes_ * elements_ / slowest_link;
+    bound_.push_seconds = gradient_bytes_ * all_.elements / slowest_link;
+    bound_.pull_seconds = parameter_bytes_ * all_.elements / slowest_link;
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      bound_.push_seconds = std::max(bound_.push_seconds, workers * TakeInSeconds(shard));
-      bound_.pull_seconds = std::max(bound_.pull_seconds, workers * OutSeconds(shard));
+      bound_.push_seconds = std::max(bound_.push_seconds, workers * TakeInSeconds(all_, shard));
+      bound_.pull_seconds = std::max(bound_.pull_seconds, workers * OutSeconds(all_, shard));
     }
     bound_.in_step_seconds = bound_.compute_seconds + bound_.push_seconds + bound_.pull_seconds;
   }
@@ -123,12 +184,14 @@ class BoundTerms {
   const double parameter_bytes_;
   const bool is_sequential_;
   const bool is_sync_;
+  const bool clips_;
   const double fastest_;  // the smallest slowdown
   double all_forward_ = 0;
   double all_backward_ = 0;
-  // What AddLayer has counted of the layers so far: the elements, and those on each shard.
-  double elements_ = 0;
-  std::vector<double> shard_elements_;
+  // What AddLayer has counted of the layers so far, and what of that is clipped.
+  Amount all_;
+  Amount trained_;
+  Amount whole_;  // of all layers, what is clipped
   Bound bound_;
 };
 

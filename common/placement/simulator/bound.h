@@ -16,6 +16,8 @@ struct BoundTerm {
     kWorkerLink,  // what a worker exchanges, if it is alone
     kShardIn,     // what all workers push through a shard's link, or what the shard adds up
     kShardOut,    // what all workers pull through a shard's link
+    // With clipping by norm both of a shard's have the shortest way of one worker in the other
+    // direction too.
   };
 
   Kind kind = kCompute;

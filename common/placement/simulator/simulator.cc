@@ -3,6 +3,8 @@
 //      layer begins when its parameters are back. Gradients leave as the schedule says.
 //   2. The push fabric carries the chunks to the shards.
 //   3. A shard adds chunks up at its own rate, and answers each when the update policy says so.
+//   With
+//      clipping by norm no parameter is answered before the whole gradient is added up everywhere.
 //   4. The pull fabric carries the parameters back. A worker's iteration ends when it has them all.
 
 #include "common/placement/simulator/simulator.h"
@@ -15,6 +17,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/config/config_contract.h"
 #include "common/placement/simulator/busy_times.h"
 #include "common/placement/simulator/event_queue.h"
 #include "common/placement/simulator/fabric.h"
@@ -31,6 +34,8 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
           const SimulationOptions& options)
       : plan_(run.plan),
         policy_(run.config.update().policy()),
+        clipped_(ClippedChunks(run)),
+        clipped_count_(std::count(clipped_.begin(), clipped_.end(), true)),
         iterations_(options.iterations),
         timeline_bins_(options.timeline_bins),
         rates_(rates),
@@ -150,6 +155,16 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     return bytes;
   }
 
+  // By chunk: whether it waits for the norm of the gradient.
+  static std::vector<bool> ClippedChunks(const PlannedRun& run) {
+    std::vector<bool> clipped;
+    for (const Chunk& chunk : run.plan.chunks()) {
+      clipped.push_back(ClipsMean(run.config) &&
+                        run.model.tensors()[chunk.tensor].role == TensorRole::kParameter);
+    }
+    return clipped;
+  }
+
   void Count(int worker, double bytes, double* sum) {
     if (workers_[worker].iteration() < iterations_) {
       *sum += bytes * representatives_.members[worker];
@@ -194,12 +209,24 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     int& gradients = gradients_of_chunk_[gradient.chunk];
     if (++gradients < static_cast<int>(workers_.size())) return;
     gradients = 0;
-    for (WorkerModel& worker : workers_) worker.Reply(gradient.chunk);
+    if (clipped_[gradient.chunk]) {
+      waiting_.push_back(gradient.chunk);
+      if (waiting_.size() < clipped_count_) return;
+      for (const uint32_t chunk : std::exchange(waiting_, {})) ReplyToAll(chunk);
+    } else {
+      ReplyToAll(gradient.chunk);
+    }
+  }
+
+  void ReplyToAll(uint32_t chunk) {
+    for (WorkerModel& worker : workers_) worker.Reply(chunk);
   }
 
   // Constant after construction.
   const Plan& plan_;
   const Update::Policy policy_;
+  const std::vector<bool> clipped_;  // by chunk
+  const size_t clipped_count_;
   const int iterations_;
   const int timeline_bins_;
   const ClusterRates& rates_;
@@ -214,6 +241,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   Fabric pulls_;
   std::deque<WorkerModel> workers_;      // the representatives; a deque, because they must not move
   std::vector<int> gradients_of_chunk_;  // by how many of workers_, in this iteration; SYNC only
+  std::vector<uint32_t> waiting_;        // chunks that are added up and wait for the norm
   std::vector<int> ended_;               // number of workers that ended each iteration
   std::vector<double> end_seconds_;      // when the last of them did
   Simulation simulation_;

@@ -63,7 +63,8 @@ struct Simulation {
 //
 // Every worker computes layer by layer, pushes chunks and waits for parameters as
 // worker/exchange/core/exchange_schedule.h says. A shard answers a chunk when the gradients of all
-// workers have been added up (SYNC), or each gradient by itself (ASYNC). Under ASYNC workers that
+// workers have been added up (SYNC), with clipping by norm those of all chunks, or each gradient by
+// itself (ASYNC). Under ASYNC workers that
 // have done their iterations continue, so that the network stays as busy for the others.
 //
 // The simulation leaves out latency, retransmission and the workers' processors. Equal arguments

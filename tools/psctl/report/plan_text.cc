@@ -70,7 +70,8 @@ std::string Prediction(const PlannedConfig& config, const PlanReport& report) {
       "predicted      ", FormatSeconds(report.predicted_seconds), " per iteration, bound ",
       FormatSeconds(report.bound_seconds), "\n", kIndent, "(",
       absl::AsciiStrToLower(ExchangeConfig::Schedule_Name(proto.exchange().schedule())), ", ",
-      absl::AsciiStrToLower(Update::Policy_Name(proto.update().policy())), ", ",
+      absl::AsciiStrToLower(Update::Policy_Name(proto.update().policy())),
+      config.clips_mean() ? ", clipped by norm, " : ", ",
       report.computes ? absl::StrCat(report.device, ", batch ", proto.training().batch_size(), ", ")
                       : "",
       Links(report), ")\n",

@@ -58,6 +58,22 @@ TEST_CASE("under SYNC all workers' transfers follow the computing of the fastest
   CHECK(sequential.in_step_seconds == Approx(1.5 * 4.5 + 2 * 8 * 1.72));
 }
 
+TEST_CASE("with clipping by norm all parameters follow all gradients") {
+  // Layers of 0.08, 1.6 and 0.04 s, with 1 s backward each; forward passes of 0.5 s.
+  const auto bound = [](int workers, const std::string& schedule) {
+    const PlannedConfig config =
+        ClusterConfigOf(workers, 1, kMemoryBased, schedule, {"update.clip_global_norm=1"});
+    return BoundOf(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0.5, 1));
+  };
+  // The parameters, the backward pass to the second layer, and the gradients up to it. Of the
+  // forward pass under FULL all but the last layer's may overlap with the parameters.
+  CHECK(bound(1, "FULL").iteration_seconds() == Approx(1.72 + 2 + 1.68));
+  CHECK(bound(1, "BACKWARD").iteration_seconds() == Approx(1.72 + 1.5 + 2 + 1.68));
+  CHECK(bound(1, "SEQUENTIAL").iteration_seconds() == Approx(1.72 + 4.5 + 1.72));
+  CHECK(bound(8, "FULL").iteration_seconds() == Approx(1.72 + 2 + 8 * 1.68));
+  CHECK(bound(8, "SEQUENTIAL").iteration_seconds() == Approx(1.72 + 4.5 + 8 * 1.72));
+}
+
 TEST_CASE("under ASYNC the shards' links wait for no computing") {
   CHECK(ComputingBound(8, "FULL", "ASYNC").iteration_seconds() == Approx(8 * 1.72));
   CHECK(ComputingBound(8, "SEQUENTIAL", "ASYNC").iteration_seconds() == Approx(8 * 1.72));

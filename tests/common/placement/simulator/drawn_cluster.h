@@ -18,7 +18,8 @@
 namespace evenshard {
 
 // A cluster drawn at random: a small model, every schedule, policy and
-// encoding, even or uneven links, slow workers and slow shards, with and without computing.
+// encoding, with and without clipping by norm, even or uneven links, slow workers and slow shards,
+// with and without computing.
 struct DrawnCluster {
   struct Options {
     std::string schedule;  // drawn if empty
@@ -110,9 +111,11 @@ inline std::string DrawnCluster::DrawText(Dice* dice, const Options& options) {
   const int shards = dice->Int(1, most_shards);
   const int64_t chunk_bytes =
       (bytes / dice->Int(std::max(shards, options.min_chunks), options.max_chunks) / 64 + 1) * 64;
+  const std::string policy =
+      options.policy.empty() ? dice->Pick({"SYNC", "ASYNC"}) : options.policy;
+  const bool clips = policy == "SYNC" && !options.is_even && dice->Once(3);
   absl::StrAppend(
-      &text, " } update { policy: ",
-      options.policy.empty() ? dice->Pick({"SYNC", "ASYNC"}) : options.policy,
+      &text, " } update { policy: ", policy, clips ? " clip_global_norm: 1" : "",
       " } training { iterations: 1 } compute { backend: EMULATED } partition { ", partition,
       " } limits { chunk_bytes: ", chunk_bytes, " connections: ", dice->Int(1, 4),
       " } exchange { schedule: ",

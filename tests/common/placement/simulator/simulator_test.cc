@@ -61,6 +61,36 @@ TEST_CASE("under SEQUENTIAL an exchange takes twice as long as one direction") {
   }
 }
 
+TEST_CASE("with clipping by norm nothing comes back before everything is there, at every shard") {
+  for (const std::string schedule : {"FULL", "BACKWARD", "SEQUENTIAL"}) {
+    for (const int shards : {1, 3}) {
+      CAPTURE(schedule, shards);
+      const PlannedConfig config =
+          ClusterConfigOf(2, shards, kMemoryBased, schedule, {"update.clip_global_norm=1"});
+      ClusterRates rates = EqualRates(config, kRate);
+      rates.shard_link[0] = kRate / 4;  // the others wait for this one
+      const double first = 2 * kModelBytes / shards / (kRate / 4);
+      const Simulation simulation =
+          Simulate(config.planned_run(), rates, EqualTimes(config, 0, 0), {.iterations = 4});
+      for (const double seconds : simulation.iteration_seconds) {
+        CHECK(seconds == Approx(2 * first).epsilon(0.01));
+      }
+    }
+  }
+  // Without it the two directions overlap.
+  const PlannedConfig plain = ClusterConfigOf(2, 1, kMemoryBased, "FULL");
+  CHECK(Exchange(plain).steady_seconds() < 1.1 * 2 * kModelBytes / kRate);
+}
+
+TEST_CASE("running statistics do not wait for the norm") {
+  const std::vector<std::string> overrides = {
+      "model={ input { channels: 40 height: 1 width: 1 } layer { name: 'n' batch_norm {} } layer { "
+      "name: 'f' linear { out_features: 2 } } }",
+      "update.clip_global_norm=1", "limits.chunk_bytes=64"};
+  const PlannedConfig config = ClusterConfigOf(2, 2, kMemoryBased, "FULL", overrides);
+  CHECK(Exchange(config).seconds() > 0);
+}
+
 TEST_CASE("one worker and one shard take the time of their link") {
   const PlannedConfig sequential = ClusterConfigOf(1, 1, kMemoryBased, "SEQUENTIAL");
   for (const double seconds : Exchange(sequential).iteration_seconds) {

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/tools/psctl/report/plan_fixture.h"
+#include "tools/psctl/report/plan_report.h"
 
 namespace evenshard {
 namespace {
@@ -56,6 +57,15 @@ TEST_CASE("with rates, the text shows them, and the links and the device of the 
   CHECK_FALSE(absl::StrContains(text, "the exchange alone"));
   CHECK_FALSE(absl::StrContains(text, "AUTO weighed"));
   CHECK(absl::StrContains(PlanText("small", config, 40), "batch 7, links of 40 Gb/s)\n"));
+}
+
+TEST_CASE("clipping by norm shows in the prediction, which is longer for it") {
+  const auto seconds = [](const PlannedConfig& config) {
+    return MakePlanReport(config, std::nullopt).predicted_seconds;
+  };
+  const PlannedConfig clips = SmallConfig("scheme: MEMORY_BASED", {"update.clip_global_norm=1"});
+  CHECK(absl::StrContains(PlanText("small", clips), "(full, sync, clipped by norm, links of "));
+  CHECK(seconds(clips) > 1.2 * seconds(SmallConfig("scheme: MEMORY_BASED")));
 }
 
 TEST_CASE("a plan of one shard has no worst stretch") {
