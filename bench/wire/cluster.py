@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import select
+import socket
 import subprocess
 
 _ROLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "role")
@@ -27,31 +28,45 @@ class Layout:
     system: str = "ps"  # or "raw"
     limits: tuple = ()  # fields of the config's `limits`, as in "connections: 4"
     encoding: str = "float32"  # in both directions; ps only
+    clips: bool = False  # by the norm of the gradient, which is below the limit; ps only
     socket_buffer_bytes: int = 0  # raw only; 0 leaves it to the kernel
     log_level: str = "warning"
 
     def __str__(self):
-        return f"{self.system} over {self.transport}, {self.workers} x {self.shards}"
+        clips = " with clipping" if self.clips else ""
+        return f"{self.system}{clips} over {self.transport}, {self.workers} x {self.shards}"
 
     def bytes_of(self, floats):
         """Returns the bytes of floats as they are sent."""
         return floats * (FLOAT_BYTES if self.encoding == "float32" else 2)
 
     def config(self, folder):
-        """Returns the ClusterConfig in text format. A shard has a socket in `folder` or port 0."""
+        """Returns the ClusterConfig in text format. A shard has a socket in `folder`, port 0 or,
+        with clipping, where shards must find each other, a port that is free now."""
         addresses = ["127.0.0.1:0"] * self.shards
         if self.transport == "unix":
-            addresses = [f"unix:{folder}/{self.system}{i}.sock" for i in range(self.shards)]
+            name = "clips" if self.clips else self.system
+            addresses = [f"unix:{folder}/{name}{i}.sock" for i in range(self.shards)]
+        elif self.clips:
+            addresses = _free_addresses(self.shards)
         shards = " ".join(f'shard {{ address: "{address}" }}' for address in addresses)
         shared = "true" if self.transport == "shared" and self.system != "raw" else "false"
         encoding = self.encoding.upper()
+        clipping = "clip_global_norm: 1e9" if self.clips else ""
         return (
             f"model {{ {self.model} }} partition {{ scheme: MEMORY_BASED }} workers: {self.workers}"
-            " update { policy: SYNC } optimizer { kind: SGD learning_rate: 0.01 }"
+            f" update {{ policy: SYNC {clipping} }} optimizer {{ kind: SGD learning_rate: 0.01 }}"
             f" training {{ iterations: 1 }} compute {{ backend: EMULATED }} {shards} exchange {{"
             f" gradient_encoding: {encoding} parameter_encoding: {encoding}"
             f" shared_memory: {shared} }} limits {{ {' '.join(self.limits)} }}"
         )
+
+
+def _free_addresses(count):
+    with contextlib.ExitStack() as open_sockets:
+        servers = [open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
+                   for _ in range(count)]
+        return [f"127.0.0.1:{server.getsockname()[1]}" for server in servers]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,6 +43,7 @@ class Goodput:
     best: RawCandidate  # the fastest settings of the raw baseline
     ps: Samples = dataclasses.field(default_factory=Samples)
     raw: Samples = dataclasses.field(default_factory=Samples)
+    clipped: Samples = dataclasses.field(default_factory=Samples)  # of ps, with --clip
     # The memory that the largest shard cannot do without: its parameters and sums, and the workers'
     # memory that it shares.
     shard_needs_bytes: int = 0
@@ -112,7 +113,9 @@ class _Measurement:
         return results
 
     def _layout(self, transport, workers=1, shards=1):
-        return Layout(f'builtin: "{self._options.model}"', transport, workers, shards)
+        model = self._options.model
+        text = model if "{" in model else f'builtin: "{model}"'
+        return Layout(text, transport, workers, shards)
 
     def _of_ps(self, layout):
         options = self._options
@@ -162,6 +165,8 @@ class _Measurement:
             layout = result.layout
             turns += [(self._of_ps(layout), result.ps),
                       (self._of_raw(layout, result.best), result.raw)]
+            if self._options.clip:
+                turns.append((dataclasses.replace(self._of_ps(layout), clips=True), result.clipped))
             if (layout.transport, layout.workers, layout.shards) == ("tcp", 8, 1):
                 turns.append((self._of_ps(self._layout("tcp")), self._results.one_beside_eight))
         if len(results) > 1 and not self._side_by_side(turns):

@@ -122,6 +122,21 @@ def table(where, results):
             _spread(raw.iteration_seconds),
             f"{_median_ratio(ps.iteration_seconds, raw.iteration_seconds):.2f}"))
 
+    clipped = [(start, ps, result.clipped) for start, result, ps, _ in measured
+               if result.clipped.iteration_seconds]
+    if clipped:
+        lines += ["", "Clipping by the norm of the gradient, in turn with ps without it: seconds "
+                      "of an iteration, and",
+                  "CPU seconds per GB"]
+        row = head + "{:19} {:19} {:5}   {:17} {:5}"
+        lines.append(row.format("", "W", "S", "with, s", "without, s", "ratio", "with, CPU s/GB",
+                                "ratio"))
+    for start, ps, samples in clipped:
+        lines.append(row.format(
+            *start, _spread(samples.iteration_seconds), _spread(ps.iteration_seconds),
+            f"{_median_ratio(samples.iteration_seconds, ps.iteration_seconds):.3f}",
+            _spread(samples.cpu_per_gb), f"{_median_ratio(samples.cpu_per_gb, ps.cpu_per_gb):.3f}"))
+
     lines += ["", "Resident memory in MB (10^6 bytes): the largest shard, what its parameters, "
                   "sums, optimizer state",
               "and shared memory need; the largest worker beyond its two buffers, and what "
@@ -176,6 +191,10 @@ def to_json(where, results):
         entry = {"transport": layout.transport, "workers": layout.workers, "shards": layout.shards}
         if result.skipped:
             return {**entry, "skipped": result.skipped}
+        if result.clipped.iteration_seconds:
+            entry["clipped"] = system(result.clipped)
+            entry["clipped_iteration_ratio"] = _median_ratio(
+                result.clipped.iteration_seconds, ps.iteration_seconds)
         return {**entry, "ps": system(ps), "raw": system(raw),
                 "goodput_ratio": _median_ratio(ps.goodput, raw.goodput),
                 "cpu_per_gb_ratio": _median_ratio(ps.cpu_per_gb, raw.cpu_per_gb),

@@ -68,7 +68,10 @@ def _parser():
     add("--transports", metavar="LIST", type=_transports, default=list(_TRANSPORTS),
         help="some of tcp, unix and shared; default all")
     add("--repeat", metavar="N", type=_count, help="windows of each system; default 5 (--quick: 3)")
-    add("--model", metavar="NAME", default="vgg16", help="a built-in model; default vgg16")
+    add("--model", metavar="NAME", default="vgg16",
+        help="a built-in model, or the text of a ModelSpec; default vgg16")
+    add("--clip", action="store_true",
+        help="measures Evenshard with clipping by the norm of the gradient too, in turn")
     add("--encoding", choices=["float32", "float16", "bfloat16"], default="float32",
         help="of Evenshard's gradients and parameters; raw sockets always send float32")
     add("--limit", metavar='"FIELD: VALUE"', action="append", default=[],

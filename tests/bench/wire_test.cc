@@ -43,6 +43,23 @@ TEST_CASE("the wire benchmark verifies, measures and reports both systems") {
   CHECK(RolesAlive() == 0);
 }
 
+TEST_CASE("the wire benchmark measures what clipping by the norm costs") {
+  Program wire({"bench/wire/wire", "--quick", "--workers=2", "--shards=2", "--transports=tcp,unix",
+                "--repeat=1", "--format=json", "--clip",
+                "--model=input { channels: 8 height: 1 width: 1 } layer { name: 'a' linear { "
+                "out_features: 8 } } layer { name: 'b' linear { out_features: 8 } }"});
+  const int exit_code = wire.Wait();
+  INFO(wire.output());
+  REQUIRE(exit_code == 0);
+  const auto json = nlohmann::json::parse(wire.output().substr(wire.output().find("{\n")), nullptr,
+                                          /*allow_exceptions=*/false);
+  REQUIRE(json.is_object());
+  for (const auto& layout : json["goodput"]) {
+    CHECK(layout["clipped"]["iteration_seconds"]["median"].get<double>() > 0);
+    CHECK(layout["clipped_iteration_ratio"].get<double>() > 0);
+  }
+}
+
 TEST_CASE("the wire benchmark verifies half-width exchanges and counts the bytes that they save") {
   for (const std::string encoding : {"float16", "bfloat16"}) {
     CAPTURE(encoding);
