@@ -21,7 +21,9 @@ constexpr double kQuiet = 0.25;
 }  // namespace
 
 SlotPrimary::SlotPrimary(Options& options)
-    : options_(std::move(options)), resuming_(ChunkOrderOf(options_.config->proto().exchange())) {}
+    : options_(std::move(options)),
+      next_resumed_(options_.store->chunks().size()),
+      resuming_(ChunkOrderOf(options_.config->proto().exchange())) {}
 
 absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options) {
   std::unique_ptr<SlotPrimary> primary(new SlotPrimary(options));
@@ -93,7 +95,7 @@ void SlotPrimary::MakeClipping() {
 
 void SlotPrimary::ResumeAll() {
   if (!options_.has_threads) {
-    resumes_ = true;
+    next_resumed_ = 0;
     options_.on_progress();
     return;
   }
@@ -156,9 +158,9 @@ void SlotPrimary::Tick() {
 }
 
 bool SlotPrimary::Work() {
-  if (resumes_.exchange(false)) {
-    const int chunks = static_cast<int>(options_.store->chunks().size());
-    for (int index = 0; index < chunks; ++index) shard_->Resume(index);
+  if (const size_t index = next_resumed_; index < options_.store->chunks().size()) {
+    next_resumed_ = index + 1;
+    shard_->Resume(static_cast<int>(index));
     return true;
   }
   return checkpointer_ != nullptr && checkpointer_->Work();

@@ -65,7 +65,7 @@ class SlotPrimary final {
   void FillStats(ShardStats::Recovery* recovery) const;
 
   void Tick();
-  // Makes the updates that have waited for a norm, or writes a chunk of a checkpoint, if one is
+  // Makes an update that has waited for a norm, or writes a chunk of a checkpoint, if one is
   // due. Returns false if nothing was to be done. Called by simulations, which have no threads.
   bool Work();
 
@@ -94,8 +94,8 @@ class SlotPrimary final {
   bool handing_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<SlotPosition> position_ ABSL_GUARDED_BY(mutex_);  // in the present view
 
-  // Without threads: Work() is to make the updates that have waited for a norm.
-  std::atomic<bool> resumes_{false};
+  // Without threads: the next chunk whose update may have waited for a norm.
+  std::atomic<size_t> next_resumed_;
 
   // Destroyed first, since they use the other members.
   std::unique_ptr<Replicator> replicator_;      // null without replicas
