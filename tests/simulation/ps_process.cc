@@ -123,12 +123,13 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
   options.clock = &context_.world.clock(node_.node);
   options.has_views = true;
   options.transport = this;
+  options.norms = this;
   options.storage = context_.scenario.has_checkpoints ? storage_.get() : nullptr;
   options.has_threads = false;
   options.breaks_cuts = context_.plant == Plant::kInconsistentCut;
   options.holds_roles = [this] { return HoldsRoles(); };
   options.on_primary = [this](Shard& shard) { BecamePrimary(shard); };
-  options.on_state = [this] { announce_ = true; };
+  options.on_state = [this] { announce_ = may_work_ = true; };
   options.observer = this;
   host_ = SlotHost::Start(options).value();
   context_.world.Run(node_, absl::ZeroDuration(), [this] {
@@ -225,6 +226,7 @@ bool PsProcess::holds_replica() const {
 
 void PsProcess::AfterEvent() {
   if (std::exchange(announce_, false)) Announce();
+  if (std::exchange(may_work_, false)) WorkLater();
   if (std::exchange(may_read_, false)) Read();
 }
 
@@ -271,7 +273,8 @@ void PsProcess::Read() {
 }
 
 void PsProcess::WorkLater() {
-  if (!context_.scenario.has_checkpoints || std::exchange(working_, true)) return;
+  const bool has_work = context_.scenario.has_checkpoints || context_.config.clips_mean();
+  if (!has_work || std::exchange(working_, true)) return;
   World& world = context_.world;
   const absl::Duration pause = world.typical_delay * world.dice().Scale(0.1, 10);
   world.Run(node_, pause + context_.disk.Lag(node_.node), [this] {
@@ -361,6 +364,31 @@ std::unique_ptr<ReplicaStream> PsProcess::Open(int slot, uint64_t view, const Pr
                                                                       .receiver = receiver});
 }
 
+void PsProcess::Report(const ProcessId& decider, const NormReport& report,
+                       NormDecider::Answer answer) {
+  World& world = context_.world;
+  const std::shared_ptr<Connection> connection =
+      world.Connect(node_, world.Ref(static_cast<int>(decider.process())));
+  // The answer or the connection's end, whichever comes first.
+  auto once = std::make_shared<NormDecider::Answer>(std::move(answer));
+  const auto finish = [once](const absl::StatusOr<NormAnswer>& result) {
+    if (const auto waits = std::exchange(*once, nullptr); waits) waits(result);
+  };
+  connection->OnBroken(0, [finish](const absl::Status& status) {
+    finish(absl::UnavailableError(status.message()));
+  });
+  connection->Send(0, [context = &context_, connection, finish, report,
+                       process = static_cast<int>(decider.process())] {
+    context->ps(process)->host_->TakeNorm(
+        report, [connection, finish](const absl::StatusOr<NormAnswer>& result) {
+          connection->Send(1, [connection, finish, result] {
+            finish(result);
+            connection->Close(0, absl::CancelledError("the report is answered"));
+          });
+        });
+  });
+}
+
 absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, uint64_t sender,
                                                       int number, const ReplicaMessage& message) {
   const std::shared_ptr<SlotReplica> copy = host_->Copy(slot);
@@ -369,7 +397,9 @@ absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, u
     view = adopting_.number();
     sender = adopting_.slot(slot).primary().incarnation();
   }
-  ASSIGN_OR_RETURN(ReplicaReceipt receipt, copy->Take(view, sender, message));
+  ReplicaMessage taken = message;
+  if (context_.plant == Plant::kForgetsNorms) taken.header.clear_squared_norm();
+  ASSIGN_OR_RETURN(ReplicaReceipt receipt, copy->Take(view, sender, taken));
   ParameterStore& store = copy->store();
   context_.oracle.CopyConfirmed(number, store.chunks()[store.IndexOf(message.header.chunk())]);
   return receipt;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/control/view/view_link.h"
+#include "server/recovery/norm_reporter.h"
 #include "server/recovery/slot_host.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/snapshots.h"
@@ -24,7 +25,7 @@
 namespace evenshard {
 
 // A ps process: the real SlotHost, and in the place of gRPC what a simulated network brings.
-class PsProcess final : public ReplicaTransport, private ChunkObserver {
+class PsProcess final : public ReplicaTransport, public NormTransport, private ChunkObserver {
  public:
   // A chunk's parameters, as a Pull answers them.
   struct Pulled {
@@ -57,6 +58,9 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
   std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override;
+
+  void Report(const ProcessId& decider, const NormReport& report,
+              NormDecider::Answer answer) override;
 
   // Has the copy of a slot take what the primary with this incarnation and number sends.
   absl::StatusOr<ReplicaReceipt> TakeReplica(int slot, uint64_t view, uint64_t sender, int number,
@@ -98,6 +102,7 @@ class PsProcess final : public ReplicaTransport, private ChunkObserver {
   std::map<int, int> primaries_;  // the oracle's number of the primary, by slot
   std::map<const Shard*, std::vector<std::weak_ptr<PushStream>>> streams_;  // oldest first
   bool announce_ = true;
+  bool may_work_ = false;
   bool working_ = false;
   std::unique_ptr<ViewCandidate> candidate_;  // with etcd
   const std::unique_ptr<ViewLink> link_;

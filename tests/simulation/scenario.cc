@@ -16,6 +16,8 @@ constexpr uint64_t kFaultSeed = 0x9e3779b97f4a7c15;
 constexpr uint64_t kModelSeed = 0xbf58476d1ce4e5b9;
 // And how much a shard keeps of a stream.
 constexpr uint64_t kHeldSeed = 0xd6e8feb86659fd93;
+// And whether the gradient is clipped by its norm.
+constexpr uint64_t kClipSeed = 0xa0761d6478bd642f;
 // And whether something happens while some workers have finished and others have not.
 constexpr uint64_t kEndSeed = 0xc2b2ae3d27d4eb4f;
 // And whether faults last.
@@ -81,7 +83,8 @@ const std::vector<Plant>& AllPlants() {
       Plant::kKeepsAll,           Plant::kReadsWithoutSnapshot, Plant::kGivesUpLostSlots,
       Plant::kHidesUnreachable,   Plant::kGivesUpUntaken,       Plant::kMovesCuts,
       Plant::kGivesThirdSlot,     Plant::kEndsWhenFinished,     Plant::kEndsAtReadErrors,
-      Plant::kLeavesFolderFree,   Plant::kPublishesUnfenced,    Plant::kTrustsLease};
+      Plant::kLeavesFolderFree,   Plant::kPublishesUnfenced,    Plant::kTrustsLease,
+      Plant::kForgetsNorms};
   return plants;
 }
 
@@ -131,6 +134,8 @@ std::string PlantName(Plant plant) {
       return "publishes_unfenced";
     case Plant::kTrustsLease:
       return "trusts_lease";
+    case Plant::kForgetsNorms:
+      return "forgets_norms";
   }
   return "";
 }
@@ -173,6 +178,8 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
   scenario.iterations = std::min(scenario.iterations, most.iterations);
 
   Dice held_dice(seed ^ kHeldSeed);
+  Dice clip_dice(seed ^ kClipSeed);
+  scenario.clips = scenario.sync && clip_dice.Once(3);
   const int batch = dice.Int(2, 4);
   const int images = batch * scenario.workers * dice.Int(1, 6) + dice.Int(0, 5);
   std::string shards;
@@ -186,7 +193,8 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
       " }\n", shards, "workers: ", scenario.workers,
       "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
-      deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "", " }\n",
+      deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "",
+      scenario.clips ? absl::StrCat(" clip_global_norm: ", clip_dice.Scale(0.1, 1000)) : "", " }\n",
       "optimizer { kind: ", dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW"}),
       " learning_rate: 0.01", dice.Once(4) ? " weight_decay: 0.01" : "",
       dice.Once(4) ? " schedule { kind: STEP step_iterations: 3 gamma: 0.5 }" : "", " }\n",
@@ -257,11 +265,12 @@ std::vector<Fault> Scenario::DrawLastingFaults(absl::Duration duration) const {
     fault.one_way = dice.Once(3);
     if (fault.kind == Kind::kCut) {
       // Only pairs that talk: a worker and a shard, a primary and its replica, and anyone and the
-      // coordinator.
+      // coordinator. Shards that clip by a norm talk too, and a cut between them that lasts ends
+      // the run.
       if (fault.node >= processes()) {
         fault.other = dice.Once(4) ? nodes() : dice.Int(0, slots - 1);
       } else {
-        fault.other = dice.Once(4) ? nodes() : (fault.node + 1) % processes();
+        fault.other = clips || dice.Once(4) ? nodes() : (fault.node + 1) % processes();
       }
       if (dice.Once(2)) std::swap(fault.node, fault.other);
     } else if (fault.kind == Kind::kSlowDisk) {

@@ -28,6 +28,7 @@ enum class Plant {
   kReadsWithoutSnapshot,   // a reader is given each chunk as it is
   kPublishesUnfenced,      // a coordinator publishes in etcd without a look at who else has
   kTrustsLease,            // a ps acts in its roles until it hears that its lease has ended
+  kForgetsNorms,           // a replica does not learn the norms by which its chunks were clipped
   // What recovery was once found to do.
   kGivesUpLostSlots,  // a worker waits for a slot that nobody holds only as long as for a shard
   kHidesUnreachable,  // a primary does not say that it cannot reach its replica
@@ -94,6 +95,7 @@ struct Scenario {
   bool sync = true;
   bool has_checkpoints = false;
   int replicas = 0;
+  bool clips = false;         // the mean gradient by its norm
   int iterations = 10;        // 0: the training has epochs
   bool from_workers = false;  // they bring the model, and their programs know when training ends
   std::string config;         // in protobuf text format

@@ -28,6 +28,8 @@ bool MayShow(Plant plant, const Scenario& scenario) {
     case Plant::kAnswersBeforeCopy:
     case Plant::kReportsFilledEarly:
       return scenario.replicas > 0;
+    case Plant::kForgetsNorms:
+      return scenario.replicas > 0 && scenario.slots > 1 && scenario.clips;
     case Plant::kGivesThirdSlot:
       return scenario.replicas > 0 && scenario.slots > 2;
     case Plant::kHidesUnreachable:
@@ -103,6 +105,7 @@ TEST_CASE("a run keeps what recovery promises, whatever befalls it") {
   CHECK(coverage.joins > 12);
   CHECK(coverage.repeats > 1000);
   CHECK(coverage.reads > 10000);
+  CHECK(coverage.norms > 100);
 }
 
 TEST_CASE("a seed gives the same run each time") {

@@ -33,6 +33,10 @@ struct ChangeRecord {
   std::vector<uint32_t> workers;  // whose pushes were counted
   // What each of them read, if its push is known.
   std::vector<std::optional<Dealing::Share>> shares = {};
+  // With clipping by norm, if there was a gradient: the factor on the mean, and the sum of the
+  // mean's squares.
+  std::optional<double> coefficient = {};
+  double squares = 0;
 };
 
 // What one primary of a slot did to one chunk, from the moment at which it became primary.

@@ -3,6 +3,7 @@
 #include "tests/simulation/oracle/oracle.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -162,7 +163,9 @@ void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& c
                       .workers = {change.workers.begin(), change.workers.end()}};
   ++coverage_.changes;
   std::string wrong = CheckClock(before, record.state, change);
-  if (wrong.empty()) wrong = CheckUpdate(instance, chunk, before, record.state, &record);
+  if (wrong.empty()) {
+    wrong = CheckUpdate(instance, chunk, before, record.state, change.scale, &record);
+  }
   if (!wrong.empty()) {
     Violated(absl::StrCat("ps ", instance.process, ", slot ", instance.slot, ", chunk ",
                           chunk.info().id, " changes from ", before.Describe(), " to ",
@@ -192,7 +195,7 @@ std::string Oracle::CheckClock(const ChunkState& before, const ChunkState& after
 }
 
 std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chunk,
-                                const ChunkState& before, const ChunkState& after,
+                                const ChunkState& before, const ChunkState& after, float scale,
                                 ChangeRecord* record) {
   const uint32_t id = chunk.info().id;
   std::vector<const std::vector<PushRecord>*> candidates;
@@ -209,6 +212,9 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
   ParameterStore& scratch = *scratch_[instance.slot];
   StoredChunk& copy = scratch.chunks()[scratch.IndexOf(id)];
   absl::MutexLock lock(&copy.mutex);
+  const bool is_clipped =
+      config_.clips_mean() && !config_.IsInitial(record->iteration) &&
+      config_.model().tensors()[chunk.info().tensor].role == TensorRole::kParameter;
   for (size_t combination = 0; combination < std::min<size_t>(combinations, 256); ++combination) {
     std::vector<float> sum(chunk.info().size, 0);
     int summed = 0;
@@ -224,10 +230,16 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
     }
     if (!copy.SetState(before.clock, BytesOf(before.arrays)).ok()) return "it has another size";
     const UpdateRate rate{.iteration = static_cast<int64_t>(record->iteration)};
-    if (summed > 0 && !copy.ApplyGradient(BytesOf(sum), FLOAT32, 1.0f / summed, rate).ok()) {
+    const float mean = 1.0f / summed;
+    if (summed > 0 &&
+        !copy.ApplyGradient(BytesOf(sum), FLOAT32, is_clipped ? scale : mean, rate).ok()) {
       continue;
     }
     if (!ChunkState::Of(copy).HasBitsOf(after)) continue;
+    if (is_clipped && summed > 0) {
+      record->coefficient = double{scale} / mean;
+      for (const float element : sum) record->squares += std::pow(double{mean * element}, 2);
+    }
     if (config_.IsInitial(record->iteration) && summed > 0 &&
         !std::equal(sum.begin(), sum.end(), after.arrays.begin())) {
       return "these are not the parameters that worker 0 gave to begin with";
@@ -368,6 +380,7 @@ void Coverage::Add(const Coverage& other) {
   repeats += other.repeats;
   reads += other.reads;
   mixed += other.mixed;
+  norms += other.norms;
 }
 
 std::string Coverage::ToString() const {
@@ -377,7 +390,7 @@ std::string Coverage::ToString() const {
                       " checkpoints, ", restored, " slots restored, ", begun_anew,
                       " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
                       " pushes repeated, ", reads, " chunks read, ", mixed,
-                      " iterations with parts updated already");
+                      " iterations with parts updated already, ", norms, " norms");
 }
 
 }  // namespace evenshard

@@ -37,6 +37,7 @@ struct Coverage {
   int repeats = 0;       // pushes of what was pushed before
   int reads = 0;         // of chunks, by readers outside the training
   int mixed = 0;         // iterations that a worker repeats with some chunks updated already
+  int norms = 0;         // iterations whose norm was that of the gradients
 
   void Add(const Coverage& other);
   std::string ToString() const;
@@ -119,7 +120,8 @@ class Oracle {
                          const ChunkChange& change) const;
   // Computes the update from what the workers pushed. Returns what is wrong with `after`.
   std::string CheckUpdate(const Instance& instance, const StoredChunk& chunk,
-                          const ChunkState& before, const ChunkState& after, ChangeRecord* record);
+                          const ChunkState& before, const ChunkState& after, float scale,
+                          ChangeRecord* record);
   // A change in the line of history that led to the end, and the generation in which it was made.
   struct Step {
     GenerationId generation;
@@ -129,6 +131,9 @@ class Oracle {
   std::vector<Step> WholeLine(GenerationId generation, uint32_t chunk) const;
   void CheckCounts(GenerationId last, uint64_t iterations, uint32_t chunk);
   void CheckEpochs(const View& last);
+  // All chunks of an iteration are clipped by the same norm and, in a generation in which every
+  // slot has had one primary, by that of the gradients.
+  void CheckNorms(GenerationId last, uint64_t iterations);
 
   const PlannedConfig& config_;
   const bool sync_;

@@ -1,6 +1,8 @@
 // What is checked when the run has succeeded: the line of history that led to the end.
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +48,38 @@ void Oracle::RunFinished(const View& last, uint64_t iterations) {
     if (violation_.empty()) CheckCounts(Generation(last.generation()), iterations, chunk.id);
   }
   if (violation_.empty() && sync_ && !config_.is_from_workers()) CheckEpochs(last);
+  if (violation_.empty() && config_.clips_mean()) {
+    CheckNorms(Generation(last.generation()), iterations);
+  }
+}
+
+void Oracle::CheckNorms(GenerationId last, uint64_t iterations) {
+  std::vector<std::vector<Step>> lines;
+  for (const Chunk& chunk : config_.plan().chunks()) lines.push_back(WholeLine(last, chunk.id));
+  for (uint64_t i = 0; i < iterations; ++i) {
+    std::optional<double> coefficient;
+    double squares = 0;
+    bool is_undisturbed = true;
+    for (size_t chunk = 0; chunk < lines.size(); ++chunk) {
+      const auto& [generation, change] = lines[chunk][i];
+      if (!change->coefficient.has_value()) continue;
+      if (!coefficient.has_value()) coefficient = change->coefficient;
+      if (std::abs(*change->coefficient / *coefficient - 1) > 1e-6) {
+        return Violated(absl::StrCat("iteration ", i, ": chunk ", chunk, " is clipped by ",
+                                     *change->coefficient, ", others by ", *coefficient));
+      }
+      squares += change->squares;
+      is_undisturbed &= Line(generation, config_.plan().chunks()[chunk].shard).size() == 1;
+    }
+    if (!coefficient.has_value() || !is_undisturbed) continue;
+    ++coverage_.norms;
+    const double limit = config_.proto().update().clip_global_norm();
+    const double expected = std::min(1.0, limit / (std::sqrt(squares) + 1e-6));
+    if (std::abs(*coefficient / expected - 1) > 1e-5) {
+      return Violated(
+          absl::StrCat("iteration ", i, " is clipped by ", *coefficient, " and not by ", expected));
+    }
+  }
 }
 
 void Oracle::CheckCounts(GenerationId last, uint64_t iterations, uint32_t chunk) {
