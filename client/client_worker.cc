@@ -1,12 +1,14 @@
 #include "client/client_worker.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/interrupt_check.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
+#include "common/config/optimizer_arrays.h"
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"
 #include "common/placement/rule_matching.h"
@@ -44,9 +46,15 @@ ClientWorker::~ClientWorker() {
 
 int64_t ClientWorker::iteration() const {
   if (exchange_ == nullptr) return 0;
-  // With model.from_workers the run's first iteration carries the initial parameters.
-  const int64_t before = config_.is_from_workers() ? 1 : 0;
-  return std::max<int64_t>(exchange_->next_iteration() - before, 0);
+  return exchange_->next_iteration() - static_cast<int64_t>(exchange_->round().assignments().all);
+}
+
+int64_t ClientWorker::assignments() const {
+  if (exchange_ == nullptr) return 0;
+  const auto recent = static_cast<int64_t>(exchange_->round().assignments().recent);
+  // The first assignment of the run gives the initial parameters.
+  const bool has_initial = config_.is_from_workers() && iteration() == 0;
+  return std::max<int64_t>(recent - (has_initial ? 1 : 0), 0);
 }
 
 ExchangeRound::Phase ClientWorker::phase() const {
@@ -66,9 +74,9 @@ absl::Status ClientWorker::CheckJoined() const {
 
 absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
   const absl::Time start = clock_.Now();
-  const int64_t iteration = exchange_->next_iteration();
+  const int64_t before = iteration();
   const absl::Status result = call();
-  iterations_ += exchange_->next_iteration() - iteration;
+  iterations_ += iteration() - before;
   waited_ += clock_.Now() - start;
   return Explained(result);
 }
@@ -138,6 +146,38 @@ absl::Status ClientWorker::Begin(bool contributes, std::vector<Hyperparameters> 
   return Explained(exchange_->Begin(exchange_->next_iteration(),
                                     contributes ? gradients : gradients.first(0),
                                     buffers_.parameters.span()));
+}
+
+absl::Status ClientWorker::BeginAssignment(int array, std::vector<uint64_t> steps) {
+  RETURN_IF_ERROR(CheckJoined());
+  const int arrays = OptimizerArrays(config_.proto().optimizer().kind());
+  if (array < 0 || array > arrays) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no array ", array, " of the state, allowed: 0 to ", arrays));
+  }
+  if (config_.proto().update().policy() != Update::SYNC) {
+    return absl::FailedPreconditionError(
+        "values cannot be assigned under ASYNC, where the workers have no iteration in common; "
+        "allowed: under SYNC");
+  }
+  return Explained(
+      exchange_->Begin({.assigned = static_cast<uint32_t>(array), .steps = std::move(steps)},
+                       buffers_.gradients.span(), buffers_.parameters.span()));
+}
+
+absl::Status ClientWorker::PullState(int array, float* const* out, uint64_t* steps) {
+  RETURN_IF_ERROR(CheckJoined());
+  absl::Mutex mutex;  // the shards' chunks come at the same time
+  return Aside([&] {
+    return exchange_->PullState(array, [&](const Chunk& chunk, const ParameterChunk& message) {
+      if (float* const tensor = out[chunk.tensor]; tensor != nullptr) {
+        std::memcpy(tensor + chunk.begin, message.data().data(), message.data().size());
+      }
+      absl::MutexLock lock(&mutex);
+      steps[chunk.tensor] = std::max(steps[chunk.tensor], message.steps());
+      return absl::OkStatus();
+    });
+  });
 }
 
 absl::Status ClientWorker::Push(absl::Span<const int> tensors, Contribution contribution) {

@@ -39,6 +39,7 @@ class ClientWorker {
   float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
   float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
   int64_t iteration() const;
+  int64_t assignments() const;
   ExchangeRound::Phase phase() const;
   bool IsPushed(int tensor) const;
   int Received(int tensor) const;
@@ -49,12 +50,14 @@ class ClientWorker {
 
   absl::Status Join();
   absl::Status Begin(bool contributes, std::vector<Hyperparameters> by_tensor);
+  absl::Status BeginAssignment(int array, std::vector<uint64_t> steps);
   // After an error none of them has been pushed.
   absl::Status Push(absl::Span<const int> tensors, Contribution contribution);
   absl::Status Wait(int tensor);
   absl::Status WaitAll();
   absl::Status PushPull(std::vector<Hyperparameters> by_tensor);
   absl::Status Pull();
+  absl::Status PullState(int array, float* const* out, uint64_t* steps);
   absl::Status Resume();
   absl::Status Leave(const char* error);
   void Interrupt() { stop_.request_stop(); }

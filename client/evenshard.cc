@@ -260,6 +260,15 @@ int evenshard_follows_views(const evenshard_worker* worker) {
   return worker->worker->follows_views();
 }
 
+const char* evenshard_optimizer(const evenshard_worker* worker) {
+  return evenshard::OptimizerConfig::Kind_Name(worker->worker->config().proto().optimizer().kind())
+      .c_str();
+}
+
+int evenshard_parameters_are_exact(const evenshard_worker* worker) {
+  return worker->worker->config().proto().exchange().parameter_encoding() == evenshard::FLOAT32;
+}
+
 double evenshard_learning_rate(const evenshard_worker* worker, int tensor) {
   return worker->worker->LearningRate(tensor);
 }
@@ -270,6 +279,10 @@ evenshard_status evenshard_join(evenshard_worker* worker) {
 
 int64_t evenshard_iteration(const evenshard_worker* worker) {
   return IsOwn(worker) ? worker->worker->iteration() : 0;
+}
+
+int64_t evenshard_assignments(const evenshard_worker* worker) {
+  return IsOwn(worker) ? worker->worker->assignments() : 0;
 }
 
 evenshard_phase evenshard_current_phase(const evenshard_worker* worker) {
@@ -288,6 +301,14 @@ evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                  const evenshard_hyperparameters* by_tensor) {
   return On(worker, [&](evenshard::ClientWorker& w) {
     return w.Begin(contributes != 0, evenshard::HyperparametersOf(w, by_tensor));
+  });
+}
+
+evenshard_status evenshard_begin_assignment(evenshard_worker* worker, int array,
+                                            const uint64_t* steps) {
+  return On(worker, [&](evenshard::ClientWorker& w) {
+    const size_t tensors = steps == nullptr ? 0 : w.config().model().tensors().size();
+    return w.BeginAssignment(array, {steps, steps + tensors});
   });
 }
 
@@ -333,6 +354,11 @@ evenshard_status evenshard_push_pull(evenshard_worker* worker,
 
 evenshard_status evenshard_pull(evenshard_worker* worker) {
   return On(worker, [](evenshard::ClientWorker& w) { return w.Pull(); });
+}
+
+evenshard_status evenshard_pull_state(evenshard_worker* worker, int array, float* const* out,
+                                      uint64_t* steps) {
+  return On(worker, [&](evenshard::ClientWorker& w) { return w.PullState(array, out, steps); });
 }
 
 evenshard_status evenshard_resume(evenshard_worker* worker) {

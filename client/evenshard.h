@@ -156,6 +156,10 @@ EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_waits_for_workers(const evenshard_worker* worker);
 /* Whether the run has a coordinator. With one, a worker that is started again continues the run. */
 EVENSHARD_API int evenshard_follows_views(const evenshard_worker* worker);
+/* The kind of the optimizer, as in OptimizerConfig: "ADAM". Valid as long as the worker. */
+EVENSHARD_API const char* evenshard_optimizer(const evenshard_worker* worker);
+/* Whether parameters are received as the shards have them, and not rounded to 16 bits. */
+EVENSHARD_API int evenshard_parameters_are_exact(const evenshard_worker* worker);
 /* The learning rate of a tensor by the config, without the schedule's factor. */
 EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int tensor);
 
@@ -166,8 +170,12 @@ EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int
 EVENSHARD_API evenshard_status evenshard_join(evenshard_worker* worker);
 
 /* How many iterations of training this worker has completed; above 0 after evenshard_join if the
- * worker, or the run, was started again. The next push-pull has this number. */
+ * worker, or the run, was started again. The next push-pull has this number. Initial parameters are
+ * no iteration, and assignments are none. */
 EVENSHARD_API int64_t evenshard_iteration(const evenshard_worker* worker);
+/* How many assignments have followed that iteration, or the initial parameters. Above 0 after
+ * evenshard_join if the worker was started again after them: then it must not repeat them. */
+EVENSHARD_API int64_t evenshard_assignments(const evenshard_worker* worker);
 
 /* Where the worker is in its iteration. */
 typedef enum evenshard_phase {
@@ -209,6 +217,15 @@ typedef enum evenshard_contribution {
   EVENSHARD_GRADIENT = 1, /* that in the worker's memory */
   EVENSHARD_NOTHING = 2   /* the worker does not count in the mean of this tensor */
 } evenshard_contribution;
+/* Begins an exchange that is no iteration of training, in place of evenshard_begin: what rank 0
+ * pushes from the memory of its gradients replaces an array of the state, 0 for the parameters, and
+ * from 1 on the optimizer's: the velocity (MOMENTUM, NESTEROV), the first and the second moment
+ * (ADAM, ADAMW), the sum of squares (ADAGRAD). A tensor of which rank 0 pushes EVENSHARD_ZEROS
+ * stays as it is; the other ranks push all tensors so. `steps`, with an array from 1 on, says by
+ * tensor how many updates lie behind the optimizer's state; NULL for 0. All workers must take part,
+ * or the run fails. FAILED_PRECONDITION under ASYNC. */
+EVENSHARD_API evenshard_status evenshard_begin_assignment(evenshard_worker* worker, int array,
+                                                          const uint64_t* steps);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,
                                               evenshard_contribution contribution);
 /* Pushes several tensors, in this order. After an error none of them has been pushed. */
@@ -233,6 +250,13 @@ EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,
 
 /* Receives all parameters without a push, for evaluation under ASYNC. */
 EVENSHARD_API evenshard_status evenshard_pull(evenshard_worker* worker);
+
+/* Receives an array of the state as the shards have it, as in evenshard_begin_assignment, without a
+ * push and between iterations. out[i] is where that of tensor i goes, or NULL; only parameters have
+ * more than array 0. Sets steps[i], which begins as the caller has set it, to the updates behind
+ * the state if that is more. Under SYNC all chunks are of the same moment. */
+EVENSHARD_API evenshard_status evenshard_pull_state(evenshard_worker* worker, int array,
+                                                    float* const* out, uint64_t* steps);
 
 /* After WENT_BACK: joins again where the run goes on, and receives the parameters of its
  * checkpoint. FAILED_PRECONDITION if the run has not gone back. */

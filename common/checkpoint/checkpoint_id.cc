@@ -8,7 +8,8 @@
 namespace evenshard {
 
 std::string CheckpointId::ToString() const {
-  return absl::StrFormat("generation-%04u-iteration-%010u", generation, iteration);
+  return absl::StrCat(absl::StrFormat("generation-%04u-iteration-%010u", generation, iteration),
+                      assignments > 0 ? absl::StrCat("+", assignments) : "");
 }
 
 std::optional<CheckpointId> ParseCheckpointId(absl::string_view name) {
@@ -20,9 +21,13 @@ std::optional<CheckpointId> ParseCheckpointId(absl::string_view name) {
     return std::nullopt;
   }
   rest.remove_prefix(dash);
-  if (!absl::ConsumePrefix(&rest, "-iteration-") || !absl::SimpleAtoi(rest, &id.iteration)) {
-    return std::nullopt;
+  if (!absl::ConsumePrefix(&rest, "-iteration-")) return std::nullopt;
+  const size_t plus = rest.find('+');
+  if (plus != absl::string_view::npos) {
+    if (!absl::SimpleAtoi(rest.substr(plus + 1), &id.assignments)) return std::nullopt;
+    rest.remove_suffix(rest.size() - plus);
   }
+  if (!absl::SimpleAtoi(rest, &id.iteration)) return std::nullopt;
   // Other spellings of the same numbers are not names.
   if (id.ToString() != name) return std::nullopt;
   return id;

@@ -13,11 +13,13 @@ namespace evenshard {
 // Names a checkpoint. A newer checkpoint has a larger id.
 struct CheckpointId {
   uint64_t generation = 0;  // View::generation
-  // SYNC: the iteration of the cut, the first one whose gradients are not in it. ASYNC: counts the
-  // checkpoints.
+  // SYNC: the iterations of training that are in it. ASYNC: counts the checkpoints.
   uint64_t iteration = 0;
+  // SYNC: the assignments after that iteration that are in it, too (ChunkClock).
+  uint64_t assignments = 0;
 
-  // The name of its folder, "generation-0001-iteration-0000000120".
+  // The name of its folder, "generation-0001-iteration-0000000120", or with assignments
+  // "generation-0001-iteration-0000000120+1".
   std::string ToString() const;
 
   friend auto operator<=>(const CheckpointId&, const CheckpointId&) = default;

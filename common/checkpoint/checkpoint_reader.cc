@@ -203,6 +203,10 @@ ChunkClock CheckpointReader::ClockOf(int tensor, int64_t begin, int64_t size) co
     const ChunkClock& clock = source.record->clocks[source.slice->clocks[chunk]];
     result.version = std::max(result.version, clock.version);
     result.iteration = std::max(result.iteration, clock.iteration);
+    result.assignments = std::max(result.assignments, clock.assignments);
+    result.recent_assignments = std::max(result.recent_assignments, clock.recent_assignments);
+    result.former_assignments = std::max(result.former_assignments, clock.former_assignments);
+    result.steps = std::max(result.steps, clock.steps);
     result.next_iteration.resize(
         std::max(result.next_iteration.size(), clock.next_iteration.size()));
     for (size_t rank = 0; rank < clock.next_iteration.size(); ++rank) {

@@ -56,10 +56,13 @@ Json ToJson(const CheckpointFacts& facts) {
   for (const WorkerSet& entry : facts.worker_set) {
     worker_set.push_back(
         {{"from_iteration", entry.from_iteration()},
+         {"assignments", entry.assignments()},
          {"rank", std::vector<uint32_t>(entry.rank().begin(), entry.rank().end())}});
   }
   return {{"generation", facts.id.generation},
           {"iteration", facts.id.iteration},
+          {"assignments", facts.id.assignments},
+          {"exchange", facts.exchange},
           {"run", Hex(facts.run)},
           {"shards", facts.shards},
           {"workers", facts.workers},
@@ -90,7 +93,11 @@ Json ToJson(const ShardRecord& record) {
   for (const ChunkClock& clock : record.clocks) {
     clocks.push_back({{"version", clock.version},
                       {"iteration", clock.iteration},
-                      {"next_iteration", clock.next_iteration}});
+                      {"next_iteration", clock.next_iteration},
+                      {"assignments", clock.assignments},
+                      {"recent_assignments", clock.recent_assignments},
+                      {"former_assignments", clock.former_assignments},
+                      {"steps", clock.steps}});
   }
   Json slices = Json::array();
   for (const RecordedSlice& slice : record.slices) slices.push_back(ToJson(slice));
@@ -171,6 +178,8 @@ class FieldReader {
 void Read(const Json& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->Read(json, "generation", &facts->id.generation);
   reader->Read(json, "iteration", &facts->id.iteration);
+  reader->Read(json, "assignments", &facts->id.assignments);
+  reader->Read(json, "exchange", &facts->exchange);
   reader->ReadHex(json, "run", &facts->run);
   reader->Read(json, "shards", &facts->shards);
   reader->Read(json, "workers", &facts->workers);
@@ -182,11 +191,14 @@ void Read(const Json& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->Read(json, "view", &facts->view);
   for (const Json& entry : reader->List(json, "worker_set")) {
     uint64_t from_iteration = 0;
+    uint64_t assignments = 0;
     std::vector<uint32_t> ranks;
     reader->Read(entry, "from_iteration", &from_iteration);
+    reader->Read(entry, "assignments", &assignments);
     reader->Read(entry, "rank", &ranks);
     WorkerSet& worker_set = facts->worker_set.emplace_back();
     worker_set.set_from_iteration(from_iteration);
+    worker_set.set_assignments(assignments);
     worker_set.mutable_rank()->Add(ranks.begin(), ranks.end());
   }
 }
@@ -228,6 +240,10 @@ void Read(const Json& json, FieldReader* reader, ShardRecord* record) {
     reader->Read(element, "version", &clock.version);
     reader->Read(element, "iteration", &clock.iteration);
     reader->Read(element, "next_iteration", &clock.next_iteration);
+    reader->Read(element, "assignments", &clock.assignments);
+    reader->Read(element, "recent_assignments", &clock.recent_assignments);
+    reader->Read(element, "former_assignments", &clock.former_assignments);
+    reader->Read(element, "steps", &clock.steps);
   }
   for (const Json& element : reader->List(json, "slices")) {
     RecordedSlice& slice = record->slices.emplace_back();

@@ -15,13 +15,15 @@
 namespace evenshard {
 
 // The version of the files of checkpoints. A program reads its own version only.
-inline constexpr uint64_t kCheckpointFormat = 2;
+inline constexpr uint64_t kCheckpointFormat = 3;
 // The largest record or manifest that is read.
 inline constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
 // What all shards of a checkpoint agree on.
 struct CheckpointFacts {
   CheckpointId id;
+  // SYNC: the exchange of the cut, the first whose pushes are not in it. ASYNC: id.iteration.
+  uint64_t exchange = 0;
   uint64_t run = 0;  // View::run
   int shards = 0;
   int workers = 0;

@@ -1,7 +1,6 @@
 #include "common/checkpoint/shard_file_writer.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +16,7 @@ namespace {
 ShardRecord MakeRecord(const PlannedConfig& config, int slot, const Cut& cut) {
   ShardRecord record;
   record.facts = {.id = cut.id,
+                  .exchange = cut.exchange,
                   .run = cut.run,
                   .shards = config.shards(),
                   .workers = config.workers(),
@@ -166,7 +166,7 @@ absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<WorkerSet>
   record_.facts.view = view;
   record_.facts.worker_set = worker_set;
   // Clocks are numbered in the order of chunks, not of Add, so that equal cuts have equal records.
-  std::map<std::tuple<uint64_t, uint64_t, std::vector<uint64_t>>, uint32_t> indices;
+  std::map<ChunkClock, uint32_t> indices;
   for (RecordedSlice& slice : record_.slices) slice.clocks.resize(slice.chunk_sizes.size());
   for (const auto& [id, place] : places_) {
     if (!place.added) {
@@ -175,8 +175,7 @@ absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<WorkerSet>
     }
     const ChunkClock& clock = clocks_[id];
     const auto [index, is_new] =
-        indices.emplace(std::tuple(clock.version, clock.iteration, clock.next_iteration),
-                        static_cast<uint32_t>(record_.clocks.size()));
+        indices.emplace(clock, static_cast<uint32_t>(record_.clocks.size()));
     if (is_new) record_.clocks.push_back(clock);
     record_.slices[place.slice].clocks[place.chunk] = index->second;
   }

@@ -24,7 +24,8 @@ int OptimizerArrays(const PlannedConfig& config, const Tensor& tensor);
 // A checkpoint that is to be written.
 struct Cut {
   CheckpointId id;
-  uint64_t run = 0;  // View::run
+  uint64_t exchange = 0;  // see CheckpointFacts
+  uint64_t run = 0;       // View::run
 };
 
 // Writes the file of one slot, and then its record. The file is a safetensors file with a tensor

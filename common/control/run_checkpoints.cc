@@ -34,8 +34,9 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindNewest(
   ASSIGN_OR_RETURN(const uint64_t next_generation, folder.NextGeneration());
   ViewCoordinator::Checkpoint checkpoint = {.name = newest->id.ToString(),
                                             .generation = next_generation - 1,
-                                            .iteration = newest->id.iteration};
+                                            .trained = newest->id.iteration};
   if (newest->facts.has_value()) {
+    checkpoint.iteration = newest->facts->exchange;
     checkpoint.worker_set.Assign(newest->facts->worker_set.begin(),
                                  newest->facts->worker_set.end());
   }

@@ -1,5 +1,6 @@
 #include "common/net/pull.h"
 
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +11,14 @@
 namespace evenshard {
 namespace {
 
+// What all chunks that a shard sends must be.
+struct Expected {
+  std::optional<uint64_t> iteration = {};
+  bool may_lack_data = false;
+};
+
 absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& message,
-                        std::vector<bool>* received) {
+                        const Expected& must, std::vector<bool>* received) {
   if (message.chunk() >= plan.chunks().size() || plan.chunks()[message.chunk()].shard != shard) {
     return absl::DataLossError(
         absl::StrCat("sent chunk ", message.chunk(), ", which the plan does not give to it"));
@@ -22,7 +29,7 @@ absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& messa
                                             ", expected FLOAT32"));
   }
   const size_t expected = plan.chunks()[message.chunk()].size * sizeof(float);
-  if (message.data().size() != expected) {
+  if (message.data().size() != expected && !(must.may_lack_data && message.data().empty())) {
     return absl::DataLossError(absl::StrCat("sent ", message.data().size(), " bytes as chunk ",
                                             message.chunk(), ", which has ", expected));
   }
@@ -33,17 +40,19 @@ absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& messa
   return absl::OkStatus();
 }
 
-// Receives what `reader` has, from `shard`. `iteration`: what the chunks must be of.
+// Receives what `reader` has, from `shard`.
 absl::Status Receive(grpc::ClientReaderInterface<ParameterChunk>* reader,
-                     grpc::ClientContext* context, const Plan& plan, int shard, uint64_t iteration,
+                     grpc::ClientContext* context, const Plan& plan, int shard,
+                     const Expected& must,
                      const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
   std::vector<bool> received(plan.chunks().size());
   ParameterChunk message;
   while (reader->Read(&message)) {
-    absl::Status status = CheckChunk(plan, shard, message, &received);
-    if (status.ok() && message.iteration() != iteration) {
-      status = absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " of iteration ",
-                                                message.iteration(), ", expected ", iteration));
+    absl::Status status = CheckChunk(plan, shard, message, must, &received);
+    if (status.ok() && must.iteration.value_or(message.iteration()) != message.iteration()) {
+      status =
+          absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " of iteration ",
+                                           message.iteration(), ", expected ", *must.iteration));
     }
     if (status.ok()) status = take(plan.chunks()[message.chunk()], message);
     if (!status.ok()) {
@@ -61,14 +70,16 @@ absl::Status Receive(grpc::ClientReaderInterface<ParameterChunk>* reader,
 
 }  // namespace
 
-absl::Status PullShard(
-    ParameterServer::StubInterface* stub, grpc::ClientContext* context, const Plan& plan, int shard,
-    const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
+absl::Status PullShard(ParameterServer::StubInterface* stub, grpc::ClientContext* context,
+                       const Plan& plan, int shard,
+                       const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take,
+                       int array) {
   PullRequest request;
+  request.set_array(array);
   request.set_plan_fingerprint(plan.fingerprint());
   request.set_slot(shard);
   const auto reader = stub->Pull(context, request);
-  return Receive(reader.get(), context, plan, shard, /*iteration=*/0, take);
+  return Receive(reader.get(), context, plan, shard, {.may_lack_data = array > 0}, take);
 }
 
 absl::Status SnapshotShard(
@@ -80,7 +91,7 @@ absl::Status SnapshotShard(
   request.set_iteration(iteration);
   request.set_slot(shard);
   const auto reader = stub->Snapshot(context, request);
-  return Receive(reader.get(), context, plan, shard, iteration, take);
+  return Receive(reader.get(), context, plan, shard, {.iteration = iteration}, take);
 }
 
 }  // namespace evenshard

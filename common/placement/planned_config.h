@@ -50,11 +50,10 @@ class PlannedConfig : public Config {
   const Plan& plan() const { return choice_.plan; }
   // The plan, and why it and its chunks are as they are.
   const PlanChoice& plan_choice() const { return choice_; }
-  // The encodings of the pushes of a chunk at an iteration, and of the answers: those of
-  // `exchange`, but FLOAT32 for initial parameters and buffers.
-  Encoding GradientEncoding(uint64_t iteration, const Chunk& chunk) const {
-    return IsInitial(iteration) || IsBuffer(chunk) ? FLOAT32
-                                                   : proto().exchange().gradient_encoding();
+  // The encodings of the pushes of a chunk, and of the answers: those of `exchange`, but FLOAT32
+  // for buffers and where values are assigned.
+  Encoding GradientEncoding(bool assigned, const Chunk& chunk) const {
+    return assigned || IsBuffer(chunk) ? FLOAT32 : proto().exchange().gradient_encoding();
   }
   Encoding ParameterEncoding(const Chunk& chunk) const {
     return IsBuffer(chunk) ? FLOAT32 : proto().exchange().parameter_encoding();

@@ -73,7 +73,7 @@ struct RunReader::Attempt {
   int passed = 0;
   int exhausted = 0;
   int uneven = 0;
-  uint64_t iteration = 0;  // the outcome, as the chunks count
+  int64_t iteration = 0;  // the outcome
 };
 
 bool RunReader::IsSync() const {
@@ -98,7 +98,7 @@ absl::StatusOr<int64_t> RunReader::Pull(
     if (tried.ok()) {
       has_reached_all_ = true;
       margin_ = attempt.margin;
-      return static_cast<int64_t>(attempt.iteration - Offset());
+      return attempt.iteration;
     }
     if (clock_.Now() >= attempt.deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
@@ -150,8 +150,10 @@ absl::StatusOr<std::vector<ShardStats>> RunReader::AskShards(Attempt& attempt) {
 }
 
 absl::StatusOr<uint64_t> RunReader::Choose(const std::vector<ShardStats>& stats, Attempt& attempt) {
+  // Exchanges, as Snapshot counts.
   uint64_t least = std::numeric_limits<uint64_t>::max();
   uint64_t largest = 0;
+  int64_t trained = 0;  // the iterations of training that are there
   bool is_over = false;
   bool trains = false;
   for (const ShardStats& shard : stats) {
@@ -159,18 +161,23 @@ absl::StatusOr<uint64_t> RunReader::Choose(const std::vector<ShardStats>& stats,
     trains |= std::any_of(shard.worker().begin(), shard.worker().end(),
                           [](const auto& worker) { return worker.state() == WorkerStats::JOINED; });
     if (shard.chunks() == 0) continue;
-    least = std::min(least, shard.progress().least());
-    largest = std::max(largest, shard.progress().largest());
+    const ShardStats::Progress& progress = shard.progress();
+    if (IsSync() ? progress.largest_exchange() >= largest : progress.least_exchange() < least) {
+      trained = static_cast<int64_t>(IsSync() ? progress.largest() : progress.least());
+    }
+    least = std::min(least, progress.least_exchange());
+    largest = std::max(largest, progress.largest_exchange());
   }
   least = std::min(least, largest);
-  const uint64_t wanted =
-      std::max(Offset(), static_cast<uint64_t>(attempt.newer_than + 1) + Offset());
   const uint64_t latest = IsSync() ? largest : least;
+  // What lies between there and a newer iteration may be assignments too: then the next attempt
+  // asks for a later exchange.
+  const uint64_t behind = std::max(First(), latest - static_cast<uint64_t>(trained));
+  const uint64_t wanted = static_cast<uint64_t>(attempt.newer_than + 1) + behind;
   if (is_over && wanted > latest) {
     return absl::OutOfRangeError(
-        latest < Offset()
-            ? "the run is over, and had no parameters"
-            : absl::StrCat("the run is over; its last iteration is ", latest - Offset()));
+        latest < First() ? "the run is over, and had no parameters"
+                         : absl::StrCat("the run is over; its last iteration is ", trained));
   }
   if (!IsSync()) return wanted;
   if (is_over && least == largest) return latest;
@@ -208,7 +215,7 @@ absl::Status RunReader::Receive(uint64_t k, Attempt& attempt) {
   absl::Mutex mutex;
   bool has_begun = false;      // there is a chunk, or a failure
   absl::Status first_failure;  // the others are its consequence
-  std::atomic<uint64_t> least_version = std::numeric_limits<uint64_t>::max();
+  std::atomic<uint64_t> least_trained = std::numeric_limits<uint64_t>::max();
   std::vector<std::thread> threads;
   for (int shard = 0; shard < shards; ++shard) {
     const std::string& address = *attempt.addresses[shard];
@@ -223,9 +230,9 @@ absl::Status RunReader::Receive(uint64_t k, Attempt& attempt) {
               absl::MutexLock lock(&mutex);
               has_begun = true;
             }
-            uint64_t least = least_version;
-            while (message.version() < least &&
-                   !least_version.compare_exchange_weak(least, message.version())) {
+            const uint64_t trained = (IsSync() ? k : message.version()) - message.assignments();
+            uint64_t least = least_trained;
+            while (trained < least && !least_trained.compare_exchange_weak(least, trained)) {
             }
             return attempt.take(chunk, message.data());
           });
@@ -253,8 +260,9 @@ absl::Status RunReader::Receive(uint64_t k, Attempt& attempt) {
     connections_.clear();  // a connection over a unix socket does not come back by itself
     return first_failure;
   }
-  attempt.iteration = IsSync() ? k : least_version.load();
-  return absl::OkStatus();
+  attempt.iteration = static_cast<int64_t>(least_trained.load());
+  if (attempt.iteration > attempt.newer_than) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("exchange ", k, " was no iteration of training"));
 }
 
 absl::Status RunReader::Sleep(absl::Duration duration, const Attempt& attempt) {

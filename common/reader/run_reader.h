@@ -24,9 +24,9 @@ namespace evenshard {
 // Used by one thread at a time.
 //
 // Iterations are those of training: a snapshot of iteration n has the parameters after n
-// iterations. With model.from_workers the chunks count one more, which brought the parameters to
-// begin with. Under ASYNC, which has no iteration in common, a snapshot has every chunk as it is
-// after at least as many updates as its iteration says.
+// iterations. The chunks also count the exchanges that assigned values. Under ASYNC, which has no
+// iteration in common, a snapshot has every chunk as it is after at least as many updates as its
+// iteration says.
 class RunReader {
  public:
   struct Options {
@@ -69,12 +69,12 @@ class RunReader {
   struct Attempt;
 
   bool IsSync() const;
-  // By how much the chunks' iterations exceed those of training.
-  uint64_t Offset() const { return options_.config->is_from_workers() ? 1 : 0; }
+  // The first exchange at which there are parameters.
+  uint64_t First() const { return options_.config->is_from_workers() ? 1 : 0; }
   absl::Status TryOnce(Attempt& attempt);
   // Asks all shards how far they have come.
   absl::StatusOr<std::vector<ShardStats>> AskShards(Attempt& attempt);
-  // Chooses the iteration to ask for, in the chunks' count.
+  // Chooses the exchange to ask for, or under ASYNC the version.
   absl::StatusOr<uint64_t> Choose(const std::vector<ShardStats>& stats, Attempt& attempt);
   absl::Status Receive(uint64_t k, Attempt& attempt);
   ParameterServer::Stub* StubOf(int shard, const std::string& address);

@@ -39,7 +39,12 @@ class HeaderWriter {
     RawVarint(Tag(field, kFixed64));
     for (int shift = 0; shift < 64; shift += 8) Byte(value >> shift);
   }
-  // A field with presence.
+  // Fields with presence.
+  void Optional(uint32_t field, std::optional<uint32_t> value) {
+    if (!value.has_value()) return;
+    RawVarint(Tag(field, kVarint));
+    RawVarint(*value);
+  }
   void Float(uint32_t field, std::optional<float> value) {
     if (!value.has_value()) return;
     const auto bits = std::bit_cast<uint32_t>(*value);
@@ -192,6 +197,12 @@ absl::StatusOr<bool> Store(const absl::StatusOr<uint64_t>& value, T* field) {
   return true;
 }
 
+absl::StatusOr<bool> Store(const absl::StatusOr<uint64_t>& value, std::optional<uint32_t>* field) {
+  if (!value.ok()) return value.status();
+  *field = static_cast<uint32_t>(*value);
+  return true;
+}
+
 absl::StatusOr<bool> StoreFloat(const absl::StatusOr<uint64_t>& bits, std::optional<float>* field) {
   if (!bits.ok()) return bits.status();
   *field = std::bit_cast<float>(static_cast<uint32_t>(*bits));
@@ -221,6 +232,8 @@ HeaderWriter Written(const GradientHeader& header, size_t data_bytes) {
   writer.Float(13, given.beta2);
   writer.Float(14, given.weight_decay);
   writer.Float(16, given.epsilon);
+  writer.Optional(17, header.assigned);
+  writer.Varint(18, header.steps);
   writer.Data(data_bytes);
   return writer;
 }
@@ -234,6 +247,9 @@ HeaderWriter Written(const ParameterHeader& header, size_t data_bytes) {
   writer.Varint(5, header.view);
   writer.Varint(6, header.unchanged);
   writer.Varint(7, header.all_absent);
+  writer.Varint(8, header.assignments);
+  writer.Varint(9, header.recent_assignments);
+  writer.Varint(10, header.steps);
   writer.Data(data_bytes);
   return writer;
 }
@@ -273,6 +289,10 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
         return StoreFloat(reader.Fixed(4), &header.hyperparameters.weight_decay);
       case Tag(16, kFixed32):
         return StoreFloat(reader.Fixed(4), &header.hyperparameters.epsilon);
+      case Tag(17, kVarint):
+        return Store(reader.Varint(), &header.assigned);
+      case Tag(18, kVarint):
+        return Store(reader.Varint(), &header.steps);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:
@@ -302,6 +322,12 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
         return Store(reader.Varint(), &header.unchanged);
       case Tag(7, kVarint):
         return Store(reader.Varint(), &header.all_absent);
+      case Tag(8, kVarint):
+        return Store(reader.Varint(), &header.assignments);
+      case Tag(9, kVarint):
+        return Store(reader.Varint(), &header.recent_assignments);
+      case Tag(10, kVarint):
+        return Store(reader.Varint(), &header.steps);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

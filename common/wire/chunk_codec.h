@@ -24,7 +24,7 @@ namespace evenshard {
 using Segments = std::vector<absl::Span<const char>>;
 
 // The version of the messages: see JoinRequest.protocol_version.
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 // The most chunks in a message of Exchange, which bounds what decoding it takes.
 inline constexpr size_t kMostChunks = 64;
 // A message of Exchange gets no further chunks once it has so much data. Chunks are at least as
@@ -47,6 +47,8 @@ struct GradientHeader {
   uint64_t view = 0;
   Hyperparameters hyperparameters = {};
   bool absent = false;
+  std::optional<uint32_t> assigned = {};
+  uint64_t steps = 0;
 
   bool has_data() const { return !skip && !absent; }
 };
@@ -60,11 +62,14 @@ struct ParameterHeader {
   uint64_t view = 0;
   bool unchanged = false;
   bool all_absent = false;
+  uint64_t assignments = 0;
+  uint64_t recent_assignments = 0;
+  uint64_t steps = 0;
 };
 
 // The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and
 // length of the chunk come first. The longest is a GradientHeader in which every number has its
-// greatest length: 98 bytes.
+// greatest length: 117 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data() + begin_; }
@@ -73,7 +78,7 @@ class EncodedHeader {
  private:
   friend class HeaderWriter;
   static constexpr size_t kLongestFrame = 11;  // a tag, and a length of 64 bits
-  std::array<char, kLongestFrame + 108> bytes_;
+  std::array<char, kLongestFrame + 127> bytes_;
   size_t begin_ = kLongestFrame;
   size_t end_ = kLongestFrame;
 };

@@ -130,6 +130,21 @@ class Handle:
     def skips_non_finite(self) -> bool:
         return bool(self._library.skips_non_finite(self._pointer()))
 
+    @property
+    def follows_views(self) -> bool:
+        """Whether the run has a coordinator, so that it may go back."""
+        return bool(self._library.follows_views(self._pointer()))
+
+    @property
+    def optimizer(self) -> str:
+        """The kind in the config: "ADAM"."""
+        return self._library.optimizer(self._pointer()).decode()
+
+    @property
+    def parameters_are_exact(self) -> bool:
+        """Whether parameters are received as the shards have them, and not rounded to 16 bits."""
+        return bool(self._library.parameters_are_exact(self._pointer()))
+
     def learning_rate(self, tensor: int) -> float:
         """The rate of a tensor at the first iteration."""
         return self._library.learning_rate(self._pointer(), tensor)
@@ -174,7 +189,7 @@ class Handle:
         continue it and without a coordinator that has it continued."""
         self._wait(self._library.join)
         behind = self.iteration
-        if behind > 0 and not self._continues and not self._library.follows_views(self._pointer()):
+        if behind + self.assignments > 0 and not self._continues and not self.follows_views:
             self.close()
             raise errors.FailedPrecondition(
                 f"the shards have {behind} iterations of an earlier run behind them, and would"
@@ -197,6 +212,26 @@ class Handle:
 
     def begin(self, contributes: bool = True, numbers: ctypes.Array | None = None) -> None:
         self._check(self._library.begin(self._pointer(), contributes, numbers))
+
+    def begin_assignment(self, array: int, steps: Sequence[int] | None = None) -> None:
+        """`steps` by tensor."""
+        counts = None if steps is None else (ctypes.c_uint64 * len(steps))(*steps)
+        self._check(self._library.begin_assignment(self._pointer(), array, counts))
+
+    @property
+    def assignments(self) -> int:
+        """How many have followed the latest iteration, or the initial parameters."""
+        return self._library.assignments(self._pointer())
+
+    def pull_state(self, array: int, addresses: dict[int, int]) -> list[int]:
+        """Receives an array of the state at an address for each tensor, and returns the updates
+        behind the optimizer's state by tensor."""
+        pointer = self._pointer()
+        count = self._library.tensor_count(pointer)
+        out = (ctypes.c_void_p * count)(*(addresses.get(i) for i in range(count)))
+        steps = (ctypes.c_uint64 * count)()
+        self._wait(self._library.pull_state, array, out, steps)
+        return list(steps)
 
     def is_pushed(self, tensor: int) -> bool:
         """Whether a tensor has been pushed in the iteration that has begun."""

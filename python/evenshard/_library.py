@@ -134,13 +134,19 @@ _PROTOTYPES = {
     "skips_non_finite": (ctypes.c_int, [_WORKER]),
     "waits_for_workers": (ctypes.c_int, [_WORKER]),
     "follows_views": (ctypes.c_int, [_WORKER]),
+    "optimizer": (ctypes.c_char_p, [_WORKER]),
+    "parameters_are_exact": (ctypes.c_int, [_WORKER]),
     "learning_rate": (ctypes.c_double, [_WORKER, ctypes.c_int]),
     "join": (ctypes.c_int, [_WORKER]),
     "iteration": (ctypes.c_int64, [_WORKER]),
+    "assignments": (ctypes.c_int64, [_WORKER]),
     "current_phase": (ctypes.c_int, [_WORKER]),
     "is_pushed": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "has_failed": (ctypes.c_int, [_WORKER]),
     "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _NUMBERS]),
+    "begin_assignment": (
+        ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]
+    ),
     "push": (ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.c_int]),
     "push_several": (
         ctypes.c_int, [_WORKER, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.c_int]
@@ -152,6 +158,12 @@ _PROTOTYPES = {
     "wait_all": (ctypes.c_int, [_WORKER]),
     "push_pull": (ctypes.c_int, [_WORKER, _NUMBERS]),
     "pull": (ctypes.c_int, [_WORKER]),
+    "pull_state": (
+        ctypes.c_int,
+        [
+            _WORKER, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
     "resume": (ctypes.c_int, [_WORKER]),
     "leave": (ctypes.c_int, [_WORKER, ctypes.c_char_p]),
     "interrupt": (None, [_WORKER]),

@@ -40,7 +40,7 @@ Checkpointer::Checkpointer(Options options)
   for (StoredChunk& chunk : options_.store->chunks()) {
     absl::ReaderMutexLock chunk_lock(&chunk.mutex);
     absl::MutexLock lock(&mutex_);
-    last_begun_ = std::max(last_begun_, chunk.clock().iteration);
+    last_begun_.exchange = std::max(last_begun_.exchange, chunk.clock().iteration);
   }
   if (options_.has_thread) {
     thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
@@ -70,46 +70,32 @@ void Checkpointer::Adopt(const View& view) {
   view_.clear_worker();
 }
 
-bool Checkpointer::IsDue(uint64_t iteration) const {
-  if (iteration <= last_begun_) return false;
-  const Recovery::Checkpoint& settings = proto_.recovery().checkpoint();
-  return settings.has_every_iterations() ? iteration % settings.every_iterations() == 0
-                                         : iteration == view_.cut_iteration();
-}
-
-uint64_t Checkpointer::NumberOf(uint64_t iteration) const {
-  const Recovery::Checkpoint& settings = proto_.recovery().checkpoint();
-  if (!IsSync()) return iteration;
-  return settings.has_every_iterations() ? iteration / settings.every_iterations() : view_.cuts();
-}
-
-void Checkpointer::Begin(uint64_t iteration) {
-  last_begun_ = iteration;
-  last_number_ = NumberOf(iteration);
+void Checkpointer::Begin(const Cut& cut) {
+  last_begun_ = cut;
+  last_number_ = NumberOfCut(proto_, view_, cut);
   // Also what this slot has failed to write, or a process that had it before, is never complete.
   tidies_ = true;
   if (last_number_ % stride_ != 0) return;
   if (active_.has_value()) {
-    LeaveOut(iteration, absl::StrCat("that of iteration ", active_->cut.id.iteration,
-                                     " was still being written"));
+    LeaveOut(cut, absl::StrCat("that of iteration ", active_->cut.id.iteration,
+                               " was still being written"));
     return;
   }
   if (completion_.waiting() >= kMostWaiting) {
-    LeaveOut(iteration, absl::StrCat(completion_.waiting(), " earlier ones wait for other slots"));
+    LeaveOut(cut, absl::StrCat(completion_.waiting(), " earlier ones wait for other slots"));
     return;
   }
-  const size_t chunks = options_.store->chunks().size();
-  active_.emplace(CheckpointId{.generation = view_.generation(), .iteration = iteration}, chunks);
-  active_->cut.run = view_.run();
+  active_.emplace(cut, options_.store->chunks().size());
   active_->number = last_number_;
   ++changes_;
 }
 
-void Checkpointer::LeaveOut(uint64_t iteration, absl::string_view reason) {
+void Checkpointer::LeaveOut(const Cut& cut, absl::string_view reason) {
   stride_ *= 2;
   ++failures_;
-  last_failure_ = absl::StrCat("the checkpoint of iteration ", iteration, " was left out, because ",
-                               reason, "; one in ", stride_, " is begun now");
+  last_failure_ =
+      absl::StrCat("the checkpoint of iteration ", cut.id.iteration, " was left out, because ",
+                   reason, "; one in ", stride_, " is begun now");
   spdlog::warn("slot {}: {}", options_.slot, last_failure_);
 }
 
@@ -117,7 +103,7 @@ std::optional<uint64_t> Checkpointer::Changed(int index, const StoredChunk& chun
                                               const ChunkChange& change) {
   if (!IsSync()) return std::nullopt;
   absl::MutexLock lock(&mutex_);
-  if (IsDue(chunk.clock().iteration)) Begin(chunk.clock().iteration);
+  if (IsDue(chunk.clock())) Begin(CutAt(view_, chunk.clock()));
   if (active_.has_value()) ++changes_;
   return std::nullopt;
 }
@@ -128,8 +114,8 @@ bool Checkpointer::BeforeChange(int index, const StoredChunk& chunk) {
   CheckpointId cut;
   {
     absl::MutexLock lock(&mutex_);
-    if (IsDue(iteration)) Begin(iteration);
-    if (!active_.has_value() || active_->cut.id.iteration != iteration || options_.breaks_cuts ||
+    if (IsDue(chunk.clock())) Begin(CutAt(view_, chunk.clock()));
+    if (!active_.has_value() || active_->cut.exchange != iteration || options_.breaks_cuts ||
         active_->progress[index] != Progress::kDue) {
       return true;
     }
@@ -168,8 +154,14 @@ void Checkpointer::Tick() {
       IsSync() ? 0
                : static_cast<uint64_t>(
                      absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
-  if (last_begun_ == 0 && !IsSync()) last_begun_ = number;  // the first is due after a while
-  if (number > last_begun_ && (IsSync() || options_.holds_role())) Begin(number);
+  if (last_begun_.exchange == 0 && !IsSync()) {
+    last_begun_.exchange = number;  // the first is due after a while
+  }
+  if (number > last_begun_.exchange && options_.holds_role()) {
+    Begin({.id = {.generation = view_.generation(), .iteration = number},
+           .exchange = number,
+           .run = view_.run()});
+  }
   if (completion_.waiting() == 0 && !tidies_) return;
   looks_ = true;
   ++changes_;
@@ -183,7 +175,7 @@ std::optional<Checkpointer::Copy> Checkpointer::TakeChunk(int index) {
     absl::MutexLock lock(&mutex_);
     if (active_->progress[index] != Progress::kDue) return std::nullopt;
     const uint64_t iteration = chunk.clock().iteration;
-    if (IsSync() && iteration != active_->cut.id.iteration && !options_.breaks_cuts) {
+    if (IsSync() && iteration != active_->cut.exchange && !options_.breaks_cuts) {
       return std::nullopt;
     }
     active_->progress[index] = Progress::kTaken;
@@ -305,7 +297,7 @@ absl::Status Checkpointer::Finish(const Cut& cut) {
     view = view_.number();
     for (const WorkerSet& worker_set : view_.worker_set()) {
       // What comes later is none of the cut's.
-      if (worker_set.from_iteration() <= cut.id.iteration || !IsSync())
+      if (worker_set.from_iteration() <= cut.exchange || !IsSync())
         worker_sets.push_back(worker_set);
     }
   }
@@ -361,7 +353,7 @@ void Checkpointer::LookAtFolder() {
     absl::MutexLock lock(&mutex_);
     progress.run = view_.run();
     if (std::exchange(tidies_, false)) {
-      progress.left_out_to = {.generation = view_.generation(), .iteration = last_begun_};
+      progress.left_out_to = last_begun_.id;
     }
     if (active_.has_value()) progress.writes = active_->cut.id;
   }

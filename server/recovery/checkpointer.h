@@ -25,6 +25,7 @@
 #include "proto/admin.pb.h"
 #include "proto/view.pb.h"
 #include "server/recovery/checkpoint_completion.h"
+#include "server/recovery/cut_schedule.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/copy_memory.h"
 #include "server/store/parameter_store.h"
@@ -113,11 +114,11 @@ class Checkpointer final : public ChunkObserver {
 
   // The checkpoint that is being written.
   struct Active {
-    Active(const CheckpointId& id, size_t chunks)
-        : cut{.id = id}, progress(chunks, Progress::kDue), left(chunks) {}
+    Active(const Cut& cut, size_t chunks)
+        : cut(cut), progress(chunks, Progress::kDue), left(chunks) {}
 
     Cut cut;
-    uint64_t number = 0;             // see NumberOf
+    uint64_t number = 0;             // see NumberOfCut
     std::vector<Progress> progress;  // by chunk
     size_t left;                     // chunks that are not written
     std::deque<Copy> copies;         // made before their updates
@@ -126,13 +127,13 @@ class Checkpointer final : public ChunkObserver {
   };
 
   bool IsSync() const;
-  // Whether the iteration is one of a cut that this slot has not begun or left out.
-  bool IsDue(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // The number of an iteration's cut. All slots number cuts in the same way.
-  uint64_t NumberOf(uint64_t iteration) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a chunk is where a cut is that this slot has not begun or left out.
+  bool IsDue(const ChunkClock& clock) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return clock.iteration > last_begun_.exchange && IsCutAt(proto_, view_, clock);
+  }
+  void Begin(const Cut& cut) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts a cut that is not begun, and begins fewer from now on.
-  void LeaveOut(uint64_t iteration, absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaveOut(const Cut& cut, absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Fill(Copy& copy, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   // Takes the next chunk to write, if one can be taken.
   std::optional<Copy> TakeNext();
@@ -164,8 +165,8 @@ class Checkpointer final : public ChunkObserver {
   mutable absl::Mutex mutex_;
   View view_ ABSL_GUARDED_BY(mutex_);  // without slots
   std::optional<Active> active_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_begun_ ABSL_GUARDED_BY(mutex_) = 0;   // or left out: CheckpointId::iteration
-  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOf(last_begun_)
+  Cut last_begun_ ABSL_GUARDED_BY(mutex_);            // or left out
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOfCut(last_begun_)
   uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
   bool tidies_ ABSL_GUARDED_BY(mutex_) = false;       // Work() is to remove what lacks this slot
   bool looks_ ABSL_GUARDED_BY(mutex_) = false;        // Work() is to look at the folder

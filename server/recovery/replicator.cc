@@ -156,6 +156,10 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   if (pushed.beta2) header.set_beta2(*pushed.beta2);
   if (pushed.weight_decay) header.set_weight_decay(*pushed.weight_decay);
   if (pushed.epsilon) header.set_epsilon(*pushed.epsilon);
+  if (change.rate.assigned.has_value()) {
+    header.set_assigned(change.rate.assigned->array);
+    header.set_steps(change.rate.assigned->steps);
+  }
   message.data = change.gradient;
   // What a broken stream has of the message must not be freed either.
   message.owner = change.owner == nullptr ? options_.store : change.owner;
@@ -265,6 +269,10 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   message.header.set_iteration(clock.iteration);
   message.header.set_all_absent(clock.all_absent);
   SetNorm(clock, &message.header);
+  message.header.set_steps(clock.steps);
+  message.header.set_assignments(clock.assignments);
+  message.header.set_recent_assignments(clock.recent_assignments);
+  message.header.set_former_assignments(clock.former_assignments);
   message.header.mutable_next_iteration()->Add(clock.next_iteration.begin(),
                                                clock.next_iteration.end());
   const size_t array_bytes = chunk.info().size * sizeof(float);

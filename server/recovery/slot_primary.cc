@@ -137,6 +137,7 @@ void SlotPrimary::Describe(ProcessState* state) const {
     position->set_slot(options_.slot);
     position->set_iteration(position_->iteration);
     position->set_least_iteration(position_->least_iteration);
+    position->set_assignments(position_->assignments);
   }
   if (replicator_ == nullptr) return;
   if (replicator_->is_filled()) state->add_filled(options_.slot);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
+#include "common/config/optimizer_arrays.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
@@ -91,6 +92,12 @@ absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& 
   }
   const size_t bytes = SegmentsSize(message.data);
   const size_t expected = EncodedBytes(header.encoding(), chunk.size);
+  const int arrays = 1 + OptimizerArrays(config_.proto().optimizer().kind());
+  if (header.assigned() >= static_cast<uint32_t>(arrays)) {
+    return absl::InvalidArgumentError(absl::StrCat("a change of chunk ", chunk.id,
+                                                   " assigns array ", header.assigned(),
+                                                   "; it has arrays 0 to ", arrays - 1));
+  }
   if (bytes != 0 && bytes != expected) {
     return absl::InvalidArgumentError(absl::StrCat("a change of chunk ", chunk.id, " has ", bytes,
                                                    " bytes instead of ", expected));
@@ -137,7 +144,11 @@ absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place,
   if (place.is_filled && Has(chunk.clock(), header)) return absl::OkStatus();
   ChunkClock clock{.version = header.version(),
                    .iteration = header.iteration(),
-                   .all_absent = header.all_absent()};
+                   .all_absent = header.all_absent(),
+                   .assignments = header.assignments(),
+                   .recent_assignments = header.recent_assignments(),
+                   .former_assignments = header.former_assignments(),
+                   .steps = header.steps()};
   clock.next_iteration.assign(header.next_iteration().begin(), header.next_iteration().end());
   if (clock.next_iteration.size() != chunk.clock().next_iteration.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", chunk.info().id,
@@ -153,7 +164,9 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
                                      const ReplicaMessage& message) {
   const ReplicaChunk& header = message.header;
   ChunkClock& clock = chunk.mutable_clock();
-  const uint64_t updates = message.data.empty() ? 0 : 1;
+  const bool has_data = !message.data.empty();
+  // An array of the optimizer's state is none that the version counts.
+  const uint64_t updates = has_data && header.assigned() == 0 ? 1 : 0;
   if (place.is_filled && Has(clock, header)) return absl::OkStatus();
   const bool is_next = clock.version + updates == header.version() &&
                        (header.has_worker() || clock.iteration + 1 == header.iteration());
@@ -164,7 +177,7 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
         ", and the change leads to version ", header.version(), " and iteration ",
         header.iteration()));
   }
-  if (updates > 0) {
+  if (has_data) {
     UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration())};
     Hyperparameters& pushed = rate.pushed;
     if (header.has_learning_rate()) pushed.learning_rate = header.learning_rate();
@@ -172,11 +185,18 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
     if (header.has_beta2()) pushed.beta2 = header.beta2();
     if (header.has_weight_decay()) pushed.weight_decay = header.weight_decay();
     if (header.has_epsilon()) pushed.epsilon = header.epsilon();
+    if (header.has_assigned()) {
+      rate.assigned = {.array = header.assigned(), .steps = header.steps()};
+    }
     RETURN_IF_ERROR(chunk.ApplyGradient(message.data, header.encoding(), header.scale(), rate));
   }
   (header.has_worker() ? clock.next_iteration[header.worker()] : clock.iteration) =
       header.iteration();
   clock.all_absent = header.all_absent();
+  // Under ASYNC only the values count, which one worker gives.
+  if (!header.has_worker() || (header.has_assigned() && has_data)) {
+    clock.CountExchange(header.has_assigned());
+  }
   return absl::OkStatus();
 }
 

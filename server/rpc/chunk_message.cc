@@ -39,6 +39,8 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
                            .view = shard->view()};
     absl::ReaderMutexLock lock(&chunk.mutex);
     header.version = reply.written_version.value_or(chunk.version());
+    header.assignments = chunk.clock().assignments;
+    header.recent_assignments = chunk.clock().recent_assignments;
     const bool is_new = header.version != reply.base_version;
     header.unchanged = !is_new && !reply.written_version.has_value();
     const ChunkClock& clock = chunk.clock();
@@ -61,19 +63,34 @@ grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, ui
   shard->CountReply(/*session=*/nullptr, bytes);
   const EncodedHeader header = EncodeHeader(ParameterHeader{.iteration = k,
                                                             .chunk = taken.info.id,
-                                                            .version = taken.version,
+                                                            .version = taken.clock.version,
                                                             .encoding = encoding,
-                                                            .view = 0},
+                                                            .assignments = taken.clock.assignments},
                                             bytes);
   const grpc::Slice slices[] = {grpc::Slice(header.data(), header.size()),
                                 DataSlice(taken.parameters, encoding, taken.owner)};
   return grpc::ByteBuffer(slices, 2);
 }
 
-grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding) {
+grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding) {
   absl::ReaderMutexLock lock(&chunk.mutex);
-  return SnapshotMessage(shard, {chunk.info(), chunk.version(), chunk.parameters(), nullptr},
-                         /*k=*/0, encoding);
+  const ChunkClock& clock = chunk.clock();
+  const absl::Span<const float> values =
+      array < chunk.arrays() ? chunk.array(array) : absl::Span<const float>();
+  const size_t bytes = EncodedBytes(encoding, values.size());
+  shard->CountReply(/*session=*/nullptr, bytes);
+  const EncodedHeader header =
+      EncodeHeader(ParameterHeader{.iteration = clock.iteration,
+                                   .chunk = chunk.info().id,
+                                   .version = clock.version,
+                                   .encoding = encoding,
+                                   .assignments = clock.assignments,
+                                   .recent_assignments = clock.recent_assignments,
+                                   .steps = clock.steps},
+                   bytes);
+  const grpc::Slice slices[] = {grpc::Slice(header.data(), header.size()),
+                                EncodedSlice(encoding, values)};
+  return grpc::ByteBuffer(slices, 2);
 }
 
 }  // namespace evenshard

@@ -32,12 +32,12 @@ int64_t DataBytes(Shard* shard, const PendingReply& reply);
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
                               const std::vector<PendingReply>& replies);
 
-// Returns the ParameterChunk message of a Pull, with a copy of the current parameters, and counts
-// it.
-grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, Encoding encoding);
+// Returns the ParameterChunk message of a Pull, with a copy of an array of the chunk's state as it
+// is now, and counts it. It has no data if the chunk has no such array.
+grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding);
 
-// Returns the same message for a Snapshot of iteration k. Parameters with an owner are borrowed
-// where they need not be encoded, others are copied.
+// Returns such a message for a Snapshot of exchange k, with the parameters. Parameters with an
+// owner are borrowed where they need not be encoded, others are copied.
 grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, uint64_t k,
                                  Encoding encoding);
 

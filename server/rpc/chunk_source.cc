@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/optimizer_arrays.h"
 #include "common/wire/encoding.h"
 #include "server/rpc/chunk_message.h"
 
@@ -29,16 +30,18 @@ absl::Status Check(const Shard& shard, const Request& request) {
 
 class AllChunks final : public ChunkSource {
  public:
-  AllChunks(std::shared_ptr<Shard> shard, Encoding encoding)
-      : shard_(std::move(shard)), encoding_(encoding) {}
+  AllChunks(std::shared_ptr<Shard> shard, int array, Encoding encoding)
+      : shard_(std::move(shard)), array_(array), encoding_(encoding) {}
 
   absl::StatusOr<Next> TakeNext() override {
     if (next_ == shard_->store().chunks().size()) return Next{.is_end = true};
-    return Next{.message = PullMessage(shard_.get(), shard_->store().chunks()[next_++], encoding_)};
+    return Next{
+        .message = PullMessage(shard_.get(), shard_->store().chunks()[next_++], array_, encoding_)};
   }
 
  private:
   const std::shared_ptr<Shard> shard_;
+  const int array_;
   const Encoding encoding_;
   size_t next_ = 0;  // index of the next chunk to send
 };
@@ -74,7 +77,13 @@ class SnapshotChunks final : public ChunkSource {
 absl::StatusOr<std::unique_ptr<ChunkSource>> PullSource(std::shared_ptr<Shard> shard,
                                                         const PullRequest& request) {
   RETURN_IF_ERROR(Check(*shard, request));
-  return std::make_unique<AllChunks>(std::move(shard), request.encoding());
+  const int arrays = 1 + OptimizerArrays(shard->config().proto().optimizer().kind());
+  if (request.array() >= static_cast<uint32_t>(arrays)) {
+    return absl::InvalidArgumentError(absl::StrCat("the puller asks for array ", request.array(),
+                                                   "; the chunks have arrays 0 to ", arrays - 1));
+  }
+  return std::make_unique<AllChunks>(std::move(shard), static_cast<int>(request.array()),
+                                     request.encoding());
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shard> shard,

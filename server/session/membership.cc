@@ -229,11 +229,11 @@ std::string Membership::DescribeLocked(uint32_t rank) const {
   if (member.state == WorkerStats::NEVER_JOINED) {
     return absl::StrCat("worker ", rank, " (never joined", refusal, ")");
   }
-  const uint64_t next = activities_[rank].next_iteration;
+  const uint64_t pushed = activities_[rank].iterations;
   return absl::StrCat("worker ", rank, " (", member.address, ", ",
                       absl::AsciiStrToLower(WorkerStats::State_Name(member.state)), ", last seen ",
-                      Ago(LastSeen(rank)), next > 0 ? absl::StrCat(" at iteration ", next - 1) : "",
-                      refusal, ")");
+                      Ago(LastSeen(rank)),
+                      pushed > 0 ? absl::StrCat(" at iteration ", pushed - 1) : "", refusal, ")");
 }
 
 void Membership::Fill(ShardStats* stats) const {
@@ -246,7 +246,7 @@ void Membership::Fill(ShardStats* stats) const {
     out->set_state(member.state);
     if (member.state == WorkerStats::NEVER_JOINED) continue;
     out->set_address(member.address);
-    out->set_iteration(activity.next_iteration);
+    out->set_iteration(activity.iterations);
     out->set_last_seen_seconds_ago(absl::ToDoubleSeconds(clock_->Now() - LastSeen(rank)));
     activity.received.Fill(out);
     out->set_bytes_out(activity.bytes_out);

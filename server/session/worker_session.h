@@ -19,7 +19,7 @@ namespace evenshard {
 // guarded by a lock.
 struct WorkerActivity {
   std::atomic<int64_t> last_seen{std::numeric_limits<int64_t>::min()};  // Unix nanoseconds
-  std::atomic<uint64_t> next_iteration{0};  // the one after the latest that was taken
+  std::atomic<uint64_t> iterations{0};  // of training, up to the latest push that was taken
   PushCounts received;
   std::atomic<uint64_t> bytes_out{0};
 };
@@ -53,13 +53,14 @@ class WorkerSession {
   // Ends the session for good. Idempotent.
   void End() { holds_rank_ = false; }
 
-  // Counts a push of `iteration` with `bytes` bytes of data, and its worker as seen.
-  void CountPush(PushOutcome outcome, uint64_t iteration, uint64_t bytes) {
+  // Counts a push with `bytes` bytes of data, and its worker as seen. `iterations`: those of
+  // training that the worker has pushed for with it.
+  void CountPush(PushOutcome outcome, uint64_t iterations, uint64_t bytes) {
     activity_->last_seen = absl::ToUnixNanos(clock_->Now());
     activity_->received.Add(outcome, bytes);
-    uint64_t next = activity_->next_iteration;
-    while (next < iteration + 1 &&
-           !activity_->next_iteration.compare_exchange_weak(next, iteration + 1)) {
+    uint64_t before = activity_->iterations;
+    while (before < iterations &&
+           !activity_->iterations.compare_exchange_weak(before, iterations)) {
     }
   }
   void CountReply(uint64_t bytes) { activity_->bytes_out += bytes; }

@@ -18,12 +18,13 @@ namespace evenshard {
 absl::StatusOr<int> IndexOfPush(const WorkerSession& session, const GradientHeader& header,
                                 const ParameterStore& store, int shard);
 
-// Errors: another encoding than the run's, initial parameters from another worker than 0, a
-// learning rate that is none, and a wrong number of bytes.
+// Errors: another encoding than the run's, values that this worker cannot assign, a learning rate
+// that is none, and a wrong number of bytes.
 absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient, const Chunk& chunk);
 
-// Errors: a value that is not finite.
-absl::Status CheckFinite(const PlannedConfig& config, const Gradient& gradient, const Chunk& chunk);
+// Errors: a value that is not finite. REQUIRES: the chunk's lock is not held.
+absl::Status CheckFinite(const PlannedConfig& config, const Gradient& gradient,
+                         StoredChunk& stored);
 
 }  // namespace evenshard
 

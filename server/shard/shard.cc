@@ -157,7 +157,10 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   response.set_history(history_);
   // The fence of WorkerSession: this acquires every chunk's lock, so a push of the last incarnation
   // has been counted after it, or never will be.
-  response.set_start_iteration(policy_->StartIteration(request.worker()));
+  const UpdatePolicy::Start start = policy_->StartOf(request.worker());
+  response.set_start_iteration(start.iteration);
+  response.set_assignments(start.assignments);
+  response.set_recent_assignments(start.recent_assignments);
   return response;
 }
 
@@ -233,8 +236,8 @@ absl::Status Shard::Take(int index, WorkerSession& session, Gradient gradient,
   RETURN_IF_ERROR(failure());
   // The stream ends with that, so that the worker pushes again, here or where the slot is then.
   RETURN_IF_ERROR(CheckHoldsRole());
-  const Chunk& chunk = store_->chunks()[index].info();
-  RETURN_IF_ERROR(CheckFormat(config_, gradient, chunk));
+  StoredChunk& chunk = store_->chunks()[index];
+  RETURN_IF_ERROR(CheckFormat(config_, gradient, chunk.info()));
   // The memory of a repeated push may have another content already, which is not looked at.
   if (absl::Status finite = CheckFinite(config_, gradient, chunk);
       !finite.ok() && policy_->Counts(index, gradient.header)) {
@@ -353,22 +356,6 @@ bool Shard::IsOver() const {
   return is_over_in_view_;
 }
 
-void Shard::FillProgress(ShardStats::Progress* progress) const {
-  uint64_t least = std::numeric_limits<uint64_t>::max();
-  uint64_t largest = 0;
-  const bool is_over = IsOver();  // asked first: what follows is then where it has ended
-  for (StoredChunk& chunk : store_->chunks()) {
-    absl::ReaderMutexLock lock(&chunk.mutex);
-    const bool is_sync = config_.proto().update().policy() == Update::SYNC;
-    const uint64_t position = is_sync ? chunk.clock().iteration : chunk.version();
-    least = std::min(least, position);
-    largest = std::max(largest, position);
-  }
-  progress->set_least(store_->chunks().empty() ? 0 : least);
-  progress->set_largest(largest);
-  progress->set_is_over(is_over);
-}
-
 ShardStats Shard::Stats() const {
   ShardStats stats;
   stats.set_shard(index_);
@@ -382,7 +369,7 @@ ShardStats Shard::Stats() const {
   store_->counters().Fill(&stats);
   membership_.Fill(&stats);
   if (has_failed()) stats.set_failure(std::string(failure().message()));
-  FillProgress(stats.mutable_progress());
+  snapshots_.FillProgress(stats.mutable_progress());
   const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
   const auto oldest = Oldest(updates);
   if (oldest == updates.end()) return stats;

@@ -183,7 +183,6 @@ class Shard {
   void End(const absl::Status& reason);
   // Whether some worker has finished and none trains any more.
   bool IsOver() const;
-  void FillProgress(ShardStats::Progress* progress) const;
 
   const PlannedConfig& config_;
   const int index_;

@@ -54,7 +54,7 @@ absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
   if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0 && !is_buffer_) {
     return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
-  ++clock_.version;
+  CountUpdate(rate);
   return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate), rate.iteration);
 }
 
@@ -113,7 +113,7 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
     });
     if (bad >= 0) return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
-  ++clock_.version;
+  CountUpdate(rate);
   const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
     mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
     return ApplyRun(first, count, sum, floats, scale, rate);
@@ -121,12 +121,24 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
   return Updated(first_bad(apply), rate.iteration);
 }
 
+void StoredChunk::CountUpdate(const UpdateRate& rate) {
+  if (!rate.assigned.has_value()) {
+    ++clock_.version;
+    ++clock_.steps;
+    ++counters_->updates;
+  } else if (rate.assigned->array == 0) {
+    ++clock_.version;
+  } else {
+    clock_.steps = rate.assigned->steps;
+  }
+}
+
 int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
                               const UnalignedFloat* gradient, float scale, const UpdateRate& rate) {
-  // An update that sets the initial parameters counts for no optimizer.
-  const bool sets = is_buffer_ || (begins_empty_ && clock_.version == 1);
-  const int64_t before = begins_empty_ ? 1 : 0;
-  const UpdateNumbers numbers = optimizer_->NumbersOf(rate.iteration - before, rate.pushed);
+  const bool sets = is_buffer_ || rate.assigned.has_value();
+  const absl::Span<float> set_array =
+      mutable_array(rate.assigned.has_value() ? static_cast<int>(rate.assigned->array) : 0);
+  const UpdateNumbers numbers = optimizer_->NumbersOf(rate.iteration, rate.pushed);
   int64_t bad = -1;
   for (int64_t begin = first; begin < first + count; begin += kCheckedElements) {
     const int64_t size = std::min(kCheckedElements, first + count - begin);
@@ -136,9 +148,10 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
     }
     if (sum != nullptr) run.sum = sum + begin;
     if (sets) {
-      std::memcpy(run.parameters.data(), gradient + (begin - first), size * sizeof(float));
+      std::memcpy(set_array.data() + begin, gradient + (begin - first), size * sizeof(float));
     } else {
-      optimizer_->Apply(run, gradient + (begin - first), scale, numbers, clock_.version - before);
+      optimizer_->Apply(run, gradient + (begin - first), scale, numbers,
+                        static_cast<int64_t>(clock_.steps));
     }
     if (is_buffer_ || bad >= 0) continue;  // the update is completed all the same
     int64_t in_run = FindNonFinite(run.parameters.data(), size);
@@ -150,8 +163,7 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
   return bad;
 }
 
-absl::Status StoredChunk::Updated(int64_t bad, int64_t iteration) {
-  ++counters_->updates;
+absl::Status StoredChunk::Updated(int64_t bad, int64_t iteration) const {
   if (bad < 0) return absl::OkStatus();
   return OutOfRange("a parameter, or the optimizer's state of it,", bad, iteration);
 }

@@ -27,10 +27,19 @@
 
 namespace evenshard {
 
-// What decides the learning rate of an update, and the other numbers of its rule.
+// An update that replaces an array of a chunk's state by what is pushed.
+struct Assignment {
+  uint32_t array = 0;  // see StoredChunk::array
+  uint64_t steps = 0;  // for those of the optimizer's state: ChunkClock::steps
+};
+
+// What decides how an update changes a chunk.
 struct UpdateRate {
-  int64_t iteration = 0;        // of the gradients, by which the config's schedule goes
+  // How many iterations of training lie before it. The config's schedule goes by that.
+  int64_t iteration = 0;
   Hyperparameters pushed = {};  // with the gradients
+  // Otherwise the optimizer is applied.
+  std::optional<Assignment> assigned = {};
 };
 
 // The square of the norm of an iteration's mean gradient over the whole model, on which the slots
@@ -62,14 +71,14 @@ class StoredChunk {
 
   const Chunk& info() const { return info_; }
 
-  // The number of updates applied so far.
+  // How often the parameters have changed.
   uint64_t version() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_.version; }
-  // How far the chunk has come. The update policy moves the iterations on, and each update here
-  // the version.
+  // How far the chunk has come. The update policy counts the exchanges, and each update here the
+  // version and the optimizer's steps.
   ChunkClock& mutable_clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
   const ChunkClock& clock() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_; }
-  // Whether the chunk has no parameters yet: the first update sets them to the values that are
-  // pushed (model.from_workers).
+  // Whether the chunk has no parameters yet: the first exchange assigns them
+  // (model.from_workers).
   bool NeedsInitial() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return begins_empty_ && clock_.version == 0;
   }
@@ -117,12 +126,14 @@ class StoredChunk {
  private:
   absl::Status Apply(const float* sum, const Segments& gradient, Encoding encoding, float scale,
                      const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Counts an update that is about to be made.
+  void CountUpdate(const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Updates `count` elements from `first` on; `sum` is the chunk's, or null. Returns the first
   // element that is not finite then, or -1.
   int64_t ApplyRun(int64_t first, int64_t count, const float* sum, const UnalignedFloat* gradient,
                    float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Counts an update that left element `bad` not finite, or none where it is -1.
-  absl::Status Updated(int64_t bad, int64_t iteration);
+  // Returns what an update has come to that left element `bad` not finite, or none where it is -1.
+  absl::Status Updated(int64_t bad, int64_t iteration) const;
   absl::Status OutOfRange(absl::string_view what, int64_t element, int64_t iteration) const;
 
   const Chunk& info_;

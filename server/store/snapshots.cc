@@ -10,6 +10,7 @@
 #include "server/store/snapshots.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +37,7 @@ struct Snapshots::Kept {
 
   const std::shared_ptr<CopyMemory> owner;
   FloatBuffer memory;  // at least as large as the chunk
-  uint64_t version = 0;
+  ChunkClock clock = {};
 };
 
 // Guarded by Snapshots::mutex_, but for `k`.
@@ -108,9 +109,9 @@ absl::StatusOr<Snapshots::Reader::Progress> Snapshots::Reader::Take(
       SetTaken(index);
     }
     if (kept == nullptr) {
-      use({chunk.info(), chunk.version(), chunk.parameters(), nullptr});
+      use({chunk.info(), chunk.clock(), chunk.parameters(), nullptr});
     } else {
-      use({chunk.info(), kept->version, kept->memory.span().first(chunk.info().size), kept});
+      use({chunk.info(), kept->clock, kept->memory.span().first(chunk.info().size), kept});
     }
     return Progress::kTaken;
   }
@@ -134,8 +135,8 @@ absl::StatusOr<std::unique_ptr<Snapshots::Reader>> Snapshots::Open(uint64_t k,
                                                                    std::function<void()> wake) {
   if (options_.config->IsInitial(k)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there are no parameters at iteration ", k,
-                     " of a run with model.from_workers, allowed: iterations from 1 on"));
+        absl::StrCat("there are no parameters at exchange ", k,
+                     " of a run with model.from_workers, allowed: from 1 on"));
   }
   std::unique_ptr<Reader> reader(new Reader(this, std::move(wake)));
   {
@@ -218,7 +219,7 @@ void Snapshots::Keep(int index, const StoredChunk& chunk) {
   std::shared_ptr<Kept> kept;
   if (auto memory = copy_memory_->Take(chunk.info().size); memory.has_value()) {
     kept = std::make_shared<Kept>(copy_memory_, *std::move(memory));
-    kept->version = chunk.version();
+    kept->clock = chunk.clock();
     std::copy(chunk.parameters().begin(), chunk.parameters().end(), kept->memory.data());
   }
   absl::MutexLock lock(&mutex_);
@@ -249,6 +250,29 @@ std::optional<uint64_t> Snapshots::Changed(int index, const StoredChunk& chunk,
     }
   }
   return std::nullopt;
+}
+
+void Snapshots::FillProgress(ShardStats::Progress* progress) const {
+  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  const bool is_over = options_.is_over();  // asked first: what follows is then where it has ended
+  uint64_t least = kNone;
+  uint64_t largest = 0;
+  uint64_t least_exchange = kNone;
+  uint64_t largest_exchange = 0;
+  for (StoredChunk& chunk : options_.store->chunks()) {
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    const uint64_t exchange = PositionOf(chunk);
+    const uint64_t trained = exchange - std::min(exchange, chunk.clock().assignments);
+    least = std::min(least, trained);
+    largest = std::max(largest, trained);
+    least_exchange = std::min(least_exchange, exchange);
+    largest_exchange = std::max(largest_exchange, exchange);
+  }
+  progress->set_least(least == kNone ? 0 : least);
+  progress->set_largest(largest);
+  progress->set_least_exchange(least_exchange == kNone ? 0 : least_exchange);
+  progress->set_largest_exchange(largest_exchange);
+  progress->set_is_over(is_over);
 }
 
 void Snapshots::WakeAll() {

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/placement/planned_config.h"
+#include "proto/admin.pb.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/copy_memory.h"
 #include "server/store/parameter_store.h"
@@ -42,7 +43,7 @@ class Snapshots final : public ChunkObserver {
   // The parameters of a chunk that a reader takes.
   struct Taken {
     const Chunk& info;
-    uint64_t version;
+    const ChunkClock& clock;
     absl::Span<const float> parameters;
     // Keeps `parameters` valid. Null if they are valid only until Reader::Take returns.
     std::shared_ptr<const void> owner;
@@ -106,6 +107,9 @@ class Snapshots final : public ChunkObserver {
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   void ChangeFailed(const absl::Status& failure) override { End(failure); }
 
+  // Says how far the chunks have come.
+  void FillProgress(ShardStats::Progress* progress) const;
+
   // Wakes the readers that wait, because is_over() may have changed.
   void WakeAll();
   // Ends all readers with `reason`, the present ones and later ones. The first call counts. They
@@ -118,7 +122,7 @@ class Snapshots final : public ChunkObserver {
   struct Kept;
 
   bool IsSync() const;
-  // The measure of a chunk's progress: its iteration or, under ASYNC, its updates.
+  // The measure of a chunk's progress: its exchange or, under ASYNC, its version.
   uint64_t PositionOf(const StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   bool IsReadyAt(uint64_t k, uint64_t position) const {
     return IsSync() ? position == k : position >= k;

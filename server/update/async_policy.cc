@@ -54,9 +54,13 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
       }
       CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
       next = header.iteration + 1;
-      ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration),
+      ChunkClock& clock = chunk.mutable_clock();
+      // Where values are assigned, no iteration lies before them.
+      const uint64_t behind = std::min(header.iteration, clock.assignments);
+      ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration - behind),
                                   .pushed = header.hyperparameters},
                          .workers = {header.worker}};
+      if (header.assigned.has_value()) change.rate.assigned = {.array = *header.assigned};
       if (header.has_data()) {
         change.encoding = static_cast<Encoding>(header.encoding);
         const absl::Status applied =
@@ -65,6 +69,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
           observers_.ChangeFailed(applied);
           return applied;
         }
+        if (header.assigned.has_value()) clock.CountExchange(/*assigned=*/true);
         change.gradient = std::move(gradient.data);
         change.owner = std::move(gradient.owner);
       }
@@ -112,14 +117,16 @@ void AsyncPolicy::Abandon() {
   }
 }
 
-uint64_t AsyncPolicy::StartIteration(uint32_t rank) const {
-  uint64_t start = 0;
+UpdatePolicy::Start AsyncPolicy::StartOf(uint32_t rank) const {
+  Start start;
   for (const History& history : histories_) {
     absl::ReaderMutexLock lock(&history.chunk->mutex);
     // Worker 0 was lost in the middle of giving the initial parameters, or a checkpoint has
     // this chunk as it was before that. The others answer the push as a repeat.
-    if (history.chunk->NeedsInitial()) return 0;
-    start = std::max(start, history.chunk->clock().next_iteration[rank]);
+    if (history.chunk->NeedsInitial()) return {};
+    const ChunkClock& clock = history.chunk->clock();
+    start.iteration = std::max(start.iteration, clock.next_iteration[rank]);
+    start.assignments = std::min(start.iteration, clock.assignments);
   }
   return start;
 }

@@ -24,7 +24,7 @@ class AsyncPolicy final : public UpdatePolicy {
   absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) override;
   absl::Status Resume(int) override { return absl::OkStatus(); }  // no update is held up
   void Confirm(int index, uint64_t change) override;
-  uint64_t StartIteration(uint32_t rank) const override;
+  Start StartOf(uint32_t rank) const override;
   void Abandon() override;
   absl::Duration PushWait(uint32_t) const override { return absl::ZeroDuration(); }
   // Another worker's push may update the chunk at any time.

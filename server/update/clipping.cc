@@ -47,7 +47,8 @@ absl::Status Clipping::AddSum(const StoredChunk& chunk, bool has_sum, float scal
   const uint64_t iteration = chunk.clock().iteration;
   SquareSum squares;
   if (has_sum) {
-    RETURN_IF_ERROR(chunk.AddSquares(rule_, scale, static_cast<int64_t>(iteration), &squares));
+    RETURN_IF_ERROR(
+        chunk.AddSquares(rule_, scale, static_cast<int64_t>(chunk.clock().trained()), &squares));
   }
   absl::MutexLock lock(&mutex_);
   // Every chunk of an iteration comes before any of the next one. A slot that is taken over may

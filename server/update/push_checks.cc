@@ -6,6 +6,17 @@
 #include "common/base/error_kind.h"
 
 namespace evenshard {
+namespace {
+
+// What a worker pushes, and by which call of a script.
+std::string KindText(std::optional<uint32_t> assigned) {
+  if (!assigned.has_value()) return "gradients, by step()";
+  return *assigned == 0
+             ? "parameters, by assign()"
+             : absl::StrCat("array ", *assigned, " of the optimizer's state, by load_state_dict()");
+}
+
+}  // namespace
 
 absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& header,
                             const std::string& allowed) {
@@ -20,6 +31,41 @@ absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header
   return absl::InvalidArgumentError(absl::StrCat(
       "worker ", header.worker, " pushed chunk ", chunk.info().id, " computed from version ",
       header.base_version, "; the shard is at version ", chunk.version()));
+}
+
+absl::Status TakeKind(const StoredChunk& chunk, const GradientHeader& header, PushedKind* kind) {
+  const auto disagreement = [&](uint32_t other, const std::string& of_other,
+                                const std::string& of_this) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return WithKind(ErrorDetail::RUN_FAILED,
+                    absl::AbortedError(absl::StrCat(
+                        "workers ", other, " and ", header.worker, " disagree at iteration ",
+                        chunk.clock().trained(), " (chunk ", header.chunk, "): ", of_other, " and ",
+                        of_this, "; under SYNC all workers must use the same")));
+  };
+  if (!kind->first.has_value()) {
+    kind->first = header.worker;
+    if (header.assigned.has_value()) kind->assigned = {.array = *header.assigned};
+  }
+  const auto assigned =
+      kind->assigned.has_value() ? std::optional(kind->assigned->array) : std::nullopt;
+  if (assigned != header.assigned) {
+    return disagreement(*kind->first, KindText(assigned), KindText(header.assigned));
+  }
+  if (!header.has_data()) return absl::OkStatus();
+  if (kind->assigned.has_value()) kind->assigned->steps = header.steps;
+  if (!kind->rated_by.has_value()) {
+    kind->rated_by = header.worker;
+    kind->numbers = header.hyperparameters;
+  }
+  if (kind->numbers == header.hyperparameters) return absl::OkStatus();
+  return disagreement(*kind->rated_by, ToText(kind->numbers), ToText(header.hyperparameters));
+}
+
+absl::Status NothingAssigned(const StoredChunk& chunk) {
+  return WithKind(ErrorDetail::RUN_FAILED,
+                  absl::AbortedError(absl::StrCat(
+                      "worker 0 was lost before it could give the ",
+                      chunk.NeedsInitial() ? "initial parameters" : "values that it assigns")));
 }
 
 bool IsOfView(const PolicyView& view, const GradientHeader& header) {
@@ -41,31 +87,23 @@ absl::StatusOr<bool> IsTaken(const PolicyView* view, const WorkerSession& sessio
                    " after its rank had passed on: it has left, is lost or was replaced"));
 }
 
-absl::Status Disagreement(uint32_t worker, const Hyperparameters& numbers,
-                          const GradientHeader& header) {
-  return WithKind(
-      ErrorDetail::RUN_FAILED,
-      absl::AbortedError(absl::StrCat(
-          "workers ", worker, " and ", header.worker, " disagree at iteration ", header.iteration,
-          " (chunk ", header.chunk, "): ", ToText(numbers), " and ", ToText(header.hyperparameters),
-          "; under SYNC all workers must use the same")));
-}
-
-absl::Status NoInitialParameters() {
-  return WithKind(
-      ErrorDetail::RUN_FAILED,
-      absl::AbortedError(
-          "there are no initial parameters: worker 0 was lost before it could give them"));
-}
-
 PushOutcome OutcomeOf(const GradientHeader& header) {
-  return header.skip ? PushOutcome::kSkipped : PushOutcome::kCounted;
+  return header.assigned.has_value() ? PushOutcome::kAssigned
+         : header.skip               ? PushOutcome::kSkipped
+                                     : PushOutcome::kCounted;
 }
 
 void CountPush(PushOutcome outcome, const StoredChunk& chunk, const Gradient& gradient,
                WorkerSession& session, ShardCounters* counters) {
   const uint64_t bytes = SegmentsSize(gradient.data);
-  session.CountPush(outcome, gradient.header.iteration, bytes);
+  const ChunkClock& clock = chunk.clock();
+  const uint64_t behind = std::min(gradient.header.iteration, clock.assignments);
+  // Where the worker is when this exchange is over. Of a repeat it is known already.
+  const uint64_t trained =
+      outcome == PushOutcome::kRepeated
+          ? 0
+          : gradient.header.iteration - behind + (outcome == PushOutcome::kAssigned ? 0 : 1);
+  session.CountPush(outcome, trained, bytes);
   counters->received.Add(outcome, bytes);
   if (outcome == PushOutcome::kCounted) {
     counters->CountStaleness(chunk.version() -

@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_SERVER_UPDATE_PUSH_CHECKS_H_
 #define EVENSHARD_SERVER_UPDATE_PUSH_CHECKS_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -25,6 +26,20 @@ absl::Status WrongIteration(const StoredChunk& chunk, const GradientHeader& head
 absl::Status CheckVersion(const StoredChunk& chunk, const GradientHeader& header)
     ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
+// What all pushes of an exchange must have in common. Guarded by the chunk's lock.
+struct PushedKind {
+  std::optional<uint32_t> first = {};       // the rank of the first push
+  std::optional<Assignment> assigned = {};  // what it says; with the steps of worker 0's
+  std::optional<uint32_t> rated_by = {};    // the rank of the first gradient
+  Hyperparameters numbers = {};             // what came with it
+};
+// Notes of what kind a push is. Errors: ABORTED, which fails the run, if an earlier one was of
+// another: only one assigns values, or they bring other hyperparameters.
+absl::Status TakeKind(const StoredChunk& chunk, const GradientHeader& header, PushedKind* kind)
+    ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+// Returns the error of an exchange that assigns values which nobody has given.
+absl::Status NothingAssigned(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
+
 // Whether a push that carries this view may count in `view`.
 bool IsOfView(const PolicyView& view, const GradientHeader& header);
 // Returns whether a push is taken; otherwise it is dropped, since its worker pushes again. Errors:
@@ -33,12 +48,6 @@ bool IsOfView(const PolicyView& view, const GradientHeader& header);
 // REQUIRES: the lock of the chunk is held until the push has been counted; see WorkerSession.
 absl::StatusOr<bool> IsTaken(const PolicyView* view, const WorkerSession& session,
                              const GradientHeader& header);
-
-// Returns the error of a push with other hyperparameters than `numbers`, which `worker` has pushed.
-absl::Status Disagreement(uint32_t worker, const Hyperparameters& numbers,
-                          const GradientHeader& header);
-// Returns the error of a first iteration that ends without parameters (model.from_workers).
-absl::Status NoInitialParameters();
 
 PushOutcome OutcomeOf(const GradientHeader& header);
 

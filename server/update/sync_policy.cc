@@ -112,7 +112,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
     return WrongIteration(chunk, header, "no gradient of this worker at that iteration");
   }
   RETURN_IF_ERROR(CheckVersion(chunk, header));
-  RETURN_IF_ERROR(TakeRate(gather, header));
+  RETURN_IF_ERROR(TakeKind(chunk, header, &gather.kind));
   CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
   pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
   if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
@@ -121,17 +121,6 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   gather.pushed[gather.newest] = {
       .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
   return Advance(index, gather, released);
-}
-
-absl::Status SyncPolicy::TakeRate(Gather& gather, const GradientHeader& header) {
-  if (!header.has_data()) return absl::OkStatus();
-  if (!gather.rated_by.has_value()) {
-    gather.rated_by = header.worker;
-    gather.pushed_numbers = header.hyperparameters;
-    return absl::OkStatus();
-  }
-  if (gather.pushed_numbers == header.hyperparameters) return absl::OkStatus();
-  return Disagreement(*gather.rated_by, gather.pushed_numbers, header);
 }
 
 bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
@@ -165,11 +154,13 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
     RETURN_IF_ERROR(told(AddWhole(gather)));
   }
   if (complete && !MayUpdate(index, gather)) return absl::OkStatus();
-  ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().iteration),
-                              .pushed = gather.pushed_numbers}};
+  ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().trained()),
+                              .pushed = gather.kind.numbers,
+                              .assigned = gather.kind.assigned}};
   if (!complete) return AddHeld(gather, complete, &change);
+  if (gather.kind.assigned.has_value() && !gather.pushed[0].here)
+    return NothingAssigned(*gather.chunk);
   RETURN_IF_ERROR(told(AddHeld(gather, complete, &change)));
-  if (gather.chunk->NeedsInitial()) return NoInitialParameters();
   Complete(index, gather, std::move(change), released);
   // The next iteration may wait for no push.
   return IsComplete(gather) ? Advance(index, gather, released) : absl::OkStatus();
@@ -247,7 +238,8 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
 
 bool SyncPolicy::IsClipped(const Gather& gather) const {
   const StoredChunk& chunk = *gather.chunk;
-  return clipping_ != nullptr && clipping_->Clips(chunk.info(), chunk.clock().iteration);
+  return clipping_ != nullptr && !gather.kind.assigned.has_value() &&
+         clipping_->Clips(chunk.info(), chunk.clock().iteration);
 }
 
 absl::Status SyncPolicy::AddWhole(Gather& gather) {
@@ -274,6 +266,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   ChunkClock& clock = gather.chunk->mutable_clock();
   const uint64_t iteration = clock.iteration++;
   clock.all_absent = gather.absent > 0 && gather.absent == gather.arrived;
+  clock.CountExchange(gather.kind.assigned.has_value());
   if (observers_.ReadGradients()) {
     for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
       if (gather.pushed[rank].here) change.workers.push_back(rank);
@@ -298,8 +291,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   std::erase_if(gather.onlookers, is_over);
   gather.arrived = gather.awaited = gather.added = gather.summed = gather.absent = 0;
   gather.is_whole = false;
-  gather.rated_by.reset();
-  gather.pushed_numbers = {};
+  gather.kind = {};
 }
 
 void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view) {
@@ -322,6 +314,7 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     const uint64_t iteration = gather.chunk->clock().iteration;
     position.iteration = std::max(position.iteration, iteration);
     position.least_iteration = std::min(position.least_iteration, iteration);
+    position.assignments = std::max(position.assignments, gather.chunk->clock().assignments);
   }
   pacing_.Restart(view.worker_sets->At(std::numeric_limits<uint64_t>::max() - 1));
   for (size_t index = 0; index < gathers_.size(); ++index) {
@@ -354,16 +347,18 @@ void SyncPolicy::Confirm(int index, uint64_t change) {
   SendReplies(gather.chunk->info().id, due);
 }
 
-uint64_t SyncPolicy::StartIteration(uint32_t rank) const {
-  uint64_t start = std::numeric_limits<uint64_t>::max();
+UpdatePolicy::Start SyncPolicy::StartOf(uint32_t rank) const {
+  Start start{.iteration = std::numeric_limits<uint64_t>::max()};
   for (const Gather& gather : gathers_) {
     absl::ReaderMutexLock lock(&gather.chunk->mutex);
     // The update before may be lost with this process while it is not confirmed, and the sum of its
     // gradients is still being sent. So the worker waits for the confirmation too.
-    const uint64_t lost = gather.unconfirmed.waits() ? 1 : 0;
-    start = std::min(start, gather.chunk->clock().iteration - lost);
+    const ChunkClock clock =
+        gather.unconfirmed.waits() ? gather.chunk->clock().Former() : gather.chunk->clock();
+    if (clock.iteration >= start.iteration) continue;
+    start = {clock.iteration, clock.assignments, clock.recent_assignments};
   }
-  return gathers_.empty() ? 0 : start;
+  return gathers_.empty() ? Start() : start;
 }
 
 std::vector<UpdatePolicy::Pending> SyncPolicy::PendingUpdates() const {
@@ -373,10 +368,11 @@ std::vector<UpdatePolicy::Pending> SyncPolicy::PendingUpdates() const {
     if (gather.arrived == 0 || gather.view == nullptr || IsComplete(gather)) continue;
     Pending& update = pending.emplace_back();
     update.chunk = gather.chunk->info().id;
-    update.iteration = gather.chunk->clock().iteration;
+    const uint64_t iteration = gather.chunk->clock().iteration;
+    update.iteration = gather.chunk->clock().trained();
     update.since = gather.first_arrival;
-    for (const uint32_t rank : gather.view->worker_sets->At(update.iteration)) {
-      const bool waits = gather.view->worker_sets->WaitsFor(rank, update.iteration);
+    for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
+      const bool waits = gather.view->worker_sets->WaitsFor(rank, iteration);
       if (waits && !gather.pushed[rank].here) update.missing.push_back(rank);
     }
   }

@@ -12,6 +12,7 @@
 #include "common/placement/planned_config.h"
 #include "server/store/chunk_observer.h"
 #include "server/update/clipping.h"
+#include "server/update/push_checks.h"
 #include "server/update/push_pacing.h"
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"
@@ -31,7 +32,7 @@ class SyncPolicy final : public UpdatePolicy {
   absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) override;
   absl::Status Resume(int index) override;
   void Confirm(int index, uint64_t change) override;
-  uint64_t StartIteration(uint32_t rank) const override;
+  Start StartOf(uint32_t rank) const override;
   void Abandon() override;
   // In deterministic order, the slowest worker may itself wait until a lower rank that is ahead has
   // pushed, so pacing could stop both.
@@ -87,9 +88,7 @@ class SyncPolicy final : public UpdatePolicy {
                                                           // the update is made (clipping)
     int summed ABSL_GUARDED_BY(chunk->mutex) = 0;         // gradients in the sum
     int absent ABSL_GUARDED_BY(chunk->mutex) = 0;         // those of zeros, which are not in it
-    // What came with the first gradient, and the rank of its worker.
-    Hyperparameters pushed_numbers ABSL_GUARDED_BY(chunk->mutex);
-    std::optional<uint32_t> rated_by ABSL_GUARDED_BY(chunk->mutex);
+    PushedKind kind ABSL_GUARDED_BY(chunk->mutex);
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
     std::vector<Onlooker> onlookers ABSL_GUARDED_BY(chunk->mutex);
     UnconfirmedReplies unconfirmed ABSL_GUARDED_BY(chunk->mutex);
@@ -102,10 +101,6 @@ class SyncPolicy final : public UpdatePolicy {
   // Takes a push of the iteration that the chunk is at, or of one to come.
   absl::Status TakeNew(int index, Gather& gather, WorkerSession& session, Gradient gradient,
                        std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
-  // Notes the hyperparameters that a gradient brings. Errors: ABORTED if it is another than that of
-  // an earlier one.
-  static absl::Status TakeRate(Gather& gather, const GradientHeader& header)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   // Adds what has come to the sum. Makes the update if everything has come and it may be made.
   absl::Status Advance(int index, Gather& gather, std::vector<DueReply>& released)

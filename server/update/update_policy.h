@@ -26,6 +26,7 @@ struct PolicyView {
 struct SlotPosition {
   uint64_t iteration = 0;
   uint64_t least_iteration = std::numeric_limits<uint64_t>::max();
+  uint64_t assignments = 0;
 };
 
 // Decides, chunk by chunk, when pushed gradients become an update and when the updated parameters
@@ -46,8 +47,8 @@ class UpdatePolicy {
  public:
   // An update that some workers have pushed for and others have not.
   struct Pending {
-    uint32_t chunk;  // its id
-    uint64_t iteration;
+    uint32_t chunk;                 // its id
+    uint64_t iteration;             // of training
     absl::Time since;               // when the first push came
     std::vector<uint32_t> missing;  // the ranks that are waited for
   };
@@ -68,8 +69,8 @@ class UpdatePolicy {
   //   CANCELLED: Abandon has been called. The push is not counted.
   //   OUT_OF_RANGE: the update leaves the range of float32 (see StoredChunk::ApplySum). The push
   //     has been counted.
-  //   ABORTED: workers disagree on the learning rate of an update, or nobody has given the
-  //     initial parameters.
+  //   ABORTED: workers disagree on the learning rate of an update, or on whether it is one; or
+  //     worker 0 was lost before it had given values that are assigned.
   // The run must fail after those of the kind RUN_FAILED, which the last two are.
   virtual absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                             std::shared_ptr<ReplySink> sink) = 0;
@@ -88,8 +89,14 @@ class UpdatePolicy {
   // Releases the replies of a chunk to changes up to number `change` (ChunkObserver::Changed).
   virtual void Confirm(int index, uint64_t change) = 0;
 
-  // Returns the iteration from which a worker that takes the rank should go on.
-  virtual uint64_t StartIteration(uint32_t rank) const = 0;
+  // Where a worker that takes a rank should go on: the exchange, and as in ChunkClock how many
+  // assignments lie before it.
+  struct Start {
+    uint64_t iteration = 0;
+    uint64_t assignments = 0;
+    uint64_t recent_assignments = 0;
+  };
+  virtual Start StartOf(uint32_t rank) const = 0;
 
   // Drops the pushes that wait for other workers, because the run has failed. They get no reply.
   virtual void Abandon() = 0;

@@ -50,10 +50,9 @@ class Cluster(contextlib.AbstractContextManager):
             file.write(config_text)
         temporary = os.path.join(folder, "tmp")
         os.makedirs(temporary, exist_ok=True)
-        # Where worker 0's parameters are set counts as an iteration, too.
         worker = (
             f"exec {programs.pusher} --config=$EVENSHARD_CONFIG --rank=$RANK"
-            f" {iterations - 1} {gradients}"
+            f" {iterations} {gradients}"
         )
         command = [programs.launch, f"--config={self.config}", f"--save={self.model}"]
         command += ["--resume"] * resume + ["--", "sh", "-c", worker]

@@ -28,7 +28,7 @@ def judge(manifest, iterations, workers, reference, models):
         verdict["chunks"] += 1
         if iteration != at:
             problems.append(f"a chunk is at iteration {iteration} instead of {at}")
-    everyone = [{"from_iteration": 0, "rank": list(range(workers or 0))}]
+    everyone = [{"from_iteration": 0, "assignments": 0, "rank": list(range(workers or 0))}]
     if workers is not None and content["checkpoint"]["worker_set"] != everyone:
         problems.append("a worker was left out of updates")
     # Data written by the same program: checksums of every array, by tensor and chunk.
@@ -49,7 +49,8 @@ def _chunk_iterations(content):
     for record in content["records"]:
         for part in record["slices"]:
             for index in part["clocks"]:
-                yield record["clocks"][index]["iteration"]
+                clock = record["clocks"][index]
+                yield clock["iteration"] - clock["assignments"]
 
 
 def _arrays(content):

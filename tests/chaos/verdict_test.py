@@ -10,11 +10,13 @@ _ITERATIONS = 100
 
 _MANIFEST = {
     "content": {
-        "checkpoint": {"iteration": 100, "worker_set": [{"from_iteration": 0, "rank": [0, 1]}]},
+        "checkpoint": {"iteration": 100, "worker_set": [
+            {"from_iteration": 0, "assignments": 0, "rank": [0, 1]}
+        ]},
         "records": [
             {
                 "shard": shard,
-                "clocks": [{"version": 100, "iteration": 100, "next_iteration": []}],
+                "clocks": [{"version": 101, "iteration": 101, "assignments": 1}],
                 "slices": [
                     {"tensor": "fc/weight", "begin": 8 * shard, "size": 8, "clocks": [0, 0],
                      "checksums": [["a", "b"], ["c", "d"]]},
@@ -54,7 +56,7 @@ class VerdictTest(unittest.TestCase):
 
     def test_a_chunk_behind_and_a_worker_set_that_changed_are_told(self):
         def behind(content):
-            content["records"][0]["clocks"][0]["iteration"] = 99
+            content["records"][0]["clocks"][0]["iteration"] = 100
 
         def smaller(content):
             content["checkpoint"]["worker_set"].append({"from_iteration": 50, "rank": [0]})

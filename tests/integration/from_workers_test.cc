@@ -142,7 +142,7 @@ TEST_CASE("workers that disagree on a learning rate are named") {
         return exchange.PushPull(1, gradient, absl::MakeSpan(parameters));
       });
   for (const absl::Status& outcome : outcomes) {
-    CHECK_THAT(std::string(outcome.message()), Contains("disagree at iteration 1"));
+    CHECK_THAT(std::string(outcome.message()), Contains("disagree at iteration 0"));
     CHECK_THAT(std::string(outcome.message()), Contains("the learning rate 0.1"));
     CHECK_THAT(std::string(outcome.message()), Contains("the learning rate 0.2"));
   }
@@ -276,7 +276,7 @@ TEST_CASE("only worker 0 gives the initial parameters") {
   const absl::Status refused =
       (*exchange)->PushPull(iteration, gradient, absl::MakeSpan(parameters));
   CHECK_THAT(std::string(refused.message()),
-             Contains(iteration == 0 ? "only worker 0 gives them"
+             Contains(iteration == 0 ? "exchange 0, which assigns the initial parameters"
                                      : "worker 0 has yet to push the initial parameters"));
 }
 
@@ -296,6 +296,7 @@ TEST_CASE("a worker 0 that was lost while it gave the initial parameters starts 
     RawWorker lost(cluster, 0);
     std::string* const data = lost.chunk().mutable_data();
     data->assign(first.size * sizeof(float), '\0');
+    lost.chunk().set_assigned(0);
     lost.Send();
     ParameterChunk reply;
     REQUIRE(lost.Receive(&reply));

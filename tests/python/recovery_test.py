@@ -194,9 +194,8 @@ class RecoveryTest(unittest.TestCase):
 
         for schedule in ("FULL", "SEQUENTIAL"):
             with self.subTest(schedule):
-                # The run counts the initial parameters as an iteration.
                 self.check(
-                    schedule, strike, r"worker 0.*went back to 9", r"worker 1.*went back to 9"
+                    schedule, strike, r"worker 0.*went back to 10", r"worker 1.*went back to 10"
                 )
         with self.subTest("before the first checkpoint"):
             self.check("FULL", strike, r"worker 0.*went back to 0", at=5)

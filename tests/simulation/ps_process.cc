@@ -263,7 +263,8 @@ void PsProcess::OpenReader() {
 void PsProcess::Read() {
   std::erase_if(readers_, [this](const SlotReader& each) {
     const auto check = [&](const Snapshots::Taken& taken) {
-      context_.oracle.WasRead(each.primary, each.k, taken.info.id, taken.version, taken.parameters);
+      context_.oracle.WasRead(each.primary, each.k, taken.info.id, taken.clock.version,
+                              taken.parameters);
     };
     using Progress = Snapshots::Reader::Progress;
     absl::StatusOr<Progress> progress = Progress::kTaken;
@@ -320,6 +321,7 @@ absl::StatusOr<std::vector<PsProcess::Pulled>> PsProcess::Pull(int slot) {
     const auto parameters = chunk.parameters();
     pulled.push_back({.chunk = chunk.info().id,
                       .version = chunk.version(),
+                      .iteration = chunk.clock().iteration,
                       .data = std::string(reinterpret_cast<const char*>(parameters.data()),
                                           parameters.size() * sizeof(float))});
   }

@@ -31,7 +31,8 @@ class PsProcess final : public ReplicaTransport, public NormTransport, private C
   struct Pulled {
     uint32_t chunk = 0;
     uint64_t version = 0;
-    std::string data;  // FLOAT32
+    uint64_t iteration = 0;  // SYNC: where the chunk is
+    std::string data;        // FLOAT32
   };
 
   PsProcess(Context* context, int index, NodeRef node, uint64_t incarnation);

@@ -145,6 +145,8 @@ void PushStream::WriteNext() {
   {
     absl::ReaderMutexLock lock(&chunk.mutex);
     header.version = chunk.version();
+    header.assignments = chunk.clock().assignments;
+    header.recent_assignments = chunk.clock().recent_assignments;
     data.resize(EncodedBytes(encoding, chunk.info().size));
     Encode(encoding, chunk.parameters(), data.data());
   }

@@ -20,6 +20,8 @@ constexpr uint64_t kHeldSeed = 0xd6e8feb86659fd93;
 constexpr uint64_t kClipSeed = 0xa0761d6478bd642f;
 // And whether something happens while some workers have finished and others have not.
 constexpr uint64_t kEndSeed = 0xc2b2ae3d27d4eb4f;
+// And whether they assign values.
+constexpr uint64_t kAssignSeed = 0xbf58476d1ce4e5b9;
 // And whether faults last.
 constexpr uint64_t kLastingSeed = 0x94d049bb133111eb;
 
@@ -166,6 +168,11 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
   scenario.from_workers = model_dice.Once(4);
   if (scenario.from_workers && scenario.iterations == 0)
     scenario.iterations = model_dice.Int(4, 20);
+
+  Dice assign_dice(seed ^ kAssignSeed);
+  if (scenario.from_workers && scenario.sync && assign_dice.Once(2)) {
+    scenario.assigns_every = assign_dice.Int(2, 5);
+  }
 
   Dice lasting_dice(seed ^ kLastingSeed);
   scenario.lasting = lasting_dice.Once(2);

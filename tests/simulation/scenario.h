@@ -98,7 +98,9 @@ struct Scenario {
   bool clips = false;         // the mean gradient by its norm
   int iterations = 10;        // 0: the training has epochs
   bool from_workers = false;  // they bring the model, and their programs know when training ends
-  std::string config;         // in protobuf text format
+  // Of such a run's exchanges every so-many-th assigns values; 0: only the first one.
+  uint64_t assigns_every = 0;
+  std::string config;  // in protobuf text format
 
   // Its pace.
   absl::Duration latency;

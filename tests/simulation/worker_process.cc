@@ -1,12 +1,14 @@
 #include "tests/simulation/worker_process.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/optimizer_arrays.h"
 #include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
 #include "tests/simulation/coordinator.h"
@@ -183,7 +185,8 @@ void WorkerProcess::Bootstrap() {
       share_.reset();
       ++attempt_;
       iteration_ = step->iteration;
-      ComputeAndPush(/*skip=*/!step->contributes);
+      ComputeAndPush(step->assigns ? ExchangeKind{.assigned = 0} : ExchangeKind{.skip = true},
+                     step->contributes);
       return;
     case ParameterBootstrap::Step::Kind::kPull:
       PullSlots(step->not_before);
@@ -191,7 +194,7 @@ void WorkerProcess::Bootstrap() {
     case ParameterBootstrap::Step::Kind::kDone: {
       bootstrap_.reset();
       const ExchangeRound& round = core_.round();
-      if (has_pulled_ && round.ChunksAfter(round.next_iteration()) > 0) context_.oracle.Mixed();
+      if (has_pulled_ && round.PulledAhead() > 0) context_.oracle.Mixed();
       BeginIteration();
     }
   }
@@ -222,7 +225,8 @@ void WorkerProcess::Pulled(int slot, const WorkerTransport::Answer& answer) {
     for (const PsProcess::Pulled& pulled : *answer) {
       std::vector<float>& parameters = parameters_[pulled.chunk];
       std::memcpy(parameters.data(), pulled.data.data(), pulled.data.size());
-      core_.round().TakePulled(pulled.chunk, pulled.version, absl::MakeSpan(parameters));
+      core_.round().TakePulled(pulled.chunk, pulled.version, pulled.iteration,
+                               absl::MakeSpan(parameters));
     }
   }
   Pull& pull = pulls_[slot];
@@ -321,15 +325,31 @@ void WorkerProcess::BeginIteration() {
   World& world = context_.world;
   world.Run(node_, context_.scenario.compute * world.dice().Scale(0.3, 3),
             [this, attempt = attempt_] {
-              if (attempt == attempt_ && core_.failure().ok()) ComputeAndPush(/*skip=*/false);
+              if (attempt == attempt_ && core_.failure().ok()) PushIteration();
             });
 }
 
-void WorkerProcess::ComputeAndPush(bool skip) {
-  if (!core_.round().Begin(iteration_, skip).ok()) return;
+void WorkerProcess::PushIteration() {
+  const uint64_t every = context_.scenario.assigns_every;
+  if (every == 0 || iteration_ % every != 0) return ComputeAndPush({}, true);
+  const int arrays = 1 + OptimizerArrays(context_.config.proto().optimizer().kind());
+  ComputeAndPush({.assigned = static_cast<uint32_t>(iteration_ / every) % arrays,
+                  .steps = std::vector<uint64_t>(AllTensors().size(), iteration_)},
+                 /*contributes=*/rank_ == 0);
+}
+
+void WorkerProcess::ComputeAndPush(ExchangeKind kind, bool contributes) {
+  assigned_array_ = kind.assigned.value_or(0);
+  if (!core_.round().Begin(iteration_, std::move(kind)).ok()) return;
+  contributes_ = contributes;
   step_ = Step::kExchanging;
   to_push_ = AllTensors();
   MakeUpGradients(parameters_, rank_, iteration_, share_, &gradients_);
+  if (assigned_array_ > 0) {  // no square, nor a mean of squares, is negative
+    for (std::vector<float>& values : gradients_) {
+      for (float& value : values) value = std::abs(value);
+    }
+  }
   PushNext();
 }
 
@@ -340,8 +360,13 @@ std::vector<int> WorkerProcess::AllTensors() const {
 }
 
 void WorkerProcess::PushTensors(const std::vector<int>& tensors) {
-  const absl::Status pushed = core_.round().Push(tensors);
-  if (!pushed.ok()) context_.oracle.Violated(pushed.ToString());
+  for (const int tensor : tensors) {
+    const bool has_array = assigned_array_ == 0 ||
+                           context_.config.model().tensors()[tensor].role == TensorRole::kParameter;
+    const absl::Status pushed = core_.round().Push(
+        {&tensor, 1}, contributes_ && has_array ? Contribution::kGradient : Contribution::kZeros);
+    if (!pushed.ok()) context_.oracle.Violated(pushed.ToString());
+  }
 }
 
 // In several portions.
@@ -365,9 +390,9 @@ void WorkerProcess::PushNext() {
 }
 
 std::string WorkerProcess::Gradient(const GradientHeader& header) {
-  PushRecord push{.skip = header.skip};
+  PushRecord push{.skip = !header.has_data()};
   std::string data;
-  if (!header.skip) {
+  if (header.has_data()) {
     const std::vector<float>& gradient = gradients_[header.chunk];
     const auto encoding = static_cast<Encoding>(header.encoding);
     data.resize(EncodedBytes(encoding, static_cast<int64_t>(gradient.size())));

@@ -83,7 +83,9 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   // When training ends, and which images are this worker's in the iteration.
   absl::StatusOr<uint64_t> DealImages();
   // Computes and pushes everything.
-  void ComputeAndPush(bool skip);
+  void ComputeAndPush(ExchangeKind kind, bool contributes);
+  // What iteration_ is for.
+  void PushIteration();
   void GiveUp(const absl::Status& failure);
 
   Context& context_;
@@ -108,6 +110,8 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   uint64_t iteration_ = 0;
   std::optional<Dealing::Share> share_;
   std::vector<int> to_push_;                    // tensors, the last one first
+  uint32_t assigned_array_ = 0;                 // of the state
+  bool contributes_ = true;                     // has gradients, or values that are assigned
   std::vector<std::vector<float>> gradients_;   // by chunk
   std::vector<std::vector<float>> parameters_;  // by chunk
 };

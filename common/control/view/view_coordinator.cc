@@ -236,7 +236,7 @@ absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, 
       view_.number() + 1,
       absl::StrCat("went back to ",
                    newest->has_value()
-                       ? absl::StrCat("the checkpoint of iteration ", (*newest)->iteration)
+                       ? absl::StrCat("the checkpoint of iteration ", (*newest)->trained)
                        : "the initial parameters, since there is no complete checkpoint yet",
                    ", because ", loss),
       since);

@@ -36,7 +36,8 @@ class ViewCoordinator {
   struct Checkpoint {
     std::string name;         // in recovery.checkpoint.folder
     uint64_t generation = 0;  // the largest of all checkpoints that were begun in the folder
-    uint64_t iteration = 0;   // the first that is not in it; under ASYNC its number
+    uint64_t iteration = 0;   // the first exchange that is not in it; under ASYNC its number
+    uint64_t trained = 0;     // the iterations of training that are in it; the same
     WorkerSetHistory worker_set = {};  // as it was at its cut
   };
   // Returns the newest complete checkpoint, or nothing if there is none. It may read files. If a

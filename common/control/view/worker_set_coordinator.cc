@@ -186,6 +186,7 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
   }
   uint64_t first = UINT64_MAX;
   uint64_t farthest = 0;
+  uint64_t assignments = 0;
   uint64_t reached = UINT64_MAX;  // each slot has a chunk that has come so far
   for (int slot = 0; slot < view.slot_size(); ++slot) {
     const ProcessState::Position* position = position_of(slot);
@@ -193,6 +194,7 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
     first = std::min(first, position->least_iteration());
     farthest = std::max(farthest, position->iteration());
     reached = std::min(reached, position->iteration());
+    assignments = std::max(assignments, position->assignments());
   }
   std::vector<bool> is_waited_for(leaving.size());
   for (size_t i = 0; i < leaving.size(); ++i) {
@@ -211,6 +213,9 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
     AddToWorkerSet(rank, farthest + kAheadOfJoin, next->mutable_worker_set());
     next->mutable_worker(rank)->set_state(WorkerView::MEMBER);
   }
+  for (WorkerSet& worker_set : *next->mutable_worker_set()) {
+    if (worker_set.from_iteration() > first) worker_set.set_assignments(assignments);
+  }
   next->set_worker_set_changes(false);
   if (leaving.empty() && joining.empty()) {
     cut_ordered_ = now;
@@ -228,14 +233,15 @@ bool WorkerSetCoordinator::FinishChange(const View& view, const PositionOf& posi
   const std::string with = absl::StrCat(left, left == 1 ? " worker" : " workers");
   for (size_t i = 0; i < leaving.size(); ++i) {
     if (is_waited_for[i]) continue;  // Admit tells it
-    events_.AddUntil(view.number() + 1,
-                     absl::StrCat(Fate(leaving[i]), "; the run goes on with ", with,
-                                  " from iteration ", first + 1, " on"),
-                     absence_[leaving[i]].since);
+    events_.AddUntil(
+        view.number() + 1,
+        absl::StrCat(Fate(leaving[i]), "; the run goes on with ", with, " from iteration ",
+                     first + 1 - std::min(first, assignments), " on"),
+        absence_[leaving[i]].since);
   }
   for (const uint32_t rank : joining) {
     events_.Add(absl::StrCat("worker ", rank, " is back; the run goes on with ", with,
-                             " from iteration ", farthest + kAheadOfJoin, " on"),
+                             " from iteration ", farthest + kAheadOfJoin - assignments, " on"),
                 now);
     absence_[rank] = {};
   }

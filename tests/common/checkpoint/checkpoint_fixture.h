@@ -94,7 +94,9 @@ inline absl::Status WriteSlot(Storage* storage, const std::string& folder,
   return (*writer)->Commit(/*view=*/1, MakeWorkerSets());
 }
 
-inline Cut MakeCut(const CheckpointId& id, uint64_t run = kRun) { return {.id = id, .run = run}; }
+inline Cut MakeCut(const CheckpointId& id, uint64_t run = kRun) {
+  return {.id = id, .exchange = id.iteration, .run = run};
+}
 
 // Writes a complete checkpoint to a folder, which need not be there yet.
 inline void WriteCheckpoint(Storage* storage, const std::string& folder,

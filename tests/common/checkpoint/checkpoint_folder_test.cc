@@ -43,11 +43,16 @@ std::string Reseal(const std::string& text) {
 
 TEST_CASE("names of checkpoints") {
   CHECK(kFirst.ToString() == "generation-0001-iteration-0000000100");
+  const CheckpointId assigned = {1, 100, 2};
+  CHECK(assigned.ToString() == "generation-0001-iteration-0000000100+2");
+  CHECK(ParseCheckpointId(assigned.ToString()) == assigned);
+  CHECK(assigned > kFirst);
   const CheckpointId large = {.generation = 123456, .iteration = 98765432109};
   CHECK(ParseCheckpointId(large.ToString()) == large);
   CHECK(ParseCheckpointId(kFirst.ToString()) == kFirst);
   for (const std::string other :
        {"", "generation-1-iteration-0000000100", "generation-0001-iteration-0000000100x",
+        "generation-0001-iteration-0000000100+", "generation-0001-iteration-0000000100+0",
         "generation-0001-iteration-", "generation-0001", "generation--001-iteration-0000000100",
         "generation-0001-iteration-+000000100"}) {
     INFO(other);
@@ -172,20 +177,20 @@ TEST_CASE("every flipped bit is found, and every shorter file") {
 }
 
 TEST_CASE("a checkpoint of another version is refused by name") {
-  const auto [format, whose] = GENERATE(table<int, std::string>({{1, "an older"}, {3, "a newer"}}));
+  const auto [format, whose] = GENERATE(table<int, std::string>({{2, "an older"}, {4, "a newer"}}));
   SimulatedDisk disk;
   const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   const std::string path = folder.FilePath(kFirst, kManifestName);
   const std::string other = Reseal(absl::StrReplaceAll(
-      disk.Files()[path], {{"\"format\":2", absl::StrCat("\"format\":", format)}}));
+      disk.Files()[path], {{"\"format\":3", absl::StrCat("\"format\":", format)}}));
   REQUIRE(WriteWholeFile(&disk, path, other).ok());
   const absl::Status status = CheckpointReader::Open(&disk, kFolder, config, kFirst).status();
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(status.message() == absl::StrCat(path, " was written by ", whose,
                                          " version of Evenshard: it has format ", format,
-                                         ", allowed: 2"));
+                                         ", allowed: 3"));
   CHECK((*folder.List())[0].state == State::kDamaged);
 }
 

@@ -69,6 +69,31 @@ class CopyFixture {
 
 }  // namespace
 
+TEST_CASE_METHOD(CopyFixture, "a copy assigns what its primary has, and counts it as that does") {
+  Start({"optimizer.kind=ADAM"});
+  ReplicaMessage state = Change(/*version=*/0, /*iteration=*/1);
+  values.assign(chunk().size, 0.25f);
+  state.header.set_assigned(2);
+  state.header.set_steps(9);
+  REQUIRE(Take(state).ok());
+  ReplicaMessage parameters = Change(/*version=*/1, /*iteration=*/2);
+  parameters.header.set_assigned(0);
+  REQUIRE(Take(parameters).ok());
+  {
+    StoredChunk& stored = store->chunks()[0];
+    absl::MutexLock lock(&stored.mutex);
+    CHECK(stored.array(0)[0] == 1);
+    CHECK(stored.array(1)[0] == 0);
+    CHECK(stored.array(2)[0] == 0.25f);
+    CHECK(stored.clock() ==
+          ChunkClock{
+              .version = 1, .iteration = 2, .assignments = 2, .recent_assignments = 2, .steps = 9});
+  }
+  ReplicaMessage wrong = Change(2, 3);
+  wrong.header.set_assigned(3);
+  CHECK_THAT(std::string(Take(wrong).message()), Catch::Contains("it has arrays 0 to 2"));
+}
+
 TEST_CASE_METHOD(CopyFixture, "a copy takes the next change, and confirms one that it has") {
   Start();
   const SlotState initial = StateOf(*store);
@@ -78,7 +103,7 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes the next change, and confirms one th
   CHECK(receipt->version() == 1);
   CHECK(receipt->iteration() == 1);
   const SlotState after = StateOf(*store);
-  CHECK(after.clocks[0] == ChunkClock{.version = 1, .iteration = 1});
+  CHECK(after.clocks[0] == ChunkClock{.version = 1, .iteration = 1, .steps = 1});
   CHECK(after.arrays[0][0] == initial.arrays[0][0] - 0.125f * 0.5f);
   CHECK(Take(Change(1, 1)).ok());
   CHECK(StateOf(*store) == after);
@@ -86,13 +111,14 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes the next change, and confirms one th
   ReplicaMessage empty = Change(1, 2);
   empty.data.clear();
   CHECK(Take(empty).ok());
-  CHECK(StateOf(*store).clocks[0] == ChunkClock{.version = 1, .iteration = 2});
+  CHECK(StateOf(*store).clocks[0] == ChunkClock{.version = 1, .iteration = 2, .steps = 1});
   CHECK(StateOf(*store).arrays == after.arrays);
   // One in which nobody had a gradient, and the state of a chunk after such a one.
   empty.header.set_iteration(3);
   empty.header.set_all_absent(true);
   CHECK(Take(empty).ok());
-  CHECK(StateOf(*store).clocks[0] == ChunkClock{.version = 1, .iteration = 3, .all_absent = true});
+  CHECK(StateOf(*store).clocks[0] ==
+        ChunkClock{.version = 1, .iteration = 3, .all_absent = true, .steps = 1});
   ReplicaMessage state = State(2, 5, 1);
   state.header.set_all_absent(true);
   CHECK(Take(state).ok());
@@ -212,7 +238,7 @@ TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of
   CHECK(absl::IsDataLoss(Take(change(1, 4, 7))));
   CHECK(Take(change(1, 3, 6)).ok());
   CHECK(StateOf(*store).clocks[0] ==
-        ChunkClock{.version = 3, .iteration = 0, .next_iteration = {1, 6}});
+        ChunkClock{.version = 3, .iteration = 0, .next_iteration = {1, 6}, .steps = 3});
 }
 
 TEST_CASE_METHOD(CopyFixture, "a copy that a new primary fills keeps nothing of the old one's") {

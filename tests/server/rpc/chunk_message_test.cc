@@ -89,7 +89,8 @@ TEST_CASE_METHOD(Fixture, "a reply has the run's encoding, a Pull the one that w
   const Read reply = Reply();
   CHECK(reply.header.encoding == FLOAT16);
   CHECK(SegmentsSize(reply.data) == 4 * 2);
-  grpc::ByteBuffer bytes = PullMessage(shard.get(), shard->store().chunks()[0], FLOAT32);
+  grpc::ByteBuffer bytes =
+      PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT32);
   const ReceivedMessage message(&bytes);
   std::string joined;
   for (const auto& segment : message.segments()) joined.append(segment.data(), segment.size());
@@ -145,7 +146,7 @@ TEST_CASE_METHOD(Fixture, "replies are counted for shard and worker, Pulls for t
   Start(2);
   Reply();
   Reply(/*written_version=*/0);  // these bytes have been written
-  PullMessage(shard.get(), shard->store().chunks()[0], FLOAT16);
+  PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT16);
   const ShardStats stats = shard->Stats();
   CHECK(stats.pulls() == 3);
   CHECK(stats.bytes_out() == 16 + 16 + 8);

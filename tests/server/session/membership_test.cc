@@ -231,15 +231,15 @@ TEST_CASE_METHOD(Fixture, "a view may give a rank to another start, and take it 
 TEST_CASE_METHOD(Fixture, "traffic is counted by worker") {
   const auto session = membership.Join(2, kFirst, "somewhere");
   REQUIRE(session.ok());
-  (*session)->CountPush(PushOutcome::kCounted, 4, 100);
-  (*session)->CountPush(PushOutcome::kCounted, 5, 10);
-  (*session)->CountPush(PushOutcome::kRepeated, 4, 1);
-  (*session)->CountPush(PushOutcome::kSkipped, 5, 0);
+  (*session)->CountPush(PushOutcome::kCounted, 5, 100);
+  (*session)->CountPush(PushOutcome::kCounted, 6, 10);
+  (*session)->CountPush(PushOutcome::kRepeated, 0, 1);
+  (*session)->CountPush(PushOutcome::kSkipped, 6, 0);
   (*session)->CountReply(7);
   clock.Advance(absl::Seconds(3));
   const WorkerStats stats = StatsOf(membership, 2);
   CHECK(stats.address() == "somewhere");
-  CHECK(stats.iteration() == 6);  // counted from 1
+  CHECK(stats.iteration() == 6);
   CHECK(stats.pushes() == 2);
   CHECK(stats.repeated_pushes() == 1);
   CHECK(stats.skipped_pushes() == 1);

@@ -31,15 +31,14 @@ TEST_CASE_METHOD(Fixture, "a session holds its rank from its start until its end
   CHECK_FALSE(session.holds_rank());
 }
 
-TEST_CASE_METHOD(Fixture,
-                 "the next iteration follows the latest push, in whatever order they come") {
-  CHECK(activity.next_iteration == 0);
-  session.CountPush(PushOutcome::kCounted, 4, 0);
-  CHECK(activity.next_iteration == 5);
-  session.CountPush(PushOutcome::kCounted, 2, 0);  // of another chunk
-  CHECK(activity.next_iteration == 5);
-  session.CountPush(PushOutcome::kSkipped, 5, 0);
-  CHECK(activity.next_iteration == 6);
+TEST_CASE_METHOD(Fixture, "iterations are those of the latest push, in whatever order they come") {
+  CHECK(activity.iterations == 0);
+  session.CountPush(PushOutcome::kCounted, 5, 0);
+  CHECK(activity.iterations == 5);
+  session.CountPush(PushOutcome::kCounted, 3, 0);  // of another chunk
+  CHECK(activity.iterations == 5);
+  session.CountPush(PushOutcome::kSkipped, 6, 0);
+  CHECK(activity.iterations == 6);
 }
 
 TEST_CASE_METHOD(Fixture, "a push is a sign of life, a reply is not") {

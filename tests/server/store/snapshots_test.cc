@@ -47,7 +47,7 @@ class SnapshotsFixture : public PolicyFixture {
       for (const float value : taken.parameters) CHECK(value == taken.parameters[0]);
       CHECK(taken.parameters.size() == 16);
       reading.values[taken.info.id] = taken.parameters[0];
-      reading.versions[taken.info.id] = taken.version;
+      reading.versions[taken.info.id] = taken.clock.version;
       reading.owners.push_back(taken.owner);
     });
     return reading.end.ok() ? *reading.end : Progress::kAll;

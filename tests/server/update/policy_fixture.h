@@ -116,6 +116,7 @@ class PolicyFixture {
                           .skip = skip,
                           .encoding = FLOAT32,
                           .view = view};
+    if (config->IsInitial(iteration)) header.assigned = 0;
     const std::vector<float> values(skip ? 0 : 16, value);
     auto owner = std::make_shared<std::string>(reinterpret_cast<const char*>(values.data()),
                                                values.size() * sizeof(float));

@@ -29,7 +29,8 @@ struct ChunkState {
 // A change of a chunk, after which it was in `state`.
 struct ChangeRecord {
   ChunkState state;
-  uint64_t iteration = 0;         // of the gradients
+  uint64_t iteration = 0;  // of the pushes, as on the wire
+  UpdateRate rate = {};
   std::vector<uint32_t> workers;  // whose pushes were counted
   // What each of them read, if its push is known.
   std::vector<std::optional<Dealing::Share>> shares = {};

@@ -116,7 +116,8 @@ void Oracle::CheckStart(const Instance& instance, const std::string& checkpoint)
   origins_[instance.generation] = {origin, *from};
   for (const auto& [id, history] : instance.chunks) {
     const ChunkState& state = history.first;
-    if (sync_ && state.clock.iteration != from->iteration) {
+    if (sync_ && (state.clock.trained() != from->iteration ||
+                  state.clock.recent_assignments != from->assignments)) {
       return Violated(absl::StrCat(what, ": checkpoint ", checkpoint, " has chunk ", id, " at ",
                                    state.Describe()));
     }
@@ -159,8 +160,12 @@ void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& c
   ChunkHistory& history = instance.chunks.at(chunk.info().id);
   const ChunkState before = history.After(history.changes.size());
   ChangeRecord record{.state = ChunkState::Of(chunk),
-                      .iteration = static_cast<uint64_t>(change.rate.iteration),
+                      .iteration = before.clock.iteration,
+                      .rate = change.rate,
                       .workers = {change.workers.begin(), change.workers.end()}};
+  if (!sync_ && !change.workers.empty()) {
+    record.iteration = record.state.clock.next_iteration[change.workers[0]] - 1;
+  }
   ++coverage_.changes;
   std::string wrong = CheckClock(before, record.state, change);
   if (wrong.empty()) {
@@ -180,16 +185,27 @@ std::string Oracle::CheckClock(const ChunkState& before, const ChunkState& after
   const std::set<uint32_t> once(change.workers.begin(), change.workers.end());
   if (once.size() != change.workers.size()) return "a worker counts twice";
   ChunkClock expected = before.clock;
-  if (!change.gradient.empty()) ++expected.version;
-  const auto iteration = static_cast<uint64_t>(change.rate.iteration);
+  const std::optional<Assignment>& assigned = change.rate.assigned;
+  if (!change.gradient.empty()) {
+    if (!assigned.has_value() || assigned->array == 0) ++expected.version;
+    if (!assigned.has_value()) ++expected.steps;
+    if (assigned.has_value() && assigned->array > 0) expected.steps = assigned->steps;
+  }
+  const auto trained = static_cast<uint64_t>(change.rate.iteration);
   if (sync_) {
-    if (iteration != before.clock.iteration) return "it is another iteration's turn";
+    if (trained != before.clock.trained()) return "it is another iteration's turn";
     ++expected.iteration;
+    expected.CountExchange(assigned.has_value());
+    // Only there is anything pushed as absent.
+    expected.all_absent = assigned.has_value() && change.gradient.empty();
   } else {
     if (change.workers.size() != 1) return "not one worker counts";
     uint64_t& next = expected.next_iteration[change.workers[0]];
-    if (iteration < next) return "the push has been counted before";
-    next = iteration + 1;
+    if (after.clock.next_iteration[change.workers[0]] <= next) {
+      return "the push has been counted before";
+    }
+    next = after.clock.next_iteration[change.workers[0]];
+    if (assigned.has_value() && !change.gradient.empty()) expected.CountExchange(true);
   }
   return expected == after.clock ? "" : "the clock is wrong";
 }
@@ -213,7 +229,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
   StoredChunk& copy = scratch.chunks()[scratch.IndexOf(id)];
   absl::MutexLock lock(&copy.mutex);
   const bool is_clipped =
-      config_.clips_mean() && !config_.IsInitial(record->iteration) &&
+      config_.clips_mean() && !record->rate.assigned.has_value() &&
       config_.model().tensors()[chunk.info().tensor].role == TensorRole::kParameter;
   for (size_t combination = 0; combination < std::min<size_t>(combinations, 256); ++combination) {
     std::vector<float> sum(chunk.info().size, 0);
@@ -229,7 +245,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += push.gradient[i];
     }
     if (!copy.SetState(before.clock, BytesOf(before.arrays)).ok()) return "it has another size";
-    const UpdateRate rate{.iteration = static_cast<int64_t>(record->iteration)};
+    const UpdateRate& rate = record->rate;
     const float mean = 1.0f / summed;
     if (summed > 0 &&
         !copy.ApplyGradient(BytesOf(sum), FLOAT32, is_clipped ? scale : mean, rate).ok()) {

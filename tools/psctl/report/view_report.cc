@@ -51,7 +51,8 @@ std::string WorkerSetText(const View& view) {
   for (const WorkerSet& worker_set : view.worker_set()) {
     const std::string ranks =
         FormatRanks(absl::MakeConstSpan(worker_set.rank().data(), worker_set.rank_size()));
-    absl::StrAppend(&text, "from iteration ", worker_set.from_iteration(), " on, workers ", ranks,
+    absl::StrAppend(&text, "from iteration ",
+                    worker_set.from_iteration() - worker_set.assignments(), " on, workers ", ranks,
                     " count\n");
   }
   if (view.worker_set_changes())

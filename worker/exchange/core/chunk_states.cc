@@ -16,6 +16,7 @@ ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* sche
       states_(plan_.chunks().size(), State::kAnswered),
       again_(plan_.chunks().size()),
       versions_(plan_.chunks().size()),
+      pulled_at_(plan_.chunks().size()),
       pushed_(config->model().tensors().size()),
       contributions_(pushed_.size()),
       all_absent_(pushed_.size()),
@@ -33,10 +34,11 @@ ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* sche
   layer_unanswered_.resize(layer_chunks_.size());
 }
 
-void ChunkStates::Begin(uint64_t iteration, bool skip) {
+void ChunkStates::Begin(uint64_t iteration, bool skip, bool assigns) {
   iteration_ = iteration;
   states_.assign(states_.size(), State::kBegun);
   skip_ = skip;
+  assigns_ = assigns;
   again_.assign(again_.size(), false);
   pushed_.assign(pushed_.size(), false);
   all_absent_.assign(all_absent_.size(), true);
@@ -67,7 +69,7 @@ void ChunkStates::Push(int tensor, Contribution contribution) {
     const Chunk& each = plan_.chunks()[chunk];
     ++traffic_.pushes;
     if (contributions_[tensor] == Contribution::kGradient) {
-      traffic_.bytes_out += EncodedBytes(config_.GradientEncoding(iteration_, each), each.size);
+      traffic_.bytes_out += EncodedBytes(encoding(chunk), each.size);
     }
   }
 }
@@ -136,6 +138,11 @@ void ChunkStates::GiveUp() {
     Claim(chunk.id, /*all_absent=*/false);
     Answer(chunk.id, versions_[chunk.id]);
   }
+}
+
+size_t ChunkStates::PulledAfter(uint64_t iteration) const {
+  return std::count_if(pulled_at_.begin(), pulled_at_.end(),
+                       [iteration](uint64_t at) { return at > iteration; });
 }
 
 size_t ChunkStates::ChunksAfter(uint64_t version) const {

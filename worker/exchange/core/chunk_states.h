@@ -39,8 +39,9 @@ class ChunkStates {
   // sent, and its "pull", from its first answer to its last. All must outlive this.
   ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace);
 
-  // With `skip` the worker contributes nothing in the iteration, whatever it pushes.
-  void Begin(uint64_t iteration, bool skip);
+  // With `skip` the worker contributes nothing in the iteration, whatever it pushes. `assigns`: see
+  // ExchangeKind.
+  void Begin(uint64_t iteration, bool skip, bool assigns);
   // All chunks are answered, as before the first iteration. Versions stay.
   void Reset();
 
@@ -65,6 +66,9 @@ class ChunkStates {
   bool IsPending(uint32_t chunk) const {
     return states_[chunk] == State::kQueued || states_[chunk] == State::kSent;
   }
+  Encoding encoding(uint32_t chunk) const {  // of its push
+    return config_.GradientEncoding(assigns_, plan_.chunks()[chunk]);
+  }
   // What its push brings. REQUIRES: its tensor is pushed.
   Contribution contribution(uint32_t chunk) const {
     return contributions_[plan_.chunks()[chunk].tensor];
@@ -83,7 +87,13 @@ class ChunkStates {
   bool has_waiting() const { return !waiting_.empty(); }
 
   uint64_t version(uint32_t chunk) const { return versions_[chunk]; }
-  void SetVersion(uint32_t chunk, uint64_t version) { versions_[chunk] = version; }
+  // A pull has brought a chunk in this version, and where it was at this iteration.
+  void SetPulled(uint32_t chunk, uint64_t version, uint64_t iteration) {
+    versions_[chunk] = version;
+    pulled_at_[chunk] = iteration;
+  }
+  // Returns the number of chunks that were pulled at a later iteration than this.
+  size_t PulledAfter(uint64_t iteration) const;
   // Returns the number of chunks whose version is greater than `version`.
   size_t ChunksAfter(uint64_t version) const;
   // Counts all pushes since the construction, and the answers that brought something new.
@@ -102,9 +112,11 @@ class ChunkStates {
 
   uint64_t iteration_ = 0;
   bool skip_ = false;
-  std::vector<State> states_;  // by chunk, like the next two
+  bool assigns_ = false;
+  std::vector<State> states_;  // by chunk, like the next three
   std::vector<bool> again_;
   std::vector<uint64_t> versions_;
+  std::vector<uint64_t> pulled_at_;          // SYNC: the iteration that the chunk was at
   std::vector<bool> pushed_;                 // by tensor, like the next two
   std::vector<Contribution> contributions_;  // where pushed
   std::vector<bool> all_absent_;             // as far as it has been answered

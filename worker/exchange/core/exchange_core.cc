@@ -189,7 +189,8 @@ absl::Status ExchangeCore::BeginRunning() {
   }
   const bool is_sync = config_.proto().update().policy() == Update::SYNC;
   const bool begins_at_least = is_sync || config_.IsInitial(least->start_iteration());
-  uint64_t start = begins_at_least ? least->start_iteration() : most->start_iteration();
+  const SlotLink* const from_slot = begins_at_least ? least : most;
+  uint64_t start = from_slot->start_iteration();
   catch_up_.reset();
   if (options_.has_views && is_sync) {
     if (view_.worker_set().empty() || !IsInLastWorkerSet(view_.worker_set(), options_.rank)) {
@@ -203,7 +204,8 @@ absl::Status ExchangeCore::BeginRunning() {
       catch_up_ = from - 1;
     }
   }
-  round_.StartAt(start);
+  // The answers of a catch-up say it for the iteration after it.
+  round_.StartAt(start, from_slot->assignments());
   stage_ = Stage::kRunning;
   has_started_ = true;
   CheckCatchUp();

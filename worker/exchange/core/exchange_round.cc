@@ -44,13 +44,7 @@ ExchangeRound::Phase ExchangeRound::phase() const {
   return PhaseLocked();
 }
 
-void ExchangeRound::StartAt(uint64_t iteration) {
-  absl::MutexLock lock(&mutex_);
-  next_iteration_ = iteration;
-}
-
-absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip,
-                                  absl::Span<const Hyperparameters> hyperparameters) {
+absl::Status ExchangeRound::Begin(uint64_t iteration, ExchangeKind kind) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   if (is_open_) {
@@ -58,8 +52,9 @@ absl::Status ExchangeRound::Begin(uint64_t iteration, bool skip,
         "an iteration has begun, and not all of its tensors have been waited for");
   }
   is_open_ = true;
-  hyperparameters_.assign(hyperparameters.begin(), hyperparameters.end());
-  chunks_.Begin(iteration, skip);
+  kind_ = std::move(kind);
+  answered_.reset();
+  chunks_.Begin(iteration, kind_.skip, kind_.assigned.has_value());
   ++moves_;
   return absl::OkStatus();
 }
@@ -94,7 +89,7 @@ void ExchangeRound::Queue(uint32_t id) {
   if (const std::optional<int> stream = schedule_.LastOfStream(id); stream.has_value()) {
     queue.PushLast(*stream, id);
   } else {
-    queue.Push(id, EncodedBytes(config_.GradientEncoding(chunks_.iteration(), chunk), chunk.size));
+    queue.Push(id, EncodedBytes(chunks_.encoding(id), chunk.size));
   }
 }
 
@@ -129,10 +124,30 @@ void ExchangeRound::Close(int shard) {
 }
 
 Hyperparameters ExchangeRound::NumbersOf(uint32_t chunk) const {
-  if (hyperparameters_.empty() || chunks_.contribution(chunk) != Contribution::kGradient) return {};
+  if (kind_.hyperparameters.empty() || chunks_.contribution(chunk) != Contribution::kGradient) {
+    return {};
+  }
   const int tensor = plan_.chunks()[chunk].tensor;
   const bool is_trained = config_.model().tensors()[tensor].role == TensorRole::kParameter;
-  return is_trained ? hyperparameters_[tensor] : Hyperparameters();
+  return is_trained ? kind_.hyperparameters[tensor] : Hyperparameters();
+}
+
+GradientHeader ExchangeRound::HeaderOf(uint32_t chunk) const {
+  const Contribution contribution = chunks_.contribution(chunk);
+  const bool has_steps = !kind_.steps.empty() && contribution == Contribution::kGradient;
+  return {.worker = static_cast<uint32_t>(options_.rank),
+          .incarnation = options_.incarnation,
+          .iteration = chunks_.iteration(),
+          .chunk = chunk,
+          .base_version = chunks_.version(chunk),
+          .skip = contribution == Contribution::kNothing,
+          .encoding = chunks_.encoding(chunk),
+          .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
+          .view = view_,
+          .hyperparameters = NumbersOf(chunk),
+          .absent = contribution == Contribution::kZeros,
+          .assigned = kind_.assigned,
+          .steps = has_steps ? kind_.steps[plan_.chunks()[chunk].tensor] : 0};
 }
 
 std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {
@@ -143,19 +158,7 @@ std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_
     const std::vector<uint32_t> popped = queues_[shard].Pop(stream, kMostChunks, most_bytes);
     if (popped.empty()) break;
     for (const uint32_t chunk : popped) {
-      if (!chunks_.IsPending(chunk)) continue;
-      taken.push_back(
-          {.worker = static_cast<uint32_t>(options_.rank),
-           .incarnation = options_.incarnation,
-           .iteration = chunks_.iteration(),
-           .chunk = chunk,
-           .base_version = chunks_.version(chunk),
-           .skip = chunks_.contribution(chunk) == Contribution::kNothing,
-           .encoding = config_.GradientEncoding(chunks_.iteration(), plan_.chunks()[chunk]),
-           .hold = schedule_.HoldsAnswer(chunk) && !chunks_.is_again(chunk),
-           .view = view_,
-           .hyperparameters = NumbersOf(chunk),
-           .absent = chunks_.contribution(chunk) == Contribution::kZeros});
+      if (chunks_.IsPending(chunk)) taken.push_back(HeaderOf(chunk));
     }
   }
   return taken;
@@ -195,6 +198,7 @@ absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& head
   }
   chunks_.Claim(chunk, header.all_absent);
   has_answered_[shard] = true;
+  answered_ = {.all = header.assignments, .recent = header.recent_assignments};
   newest_view_ = std::max(newest_view_, header.view);
   return true;
 }
@@ -210,10 +214,11 @@ void ExchangeRound::Answered(uint32_t chunk, uint64_t version) {
   WakeAll();
 }
 
-void ExchangeRound::TakePulled(uint32_t chunk, uint64_t version, absl::Span<float> parameters) {
+void ExchangeRound::TakePulled(uint32_t chunk, uint64_t version, uint64_t iteration,
+                               absl::Span<float> parameters) {
   if (version > 0) RoundTo(config_.ParameterEncoding(plan_.chunks()[chunk]), parameters);
   absl::MutexLock lock(&mutex_);
-  chunks_.SetVersion(chunk, version);
+  chunks_.SetPulled(chunk, version, iteration);
 }
 
 size_t ExchangeRound::ChunksAfter(uint64_t version) const {
@@ -245,7 +250,12 @@ void ExchangeRound::SetAbandoned(bool abandoned) {
 
 void ExchangeRound::End() {
   absl::MutexLock lock(&mutex_);
-  if (std::exchange(is_open_, false)) next_iteration_ = chunks_.iteration() + 1;
+  if (!std::exchange(is_open_, false)) return;
+  next_iteration_ = chunks_.iteration() + 1;
+  const uint64_t before = assignments_.all;
+  assignments_ = answered_.value_or(assignments_);
+  // Under ASYNC others may be answered before worker 0's initial parameters are there.
+  if (kind_.assigned.has_value()) assignments_.all = std::max(assignments_.all, before + 1);
 }
 
 void ExchangeRound::Reset() {
@@ -339,17 +349,17 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
   watch_.Look(now);
   if (!failure_.ok()) return std::nullopt;
   if (!wait_.has_value() || Remaining(*wait_) == 0 || moves_ != watch_.moves()) {
-    return watch_.Moved(chunks_.iteration(), moves_);
+    return watch_.Moved(Trained(), moves_);
   }
   const absl::Duration lasted = watch_.Stood();
   if (lasted >= limit_ && !waits_for_others_) {
     failure_ = absl::DeadlineExceededError(
-        absl::StrCat("iteration ", chunks_.iteration(), ": ", Missing(*wait_), " for ",
+        absl::StrCat("iteration ", Trained(), ": ", Missing(*wait_), " for ",
                      absl::FormatDuration(limit_), " (limits.exchange_seconds)"));
     return std::nullopt;
   }
   if (lasted < StallWatch::kNewsAfter) return std::nullopt;
-  return Stall{.iteration = chunks_.iteration(),
+  return Stall{.iteration = Trained(),
                .lasted = lasted,
                .missing = Missing(*wait_),
                .is_news = watch_.IsNews()};

@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_ROUND_H_
 #define EVENSHARD_WORKER_EXCHANGE_CORE_EXCHANGE_ROUND_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "worker/exchange/core/chunk_states.h"
+#include "worker/exchange/core/exchange_kind.h"
 #include "worker/exchange/core/push_queue.h"
 #include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/core/stall_watch.h"
@@ -57,18 +59,25 @@ class ExchangeRound {
   };
   Phase phase() const;
   // The iteration to begin next: that of StartAt, and later the one after the last that is over.
+  // Here and on the wire it counts exchanges, those that assign values too.
   uint64_t next_iteration() const {
     absl::MutexLock lock(&mutex_);
     return next_iteration_;
   }
-  void StartAt(uint64_t iteration);
+  // Of the exchanges before next_iteration(), those that were no iterations of training.
+  AssignmentCounts assignments() const {
+    absl::MutexLock lock(&mutex_);
+    return assignments_;
+  }
+  void StartAt(uint64_t iteration, AssignmentCounts assignments = {}) {
+    absl::MutexLock lock(&mutex_);
+    next_iteration_ = iteration;
+    assignments_ = assignments;
+  }
 
-  // Begins an iteration, in which every tensor has to be pushed. With `skip` the worker takes part
-  // without contributing, and does not count in the mean. `hyperparameters` are those that go with
-  // the pushes, by tensor; empty for none. Errors: the failure; FAILED_PRECONDITION if the last
-  // iteration is not over.
-  absl::Status Begin(uint64_t iteration, bool skip = false,
-                     absl::Span<const Hyperparameters> hyperparameters = {});
+  // Begins an iteration, in which every tensor has to be pushed. Errors: the failure;
+  // FAILED_PRECONDITION if the last iteration is not over.
+  absl::Status Begin(uint64_t iteration, ExchangeKind kind = {});
   // Pushes tensors: their chunks leave when the schedule lets them. Errors: FAILED_PRECONDITION if
   // no iteration has begun or a tensor has been pushed in it; then none of them is.
   absl::Status Push(absl::Span<const int> tensors,
@@ -138,9 +147,16 @@ class ExchangeRound {
   absl::StatusOr<bool> Claim(int shard, const ParameterHeader& header);
   void Answered(uint32_t chunk, uint64_t version);
 
-  // A pull has written a chunk's parameters, in this version. Rounds them to
-  // exchange.parameter_encoding, as the workers have them that were answered with this version.
-  void TakePulled(uint32_t chunk, uint64_t version, absl::Span<float> parameters);
+  // A pull has written a chunk's parameters, in this version and, under SYNC, as they are at this
+  // iteration. Rounds them to exchange.parameter_encoding, as the workers have them that were
+  // answered with this version.
+  void TakePulled(uint32_t chunk, uint64_t version, uint64_t iteration,
+                  absl::Span<float> parameters);
+  // Returns the number of chunks that were pulled at a later iteration than the next one.
+  size_t PulledAhead() const {
+    absl::MutexLock lock(&mutex_);
+    return chunks_.PulledAfter(next_iteration_);
+  }
   // Returns the sum of the versions of a tensor's chunks, as they were answered or pulled last.
   uint64_t UpdatesOf(int tensor) const;
   // Returns the number of chunks whose version is greater than `version`.
@@ -203,6 +219,11 @@ class ExchangeRound {
   void QueueReleased() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAll() const;
   Hyperparameters NumbersOf(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  GradientHeader HeaderOf(uint32_t chunk) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The number of the iteration under way for people, who do not count assignments.
+  uint64_t Trained() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return chunks_.iteration() - std::min(chunks_.iteration(), assignments_.all);
+  }
   // Returns the number of chunks that `wait` still waits for.
   size_t Remaining(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status Await(const Wait& wait);
@@ -224,8 +245,10 @@ class ExchangeRound {
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;  // an iteration has begun and is not over
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_iteration_ ABSL_GUARDED_BY(mutex_) = 0;
-  // By tensor, or empty.
-  std::vector<Hyperparameters> hyperparameters_ ABSL_GUARDED_BY(mutex_);
+  AssignmentCounts assignments_ ABSL_GUARDED_BY(mutex_);
+  // As the latest answer of the iteration under way says, which counts the iteration too.
+  std::optional<AssignmentCounts> answered_ ABSL_GUARDED_BY(mutex_);
+  ExchangeKind kind_ ABSL_GUARDED_BY(mutex_);               // of the iteration under way
   std::vector<bool> is_connected_ ABSL_GUARDED_BY(mutex_);  // by shard, like the next
   std::vector<bool> has_answered_ ABSL_GUARDED_BY(mutex_);
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -33,8 +33,10 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
   } else if (is_first) {
     const uint64_t next = core.round().next_iteration();
     if (!options_.brings_parameters || !options_.config->IsInitial(next)) return Pull();
-    return Step{
-        .kind = Step::Kind::kExchange, .iteration = next, .contributes = options_.rank == 0};
+    return Step{.kind = Step::Kind::kExchange,
+                .iteration = next,
+                .assigns = true,
+                .contributes = options_.rank == 0};
   }
   const size_t chunks = options_.config->plan().chunks().size();
   if (options_.brings_parameters && core.round().ChunksAfter(0) < chunks) {
@@ -52,12 +54,13 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
 
 void ParameterBootstrap::LogRepeat() const {
   const ExchangeRound& round = options_.core->round();
-  const size_t updated = round.ChunksAfter(round.next_iteration());
+  const size_t updated = round.PulledAhead();
   if (updated == 0 || options_.config->proto().update().policy() != Update::SYNC) return;
   spdlog::info(
       "repeats iteration {}, of which {} of {} chunks are updated already: the gradients of the "
       "others are computed from parameters that are partly newer",
-      round.next_iteration(), updated, options_.config->plan().chunks().size());
+      round.next_iteration() - round.assignments().all, updated,
+      options_.config->plan().chunks().size());
 }
 
 }  // namespace evenshard

@@ -43,7 +43,8 @@ class ParameterBootstrap {
     };
     Kind kind = Kind::kDone;
     uint64_t iteration = 0;
-    bool contributes = false;  // pushes the initial parameters in place of gradients
+    bool assigns = false;      // the initial parameters; otherwise it is skipped
+    bool contributes = false;  // pushes them
     absl::Time not_before = absl::InfinitePast();
   };
 

@@ -74,6 +74,7 @@ absl::Status SlotLink::Accept(const JoinResponse& response, absl::Time now) {
   reason_ = absl::OkStatus();
   history_ = response.history();
   start_iteration_ = response.start_iteration();
+  assignments_ = {.all = response.assignments(), .recent = response.recent_assignments()};
   return absl::OkStatus();
 }
 
@@ -111,6 +112,7 @@ void SlotLink::Forget() {
   lost_ = reason_ = absl::OkStatus();
   history_.reset();
   start_iteration_ = 0;
+  assignments_ = {};
 }
 
 bool SlotLink::IsUnreachable(absl::Time now) const {

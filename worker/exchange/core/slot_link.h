@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/view.pb.h"
+#include "worker/exchange/core/exchange_kind.h"
 
 namespace evenshard {
 
@@ -40,6 +41,7 @@ class SlotLink {
   // Whether it has been connected since the last Forget, and the start_iteration of that join.
   bool has_joined() const { return has_joined_; }
   uint64_t start_iteration() const { return start_iteration_; }
+  AssignmentCounts assignments() const { return assignments_; }  // before start_iteration
 
   // Sets where the slot is. REQUIRES: it is neither connected nor attempting.
   void MoveTo(const ProcessId& primary);
@@ -93,6 +95,7 @@ class SlotLink {
   absl::Status reason_;  // why the last attempt has ended
   std::optional<uint64_t> history_;
   uint64_t start_iteration_ = 0;
+  AssignmentCounts assignments_;
 };
 
 // Whether to reconnect after a connection has ended with `status` (see ExchangeCore).

@@ -18,17 +18,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "common/base/error_kind.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "common/net/same_host.h"
 #include "spdlog/spdlog.h"
-#include "worker/exchange/core/parameter_bootstrap.h"
+#include "worker/exchange/grpc/for_each_shard.h"
 
 namespace evenshard {
 namespace {
@@ -38,25 +35,6 @@ std::string ThisProcess() {
   std::array<char, 256> host = {};
   gethostname(host.data(), host.size() - 1);
   return absl::StrCat(host.data(), ", process ", getpid());
-}
-
-// Runs `call(shard)` for every shard at the same time. Returns all errors in one message, with the
-// code of the first.
-absl::Status ForEachShard(int shards, const std::function<absl::Status(int)>& call) {
-  std::vector<absl::Status> results(shards, absl::UnknownError("the call did not run"));
-  std::vector<std::thread> threads;
-  for (int shard = 0; shard < shards; ++shard) {
-    threads.emplace_back([&, shard] { results[shard] = call(shard); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  absl::Status first;
-  std::vector<absl::string_view> messages;
-  for (const absl::Status& result : results) {
-    if (result.ok()) continue;
-    first.Update(result);
-    messages.push_back(result.message());
-  }
-  return first.ok() ? first : Reworded(first, absl::StrJoin(messages, "; "));
 }
 
 // Returns the shards' addresses: those `given`, or the config's if none are given.
@@ -78,6 +56,12 @@ const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
   const bool shared = buffers != nullptr && !buffers->gradients.place().name().empty() &&
                       !buffers->parameters.place().name().empty();
   return shared ? buffers : nullptr;
+}
+
+std::vector<int> TensorsFrom(int first, size_t count) {
+  std::vector<int> tensors(count);
+  std::iota(tensors.begin(), tensors.end(), first);
+  return tensors;
 }
 
 }  // namespace
@@ -236,85 +220,43 @@ absl::StatusOr<int64_t> Exchange::Resume() {
   return next_iteration();
 }
 
-absl::Status Exchange::Pull(absl::Span<float> parameters) {
-  return Bootstrap(/*brings_parameters=*/false, {}, parameters);
-}
-
-absl::Status Exchange::Initialize(absl::Span<const float> initial, absl::Span<float> parameters) {
-  return Bootstrap(/*brings_parameters=*/true, initial, parameters);
-}
-
-absl::Status Exchange::Bootstrap(bool brings_parameters, absl::Span<const float> initial,
-                                 absl::Span<float> parameters) {
-  ParameterBootstrap bootstrap({.config = &config_,
-                                .clock = &clock_,
-                                .core = &core_,
-                                .rank = rank_,
-                                .brings_parameters = brings_parameters});
-  while (true) {
-    ASSIGN_OR_RETURN(const ParameterBootstrap::Step step, bootstrap.Next());
-    switch (step.kind) {
-      case ParameterBootstrap::Step::Kind::kExchange:
-        RETURN_IF_ERROR(PushPull(static_cast<int64_t>(step.iteration),
-                                 step.contributes ? initial : initial.first(0), parameters));
-        break;
-      case ParameterBootstrap::Step::Kind::kPull:
-        if (step.not_before > clock_.Now()) clock_.SleepUntil(step.not_before, stop_);
-        RETURN_IF_ERROR(
-            ForEachShard(config_.shards(), [&](int slot) { return PullSlot(slot, parameters); }));
-        break;
-      case ParameterBootstrap::Step::Kind::kDone:
-        return absl::OkStatus();
-    }
-  }
-}
-
-absl::Status Exchange::PullSlot(int slot, absl::Span<float> parameters) {
-  SlotPull pull = core_.StartPull();
-  while (true) {
-    RETURN_IF_ERROR(core_.AwaitConnected(slot));
-    const absl::Status pulled =
-        connections_[slot]->control()->Pull([&](const Chunk& chunk, const ParameterChunk& message) {
-          const absl::Span<float> to = parameters.subspan(chunk.model_offset, chunk.size);
-          std::memcpy(to.data(), message.data().data(), message.data().size());
-          core_.round().TakePulled(chunk.id, message.version(), to);
-          on_parameters_written_(chunk.model_offset, chunk.size);
-          return absl::OkStatus();
-        });
-    ASSIGN_OR_RETURN(const std::optional<absl::Time> again, pull.Ended(pulled));
-    if (!again.has_value()) return absl::OkStatus();
-    clock_.SleepUntil(*again, stop_);
-  }
-}
-
 absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
                                 absl::Span<float> parameters) {
   RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
-  std::vector<int> tensors(config_.model().tensors().size());
-  std::iota(tensors.begin(), tensors.end(), 0);
-  RETURN_IF_ERROR(PushTensors(tensors, Contribution::kGradient));
+  RETURN_IF_ERROR(
+      PushTensors(TensorsFrom(0, config_.model().tensors().size()), Contribution::kGradient));
   return AwaitAll();
 }
 
 absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradients,
                              absl::Span<float> parameters) {
+  return BeginAt(static_cast<uint64_t>(iteration),
+                 {.skip = gradients.empty(), .hyperparameters = hyperparameters_}, gradients,
+                 parameters);
+}
+
+absl::Status Exchange::Begin(ExchangeKind kind, absl::Span<const float> pushed,
+                             absl::Span<float> parameters) {
+  return BeginAt(round().next_iteration(), std::move(kind), pushed, parameters);
+}
+
+absl::Status Exchange::BeginAt(uint64_t iteration, ExchangeKind kind,
+                               absl::Span<const float> gradients, absl::Span<float> parameters) {
   if (shared_buffers_ != nullptr &&
       (parameters.data() != shared_buffers_->parameters.span().data() ||
        (!gradients.empty() && gradients.data() != shared_buffers_->gradients.span().data()))) {
     return absl::InvalidArgumentError(
         "the exchange was given other buffers than those that it shares with shards");
   }
-  RETURN_IF_ERROR(core_.round().Begin(static_cast<uint64_t>(iteration),
-                                      /*skip=*/gradients.empty(), hyperparameters_));
+  RETURN_IF_ERROR(core_.round().Begin(iteration, std::move(kind)));
   transfer_.SetBuffers(gradients, parameters);
   return absl::OkStatus();
 }
 
 absl::Status Exchange::Push(int layer) {
   const Layer& pushed = config_.model().layers()[layer];
-  std::vector<int> tensors(pushed.tensor_count);
-  std::iota(tensors.begin(), tensors.end(), pushed.first_tensor);
-  return PushTensors(tensors, Contribution::kGradient);
+  return PushTensors(TensorsFrom(pushed.first_tensor, pushed.tensor_count),
+                     Contribution::kGradient);
 }
 
 absl::Status Exchange::Settle(const absl::Status& awaited) {

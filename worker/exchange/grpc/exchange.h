@@ -112,6 +112,15 @@ class Exchange final : public TrainingExchange {
   // have completed the iteration before its first one. Errors name the shard that failed.
   absl::Status Pull(absl::Span<float> parameters) override;
 
+  // Calls `take` for every chunk that has the array (StoredChunk::array), from several threads at
+  // the same time, with its values as float32. Under SYNC, between iterations, all are of this
+  // moment, since no other worker can go on. Blocks. Errors, which do not end the exchange: those
+  // of Pull; FAILED_PRECONDITION if an iteration has begun; UNAVAILABLE if a chunk is at another
+  // iteration than this worker.
+  absl::Status PullState(
+      int array,
+      const std::function<absl::Status(const Chunk&, const ParameterChunk& message)>& take);
+
   // With model.from_workers, in place of Pull: at the start of the run all workers receive the
   // `initial` parameters of worker 0; those of others are ignored. `initial` must lie in the memory
   // that PushPull takes as gradients. Errors: those of PushPull; DEADLINE_EXCEEDED if worker 0 has
@@ -150,7 +159,10 @@ class Exchange final : public TrainingExchange {
   absl::Status AwaitAll() override { return Settle(core_.round().AwaitAll()); }
   bool is_begun() const override { return round().phase() != ExchangeRound::Phase::kIdle; }
 
-  // The same for single tensors, in this order. Without gradients they count as zeros.
+  // Begins an exchange of another kind. `pushed` has the layout of gradients.
+  absl::Status Begin(ExchangeKind kind, absl::Span<const float> pushed,
+                     absl::Span<float> parameters);
+  // The same as Push for single tensors, in this order. Without gradients they count as zeros.
   absl::Status PushTensors(absl::Span<const int> tensors, Contribution contribution) {
     return core_.round().Push(tensors, contribution);
   }
@@ -202,8 +214,11 @@ class Exchange final : public TrainingExchange {
   // Receives the parameters from which this worker continues (ParameterBootstrap).
   absl::Status Bootstrap(bool brings_parameters, absl::Span<const float> initial,
                          absl::Span<float> parameters);
-  // Pulls the parameters of a slot, from one process after another while the slot moves.
-  absl::Status PullSlot(int slot, absl::Span<float> parameters);
+  absl::Status BeginAt(uint64_t iteration, ExchangeKind kind, absl::Span<const float> gradients,
+                       absl::Span<float> parameters);
+  using Take = std::function<absl::Status(const Chunk&, const ParameterChunk&)>;
+  // Pulls an array of a slot's chunks, from one process after another while the slot moves.
+  absl::Status PullSlot(int slot, int array, const Take& take);
 
   // Constant after construction.
   const PlannedConfig& config_;

@@ -88,10 +88,11 @@ absl::StatusOr<JoinResponse> ShardControl::Join(const JoinRequest& request,
 }
 
 absl::Status ShardControl::Pull(
+    int array,
     const std::function<absl::Status(const Chunk& chunk, const ParameterChunk& message)>& take) {
   const PlannedConfig& config = *options_.config;
   CallContext call(options_.stop, absl::Seconds(config.proto().limits().exchange_seconds()));
-  return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.slot, take));
+  return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.slot, take, array));
 }
 
 absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_token& stop) {

@@ -55,9 +55,11 @@ class ShardControl {
   // those of the other calls they do not begin with the shard's name.
   absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::stop_token& stop);
 
-  // Calls `take` for every chunk of the shard, in order. Errors: that of `take`, or
+  // Calls `take` for every chunk of the shard, in order, with an array of its state: see PullShard.
+  // Errors: that of `take`, or
   // DEADLINE_EXCEEDED after limits.exchange_seconds.
   absl::Status Pull(
+      int array,
       const std::function<absl::Status(const Chunk& chunk, const ParameterChunk& message)>& take);
 
   // Tells the shard what this worker uses. Returns CANCELLED soon after `stop` is requested.

@@ -30,7 +30,8 @@ inline ViewCoordinator::Settings Settings(int slots, int spares, int workers,
 inline ViewCoordinator::Checkpoint At(uint64_t iteration, uint64_t generation = 1) {
   return {.name = absl::StrCat("iteration-", iteration),
           .generation = generation,
-          .iteration = iteration};
+          .iteration = iteration,
+          .trained = iteration};
 }
 
 // A ViewCoordinator and the processes that it decides on, which do at once what a view asks of

@@ -183,7 +183,9 @@ TEST_CASE("the model is saved at the iteration of the shard that is ahead") {
     ShardStats& stats = cluster.shard(shard).stats;
     stats.set_chunks(1);
     stats.mutable_progress()->set_least(6);
+    stats.mutable_progress()->set_least_exchange(6);
     stats.mutable_progress()->set_largest(7 + shard);
+    stats.mutable_progress()->set_largest_exchange(7 + shard);
     stats.add_worker()->set_state(WorkerStats::JOINED);
   }
   const auto saved = SaveModel(cluster.config(), folder.Path("model"));
@@ -212,7 +214,9 @@ TEST_CASE("what has no iteration in common any more is saved as it is, with the 
   SECTION("the workers are gone in the middle of an iteration") {
     cluster.shard(1).stats.set_chunks(1);
     cluster.shard(1).stats.mutable_progress()->set_least(6);
+    cluster.shard(1).stats.mutable_progress()->set_least_exchange(6);
     cluster.shard(1).stats.mutable_progress()->set_largest(7);
+    cluster.shard(1).stats.mutable_progress()->set_largest_exchange(7);
     reason = "no worker trains, and the chunks are at different iterations, 6 to 7";
   }
   const auto saved = SaveModel(cluster.config(), folder.Path("model"));

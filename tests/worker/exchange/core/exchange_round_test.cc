@@ -120,12 +120,12 @@ TEST_CASE("a message says what this worker pushes") {
   RoundFixture fixture;
   fixture.round.Follow(5);
   std::vector<float> pulled(1);
-  fixture.round.TakePulled(6, 40, absl::MakeSpan(pulled));
+  fixture.round.TakePulled(6, 40, 40, absl::MakeSpan(pulled));
   const std::vector<Hyperparameters> rates = {{.learning_rate = 1},
                                               {.learning_rate = 2},
                                               {.learning_rate = 3, .momentum = 0.5f},
                                               {.learning_rate = 4}};
-  REQUIRE(fixture.round.Begin(9, /*skip=*/false, rates).ok());
+  REQUIRE(fixture.round.Begin(9, {.hyperparameters = rates}).ok());
   REQUIRE(fixture.round.Push({2}).ok());
   REQUIRE(fixture.round.Push({0, 1}, Contribution::kZeros).ok());
   REQUIRE(fixture.round.Push({3}, Contribution::kNothing).ok());
@@ -170,7 +170,7 @@ TEST_CASE("a tensor was absent everywhere if each of its answers says so") {
 
 TEST_CASE("a worker that skips the iteration skips every push") {
   RoundFixture fixture;
-  REQUIRE(fixture.round.Begin(0, /*skip=*/true).ok());
+  REQUIRE(fixture.round.Begin(0, {.skip = true}).ok());
   REQUIRE(fixture.round.Push({0, 1}).ok());
   REQUIRE(fixture.round.Push({2, 3}, Contribution::kZeros).ok());
   std::map<uint32_t, GradientHeader> taken = fixture.TakeAll(0);

@@ -280,7 +280,7 @@ TEST_CASE("a worker that joins a run under way catches up") {
   REQUIRE(fixture.core.ready());
   CHECK(fixture.core.round().next_iteration() == 42);
   REQUIRE(fixture.core.catch_up().iteration == 41);
-  REQUIRE(fixture.core.round().Begin(41, /*skip=*/true).ok());
+  REQUIRE(fixture.core.round().Begin(41, {.skip = true}).ok());
   REQUIRE(fixture.core.round().Push(kAllTensors).ok());
   const std::vector<GradientHeader> pushed = fixture.TakeAll(0);
   CHECK(pushed.size() == fixture.ChunksOf(0));

@@ -30,7 +30,7 @@ ParameterBootstrap::Step NextOf(ParameterBootstrap* bootstrap) {
 void Pull(CoreFixture* fixture, uint64_t version) {
   for (const Chunk& chunk : fixture->config.plan().chunks()) {
     std::vector<float> parameters(chunk.size);
-    fixture->core.round().TakePulled(chunk.id, version, absl::MakeSpan(parameters));
+    fixture->core.round().TakePulled(chunk.id, version, version, absl::MakeSpan(parameters));
   }
 }
 

@@ -1,0 +1,27 @@
+#ifndef EVENSHARD_SERVER_RECOVERY_CUT_SCHEDULE_H_
+#define EVENSHARD_SERVER_RECOVERY_CUT_SCHEDULE_H_
+
+#include <cstdint>
+
+#include "common/checkpoint/chunk_clock.h"
+#include "common/checkpoint/shard_file_writer.h"
+#include "proto/config.pb.h"
+#include "proto/view.pb.h"
+
+namespace evenshard {
+
+// Where checkpoints are cut. All slots find the same, without having to talk.
+
+// SYNC: whether the checkpoints are cut where a chunk is: after every so many iterations of
+// training and before anything is assigned then, or at the exchange that the view says.
+bool IsCutAt(const ClusterConfig& config, const View& view, const ChunkClock& clock);
+
+// SYNC: the cut where a chunk is. It is named by iterations of training.
+Cut CutAt(const View& view, const ChunkClock& clock);
+
+// The number of a cut, by which slots agree on every 2nd, 4th, 8th ... of them.
+uint64_t NumberOfCut(const ClusterConfig& config, const View& view, const Cut& cut);
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_SERVER_RECOVERY_CUT_SCHEDULE_H_
