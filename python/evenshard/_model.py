@@ -38,6 +38,10 @@ class ModelTensor(NamedTuple):
         )
 
     @property
+    def shape(self) -> tuple:
+        return tuple(self.tensor.shape)
+
+    @property
     def is_parameter(self) -> bool:
         return self.role == _library.PARAMETER
 

@@ -40,7 +40,9 @@ class ModelExchange:
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         self.handle = handle
         self.threads = ThreadUse()
+        self.tensors = tensors
         self._tensors = tensors
+        self._numbers = {id(item.tensor): i for i, item in enumerate(tensors) if item.is_parameter}
         self._sizes = [item.tensor.numel() for item in tensors]
         self._push_elements = min(max(sum(self._sizes) // 16, _LEAST_ELEMENTS), _MOST_ELEMENTS)
         self._placement = _placement.place(handle, tensors)
@@ -214,6 +216,61 @@ class ModelExchange:
         self._buffers.reset()
         self._received(range(len(self._tensors)))
 
+    # Assignments, and the state that they assign.
+
+    def number_of(self, parameter: torch.nn.Parameter) -> int | None:
+        """The number of a parameter that is trained."""
+        return self._numbers.get(id(parameter))
+
+    def received_value(self, i: int) -> torch.Tensor:
+        return self._placement.parameter(i)
+
+    def require_between(self, what: str) -> None:
+        """Errors: FailedPrecondition in the middle of an iteration."""
+        self.handle.require_open()
+        if self.is_begun:
+            raise errors.FailedPrecondition(
+                f"{what}: gradients of this iteration have been pushed; allowed: before backward(),"
+                " or after step()"
+            )
+
+    def prepare_assignment(self) -> None:
+        """Waits for everything under way. Errors: FailedPrecondition in the middle of an iteration,
+        or if the script has changed a parameter."""
+        self.require_between("assign() and load_state_dict()")
+        self.wait_for_all()
+        self._unchanged.require("before an assignment")
+
+    def assign(
+        self, array: int, values: dict[int, torch.Tensor], steps: list[int] | None = None
+    ) -> None:
+        """Has rank 0's `values`, by tensor, replace an array of the run's state: 0 for parameters,
+        or the optimizer's from 1 on, with the updates behind it by tensor. Waits for it."""
+        self.handle.begin_assignment(array, steps)
+        for i, value in values.items():
+            self._placement.stage_value(i, value)
+        self._push(self._placement.staged(wait=True), _library.GRADIENT)
+        others = [i for i in range(len(self._tensors)) if i not in values]
+        self._push(others, _library.ZEROS)
+        self.handle.wait_all()
+
+    def take_all(self) -> None:
+        """Gives the model everything as it was received last."""
+        self._buffers.reset()
+        self._received(range(len(self._tensors)))
+
+    def pull_state(self, array: int) -> tuple[dict[int, torch.Tensor], list[int]]:
+        """Returns an array of the run's state, by tensor, as the shards have it, and the updates
+        behind the optimizer's state."""
+        values = {
+            i: torch.empty(item.shape)
+            for i, item in enumerate(self._tensors)
+            if array == 0 or item.is_parameter
+        }
+        addresses = {i: value.data_ptr() for i, value in values.items()}
+        steps = self.handle.pull_state(array, addresses)
+        return values, steps
+
     def release(self) -> None:
         """The worker has left."""
         self._placement.release()
@@ -229,7 +286,7 @@ class ModelExchange:
         """Stages a value that the run is to have from this worker. Returns whether it is one."""
         if not self._buffers.must_push(i, self._unchanged.compares):
             return False
-        self._placement.stage_buffer(i)
+        self._placement.stage_value(i, self._tensors[i].value.detach())
         self._gathered += self._sizes[i]
         self._buffers.agrees(i)
         return True

@@ -6,7 +6,7 @@ Both classes have the same members, for the tensors of the model by their number
   initialize()            copies the model's values into the exchanged memory, before the join
   stage(i, gradient, s)   copies gradient / s, or only begins to
   stage_statistic(i)      the same for a running statistic: what was received minus the value now
-  stage_buffer(i)         the same for what is not trained: the value now
+  stage_value(i, value)   the same for a value as it is
   staged(wait)            returns those that have been copied since, in order; with `wait` all
   received(numbers)       gives the model parameters that have been received
   gradient(i)             what was staged last
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 import torch
 
-from evenshard import _library, errors
+from evenshard import errors
 from evenshard._handle import Handle
 from evenshard._model import ModelTensor
 
@@ -93,8 +93,8 @@ class HostPlacement(_Placement):
         torch.sub(self._parameters[i], self._tensors[i].tensor, out=self._gradients[i])
         self._staged.append(i)
 
-    def stage_buffer(self, i: int) -> None:
-        self._gradients[i].copy_(self._tensors[i].value.detach())
+    def stage_value(self, i: int, value: torch.Tensor) -> None:
+        self._gradients[i].copy_(value)
         self._staged.append(i)
 
     def staged(self, wait: bool) -> list[int]:
@@ -143,7 +143,7 @@ class DevicePlacement(_Placement):
         for views in (self._parameters, self._gradients):
             self._page_lock(views)
         self._stream = cuda.Stream(device)
-        self._copies = collections.deque()  # (number, event) in the order of the copies' stream
+        self._copies = collections.deque()  # (number, event, is_statistic), in order
         self._last_use: torch.cuda.Event | None = None
 
     def _page_lock(self, views):
@@ -164,13 +164,13 @@ class DevicePlacement(_Placement):
         self._copy_to_host(i, gradient if scale is None else gradient / scale)
 
     def stage_statistic(self, i: int) -> None:
-        self._copy_to_host(i, self._tensors[i].tensor)
+        self._copy_to_host(i, self._tensors[i].tensor, is_statistic=True)
 
-    def stage_buffer(self, i: int) -> None:
+    def stage_value(self, i: int, value: torch.Tensor) -> None:
         # It may be on the host, and of any type.
-        self._copy_to_host(i, self._tensors[i].value.detach().to(self._device, torch.float32))
+        self._copy_to_host(i, value.to(self._device, torch.float32))
 
-    def _copy_to_host(self, i, source):
+    def _copy_to_host(self, i, source, is_statistic=False):
         self._last_use = None
         self._stream.wait_stream(self._cuda.current_stream(self._device))
         with self._cuda.stream(self._stream):
@@ -179,18 +179,18 @@ class DevicePlacement(_Placement):
             event.record(self._stream)
         # Its memory is not given to another tensor before the copy is done.
         source.record_stream(self._stream)
-        self._copies.append((i, event))
+        self._copies.append((i, event, is_statistic))
 
     def staged(self, wait: bool) -> list[int]:
         done = []
         while self._copies:
-            i, event = self._copies[0]
+            i, event, is_statistic = self._copies[0]
             if wait:
                 event.synchronize()
             elif not event.query():
                 break
             self._copies.popleft()
-            if self._tensors[i].role == _library.RUNNING_STATISTIC:
+            if is_statistic:
                 gradient = self._gradients[i]  # the value now
                 torch.sub(self._parameters[i], gradient, out=gradient)
             done.append(i)

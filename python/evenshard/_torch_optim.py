@@ -44,7 +44,7 @@ def to_config(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> s
     """Returns the text of an OptimizerConfig with a rule for each parameter group that differs
     from the first.
 
-    The optimizer must have each parameter in `tensors`, and no state yet. Errors: ConfigError, one
+    The optimizer must have each parameter in `tensors`. Errors: ConfigError, one
     line for each problem.
     """
     kind = type(optimizer).__name__
@@ -110,6 +110,26 @@ def options_of(group: dict) -> dict:
     return fixed
 
 
+def taken_over(group: dict, saved: dict, fixed: dict, place: str) -> dict:
+    """Returns what a group has after it has taken over what was saved of one. Errors:
+    InvalidArgument if what must stay as it is, options_of, would be another."""
+    taken = {
+        **group,
+        **{key: value for key, value in saved.items() if key != "params" and key not in _SPEED},
+    }
+    now = options_of(taken)
+    for option in {**fixed, **now}:
+        if option == "decoupled_weight_decay" and option not in fixed:
+            continue  # of a newer PyTorch, whose AdamW says so
+        # What else only one version of PyTorch has is off.
+        if now.get(option, False) != fixed.get(option, False):
+            raise errors.InvalidArgument(
+                f'{place}["{option}"]: is {now.get(option)!r}, allowed: {fixed.get(option)!r} as'
+                " this optimizer has it"
+            )
+    return taken
+
+
 def numbers_of(group: dict) -> tuple:
     """Returns what of a group goes with the gradients, in the order of
     _library.CHyperparameters."""
@@ -139,12 +159,6 @@ def _problems(kind, optimizer, tensors):
                 )
     if kind == "SGD":
         yield from _nesterov_problems(optimizer.param_groups)
-    # Adagrad has a state from the beginning.
-    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
-        yield (
-            "optimizer: has made steps already, and its state would be lost; allowed: a new one."
-            " The state lives at the shards, and in their checkpoints"
-        )
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = [item.name for item in tensors if item.is_parameter and id(item.tensor) not in held]
     if missing:

@@ -63,6 +63,16 @@ class Unchanged:
                     self._refuse(i, f"before iteration {iteration}")
                 self._states[i] = state
 
+    def require(self, when: str) -> None:
+        """Errors: FailedPrecondition if a version counter shows that the script has changed a
+        parameter since it was received."""
+        for i in self._parameters:
+            parameter = self._tensors[i].tensor
+            if state_of(parameter) != self._states[i] and not same(
+                parameter, self._placement.parameter(i)
+            ):
+                self._refuse(i, when)
+
     def check(self, staged: dict) -> None:
         """Before the rest of the iteration is pushed. `staged` has the gradients that left early,
         each with its version then. Errors: FailedPrecondition if the script has changed one of
@@ -89,7 +99,8 @@ class Unchanged:
     def _refuse(self, i, when):
         raise errors.FailedPrecondition(
             f"{self._tensors[i].name}: was changed by the script {when}, and the next parameters"
-            " from the shards would undo that; allowed: changes before evenshard.Optimizer is made"
+            " from the shards would undo that; allowed: changes in `with optimizer.assign():`, and"
+            " before evenshard.Optimizer is made"
         )
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -15,13 +16,15 @@ from evenshard import (
     _exit,
     _first_mistakes,
     _grad_scaler,
-    _library,
     _model,
     _parameter_reads,
+    _state_dict,
     _torch_optim,
     errors,
 )
+from evenshard._assignment import Assignments
 from evenshard._gradient_hooks import on_gradient
+from evenshard._group_options import GroupOptions
 from evenshard._handle import Declared, Handle, Statistics
 from evenshard._model_exchange import ModelExchange
 from evenshard._parameter_reads import Hook, ParameterReads
@@ -78,12 +81,12 @@ class Optimizer(torch.optim.Optimizer):
 
     With BACKWARD and FULL, call backward() once for each step(), and accumulate gradients in
     no_sync(). The model keeps its parameters until step(). What a script changes behind the
-    exchange raises: gradients after backward(), parameters at any time, a rate between backward()
-    and step(). Contents, which show what no version counter does, are compared in the first 10
-    iterations and in every 32nd.
+    exchange raises: gradients after backward(), parameters outside assign(), a rate between
+    backward() and step(). Contents, which show what no version counter does, are compared in the
+    first 10 iterations and in every 32nd.
 
-    State such as momentum lives at the shards, and in their checkpoints: state_dict() has the
-    parameter groups and the iteration only.
+    State such as momentum lives at the shards, and in their checkpoints. state_dict() fetches it,
+    in the layout of torch.optim, and load_state_dict() brings it there.
 
     A script needs no close(). When the program ends after a complete step, the worker has finished;
     after an exception that nobody caught, by exit() with a code, between backward() and step(), and
@@ -92,6 +95,8 @@ class Optimizer(torch.optim.Optimizer):
 
     # GradScaler leaves it to step() to divide by the scale and to skip.
     _step_supports_amp_scaling = True
+
+    state: Any
 
     @_first_mistakes.explained
     def __init__(
@@ -145,14 +150,11 @@ class Optimizer(torch.optim.Optimizer):
             super().__init__(groups, {"lr": groups[0]["lr"]})
         else:
             super().__init__(optimizer.param_groups, dict(optimizer.defaults))
+        self.state = _state_dict.ShardState()
         self._is_ready = True
-        self._rates_are_ours = optimizer is not None  # and not the config's
-        self._first_numbers = self._group_numbers()
-        self._options = [_torch_optim.options_of(group) for group in self.param_groups]
-        self._last_numbers = None  # of the groups, as they are in _c_numbers by tensor
-        self._begun_numbers = self._first_numbers  # of the groups, when the iteration began
-        self._c_numbers = (_library.CHyperparameters * len(self._tensors))()
-        self._group_of = self._groups_by_tensor()
+        self._options = GroupOptions(
+            self.param_groups, self._tensors, from_config=optimizer is None
+        )
         self._skips_non_finite = self._handle.skips_non_finite
         self._skipped = 0
         self._is_accumulating = False
@@ -162,6 +164,9 @@ class Optimizer(torch.optim.Optimizer):
         self._exchange = ModelExchange(self._handle, self._tensors)
         try:
             self._exchange.join()
+            self._assignments = Assignments(self._exchange)
+            if optimizer is not None and not _state_dict.is_trivial(optimizer):
+                self._assign_state(optimizer.state_dict())
         except BaseException as error:
             self._handle.close(_exit.text_of(error))
             self._exchange.release()
@@ -181,15 +186,6 @@ class Optimizer(torch.optim.Optimizer):
                 rate = float(f"{self._handle.learning_rate(i):.7g}")  # of a float32
                 groups.setdefault(rate, []).append(item.tensor)
         return [{"params": parameters, "lr": rate} for rate, parameters in groups.items()]
-
-    def _groups_by_tensor(self):
-        numbers = {id(item.tensor): i for i, item in enumerate(self._tensors)}
-        found = [0] * len(self._tensors)
-        for number, group in enumerate(self.param_groups):
-            for parameter in group["params"]:
-                if id(parameter) in numbers:
-                    found[numbers[id(parameter)]] = number
-        return found
 
     def _add_hooks(self):
         if self._handle.waits_in_forward:
@@ -260,7 +256,8 @@ class Optimizer(torch.optim.Optimizer):
             if contributes:
                 self._uneven_ends.check_step(self._has_gradient())
             if self._exchange.is_begun:
-                self._check_options()
+                self._options.check(self.param_groups)
+                self._check_frozen()
             else:
                 self._begin(contributes)
             self._exchange.finish(contributes, scale)
@@ -322,6 +319,28 @@ class Optimizer(torch.optim.Optimizer):
         on. The model then has the parameters of its checkpoint, and `iteration` is the
         checkpoint's."""
         self._exchange.resume()
+        self._assignments.restart()
+
+    @contextlib.contextmanager
+    def assign(self) -> Iterator[None]:
+        """In this context the script may change parameters and buffers, in place:
+
+            with optimizer.assign():
+                for parameter in model.parameters():
+                    parameter.clamp_(-1, 1)
+
+        Afterwards rank 0's values are the run's, and every rank's model has them. All ranks enter
+        it, as they all call step(); it is no iteration. Autograd records nothing in it. After an
+        exception in it nothing is assigned, and the model has what it had before.
+
+        A worker that was started again leaves out those that the run has behind it since its last
+        iteration, so that with recovery they belong before the iteration's forward pass.
+
+        Errors: FailedPrecondition between backward() and step() unless the schedule is SEQUENTIAL,
+        and under ASYNC; Aborted if another rank does something else.
+        """
+        with self._assignments.parameters():
+            yield
 
     def statistics(self) -> Statistics:
         """Counters of the exchange since the start."""
@@ -333,51 +352,12 @@ class Optimizer(torch.optim.Optimizer):
         self._handle.interrupt()
 
     def _begin(self, contributes):
-        self._begun_numbers = self._group_numbers()
-        self._check_options()
-        self._exchange.begin(contributes, self._numbers(self._begun_numbers))
+        numbers = self._options.begin(self.param_groups)
+        self._check_frozen()
+        self._assignments.begin_iteration()
+        self._exchange.begin(contributes, numbers)
 
-    def _numbers(self, numbers):
-        """The hyperparameters of each tensor, or None for those of the config."""
-        if not self._rates_are_ours:
-            has_scheduler = any("initial_lr" in group for group in self.param_groups)
-            if numbers == self._first_numbers and not has_scheduler:
-                return None
-            self._rates_are_ours = True
-        if numbers != self._last_numbers:
-            self._last_numbers = numbers
-            # What is as at the start is the config's, to the bit.
-            of_groups = [
-                _library.hyperparameters(
-                    now[0], *(None if n == f else n for n, f in zip(now[1:], first[1:]))
-                )
-                for now, first in zip(numbers, self._first_numbers)
-            ]
-            for i, group in enumerate(self._group_of):
-                self._c_numbers[i] = of_groups[group]
-        return self._c_numbers
-
-    def _group_numbers(self):
-        return [_torch_optim.numbers_of(group) for group in self.param_groups]
-
-    def _check_options(self):
-        """What the iteration began with is what step() finds."""
-        for number, (group, options) in enumerate(zip(self.param_groups, self._options)):
-            now = _torch_optim.options_of(group)
-            for option, value in options.items():
-                if now.get(option) != value:
-                    raise errors.FailedPrecondition(
-                        f'param_groups[{number}]["{option}"]: is {now.get(option)!r}, allowed:'
-                        f" {value!r} as at the start; lr, momentum, betas, weight_decay and eps may"
-                        " change, but momentum not from 0 or to 0"
-                    )
-            numbers = _torch_optim.numbers_of(group)
-            if numbers != self._begun_numbers[number]:
-                raise errors.FailedPrecondition(
-                    f"param_groups[{number}]: has {_torch_optim.text_of(group)}, and other numbers"
-                    " when backward() pushed gradients with them; allowed: changes after step() and"
-                    " before backward(), or the schedule SEQUENTIAL"
-                )
+    def _check_frozen(self):
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise errors.FailedPrecondition(
@@ -426,13 +406,30 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> dict:
-        """The parameter groups and the iteration. Waits until all parameters are there. State such
-        as momentum is in the checkpoints of the shards."""
-        self.synchronize()
-        return {**super().state_dict(), "iteration": self.iteration}
+        """As the one of torch.optim, with momentum and moments from the shards, and with the
+        iteration. Waits until all parameters are there. Other ranks need not call it. Under ASYNC
+        others may train meanwhile, so that parameters may be some updates apart.
+
+        Errors: FailedPrecondition between backward() and step() unless the schedule is
+        SEQUENTIAL.
+        """
+        with self._exchange.threads:
+            self._exchange.require_between("state_dict()")
+            fetched = _state_dict.fetch(self._exchange, self.param_groups)
+        kept, self.state = self.state, fetched
+        try:
+            return {**super().state_dict(), "iteration": self.iteration}
+        finally:
+            self.state = kept
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Restores the learning rates of the parameter groups. The iteration is the run's own."""
+        """Takes over what state_dict() or an optimizer of torch.optim has saved. All ranks call it,
+        and rank 0's momentum and moments become the run's; the options of the groups are taken
+        from each rank's own, and must agree. The iteration is the run's own. A worker that was
+        started again, and calls it before its first step, takes over the options only.
+
+        Errors: InvalidArgument, which names what cannot be taken over; those of assign().
+        """
         groups = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in groups]
         own = [len(group["params"]) for group in self.param_groups]
@@ -440,10 +437,14 @@ class Optimizer(torch.optim.Optimizer):
             raise errors.InvalidArgument(
                 f"load_state_dict: has groups of {sizes} parameters, allowed: {own}"
             )
-        for group, saved in zip(self.param_groups, groups):
-            for option in ("initial_lr", *_torch_optim.CHANGING):
-                if option in saved:
-                    group[option] = saved[option]
+        taken = self._options.taken_over(self.param_groups, groups)
+        self._assign_state(state_dict)
+        for group, options in zip(self.param_groups, taken):
+            group.update(options)
+
+    def _assign_state(self, saved):
+        state = _state_dict.parse(self._exchange, self.param_groups, saved)
+        self._assignments.state(state.arrays, state.steps)
 
     # The end.
 

@@ -50,7 +50,7 @@ partition {{ scheme: {scheme} }}
 workers: {workers}
 update {{ {update} }}
 {optimizer}
-exchange {{ {schedule} shared_memory: {shared_memory} }}
+exchange {{ {schedule} shared_memory: {shared_memory} {exchange} }}
 limits {{
   connections: 1 startup_seconds: {startup_seconds} exchange_seconds: {exchange_seconds}
   shutdown_seconds: 5
@@ -61,7 +61,7 @@ limits {{
 def config(
     addresses, *, workers=4, scheme="MEMORY_BASED", update="policy: SYNC deterministic: true",
     rule="kind: SGD learning_rate: 0.1", schedule="FULL", shared_memory=True, startup_seconds=60,
-    exchange_seconds=60,
+    exchange_seconds=60, exchange="",
 ):
     """The text of a config. `rule` "": the workers bring the optimizer."""
     return _CONFIG.format(
@@ -74,6 +74,7 @@ def config(
         shared_memory=str(shared_memory).lower(),
         startup_seconds=startup_seconds,
         exchange_seconds=exchange_seconds,
+        exchange=exchange,
     )
 
 

@@ -23,6 +23,7 @@ class Script:
         # Those whose batches this process has.
         self.ranks = list(range(workers)) if rank is None else [rank]
         self._is_worker = rank is not None
+        self.is_reference = rank is None
 
     def batch(self, step, features=6):
         """Inputs and targets of this process."""
@@ -43,6 +44,9 @@ class Script:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
         if not self._is_worker and clip_grad_value is not None:
             torch.nn.utils.clip_grad_value_(model.parameters(), clip_grad_value)
+
+    def assign(self, optimizer):
+        return optimizer.assign() if self._is_worker else torch.no_grad()
 
     def no_sync(self, optimizer):
         return optimizer.no_sync() if self._is_worker else contextlib.nullcontext()

@@ -23,9 +23,12 @@ _SEEDS = range(1, 51)
 _FEATURES = 6
 
 # What a step does beside the backward pass and step(), and where.
-_BEFORE = ("evaluate", "norms")
+_BEFORE = ("evaluate", "norms", "assign", "reload")
 _BETWEEN = ("norms", "gradient_norms", "clones")
-_AFTER = ("norms", "average", "state_dict", "copy", "evaluate", "schedule")
+_AFTER = (
+    "norms", "average", "state_dict", "copy", "evaluate", "schedule", "assign", "reload",
+    "optimizer_state",
+)
 # What is refused: where, under which schedules, and by which words.
 _EARLY = ("BACKWARD", "FULL")
 _ALL = ("BACKWARD", "FULL", "SEQUENTIAL")
@@ -229,6 +232,20 @@ class _Run:
     def _schedule(self, _):
         if self.scheduler is not None:
             self.scheduler.step()
+
+    def _assign(self, _):
+        with self.script.assign(self.optimizer):
+            self.model.last.weight.mul_(0.9)
+            self.model.first.bias.clamp_(-0.2, 0.2)
+
+    def _reload(self, _):
+        self.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
+
+    def _optimizer_state(self, _):
+        for index, state in sorted(self.optimizer.state_dict()["state"].items()):
+            found = {key: value for key, value in state.items() if value is not None}
+            if found:
+                self.seen.append([index, found])
 
     def _clamp(self, _):
         with torch.no_grad():

@@ -115,17 +115,6 @@ class RuleTest(unittest.TestCase):
             '["params"][4]: of shape (7,) is not a parameter of the model', model=model,
         )
 
-    def test_an_optimizer_with_a_state(self):
-        def make(parameters):
-            optimizer = torch.optim.Adam(parameters)
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.grad = torch.ones_like(parameter)
-            optimizer.step()
-            return optimizer
-
-        self.refused(make, "has made steps already")
-
     def test_names_with_wildcards(self):
         model = nn.Module()
         model.register_parameter("a*", nn.Parameter(torch.ones(2)))

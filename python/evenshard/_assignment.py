@@ -1,0 +1,119 @@
+"""What a script gives to the whole run: parameters, and the optimizer's state.
+
+Each is an exchange of its own, in which rank 0's values replace what the shards have, and which is
+no iteration of training. All ranks take part in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from evenshard import errors
+from evenshard._model import ModelTensor, is_exact
+from evenshard._model_exchange import ModelExchange
+from evenshard._unchanged import same
+
+
+class Assignments:
+    """Those of one worker.
+
+    A worker that was started again, or has gone back to a checkpoint, begins after an iteration,
+    and possibly after assignments that followed it. It leaves those out when its script comes to
+    them. If the run goes back to its initial parameters, whatever was assigned before the first
+    iteration is lost, and only a script that is started again comes to that again.
+    """
+
+    def __init__(self, exchange: ModelExchange):
+        self._exchange = exchange
+        self._is_restarted = False  # iterations lie behind, and it has begun none
+        self._done = 0  # assignments of the script that the run has behind it
+        self._has_first = False  # before the first iteration
+        self.restart()
+
+    def restart(self) -> None:
+        """The worker has just joined. Errors: WentBack if the run is where it was before its first
+        assignments."""
+        self._is_restarted = self._exchange.iteration > 0
+        self._done = self._exchange.handle.assignments
+        if self._has_first and not self._is_restarted:
+            raise errors.WentBack(
+                "the run has gone back to its initial parameters, and the script has assigned"
+                " others, or an optimizer's state, before the first iteration; allowed: to start"
+                " the script again, as launch does after this error",
+                "ABORTED",
+            )
+
+    def begin_iteration(self) -> None:
+        self._is_restarted = False
+        self._done = 0
+
+    @contextlib.contextmanager
+    def parameters(self) -> Iterator[None]:
+        """A context after which rank 0's values are the run's. After an exception in it the model
+        has what it had before."""
+        exchange = self._exchange
+        with exchange.threads:
+            exchange.prepare_assignment()
+            try:
+                with torch.no_grad():
+                    yield
+                changed = self._changed() if exchange.handle.rank == 0 else {}
+            except BaseException:
+                exchange.take_all()
+                raise
+            self._assign(0, changed)
+            exchange.take_all()
+
+    def state(self, arrays: Sequence[Mapping[int, torch.Tensor]], steps: list[int]) -> None:
+        """Rank 0's arrays, by tensor, become the optimizer's state. Does nothing in a run that has
+        iterations behind it, at which this worker has just joined: its state counts."""
+        exchange = self._exchange
+        with exchange.threads:
+            exchange.prepare_assignment()
+            for number, values in enumerate(arrays, 1):
+                self._assign(number, values if exchange.handle.rank == 0 else {}, steps)
+
+    def _assign(self, array, values, steps=None):
+        # State comes before the first iteration, whatever has been done since.
+        is_behind = self._is_restarted and array > 0
+        self._has_first |= is_behind or self._exchange.iteration == 0
+        if is_behind:
+            return
+        if self._done > 0:
+            self._done -= 1
+        else:
+            self._exchange.assign(array, values, steps)
+
+    def _changed(self):
+        """The new values, by tensor, of what differs from what was received."""
+        exchange = self._exchange
+        changed = {}
+        for i, item in enumerate(exchange.tensors):
+            value = _value_of(item)
+            if not same(value, exchange.received_value(i)):
+                changed[i] = value
+        if changed and not exchange.handle.parameters_are_exact:
+            # What was received is rounded. What the script has left as it was stays as the shards
+            # have it.
+            exact, _ = exchange.pull_state(0)
+            for i, value in changed.items():
+                changed[i] = torch.where(
+                    value.cpu() == exchange.received_value(i), exact[i], value.cpu()
+                )
+        return changed
+
+
+def _value_of(item: ModelTensor) -> torch.Tensor:
+    value = item.value.detach()
+    if value.shape != item.shape:
+        raise errors.TensorError(
+            f"{item.name}: has the shape {tuple(value.shape)} now, allowed: {item.shape}"
+        )
+    if not is_exact(value):
+        raise errors.TensorError(
+            f"{item.name}: has values now that float32 cannot hold; allowed: those that it can"
+        )
+    return value.to(torch.float32)

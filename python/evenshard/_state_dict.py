@@ -1,0 +1,147 @@
+"""The optimizer's state, which lives at the shards, in the layout of torch.optim."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from evenshard import errors
+from evenshard._model_exchange import ModelExchange
+
+
+class _Layout(NamedTuple):
+    """What torch.optim keeps of a parameter."""
+
+    arrays: tuple[str, ...]  # in the order of the shards' arrays
+    has_step: bool
+
+
+_LAYOUTS = {
+    "SGD": _Layout((), False),
+    "MOMENTUM": _Layout(("momentum_buffer",), False),
+    "NESTEROV": _Layout(("momentum_buffer",), False),
+    "ADAM": _Layout(("exp_avg", "exp_avg_sq"), True),
+    "ADAMW": _Layout(("exp_avg", "exp_avg_sq"), True),
+    "ADAGRAD": _Layout(("sum",), True),
+}
+
+
+class ShardState(Mapping):
+    """In the place of torch.optim.Optimizer.state: says where the state is."""
+
+    def _refuse(self, *_):
+        raise errors.FailedPrecondition(
+            "optimizer.state: momentum and moments live at the shards; allowed: state_dict(), which"
+            " fetches them, and load_state_dict()"
+        )
+
+    __getitem__ = __setitem__ = __iter__ = __len__ = _refuse
+
+
+class State(NamedTuple):
+    """The optimizer's state as the shards have it."""
+
+    arrays: list[dict[int, torch.Tensor]]  # each by tensor
+    steps: list[int]  # by tensor: the updates behind it
+
+
+def fetch(exchange: ModelExchange, groups: list[dict]) -> dict[torch.nn.Parameter, dict]:
+    """Returns what torch.optim would have as its `state`. Waits for parameters under way."""
+    layout = _LAYOUTS[exchange.handle.optimizer]
+    exchange.wait_for_all()
+    arrays = []
+    steps = [0] * len(exchange.tensors)
+    for number in range(1, len(layout.arrays) + 1):
+        values, steps = exchange.pull_state(number)
+        arrays.append(values)
+    found = {}
+    for group in groups:
+        for parameter in group["params"]:
+            i = exchange.number_of(parameter)
+            # torch.optim has none before the first step, but for Adagrad.
+            is_new = i is not None and steps[i] == 0 and exchange.handle.optimizer != "ADAGRAD"
+            if i is None or not arrays or is_new or group.get("momentum") == 0:
+                continue
+            entry = {"step": torch.tensor(float(steps[i]))} if layout.has_step else {}
+            for name, values in zip(layout.arrays, arrays):
+                entry[name] = values[i].to(parameter.device)
+            found[parameter] = entry
+    return found
+
+
+def is_trivial(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer of torch.optim has made no step."""
+    return all(
+        float(entry.get("step", 0)) == 0 and entry.get("momentum_buffer") is None
+        for entry in optimizer.state.values()
+    )
+
+
+def parse(exchange: ModelExchange, groups: list[dict], saved: Mapping[str, Any]) -> State:
+    """Reads the state of a state_dict() of torch.optim. What it lacks is zero, as in torch.optim.
+    Errors: InvalidArgument, which names what cannot be taken over."""
+    layout = _LAYOUTS[exchange.handle.optimizer]
+    state = State([{} for _ in layout.arrays], [0] * len(exchange.tensors))
+    places = dict(
+        zip(
+            itertools.chain.from_iterable(group["params"] for group in saved["param_groups"]),
+            ((p, group) for group in groups for p in group["params"]),
+        )
+    )
+    for index, entry in saved.get("state", {}).items():
+        if index not in places:
+            raise errors.InvalidArgument(
+                f'load_state_dict: state[{index!r}] is of no parameter, allowed: 0 to'
+                f" {len(places) - 1}"
+            )
+        _take(exchange, layout, state, index, entry, *places[index])
+    for i, item in enumerate(exchange.tensors):
+        for values in state.arrays if item.is_parameter else ():
+            values.setdefault(i, torch.zeros(item.shape))
+    return state
+
+
+def _take(exchange, layout, state, index, entry, parameter, group):
+    i = exchange.number_of(parameter)
+    has_momentum = group.get("momentum") != 0
+    for key, value in entry.items():
+        place = f'load_state_dict: state[{index!r}]["{key}"]'
+        if value is None:
+            continue
+        if i is None or not has_momentum or key not in (*layout.arrays, "step"):
+            allowed = ", ".join((*layout.arrays, *["step"] * layout.has_step))
+            raise errors.InvalidArgument(
+                f"{place}: is of a parameter that is not trained; allowed: no state of it"
+                if i is None
+                else f"{place}: cannot be taken over, allowed for"
+                f" {exchange.handle.optimizer}: {allowed or 'no state'}"
+                f"{'' if has_momentum else ', and with momentum 0 no state'}"
+            )
+        if key == "step":
+            if layout.has_step:
+                state.steps[i] = _step(place, value)
+            continue
+        shape = exchange.tensors[i].shape
+        if not isinstance(value, torch.Tensor) or tuple(value.shape) != shape:
+            raise errors.InvalidArgument(
+                f"{place}: is {_text(value)}, allowed: a tensor of the shape {shape}"
+            )
+        state.arrays[layout.arrays.index(key)][i] = value.detach().to("cpu", torch.float32)
+    if i is not None and not layout.has_step and any(i in values for values in state.arrays):
+        state.steps[i] = 1  # torch.optim does not count those with momentum
+
+
+def _step(place, value):
+    step = float(value)
+    if step < 0 or step != int(step):
+        raise errors.InvalidArgument(f"{place}: is {step}, allowed: a whole number from 0 on")
+    return int(step)
+
+
+def _text(value):
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of the shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}"
