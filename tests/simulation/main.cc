@@ -40,6 +40,7 @@ void Show(const SeedRun& failed, Plant plant, bool verbose) {
 }
 
 bool RunOne(uint64_t seed, Plant plant, bool verbose, bool brief, evenshard::Coverage* coverage) {
+  if (!evenshard::MayShow(plant, evenshard::DrawScenario(seed))) return true;
   const SeedRun run = evenshard::RunSeed(seed, plant);
   coverage->Add(run.outcome.coverage);
   if (run.outcome.violation.empty()) {

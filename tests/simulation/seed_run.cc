@@ -156,6 +156,49 @@ std::string SeedRun::ToString() const {
   return text;
 }
 
+bool MayShow(Plant plant, const Scenario& scenario) {
+  const std::vector<Fault> faults = scenario.DrawFaults(absl::Seconds(1));
+  const auto has = [&](Fault::Kind kind) {
+    return std::any_of(faults.begin(), faults.end(),
+                       [kind](const Fault& fault) { return fault.kind == kind; });
+  };
+  switch (plant) {
+    case Plant::kAnswersBeforeCopy:
+    case Plant::kReportsFilledEarly:
+      return scenario.replicas > 0;
+    case Plant::kForgetsNorms:
+      return scenario.replicas > 0 && scenario.slots > 1 && scenario.clips;
+    case Plant::kGivesThirdSlot:
+      return scenario.replicas > 0 && scenario.slots > 2;
+    case Plant::kHidesUnreachable:
+      return scenario.replicas > 0 && scenario.lasting && has(Fault::Kind::kCut);
+    case Plant::kLeavesOutSync:
+      return scenario.has_checkpoints && has(Fault::Kind::kLosePower);
+    case Plant::kEndsAtReadErrors:
+      return scenario.has_checkpoints && !scenario.etcd && has(Fault::Kind::kReadErrors);
+    case Plant::kLeavesFolderFree:
+      return scenario.has_checkpoints && scenario.etcd &&
+             (has(Fault::Kind::kCoordinator) || has(Fault::Kind::kPause));
+    case Plant::kInconsistentCut:
+    case Plant::kMovesCuts:
+      return scenario.has_checkpoints;
+    case Plant::kKeepsAll:
+      return scenario.has_checkpoints && scenario.lasting;
+    case Plant::kEndsWhenFinished:
+      return scenario.has_checkpoints && scenario.lasting && scenario.etcd;
+    case Plant::kGivesUpLostSlots:
+    case Plant::kGivesUpUntaken:
+      return scenario.lasting;
+    case Plant::kBeatsByTimeOfDay:
+      return !scenario.etcd && has(Fault::Kind::kStepClock);
+    case Plant::kPublishesUnfenced:
+    case Plant::kTrustsLease:
+      return scenario.etcd && scenario.lasting;
+    default:
+      return true;
+  }
+}
+
 SeedRun RunSeed(uint64_t seed, Plant plant) {
   const Scenario scenario = DrawScenario(seed);
   SeedRun run = RunTwice(

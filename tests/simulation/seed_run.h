@@ -19,6 +19,9 @@ struct SeedRun {
   std::string ToString() const;  // the cluster, and what befalls it
 };
 
+// Whether a planted fault can show at all in a cluster, and with what befalls it.
+bool MayShow(Plant plant, const Scenario& scenario);
+
 // Runs the cluster of a seed: first without faults, and then with those that the seed draws. With a
 // planted fault, what is also wrong without it is no violation.
 SeedRun RunSeed(uint64_t seed, Plant plant);

@@ -17,58 +17,15 @@ constexpr uint64_t kSeeds = 800;
 // Within which whatever is planted must be noticed. Some of it shows in few runs.
 constexpr uint64_t kPlantSeeds = 5000;
 
-// Whether a fault can show at all in a cluster, and with what befalls it.
-bool MayShow(Plant plant, const Scenario& scenario) {
-  const std::vector<Fault> faults = scenario.DrawFaults(absl::Seconds(1));
-  const auto has = [&](Fault::Kind kind) {
-    return std::any_of(faults.begin(), faults.end(),
-                       [kind](const Fault& fault) { return fault.kind == kind; });
-  };
-  switch (plant) {
-    case Plant::kAnswersBeforeCopy:
-    case Plant::kReportsFilledEarly:
-      return scenario.replicas > 0;
-    case Plant::kForgetsNorms:
-      return scenario.replicas > 0 && scenario.slots > 1 && scenario.clips;
-    case Plant::kGivesThirdSlot:
-      return scenario.replicas > 0 && scenario.slots > 2;
-    case Plant::kHidesUnreachable:
-      return scenario.replicas > 0 && scenario.lasting && has(Fault::Kind::kCut);
-    case Plant::kLeavesOutSync:
-      return scenario.has_checkpoints && has(Fault::Kind::kLosePower);
-    case Plant::kEndsAtReadErrors:
-      return scenario.has_checkpoints && has(Fault::Kind::kReadErrors);
-    case Plant::kLeavesFolderFree:
-      return scenario.has_checkpoints && scenario.etcd && has(Fault::Kind::kCoordinator);
-    case Plant::kInconsistentCut:
-    case Plant::kMovesCuts:
-      return scenario.has_checkpoints;
-    case Plant::kKeepsAll:
-      return scenario.has_checkpoints && scenario.lasting;
-    case Plant::kEndsWhenFinished:
-      return scenario.has_checkpoints && scenario.lasting && scenario.etcd;
-    case Plant::kGivesUpLostSlots:
-    case Plant::kGivesUpUntaken:
-      return scenario.lasting;
-    case Plant::kBeatsByTimeOfDay:
-      return !scenario.etcd && has(Fault::Kind::kStepClock);
-    case Plant::kPublishesUnfenced:
-    case Plant::kTrustsLease:
-      return scenario.etcd && scenario.lasting;
-    default:
-      return true;
-  }
-}
-
 // Where the search begins: from 1 on it takes long for what shows in few runs.
 uint64_t FirstSeed(Plant plant) {
   switch (plant) {
     case Plant::kGivesUpUntaken:
       return 1600;
-    case Plant::kEndsWhenFinished:
-      return 4800;
     case Plant::kHidesUnreachable:
       return 1800;
+    case Plant::kLeavesFolderFree:
+      return 800;
     default:
       return 1;
   }

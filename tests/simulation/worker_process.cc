@@ -47,7 +47,7 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
                       [this](const absl::Status& reason) {
                         context_.exit(node_.node, std::string(reason.message()));
                       }});
-    link_->Announce(core_.State());
+    Announce();
     Tick();
   });
 }
@@ -62,7 +62,15 @@ void WorkerProcess::OnView(const View& view) {
                                                                     : std::min(untaken_since_, now);
   if (!first_worker_set_.has_value()) first_worker_set_ = view.worker_set(0);
   core_.OnView(view);
-  link_->Announce(core_.State());
+  Announce();
+}
+
+void WorkerProcess::Announce() {
+  const ProcessState state = core_.State();
+  if (std::string text = state.SerializeAsString(); text != announced_) {
+    announced_ = std::move(text);
+    link_->Announce(state);
+  }
 }
 
 void WorkerProcess::Tick() {
@@ -87,7 +95,7 @@ void WorkerProcess::GiveUpAsPlanted() {
 void WorkerProcess::AfterEvent() {
   while (step_ != Step::kDone && Advance()) {
   }
-  if (step_ != Step::kDone) link_->Announce(core_.State());
+  if (step_ != Step::kDone) Announce();
 }
 
 std::string WorkerProcess::Describe() {
@@ -246,7 +254,7 @@ void WorkerProcess::Pulled(int slot, const WorkerTransport::Answer& answer) {
 void WorkerProcess::Leave(const absl::Status& outcome) {
   ++attempt_;
   core_.BeginLeave(outcome);
-  link_->Announce(core_.State());
+  Announce();
   const LeaveRequest message = core_.LeaveMessage(outcome);
   farewells_.clear();
   const int slots = context_.config.shards();

@@ -61,6 +61,8 @@ class WorkerProcess final : private WorkerTransport::Buffers {
                               int primary) override;
 
   void OnView(const View& view);
+  // Says where the worker stands, if that has changed.
+  void Announce();
   void Tick();
   // Gives up where a planted fault says so.
   void GiveUpAsPlanted();
@@ -93,6 +95,7 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   const NodeRef node_;
   const uint64_t incarnation_;
   const std::unique_ptr<ViewLink> link_;
+  std::string announced_;  // serialised
   WorkerTransport transport_;
   ExchangeCore core_;
 
