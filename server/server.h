@@ -19,11 +19,11 @@
 #include "server/recovery/slot_host.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/listener.h"
-#include "server/rpc/norm_client.h"
-#include "server/rpc/norm_service.h"
 #include "server/rpc/parameter_service.h"
-#include "server/rpc/replica_client.h"
-#include "server/rpc/replication_service.h"
+#include "server/rpc/peers/norm_client.h"
+#include "server/rpc/peers/norm_service.h"
+#include "server/rpc/peers/replica_client.h"
+#include "server/rpc/peers/replication_service.h"
 #include "server/shard/shard.h"
 
 namespace evenshard {

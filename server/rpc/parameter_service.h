@@ -15,8 +15,8 @@
 #include "server/rpc/attendance_log.h"
 #include "server/rpc/exchange_stream.h"
 #include "server/rpc/pull_stream.h"
-#include "server/shard/chunk_threads.h"
 #include "server/rpc/raw_call.h"
+#include "server/shard/chunk_threads.h"
 #include "server/shard/shard.h"
 
 namespace evenshard {

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_REPLICA_CLIENT_H_
-#define EVENSHARD_SERVER_RPC_REPLICA_CLIENT_H_
+#ifndef EVENSHARD_SERVER_RPC_PEERS_REPLICA_CLIENT_H_
+#define EVENSHARD_SERVER_RPC_PEERS_REPLICA_CLIENT_H_
 
 #include <memory>
 
@@ -25,4 +25,4 @@ class ReplicaClient final : public ReplicaTransport {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_REPLICA_CLIENT_H_
+#endif  // EVENSHARD_SERVER_RPC_PEERS_REPLICA_CLIENT_H_

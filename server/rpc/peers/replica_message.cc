@@ -1,4 +1,4 @@
-#include "server/rpc/replica_message.h"
+#include "server/rpc/peers/replica_message.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>

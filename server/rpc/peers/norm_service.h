@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_NORM_SERVICE_H_
-#define EVENSHARD_SERVER_RPC_NORM_SERVICE_H_
+#ifndef EVENSHARD_SERVER_RPC_PEERS_NORM_SERVICE_H_
+#define EVENSHARD_SERVER_RPC_PEERS_NORM_SERVICE_H_
 
 #include <memory>
 #include <set>
@@ -37,4 +37,4 @@ class NormService final
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_NORM_SERVICE_H_
+#endif  // EVENSHARD_SERVER_RPC_PEERS_NORM_SERVICE_H_

@@ -1,4 +1,4 @@
-#include "server/rpc/replication_service.h"
+#include "server/rpc/peers/replication_service.h"
 
 #include <deque>
 #include <memory>
@@ -13,7 +13,7 @@
 #include "common/wire/message_slices.h"
 #include "common/wire/metadata_number.h"
 #include "server/recovery/slot_replica.h"
-#include "server/rpc/replica_message.h"
+#include "server/rpc/peers/replica_message.h"
 
 namespace evenshard {
 

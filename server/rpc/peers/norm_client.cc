@@ -1,4 +1,4 @@
-#include "server/rpc/norm_client.h"
+#include "server/rpc/peers/norm_client.h"
 
 #include <utility>
 

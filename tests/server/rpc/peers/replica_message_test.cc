@@ -1,4 +1,4 @@
-#include "server/rpc/replica_message.h"
+#include "server/rpc/peers/replica_message.h"
 
 #include <catch2/catch.hpp>
 #include <random>

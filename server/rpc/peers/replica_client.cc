@@ -1,4 +1,4 @@
-#include "server/rpc/replica_client.h"
+#include "server/rpc/peers/replica_client.h"
 
 #include <deque>
 #include <utility>
@@ -14,7 +14,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/client_callback.h"
 #include "proto/replication.grpc.pb.h"
-#include "server/rpc/replica_message.h"
+#include "server/rpc/peers/replica_message.h"
 
 namespace evenshard {
 namespace {

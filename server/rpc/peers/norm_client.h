@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_NORM_CLIENT_H_
-#define EVENSHARD_SERVER_RPC_NORM_CLIENT_H_
+#ifndef EVENSHARD_SERVER_RPC_PEERS_NORM_CLIENT_H_
+#define EVENSHARD_SERVER_RPC_PEERS_NORM_CLIENT_H_
 
 #include <list>
 #include <memory>
@@ -39,4 +39,4 @@ class NormClient final : public NormTransport {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_NORM_CLIENT_H_
+#endif  // EVENSHARD_SERVER_RPC_PEERS_NORM_CLIENT_H_

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_REPLICA_MESSAGE_H_
-#define EVENSHARD_SERVER_RPC_REPLICA_MESSAGE_H_
+#ifndef EVENSHARD_SERVER_RPC_PEERS_REPLICA_MESSAGE_H_
+#define EVENSHARD_SERVER_RPC_PEERS_REPLICA_MESSAGE_H_
 
 #include "absl/status/statusor.h"
 #include "common/wire/chunk_codec.h"
@@ -17,4 +17,4 @@ absl::StatusOr<ReplicaMessage> DecodeReplica(const Segments& message);
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_REPLICA_MESSAGE_H_
+#endif  // EVENSHARD_SERVER_RPC_PEERS_REPLICA_MESSAGE_H_

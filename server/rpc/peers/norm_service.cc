@@ -1,4 +1,4 @@
-#include "server/rpc/norm_service.h"
+#include "server/rpc/peers/norm_service.h"
 
 #include <atomic>
 #include <utility>
