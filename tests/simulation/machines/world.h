@@ -117,11 +117,11 @@ class World {
   void Execute(NodeRef ref, const std::function<void()>& run);
   void WakeUp(NodeRef ref);
 
-  EventLoop loop_;
   Dice dice_;
   std::vector<Node> nodes_;
   std::map<std::pair<int, int>, absl::Time> cuts_;  // by sender and receiver
   std::deque<std::string> lines_;
+  EventLoop loop_;  // destroyed first, since what is left in it may ask a node's clock
 };
 
 // A connection between two nodes, which delivers in order in each direction. Side 0 opened it. Each
