@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
+#include "common/wire/chunk_codec.h"
 
 namespace evenshard {
 namespace {
@@ -99,10 +100,18 @@ void SlotPrimary::ResumeAll() {
     options_.on_progress();
     return;
   }
+  // Small chunks go together: one takes a thread less time than to be woken for it.
   const std::deque<StoredChunk>& chunks = options_.store->chunks();
+  size_t first = 0;
+  int64_t bytes = 0;
   for (size_t index = 0; index < chunks.size(); ++index) {
-    resuming_.Add(chunks[index].info().id,
-                  [this, index] { shard_->Resume(static_cast<int>(index)); });
+    bytes += chunks[index].info().size * static_cast<int64_t>(sizeof(float));
+    if (bytes < kMessageBytes && index + 1 < chunks.size()) continue;
+    resuming_.Add(chunks[first].info().id, [this, first, index] {
+      for (size_t i = first; i <= index; ++i) shard_->Resume(static_cast<int>(i));
+    });
+    first = index + 1;
+    bytes = 0;
   }
 }
 
