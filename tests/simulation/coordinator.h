@@ -51,8 +51,11 @@ class Coordinator {
   bool has_had_copies() const { return has_had_copies_; }
   // Whether there is a coordinator that can take the folder of checkpoints.
   virtual bool may_lock_folder() const { return true; }
-  // With etcd: how many processes have lost their lease.
+  // With etcd: how many processes have lost their lease; whether another term has followed the
+  // first one, and for how long at most no ps was there that made the views.
   virtual int lost_leases() const { return 0; }
+  virtual bool was_replaced() const { return false; }
+  virtual absl::Duration longest_absence() const { return absl::ZeroDuration(); }
 
   virtual void AfterEvent() = 0;
 

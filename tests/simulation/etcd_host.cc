@@ -1,5 +1,6 @@
 #include "tests/simulation/etcd_host.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -22,6 +23,7 @@ constexpr int kBreak = 200;
 
 EtcdHost::EtcdHost(Options options)
     : Coordinator(std::move(options)), keys_(context_.config.proto().recovery().etcd().run()) {
+  seen_ = context_.world.loop().Now();
   silence_ = EtcdLease::TtlOf(context_.config.proto().recovery());
   SimEtcd& etcd = context_.etcd;
   etcd.on_put = [this](const std::string& key, std::string* value) {
@@ -55,7 +57,8 @@ std::unique_ptr<ViewLink> EtcdHost::MakeLink(NodeRef node) {
 
 void EtcdHost::CandidateFailed(const absl::Status& failure) {
   context_.world.Log(absl::StrCat("a candidate fails: ", failure.message()));
-  if (absl::IsInvalidArgument(failure) && std::exchange(resumes_, false)) return;
+  // Otherwise the process is started again, and it may be better then.
+  if (!absl::IsInvalidArgument(failure) || std::exchange(resumes_, false)) return;
   failure_.Update(failure);
 }
 
@@ -97,8 +100,20 @@ void EtcdHost::Lost(const std::string& key, NodeRef holder) {
       absl::StrCat(world.name(holder.node), " acts in its roles, and its lease has run out"));
 }
 
+void EtcdHost::LookForCoordinator() {
+  const absl::Time now = context_.world.loop().Now();
+  if (Elected().has_value()) {
+    seen_ = now;
+    const int64_t term = context_.etcd.Find(keys_.coordinator())->create_revision();
+    was_replaced_ |= term_ != 0 && term_ != term;
+    term_ = term;
+  }
+  longest_absence_ = std::max(longest_absence_, now - seen_);
+}
+
 void EtcdHost::Tick() {
   World& world = context_.world;
+  LookForCoordinator();
   context_.etcd.EndLeases(Now());
   if (world.dice().Once(kCompaction)) context_.etcd.Compact();
   if (world.dice().Once(kBreak)) world.BreakAll(options_.node.node);

@@ -28,17 +28,24 @@ class EtcdHost final : public Coordinator {
   void StandStill(absl::Time until) override;
   bool may_lock_folder() const override;
   int lost_leases() const override { return lost_leases_; }
+  bool was_replaced() const override { return was_replaced_; }
+  absl::Duration longest_absence() const override { return longest_absence_; }
   void AfterEvent() override;
 
  private:
   // The ps that makes the views, if one runs that does.
   std::optional<NodeRef> Elected() const;
   void Lost(const std::string& key, NodeRef holder);
+  void LookForCoordinator();
   void Tick();
 
   const EtcdKeys keys_;
   bool resumes_;
   int lost_leases_ = 0;
+  int64_t term_ = 0;  // the revision at which the coordinator's key was created
+  bool was_replaced_ = false;
+  absl::Time seen_;  // when there last was a coordinator
+  absl::Duration longest_absence_;
   int64_t revision_ = 0;  // of the view that was published last
 };
 

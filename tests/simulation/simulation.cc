@@ -278,11 +278,13 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
     return "";
   }
   // The coordinator was away for about as long as it needs to declare a worker lost that is cut
-  // off, or it has only just started counting, or the config forbids losing workers.
+  // off, or another one has started counting anew, or the config forbids losing workers.
   const absl::Duration patience =
       absl::Seconds(context_.config.proto().limits().exchange_seconds());
-  const bool cannot_help = longest_wait_ > (scenario_.etcd ? 0 : 0.4) * patience ||
-                           (was_disturbed_ && recovery.worker_loss() == Recovery::FAIL);
+  const absl::Duration undecided = std::max(longest_wait_, coordinator_->longest_absence());
+  const bool cannot_help =
+      undecided > 0.4 * patience || (was_disturbed_ && (coordinator_->was_replaced() ||
+                                                        recovery.worker_loss() == Recovery::FAIL));
   if (cannot_help && absl::StrContains(message, "limits.exchange_seconds")) return "";
   // There is no other checkpoint.
   if (absl::StrContains(message, "cannot be read now") && WholeCheckpoints() <= 1) return "";
