@@ -20,6 +20,9 @@ namespace {
 // Far larger than any config. It bounds what is read of a file like /dev/zero.
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
+// As long as torch.distributed waits by default.
+constexpr absl::Duration kProgramPatience = absl::Minutes(30);
+
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   const auto error = [&path] {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot read the config file \"", path, "\""));
@@ -105,6 +108,12 @@ void Config::ResolvePaths() {
   VisitPaths(&proto_, [&folder](std::string* path) {
     if (!path->empty() && !absl::StartsWith(*path, "/")) path->insert(0, folder);
   });
+}
+
+absl::Duration Config::worker_patience() const {
+  const Limits& limits = proto_.limits();
+  if (is_from_workers() && !limits.has_exchange_seconds()) return kProgramPatience;
+  return absl::Seconds(limits.exchange_seconds());
 }
 
 absl::Status Config::CheckOwnModel() const {

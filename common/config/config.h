@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_places.h"
@@ -48,6 +49,9 @@ class Config {
   // Whether the shards clip the mean gradient by its norm over all parameters (SYNC with
   // update.clip_global_norm). Under ASYNC workers clip their own gradients.
   bool clips_mean() const { return ClipsMean(proto_); }
+  // How long a chunk waits for the slowest worker: limits.exchange_seconds. If the config does not
+  // say, and workers bring the model, it is half an hour: their programs may evaluate as long.
+  absl::Duration worker_patience() const;
 
   // Paths are resolved, and the defaults that depend on other fields are filled in: `update` gives
   // that of `exchange.schedule`, and `recovery.etcd` that of `.shared_memory`.

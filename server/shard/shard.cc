@@ -131,7 +131,8 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
         request.worker() < static_cast<uint32_t>(config_.workers()) &&
         !membership_.EverJoined(request.worker()) &&
         config_.proto().update().policy() == Update::SYNC) {
-      Fail(absl::FailedPreconditionError(absl::StrCat(refusal.message(), "; it is ", place)));
+      absl::MutexLock lock(&failure_mutex_);
+      refused_.Update(absl::AbortedError(absl::StrCat(refusal.message(), "; it is ", place)));
     }
     return refusal;
   }
@@ -266,6 +267,7 @@ void Shard::CheckWaits() {
     WorkerLost(absence.rank, absence.how);
   }
   snapshots_.ReleaseMemory();
+  if (const absl::Status refused = this->refused(); !refused.ok()) Fail(refused);
   if (failed_) return;  // no update waits or goes on any more
   // The order of these two calls matters: a worker that has left before its push is found missing
   // will never push, but one whose push is found missing may push and leave right afterwards.
@@ -283,7 +285,7 @@ void Shard::CheckWaits() {
   const auto oldest = Oldest(updates);
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
-  const absl::Duration limit = absl::Seconds(config_.proto().limits().exchange_seconds());
+  const absl::Duration limit = config_.worker_patience();
   if (WaitForCoordinator(updates)) waited_for_coordinator_ = now;
   if (any && std::max(oldest->since, waited_for_coordinator_) < now - limit) {
     Fail(absl::DeadlineExceededError(absl::StrCat(

@@ -135,7 +135,7 @@ class Shard {
   void Fail(const absl::Status& failure);
 
   // Takes the ranks of workers that have joined and opened no stream. Frees what snapshots do not
-  // use. Fails the run if an update has waited for longer than limits.exchange_seconds, or waits
+  // use. Fails the run if an update has waited for longer than Config::worker_patience, or waits
   // for a worker that has finished. Otherwise logs which workers an update waits for. One thread
   // calls this about once a second.
   void CheckWaits();
@@ -167,6 +167,12 @@ class Shard {
   absl::Status CheckView(const JoinRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(view_mutex_);
 
+  // Why the run cannot begin: a worker that it needs has been refused. CheckWaits fails the run, so
+  // that this worker hears its own refusal first, and the others hear of it.
+  absl::Status refused() const {
+    absl::MutexLock lock(&failure_mutex_);
+    return refused_;
+  }
   // Checks a gradient and passes it to the policy. Errors: the other ones of Push.
   absl::Status Take(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink);
@@ -212,6 +218,7 @@ class Shard {
   std::atomic<bool> failed_{false};  // set after failure_; read for every chunk
   mutable absl::Mutex failure_mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
+  absl::Status refused_ ABSL_GUARDED_BY(failure_mutex_);
 };
 
 }  // namespace evenshard

@@ -34,6 +34,18 @@ TEST_CASE("the schedule is FULL, or BACKWARD where workers bring the model") {
   CHECK(schedule({"update.non_finite=SKIP"}) == ExchangeConfig::SEQUENTIAL);
 }
 
+TEST_CASE("programs that bring the model are waited for longer, unless the config says how long") {
+  const std::string text =
+      "model { from_workers {} } partition { scheme: STRIPED } shard { address: \"localhost:1\" } "
+      "workers: 1 update { policy: SYNC }";
+  const Overrides five = {"limits.exchange_seconds=5"};
+  CHECK(Valid(text, {}).worker_patience() == absl::Minutes(30));
+  CHECK(Valid(text, five).worker_patience() == absl::Seconds(5));
+  CHECK(Valid(text, {"limits.exchange_seconds=300"}).worker_patience() == absl::Minutes(5));
+  CHECK(Valid(kConfig, {}).worker_patience() == absl::Minutes(5));
+  CHECK(Valid(kConfig, five).worker_patience() == absl::Seconds(5));
+}
+
 TEST_CASE("the schedule is FULL, or SEQUENTIAL where the whole gradient is needed first") {
   CHECK(ScheduleOf({}) == ExchangeConfig::FULL);
   CHECK(ScheduleOf({"update.clip_global_norm=1"}) == ExchangeConfig::FULL);

@@ -24,7 +24,7 @@ ExchangeRound::ExchangeRound(const Options& options)
       config_(*options.config),
       plan_(config_.plan()),
       schedule_(config_),
-      limit_(1.1 * absl::Seconds(config_.proto().limits().exchange_seconds()) + absl::Seconds(1)),
+      limit_(1.1 * config_.worker_patience() + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
       watch_(watch_period_),
       chunks_(&config_, &schedule_, options.trace),
