@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/incarnation.h"
@@ -23,6 +24,7 @@
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
+#include "common/process/open_files.h"
 #include "common/process/process_setup.h"
 #include "server/rpc/declaration_wait.h"
 #include "server/server.h"
@@ -165,6 +167,10 @@ int Run(const CommandLine& command) {
                   config->processes(), config->processes() - 1);
     return 2;
   }
+  const int connections = config->workers() * (config->proto().limits().connections() + 1);
+  const absl::Status files =
+      ReserveOpenFiles(connections, absl::StrCat("connections of ", config->workers(), " workers"));
+  if (!files.ok()) return LogError(files, 1);
   // Objects that are made later use those before them.
   const absl::StatusOr<PlannedConfig> undeclared = config;
   RealClock clock;

@@ -28,18 +28,26 @@ std::string Folder() {
   return absl::StrCat("/tmp/evenshard-", getuid());
 }
 
-// Makes the folder. A folder that another user owns is refused, because that user could put false
-// runs into it.
-absl::Status MakeFolder(const std::string& folder) {
+// Errors: FAILED_PRECONDITION if others could name runs in the folder; NOT_FOUND if there is none.
+absl::Status CheckFolder(const std::string& folder) {
   struct stat found = {};
+  if (lstat(folder.c_str(), &found) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot look at the folder ", folder));
+  }
+  const bool is_own = S_ISDIR(found.st_mode) && found.st_uid == getuid();
+  if (!is_own || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder, is_own ? ": others may write to it" : ": is not a folder of this user",
+        ", allowed: a folder of this user that nobody else may write to, or none yet"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeFolder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
   }
-  if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != getuid()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(folder, ": is not a folder of this user, allowed: one, or none yet"));
-  }
-  return absl::OkStatus();
+  return CheckFolder(folder);
 }
 
 // Whether nobody has the file locked.
@@ -101,6 +109,8 @@ LocalRunEntry::~LocalRunEntry() {
 }
 
 absl::StatusOr<LocalRun> FindLocalRun(const std::string& name) {
+  const absl::Status folder = CheckFolder(Folder());
+  if (!folder.ok() && !absl::IsNotFound(folder)) return folder;
   std::vector<std::string> names;
   for (const std::filesystem::path& path : Runs()) {
     names.push_back(path.stem().string());

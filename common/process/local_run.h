@@ -24,7 +24,7 @@ struct LocalRun {
 class LocalRunEntry {
  public:
   // Errors: INVALID_ARGUMENT if the name is not one of a file, or another run that goes on has it;
-  // those of the file system.
+  // FAILED_PRECONDITION if the folder is not this user's alone; those of the file system.
   static absl::StatusOr<LocalRunEntry> Write(const LocalRun& run);
   LocalRunEntry(LocalRunEntry&& other) noexcept;
   LocalRunEntry& operator=(LocalRunEntry&&) = delete;
@@ -38,7 +38,8 @@ class LocalRunEntry {
 };
 
 // Returns the run of that name, or with an empty name the one that was started last. Errors:
-// NOT_FOUND, which names those that there are.
+// NOT_FOUND, which names those that there are; FAILED_PRECONDITION if the folder is not this user's
+// alone, so that others could have named a run there.
 absl::StatusOr<LocalRun> FindLocalRun(const std::string& name);
 
 }  // namespace evenshard

@@ -87,10 +87,7 @@ class Handle:
         pointer = ctypes.c_void_p()
         code = self._library.create(ctypes.byref(options), ctypes.byref(pointer))
         if code != 0:
-            error = _library.error(self._library, code)
-            if isinstance(error, errors.InvalidArgument):
-                error = errors.ConfigError(str(error))
-            raise error
+            raise errors.of_config(_library.error(self._library, code))
         # An array on the worker's memory refers to it as well.
         self._memory = _library.Owned(pointer, self._library.destroy)
         if rank is None:

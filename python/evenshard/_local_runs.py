@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pathlib
+import stat
 from typing import NamedTuple
 
 from evenshard import errors
@@ -17,8 +18,10 @@ class LocalRun(NamedTuple):
 
 def find(name: str | None) -> LocalRun:
     """Returns the run of that name, or the one that was started last. Errors: ConfigError, which
-    names those that there are."""
-    runs = sorted(_folder().glob("*.run"), key=_started, reverse=True)
+    names those that there are; the same if others could have named a run."""
+    folder = _folder()
+    _check(folder)
+    runs = sorted(folder.glob("*.run"), key=_started, reverse=True)
     names = []
     for path in runs:
         lines = _lines(path)
@@ -39,6 +42,19 @@ def _folder() -> pathlib.Path:
     return pathlib.Path(runtime, "evenshard") if runtime else pathlib.Path(
         f"/tmp/evenshard-{os.getuid()}"
     )
+
+
+def _check(folder: pathlib.Path) -> None:
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_own or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise errors.ConfigError(
+            f"{folder}: {'others may write to it' if is_own else 'is not a folder of this user'},"
+            " allowed: a folder of this user that nobody else may write to, or none yet"
+        )
 
 
 def _started(path: pathlib.Path) -> float:

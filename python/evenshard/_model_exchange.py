@@ -107,8 +107,9 @@ class ModelExchange:
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: was read before its new value had come, by a way that"
                 " is not seen, such as a function compiled by torch.compile or a reference that the"
-                " script keeps; allowed under the schedules BACKWARD and SEQUENTIAL, or after"
-                " synchronize()"
+                " script keeps; allowed after synchronize(), or under the schedules BACKWARD and"
+                " SEQUENTIAL: `evenshard run --schedule BACKWARD`, or in the config exchange {"
+                " schedule: BACKWARD }"
             )
 
     def gradient_is_there(self, i: int) -> None:

@@ -49,7 +49,8 @@ def check(model: torch.nn.Module) -> None:
         if what is not None:
             raise errors.FailedPrecondition(
                 f'model: "{path}" is {what}, in which nobody sees that a parameter is read;'
-                " allowed under the schedules BACKWARD and SEQUENTIAL"
+                " allowed under the schedules BACKWARD and SEQUENTIAL: `evenshard run --schedule"
+                " BACKWARD`, or exchange { schedule: BACKWARD } in the config"
             )
 
 

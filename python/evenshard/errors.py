@@ -89,6 +89,12 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
+def of_config(error: Error) -> Error:
+    """Returns what a config is refused with: a ConfigError if it is wrong or cannot be read."""
+    kinds = ("INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED")
+    return ConfigError(str(error)) if error.status in kinds else error
+
+
 # evenshard_error_kind
 OTHER = 0
 RUN_FAILED = 1

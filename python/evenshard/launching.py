@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from evenshard import _programs, errors
 
@@ -24,12 +24,15 @@ _CHOICES = {
     "schedule": ("exchange.schedule", ("BACKWARD", "FULL", "SEQUENTIAL")),
 }
 
-# What counts where the caller gives neither a config nor a value.
+# What counts where the caller gives neither a config nor a value. Everything runs on one host,
+# where processors limit the exchange and not links: fewer, larger messages take less of them
+# (docs/configuration.md, "Sizes that are chosen").
 _CONFIG = """\
 model { from_workers {} }
 partition { scheme: STRIPED }
 shard { address: "127.0.0.1:0" }
 update { policy: SYNC }
+limits { chunk_bytes: 655360 }
 """
 
 # The folder of checkpoints, in the text of `recovery` or in an override.
@@ -63,6 +66,7 @@ def launch(
     log_dir: str | os.PathLike | None = None,
     stdin: int | None = None,
     programs: str | os.PathLike | None = None,
+    named: Callable[[str], str] = str,
 ) -> int:
     """Runs a Python script once for each worker, with shards, and waits until all have ended.
 
@@ -94,6 +98,7 @@ def launch(
     stdin: the rank of a worker that has this program's standard input and output, for a debugger.
     programs: the folder of the programs, with tools/launch/launch. None: EVENSHARD_PROGRAMS, or
         those that came with this package.
+    named: what errors call an argument: "--workers" in the command `evenshard run`.
 
     Returns the exit code: 0 if the run has succeeded, otherwise that of the process that failed
     first, 128 + n if signal n has ended it or the run. Where they are not set, OMP_NUM_THREADS
@@ -105,15 +110,20 @@ def launch(
     if this is called in the main thread.
     """
     if not is_module:
-        _check_file("script", script)
-    _check_counts(workers, shards)
-    changes = _changes(workers, shards, policy, partition, schedule, optimizer, recovery)
-    changes += _own_overrides(overrides)
+        _check_file(named("script"), script)
+    _check_counts(named, workers=workers, shards=shards)
+    choices = {"policy": policy, "partition": partition, "schedule": schedule}
+    texts = {"optimizer": optimizer, "recovery": recovery}
+    by_argument = {
+        **_count_changes(workers, shards), **_choice_changes(named, choices),
+        **_text_changes(named, texts),
+    }
+    changes = [*by_argument.values(), *_own_overrides(named("overrides"), overrides)]
     if config is None:
         _check_folders(changes)
         workers = workers or 1
     else:
-        _check_file("config", config)
+        _check_file(named("config"), config)
     program = _programs.path_of("launch", programs)
     with contextlib.ExitStack() as cleanup:
         if config is None:
@@ -130,7 +140,9 @@ def launch(
         command += [f"--{flag}={value}" for flag, value in given.items() if value is not None]
         command += ["--", sys.executable, *(["-m"] if is_module else []), os.fspath(script)]
         command += map(str, arguments)
-        return _run(command, _environment(workers), None if stdin is None else sys.stdin)
+        # In what `launch` says of a wrong config.
+        names = {f"--set {change}: ": f"{named(name)}: " for name, change in by_argument.items()}
+        return _run(command, _environment(workers), None if stdin is None else sys.stdin, names)
 
 
 def _check_file(what, path):
@@ -138,31 +150,40 @@ def _check_file(what, path):
         raise errors.ConfigError(f'{what}: is "{os.fspath(path)}", allowed: a file that exists')
 
 
-def _check_counts(workers, shards):
-    for name, count in (("workers", workers), ("shards", shards)):
+def _check_counts(named, **counts):
+    for name, count in counts.items():
         if count is not None and not 1 <= count <= _MOST_PROCESSES:
-            raise errors.ConfigError(f"{name}: is {count}, allowed: 1 to {_MOST_PROCESSES}")
+            raise errors.ConfigError(f"{named(name)}: is {count}, allowed: 1 to {_MOST_PROCESSES}")
 
 
-def _changes(workers, shards, policy, partition, schedule, optimizer, recovery):
-    """What the caller has given, as overrides of a config."""
-    changes = []
+def _count_changes(workers, shards):
+    """What the caller has given, as overrides of a config by argument, here and in the next two."""
+    changes = {}
     if workers is not None:
-        changes.append(f"workers={workers}")
+        changes["workers"] = f"workers={workers}"
     if shards is not None:
         addresses = ", ".join(['{address: "127.0.0.1:0"}'] * shards)
-        changes.append(f"shard=[{addresses}]")
-    for name, value in (("policy", policy), ("partition", partition), ("schedule", schedule)):
+        changes["shards"] = f"shard=[{addresses}]"
+    return changes
+
+
+def _choice_changes(named, choices):
+    changes = {}
+    for name, value in choices.items():
         if value is None:
             continue
         field, allowed = _CHOICES[name]
         if value.upper() not in allowed:
-            raise errors.ConfigError(f"{name}: is {value}, allowed: {', '.join(allowed)}")
-        changes.append(f"{field}={value.upper()}")
-    for name, text in (("optimizer", optimizer), ("recovery", recovery)):
-        if text is not None:
-            changes.append(f"{name}={{{_one_line(name, text)}}}")
+            raise errors.ConfigError(f"{named(name)}: is {value}, allowed: {', '.join(allowed)}")
+        changes[name] = f"{field}={value.upper()}"
     return changes
+
+
+def _text_changes(named, texts):
+    return {
+        name: f"{name}={{{_one_line(named(name), text)}}}"
+        for name, text in texts.items() if text is not None
+    }
 
 
 def _one_line(name, text):
@@ -173,12 +194,12 @@ def _one_line(name, text):
     return " ".join(lines)
 
 
-def _own_overrides(overrides):
+def _own_overrides(name, overrides):
     overrides = [overrides] if isinstance(overrides, str) else list(overrides)
     for override in overrides:
         if "=" not in override or "\n" in override:
             raise errors.ConfigError(
-                f'overrides: has "{override}", allowed: FIELD=VALUE, on one line'
+                f'{name}: has "{override}", allowed: FIELD=VALUE, on one line'
             )
     return overrides
 
@@ -228,18 +249,33 @@ def _free_port() -> int:
         return server.getsockname()[1]
 
 
-def _run(command, environment, stdin):
+def _run(command, environment, stdin, names):
     # In a session of its own, so that a Ctrl-C reaches `launch` once, from here: a second one would
     # end everything at once.
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL if stdin is None else stdin,
-        start_new_session=True, preexec_fn=_end_with_parent,
+        # With the terminal a worker has what `launch` has, and nothing may come in between.
+        stderr=subprocess.PIPE if stdin is None else None,
+        start_new_session=True, preexec_fn=_end_with_parent, text=True, errors="replace",
     )
     with _forwarding(process) as received:
+        # Not in a thread: a parent's death signal comes with the end of each of its threads.
+        _tell(process.stderr, names)
         code = process.wait()
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     return code if code >= 0 else 128 - code
+
+
+def _tell(stderr, names):
+    """Passes on what `launch` says of its arguments, by the names of the caller's, until it ends.
+    """
+    for line in stderr or ():
+        for name, own in names.items():
+            if line.startswith(name):
+                line = own + line[len(name):]
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
 
 def _end_with_parent():

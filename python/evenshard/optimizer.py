@@ -274,6 +274,8 @@ class Optimizer(torch.optim.Optimizer):
                 self._begin(False)
             self._exchange.abandon()
         self.zero_grad()
+        # By which schedulers notice a step(), of PyTorch before 2.4 and since.
+        self.__dict__.update(_step_count=getattr(self, "_step_count", 0) + 1, _opt_called=True)
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:

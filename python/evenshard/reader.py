@@ -122,8 +122,8 @@ class Reader:
             self._wait(
                 self._library.reader_create, ctypes.byref(options), ctypes.byref(pointer)
             )
-        except errors.InvalidArgument as error:
-            raise errors.ConfigError(str(error)) from None
+        except errors.Error as error:
+            raise errors.of_config(error) from None
         finally:
             if pointer:
                 self._memory = _library.Owned(pointer, self._library.reader_destroy)

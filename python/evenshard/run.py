@@ -27,14 +27,23 @@ _INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None, program: str = "python -m evenshard.run") -> int:
     """Runs the command line, and returns the exit code."""
     options = vars(_parser(program).parse_args(arguments))  # but for replicas, those of launch()
+    named = _names_of(options)
     options["recovery"] = _recovery(options.pop("replicas"), options["recovery"])
     try:
-        return launching.launch(**options)
+        return launching.launch(**options, named=named)
     except errors.Error as error:
         print(f"{program}: {error}", file=sys.stderr)
         return _USAGE_ERROR if isinstance(error, errors.ConfigError) else 1
     except KeyboardInterrupt:
         return _INTERRUPTED
+
+
+def _names_of(options):
+    """What errors call an argument of launch()."""
+    names = {"script": "SCRIPT", "overrides": "--set"}
+    if options["replicas"] is not None:
+        names["recovery"] = "--replicas" + (", --recovery" if options["recovery"] else "")
+    return lambda name: names.get(name, f"--{name}")
 
 
 def _recovery(replicas, recovery):

@@ -111,8 +111,8 @@ def an_exception_in_the_middle(script):
         except ValueError:
             with torch.no_grad():
                 for p, value in zip(model.parameters(), before):
-                    assert script.is_reference or torch.equal(p, value)
-                    p.copy_(value) if script.is_reference else None
+                    assert not script.is_worker or torch.equal(p, value)
+                    p.copy_(value) if not script.is_worker else None
 
     return _train(script, model, optimizer, after=change)
 
@@ -144,7 +144,7 @@ def sharpness_aware(script):
         for p, total in zip(parameters, sums):
             p.grad = total
         optimizer.step()
-        if not script.is_reference:
+        if script.is_worker:
             optimizer.synchronize()
     return model.state_dict()
 
@@ -209,12 +209,12 @@ def second_half(rule, saved, *, handed_over=False):
 
         def make(parameters):
             given = _rules()[rule](parameters)
-            if handed_over or script.is_reference:
+            if handed_over or not script.is_worker:
                 given.load_state_dict(saved[1])
             return given
 
         optimizer = script.optimizer(model, make)
-        if not handed_over and not script.is_reference:
+        if not handed_over and script.is_worker:
             optimizer.load_state_dict(saved[1])
         _train(script, model, optimizer, steps=range(_STEPS, 2 * _STEPS))
         return model.state_dict(), optimizer.state_dict()

@@ -275,6 +275,27 @@ class WaitingTest(unittest.TestCase):
             end = fixture.Process(read, None, environment=place).outcome()
         self.assertIn("EVENSHARD_CONFIG", end.error)
 
+    def test_runs_are_looked_for_where_nobody_else_can_name_one(self):
+        def read():
+            evenshard.Reader()
+
+        def make_link(path, folder):
+            os.mkdir(os.path.join(folder, "elsewhere"))
+            os.symlink("elsewhere", path)
+
+        def make_open(path, _):
+            os.mkdir(path)
+            os.chmod(path, 0o777)
+
+        for make, text in ((make_link, "is not a folder of this user"),
+                           (make_open, "others may write to it")):
+            with tempfile.TemporaryDirectory() as folder:
+                make(os.path.join(folder, "evenshard"), folder)
+                place = {"XDG_RUNTIME_DIR": folder, "EVENSHARD_CONFIG": ""}
+                end = fixture.Process(read, environment=place).outcome()
+                self.assertEqual(end.kind, "ConfigError", end.trace)
+                self.assertIn(f"{folder}/evenshard: {text}", end.error)
+
     def wait(self, act, begin_to_wait):
         """What a reader ends with that waits when `act(reader)` runs in another thread."""
         def read(path):

@@ -22,8 +22,7 @@ class Script:
         self.workers = workers
         # Those whose batches this process has.
         self.ranks = list(range(workers)) if rank is None else [rank]
-        self._is_worker = rank is not None
-        self.is_reference = rank is None
+        self.is_worker = rank is not None
 
     def batch(self, step, features=6):
         """Inputs and targets of this process."""
@@ -36,20 +35,29 @@ class Script:
 
     def optimizer(self, model, rule=None, **options):
         given = rule(model.parameters()) if rule else torch.optim.SGD(model.parameters(), lr=0.1)
-        return evenshard.Optimizer(model, optimizer=given, **options) if self._is_worker else given
+        return evenshard.Optimizer(model, optimizer=given, **options) if self.is_worker else given
 
     def clip(self, model, clip_grad_norm=None, clip_grad_value=None):
         """What one process does between backward() and step(), and workers leave to the shards."""
-        if not self._is_worker and clip_grad_norm is not None:
+        if not self.is_worker and clip_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip_grad_norm)
-        if not self._is_worker and clip_grad_value is not None:
+        if not self.is_worker and clip_grad_value is not None:
             torch.nn.utils.clip_grad_value_(model.parameters(), clip_grad_value)
 
     def assign(self, optimizer):
-        return optimizer.assign() if self._is_worker else torch.no_grad()
+        return optimizer.assign() if self.is_worker else torch.no_grad()
 
     def no_sync(self, optimizer):
-        return optimizer.no_sync() if self._is_worker else contextlib.nullcontext()
+        return optimizer.no_sync() if self.is_worker else contextlib.nullcontext()
+
+    def join(self, optimizer):
+        return optimizer.join() if self.is_worker else contextlib.nullcontext()
+
+    def abandon(self, optimizer):
+        if self.is_worker:
+            optimizer.abandon()
+        else:
+            optimizer.zero_grad(set_to_none=True)
 
 
 def _work(rank, habit, workers):

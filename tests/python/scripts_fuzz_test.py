@@ -141,6 +141,36 @@ class Program:
             if self.schedule in schedules and not self.closure:
                 step[place] = [*step[place], action]
                 self.refused = text
+        self.given_up = {}  # by step: the ranks that give their batch up
+        self.lengths = [len(self.steps)] * self.workers  # in steps, by rank
+        if self.refused is None and not self.closure and draw.random() < 0.5:
+            self._draw_what_is_left_out(draw)
+
+    def _draw_what_is_left_out(self, draw):
+        """Batches that are given up, and data that ends unevenly. Of one process nobody could say
+        whose gradients it keeps from one step to the next, so that all are cleared."""
+        for step in self.steps:
+            step["zero"] = "before"
+        for number in range(len(self.steps)):
+            if draw.random() < 0.4:
+                self.given_up[number] = draw.sample(
+                    range(self.workers), draw.randrange(self.workers + 1)
+                )
+        if draw.random() < 0.6:
+            self.lengths = [draw.randrange(1, len(self.steps) + 1) for _ in self.lengths]
+
+    def length(self, rank):
+        return min(self.lengths[rank], len(self.steps))
+
+    def ends_unevenly(self):
+        return len({self.length(rank) for rank in range(self.workers)}) > 1
+
+    def contributors(self, number):
+        """The ranks whose gradients count in a step, and the divisor of their sum."""
+        given_up = [rank for rank in self.given_up.get(number, ()) if number < self.length(rank)]
+        counted = [rank for rank in range(self.workers)
+                   if number < self.length(rank) and rank not in given_up]
+        return counted, max(1, self.workers - len(given_up))
 
     def __str__(self):
         return "\n".join(f"{name}: {value}" for name, value in vars(self).items())
@@ -166,16 +196,20 @@ class _Run:
                 self.optimizer, lambda i: min(1, (i + 1) / 4)
             )
 
-    def backward(self, number, divisor):
+    def backward(self, number, divisor, ranks=None):
         losses = []
-        for rank in self.script.ranks:
+        for rank in self.script.ranks if ranks is None else ranks:
             inputs, targets = Script(rank, 4).batch(number, _FEATURES)
             losses.append(nn.functional.mse_loss(self.model(inputs, rank + number), targets))
-        loss = sum(losses) / len(losses) / divisor
+        loss = sum(losses) / divisor
         loss.backward()
         return loss
 
     def gradients(self, number, step):
+        """Those of this process. Returns None if there are none in this step."""
+        ranks, divisor = self.program.contributors(number)
+        if self.script.is_worker:  # the shards divide
+            ranks, divisor = [rank for rank in self.script.ranks if rank in ranks], 1
         if step["zero"] == "before":
             self.optimizer.zero_grad(set_to_none=True)
         elif step["zero"] == "model":
@@ -183,20 +217,35 @@ class _Run:
                 p.grad = None
         for part in range(step["parts"] - 1):
             with self.script.no_sync(self.optimizer):
-                self.backward(10 * number + part, step["parts"])
-        return self.backward(10 * number + step["parts"] - 1, step["parts"])
+                # A batch is given up when a part of it has been computed.
+                self.backward(10 * number + part, divisor * step["parts"],
+                              ranks or self.script.ranks)
+        if not ranks:
+            return None
+        return self.backward(10 * number + step["parts"] - 1, divisor * step["parts"], ranks)
 
     def train(self):
-        for number, step in enumerate(self.program.steps):
+        length = max(map(self.program.length, self.script.ranks))
+        if not self.program.ends_unevenly():
+            self.train_for(length)
+            return self.seen, self.average, self.model.state_dict()
+        with self.script.join(self.optimizer):
+            self.train_for(length)
+        return self.model.state_dict()
+
+    def train_for(self, length):
+        for number, step in enumerate(self.program.steps[:length]):
             self.act(step["before"], number)
             if self.program.closure:
                 self.optimizer.step(lambda n=number, s=step: self.gradients(n, s))
             else:
-                self.gradients(number, step)
+                loss = self.gradients(number, step)
                 self.act(step["between"], number)
-                self.optimizer.step()
+                if loss is None:
+                    self.script.abandon(self.optimizer)
+                else:
+                    self.optimizer.step()
             self.act(step["after"], number)
-        return self.seen, self.average, self.model.state_dict()
 
     def act(self, actions, number):
         for action in actions:

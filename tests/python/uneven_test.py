@@ -4,6 +4,7 @@ that computes what each iteration is to give."""
 import contextlib
 import itertools
 import unittest
+import warnings
 
 from tests.python import fixture
 from tests.python.script import Script, outcomes_of
@@ -218,6 +219,21 @@ def _an_exception(script):
         raise ValueError("no data")
 
 
+def _a_schedule_after_a_batch_that_was_given_up(script):
+    model = _Model()
+    optimizer = script.optimizer(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(3):
+            if step == 0:
+                optimizer.abandon()
+            else:
+                _loss(model, script.ranks[0], step).backward()
+                optimizer.step()
+            scheduler.step()
+
+
 def _steps_of_its_own(script):
     """Under ASYNC nobody waits."""
     model = _Model()
@@ -258,6 +274,10 @@ class AbandonTest(unittest.TestCase):
 
 @unittest.skipIf(torch is None, "PyTorch is not installed: uneven ends")
 class JoinTest(unittest.TestCase):
+    def test_schedulers_see_a_step_that_was_given_up(self):
+        for end in outcomes_of(_a_schedule_after_a_batch_that_was_given_up, "BACKWARD", 2):
+            self.assertIsNone(end.error, end.trace)
+
     def test_what_ddp_computes(self):
         for schedule, workers in itertools.product(_SCHEDULES, (1, 2, 4)):
             with self.subTest(schedule=schedule, workers=workers):

@@ -274,29 +274,29 @@ class StandInTest(_Case):
 
     def test_wrong_arguments_say_what_is_allowed(self):
         cases = [
-            (["nowhere.py"], 'script: is "nowhere.py", allowed: a file that exists'),
+            (["nowhere.py"], 'SCRIPT: is "nowhere.py", allowed: a file that exists'),
             (["--workers", "0", self.script], "workers: is 0, allowed: 1 to 1024"),
             (["--workers", "1025", self.script], "workers: is 1025, allowed: 1 to 1024"),
             (["--workers", "two", self.script], "invalid int value: 'two'"),
-            (["--shards", "0", self.script], "shards: is 0, allowed: 1 to 1024"),
-            (["--shards", "5000", self.script], "shards: is 5000, allowed: 1 to 1024"),
-            (["--policy", "SNYC", self.script], "policy: is SNYC, allowed: SYNC, ASYNC"),
+            (["--shards", "0", self.script], "--shards: is 0, allowed: 1 to 1024"),
+            (["--shards", "5000", self.script], "--shards: is 5000, allowed: 1 to 1024"),
+            (["--policy", "SNYC", self.script], "--policy: is SNYC, allowed: SYNC, ASYNC"),
             (
                 ["--partition", "AUTO", self.script],
-                "partition: is AUTO, allowed: STRIPED, MEMORY_BASED, LAYER_BASED",
+                "--partition: is AUTO, allowed: STRIPED, MEMORY_BASED, LAYER_BASED",
             ),
             (
                 ["--schedule", "FAST", self.script],
-                "schedule: is FAST, allowed: BACKWARD, FULL, SEQUENTIAL",
+                "--schedule: is FAST, allowed: BACKWARD, FULL, SEQUENTIAL",
             ),
-            (["--set", "workers", self.script], 'overrides: has "workers", allowed: FIELD=VALUE'),
+            (["--set", "workers", self.script], '--set: has "workers", allowed: FIELD=VALUE'),
             (
                 ["--config", "nowhere.textproto", self.script],
-                'config: is "nowhere.textproto", allowed: a file that exists',
+                '--config: is "nowhere.textproto", allowed: a file that exists',
             ),
             (
                 ["--optimizer", "kind: SGD # slow\nlearning_rate: 1", self.script],
-                "optimizer: has a comment",
+                "--optimizer: has a comment",
             ),
             (
                 ["--recovery", 'checkpoint { folder: "points" every_seconds: 9 }', self.script],
@@ -507,10 +507,30 @@ with evenshard.Worker(
             )
             self.assertFalse(saved.exists())
 
-    def test_a_wrong_rule_is_named_where_it_was_given(self):
-        done = self.run_it("--optimizer", "kind: ADMA", self.script)
+    def test_more_connections_than_open_files_are_refused(self):
+        few = (
+            "import resource, sys; from evenshard import run;"
+            " resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256));"
+            " sys.exit(run.main(sys.argv[1:]))"
+        )
+        done = running.run("-c", few, "--shards", "200", self.script)
         self.assertEqual(done.returncode, 2, done.stdout)
-        self.assertRegex(done.stdout, r"--set optimizer=\{kind: ADMA\}: .*allowed: .*ADAM")
+        self.assertRegex(
+            done.stdout,
+            r"\A1 workers and 200 shards need about 8\d\d open files, and this process may have 256"
+            r" \(ulimit -Hn\); allowed: a higher limit, .*\n\Z",
+        )
+
+    def test_a_wrong_value_is_named_where_it_was_given(self):
+        for option, value, text in [
+            ("--optimizer", "kind: ADMA", r"--optimizer: optimizer\.kind: is ADMA, allowed: SGD"),
+            ("--recovery", "worker_lss: WAIT", r"--recovery: recovery\.worker_lss: unknown field,"),
+            ("--replicas", "1", r"--replicas: recovery\.replicas: is 1, but there is only one ps"),
+            ("--set", "update.policy=SNYC", r"--set update\.policy=SNYC: update\.policy: is SNYC,"),
+        ]:
+            done = self.run_it(option, value, self.script)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertRegex(done.stdout, r"\A" + text)
 
 
 if __name__ == "__main__":

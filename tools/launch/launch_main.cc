@@ -39,6 +39,7 @@
 #include "common/process/command_line.h"
 #include "common/process/local_run.h"
 #include "common/process/log.h"
+#include "common/process/open_files.h"
 #include "common/reader/shard_calls.h"
 #include "spdlog/spdlog.h"
 #include "tools/launch/coordinator.h"
@@ -321,6 +322,14 @@ absl::Status CheckRecovery(const Options& options, const PlannedConfig& config) 
       "--resume: needs recovery.checkpoint in the config, which says where checkpoints are");
 }
 
+// Refuses a run in which no process could open all its connections.
+absl::Status CheckOpenFiles(const PlannedConfig& config) {
+  const int peers = std::max(config.workers(), config.processes());
+  return ReserveOpenFiles(
+      peers * (config.proto().limits().connections() + 1),
+      absl::StrCat(config.workers(), " workers and ", config.processes(), " shards"));
+}
+
 int Launch(Options options) {
   absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(options.config, options.overrides);
   absl::Status status = config.status();
@@ -328,6 +337,7 @@ int Launch(Options options) {
   if (status.ok()) status = CheckProgram(options, *config);
   if (status.ok()) status = CheckRecovery(options, *config);
   if (status.ok()) status = CheckWorkers(options, *config);
+  if (status.ok()) status = CheckOpenFiles(*config);
   if (status.ok()) status = CheckData(*config);
   if (!status.ok()) return PrintError(status, kUsageError);
   for (const std::string& path : {options.save, options.stats, options.summary, options.trace}) {

@@ -24,6 +24,7 @@
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "common/net/same_host.h"
+#include "common/process/open_files.h"
 #include "spdlog/spdlog.h"
 #include "worker/exchange/grpc/for_each_shard.h"
 
@@ -157,6 +158,9 @@ Exchange::~Exchange() {
 }
 
 absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& options) {
+  const int shards = options.config->shards();
+  RETURN_IF_ERROR(ReserveOpenFiles(shards * (options.config->proto().limits().connections() + 1),
+                                   absl::StrCat("connections to ", shards, " shards")));
   std::unique_ptr<Exchange> exchange(new Exchange(options));
   exchange->core_.Start();
   if (options.view_link != nullptr) {
