@@ -32,7 +32,7 @@ def checks_worker(arguments):
     import torch
 
     import evenshard
-    from evenshard import _unchanged
+    from evenshard._torch import unchanged as _unchanged
 
     comparisons = sum(map(_unchanged.compares_in, range(STEPS)))
     _unchanged.compares_in = lambda iteration: iteration % 2 == 0

@@ -12,24 +12,21 @@ from typing import Any
 
 import torch
 
-from evenshard import (
-    _exit,
-    _first_mistakes,
-    _grad_scaler,
-    _model,
-    _parameter_reads,
-    _state_dict,
-    _torch_optim,
-    errors,
-)
-from evenshard._assignment import Assignments
-from evenshard._gradient_hooks import on_gradient
-from evenshard._group_options import GroupOptions
+from evenshard import _exit, errors
 from evenshard._handle import Declared, Handle, Statistics
-from evenshard._model_exchange import ModelExchange
-from evenshard._parameter_reads import Hook, ParameterReads
-from evenshard._unchanged import SEQUENTIAL_HINT
-from evenshard._uneven_ends import UnevenEnds
+from evenshard._torch import first_mistakes as _first_mistakes
+from evenshard._torch import grad_scaler as _grad_scaler
+from evenshard._torch import model as _model
+from evenshard._torch import parameter_reads as _parameter_reads
+from evenshard._torch import state_dict as _state_dict
+from evenshard._torch import torch_optim as _torch_optim
+from evenshard._torch.assignment import Assignments
+from evenshard._torch.gradient_hooks import on_gradient
+from evenshard._torch.group_options import GroupOptions
+from evenshard._torch.model_exchange import ModelExchange
+from evenshard._torch.parameter_reads import Hook, ParameterReads
+from evenshard._torch.unchanged import SEQUENTIAL_HINT
+from evenshard._torch.uneven_ends import UnevenEnds
 
 _log = logging.getLogger("evenshard")
 

@@ -54,7 +54,7 @@ class Snapshot(Mapping):
         """
         # PyTorch takes seconds to load.
         torch = importlib.import_module("torch")
-        trained = importlib.import_module("evenshard._model").trained_names(model)
+        trained = importlib.import_module("evenshard._torch.model").trained_names(model)
         targets = model.state_dict()
         problems = [f"{name}: is not in the snapshot" for name in trained if name not in self]
         for name, shape in self._shapes.items():

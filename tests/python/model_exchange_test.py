@@ -11,7 +11,8 @@ torch = fixture.torch
 if torch is not None:
     from torch import nn
 
-    from evenshard import _model, _model_exchange
+    from evenshard._torch import model as _model
+    from evenshard._torch import model_exchange as _model_exchange
 
 _PUSHES = {_library.GRADIENT: "push", _library.ZEROS: "absent", _library.NOTHING: "nothing"}
 _LARGE = 130  # a square of so many is pushed at once

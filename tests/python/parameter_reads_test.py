@@ -11,7 +11,9 @@ torch = fixture.torch
 if torch is not None:
     from torch import nn
 
-    from evenshard import _model, _parameter_reads, errors
+    from evenshard import errors
+    from evenshard._torch import model as _model
+    from evenshard._torch import parameter_reads as _parameter_reads
     from tests.python import models
 
 

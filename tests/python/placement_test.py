@@ -14,7 +14,8 @@ torch = fixture.torch
 if torch is not None:
     from torch import nn
 
-    from evenshard import _model, _placement
+    from evenshard._torch import model as _model
+    from evenshard._torch import placement as _placement
 
 
 class _Stream:

@@ -10,7 +10,9 @@ if torch is not None:
     from torch import nn
 
     import evenshard
-    from evenshard import _library, _model, _torch_optim
+    from evenshard import _library
+    from evenshard._torch import model as _model
+    from evenshard._torch import torch_optim as _torch_optim
     from tests.python import models
 
 

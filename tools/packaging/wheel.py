@@ -5,7 +5,7 @@
 
 tools/package calls this. The wheel has
 
-    evenshard/*.py, evenshard/libevenshard.so
+    evenshard/**/*.py, evenshard/libevenshard.so
     evenshard/bin/                  the programs, in the folders that they have in bazel-bin
     evenshard/lib/                  the shared libraries that not every system has (libraries.py)
     evenshard-VERSION.dist-info/    what pip needs, and licences
@@ -74,8 +74,8 @@ class WheelError(Exception):
 
 def _python_files():
     return {
-        f"evenshard/{source.name}": source.read_bytes()
-        for source in sorted(_PACKAGE.iterdir())
+        f"evenshard/{source.relative_to(_PACKAGE)}": source.read_bytes()
+        for source in sorted(_PACKAGE.rglob("*"))
         if source.suffix == ".py" or source.name == "py.typed"
     }
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from evenshard import errors
-from evenshard._model_exchange import ModelExchange
+from evenshard._torch.model_exchange import ModelExchange
 
 
 class _Layout(NamedTuple):

@@ -12,7 +12,7 @@ import ctypes
 import torch
 
 from evenshard import errors
-from evenshard._model import ModelTensor
+from evenshard._torch.model import ModelTensor
 
 SEQUENTIAL_HINT = (
     "allowed under the schedule SEQUENTIAL: `evenshard run --schedule SEQUENTIAL`, or"

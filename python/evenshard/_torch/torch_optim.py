@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from evenshard import errors
-from evenshard._model import ModelTensor
+from evenshard._torch.model import ModelTensor
 
 # Options that decide how fast torch.optim computes, and not what.
 _SPEED = {"foreach", "fused", "capturable"}

@@ -10,8 +10,8 @@ import torch
 
 from evenshard import errors
 from evenshard._handle import Handle
-from evenshard._model import ModelTensor, is_exact
-from evenshard._unchanged import same, state_of
+from evenshard._torch.model import ModelTensor, is_exact
+from evenshard._torch.unchanged import same, state_of
 
 
 class Buffers:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-from evenshard import _library, _torch_optim, errors
-from evenshard._model import ModelTensor
+from evenshard import _library, errors
+from evenshard._torch import torch_optim as _torch_optim
+from evenshard._torch.model import ModelTensor
 
 
 class GroupOptions:

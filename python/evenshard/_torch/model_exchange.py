@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from evenshard import _library, _placement, errors
-from evenshard._buffers import Buffers
+from evenshard import _library, errors
 from evenshard._handle import Handle
-from evenshard._model import ModelTensor
-from evenshard._thread_use import ThreadUse
-from evenshard._unchanged import Unchanged
+from evenshard._torch import placement as _placement
+from evenshard._torch.buffers import Buffers
+from evenshard._torch.model import ModelTensor
+from evenshard._torch.thread_use import ThreadUse
+from evenshard._torch.unchanged import Unchanged
 
 # Gradients are pushed when a sixteenth of the model has gathered, at least 64 KiB and at most
 # 1 MiB. A push by itself costs more than a small gradient takes on its way. Larger gradients go at

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from evenshard import errors
-from evenshard._model import ModelTensor, is_exact
-from evenshard._model_exchange import ModelExchange
-from evenshard._unchanged import same
+from evenshard._torch.model import ModelTensor, is_exact
+from evenshard._torch.model_exchange import ModelExchange
+from evenshard._torch.unchanged import same
 
 
 class Assignments:

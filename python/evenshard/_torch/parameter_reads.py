@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from evenshard import errors
-from evenshard._model import ModelTensor, direct_tensors
+from evenshard._torch.model import ModelTensor, direct_tensors
 
 _DICTIONARIES = ("_parameters", "_buffers")
 

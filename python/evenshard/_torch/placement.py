@@ -27,7 +27,7 @@ import torch
 
 from evenshard import errors
 from evenshard._handle import Handle
-from evenshard._model import ModelTensor
+from evenshard._torch.model import ModelTensor
 
 
 def place(handle: Handle, tensors: list[ModelTensor]):
