@@ -160,10 +160,9 @@ def _faults(options, runs, iterations, every):
         "missed": missed,
         "recovery": rows,
         "recovery_means": (
-            "from the fault until `psctl stats --watch` shows that a worker has pushed the"
-            f" {campaign.GOES_ON}nd iteration after the latest one of the first report that was"
-            " asked for after the fault; a fault that lasts and iterations repeated from a"
-            " checkpoint are within that time"
+            f"from the fault until a worker has pushed the {campaign.GOES_ON}nd iteration after"
+            " it, as seen by polling `psctl stats`; a fault that lasts, and iterations repeated"
+            " from a checkpoint, are within that time"
         ),
         "report_seconds": runs.PERIOD_SECONDS[options.workers > 16],
         "undisturbed_iterations_per_second": undisturbed,
