@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "tests/simulation/etcd_host.h"
-#include "tests/simulation/etcd_runtime.h"
+#include "tests/simulation/control/etcd_host.h"
+#include "tests/simulation/control/etcd_runtime.h"
 
 namespace evenshard {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/simulation/context.h"
-#include "tests/simulation/coordinator.h"
+#include "tests/simulation/control/coordinator.h"
 #include "tests/simulation/ps_process.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/worker_process.h"

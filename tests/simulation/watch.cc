@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/checkpoint_id.h"
 #include "tests/simulation/context.h"
-#include "tests/simulation/coordinator.h"
+#include "tests/simulation/control/coordinator.h"
 #include "tests/simulation/ps_process.h"
 
 namespace evenshard {

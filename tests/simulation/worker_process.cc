@@ -11,7 +11,7 @@
 #include "common/config/optimizer_arrays.h"
 #include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
-#include "tests/simulation/coordinator.h"
+#include "tests/simulation/control/coordinator.h"
 #include "tests/simulation/made_up_gradients.h"
 
 namespace evenshard {

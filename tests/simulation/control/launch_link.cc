@@ -1,8 +1,8 @@
-#include "tests/simulation/launch_link.h"
+#include "tests/simulation/control/launch_link.h"
 
 #include <utility>
 
-#include "tests/simulation/launch_host.h"
+#include "tests/simulation/control/launch_host.h"
 
 namespace evenshard {
 

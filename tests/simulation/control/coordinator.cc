@@ -1,12 +1,12 @@
-#include "tests/simulation/coordinator.h"
+#include "tests/simulation/control/coordinator.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tests/simulation/etcd_host.h"
-#include "tests/simulation/launch_host.h"
+#include "tests/simulation/control/etcd_host.h"
+#include "tests/simulation/control/launch_host.h"
 
 namespace evenshard {
 

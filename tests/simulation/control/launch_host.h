@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_TESTS_SIMULATION_LAUNCH_HOST_H_
-#define EVENSHARD_TESTS_SIMULATION_LAUNCH_HOST_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_CONTROL_LAUNCH_HOST_H_
+#define EVENSHARD_TESTS_SIMULATION_CONTROL_LAUNCH_HOST_H_
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/control/run_checkpoints.h"
-#include "tests/simulation/coordinator.h"
+#include "tests/simulation/control/coordinator.h"
 #include "tools/launch/launch_coordinator.h"
 
 namespace evenshard {
@@ -69,4 +69,4 @@ class LaunchHost final : public Coordinator {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_TESTS_SIMULATION_LAUNCH_HOST_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_CONTROL_LAUNCH_HOST_H_

@@ -1,10 +1,10 @@
-#include "tests/simulation/launch_host.h"
+#include "tests/simulation/control/launch_host.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/checkpoint_folder.h"
-#include "tests/simulation/launch_link.h"
+#include "tests/simulation/control/launch_link.h"
 
 namespace evenshard {
 

@@ -1,4 +1,4 @@
-#include "tests/simulation/etcd_host.h"
+#include "tests/simulation/control/etcd_host.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "common/control/etcd/etcd_lease.h"
 #include "common/control/etcd/etcd_link.h"
 #include "proto/etcd/verdict.pb.h"
-#include "tests/simulation/etcd_runtime.h"
+#include "tests/simulation/control/etcd_runtime.h"
 #include "tests/simulation/ps_process.h"
 
 namespace evenshard {

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_TESTS_SIMULATION_ETCD_HOST_H_
-#define EVENSHARD_TESTS_SIMULATION_ETCD_HOST_H_
+#ifndef EVENSHARD_TESTS_SIMULATION_CONTROL_ETCD_HOST_H_
+#define EVENSHARD_TESTS_SIMULATION_CONTROL_ETCD_HOST_H_
 
 #include <cstdint>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/control/etcd/etcd_keys.h"
-#include "tests/simulation/coordinator.h"
+#include "tests/simulation/control/coordinator.h"
 
 namespace evenshard {
 
@@ -51,4 +51,4 @@ class EtcdHost final : public Coordinator {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_TESTS_SIMULATION_ETCD_HOST_H_
+#endif  // EVENSHARD_TESTS_SIMULATION_CONTROL_ETCD_HOST_H_

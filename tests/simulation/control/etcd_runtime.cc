@@ -1,4 +1,4 @@
-#include "tests/simulation/etcd_runtime.h"
+#include "tests/simulation/control/etcd_runtime.h"
 
 #include <algorithm>
 #include <deque>
