@@ -24,6 +24,7 @@ from evenshard._torch.assignment import Assignments
 from evenshard._torch.gradient_hooks import on_gradient
 from evenshard._torch.group_options import GroupOptions
 from evenshard._torch.model_exchange import ModelExchange
+from evenshard._torch.own_changes import OwnChanges
 from evenshard._torch.parameter_reads import Hook, ParameterReads
 from evenshard._torch.unchanged import SEQUENTIAL_HINT
 from evenshard._torch.uneven_ends import UnevenEnds
@@ -157,6 +158,7 @@ class Optimizer(torch.optim.Optimizer):
         self._is_accumulating = False
         self._uneven_ends = UnevenEnds()
         self._reads: ParameterReads | None = None
+        self._own_changes: OwnChanges | None = None
         self._hooks = []
         self._exchange = ModelExchange(self._handle, self._tensors)
         try:
@@ -192,8 +194,11 @@ class Optimizer(torch.optim.Optimizer):
                 if item.is_parameter:
                     ready = functools.partial(self._gradient_ready, i)
                     self._hooks.append(on_gradient(item.tensor, ready))
+        elif self._handle.waits_for_workers and self._handle.workers > 1:
+            self._own_changes = OwnChanges(self._tensors)
+            self._hooks += self._own_changes.hooks
         for module in self._model.modules():
-            hook = Hook(lambda *_: _refuse_load())
+            hook = Hook(lambda *_: self._assignments.check_load())
             self._hooks.append(module._register_load_state_dict_pre_hook(hook))
 
     def _gradient_ready(self, i, *_):
@@ -252,6 +257,8 @@ class Optimizer(torch.optim.Optimizer):
             contributes, scale = self._contribution(options.get("grad_scaler"))
             if contributes:
                 self._uneven_ends.check_step(self._has_gradient())
+            if self._own_changes is not None:
+                self._own_changes.look()
             if self._exchange.is_begun:
                 self._options.check(self.param_groups)
                 self._check_frozen()
@@ -505,11 +512,4 @@ def _refuse_step(_, *arguments, **options):
     raise errors.FailedPrecondition(
         "step(): this optimizer was handed over to evenshard.Optimizer, and its own step would"
         " train with this worker's gradient alone; allowed: evenshard.Optimizer's step()"
-    )
-
-
-def _refuse_load():
-    raise errors.FailedPrecondition(
-        "load_state_dict: the model's parameters live at the shards, and the next step would"
-        " replace what is loaded; allowed: before evenshard.Optimizer is made, and after close()"
     )

@@ -1,6 +1,7 @@
 """Parameters that a script gives to the whole run, and an optimizer's state that goes from
 torch.optim to the shards and back: each against the same script in one process."""
 
+import copy
 import itertools
 import json
 import os
@@ -160,9 +161,22 @@ def buffers_too(script):
     return first, _train(script, model, optimizer)
 
 
+def weights_that_were_the_best(script):
+    model = _model()
+    optimizer = script.optimizer(model)
+    best = copy.deepcopy(model.state_dict())
+
+    def change(*_):
+        with script.assign(optimizer):
+            model.load_state_dict(best)
+
+    return _train(script, model, optimizer, before=change)
+
+
 _CHANGES = [
     clamp_after, clamp_before_with_momentum, mask_through_data_with_adam, initialisation_by_hand,
     values_of_rank_0, an_exception_in_the_middle, sharpness_aware, buffers_too,
+    weights_that_were_the_best,
 ]
 
 # An optimizer's state.

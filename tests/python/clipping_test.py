@@ -1,6 +1,7 @@
 """Clipping of the mean gradient: what one process gives with torch.nn.utils, or a refusal."""
 
 import itertools
+import logging
 import unittest
 
 from tests.python import fixture
@@ -155,6 +156,32 @@ class ClippingTest(unittest.TestCase):
             habit,
             "clip_grad_norm=.*clip the mean of all workers' gradients.*each worker's by itself",
         )
+
+    def test_clipping_by_the_script_is_said_once_where_it_is_allowed(self):
+        def habit(clips):
+            def steps(script):
+                model = _model()
+                optimizer = script.optimizer(model)
+                said = []
+                handler = logging.Handler()
+                handler.emit = lambda record: said.append(record.getMessage())
+                logging.getLogger("evenshard").addHandler(handler)
+                for step in range(3):
+                    optimizer.zero_grad(set_to_none=step > 1)
+                    for _ in range(2):
+                        model[:4](script.batch(step)[0]).sum().backward()
+                    if clips:
+                        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+                    optimizer.step()
+                return said
+            return steps
+
+        for clips, workers in ((True, 2), (False, 2), (True, 1)):
+            for end in outcomes_of(habit(clips), "SEQUENTIAL", workers):
+                self.assertIsNone(end.error, end.trace)
+                self.assertEqual(len(end.value), clips and workers > 1)
+                for text in end.value:
+                    self.assertIn("clip_grad_norm=", text)
 
     def test_a_config_that_clips(self):
         limits = {"clip_grad_norm": 0.1, "clip_grad_value": 0.02}

@@ -31,6 +31,7 @@ class Assignments:
         self._is_restarted = False  # iterations lie behind, and it has begun none
         self._done = 0  # assignments of the script that the run has behind it
         self._has_first = False  # before the first iteration
+        self._is_open = False  # the script changes parameters now
         self.restart()
 
     def restart(self) -> None:
@@ -57,6 +58,7 @@ class Assignments:
         exchange = self._exchange
         with exchange.threads:
             exchange.prepare_assignment()
+            self._is_open = True
             try:
                 with torch.no_grad():
                     yield
@@ -64,8 +66,19 @@ class Assignments:
             except BaseException:
                 exchange.take_all()
                 raise
+            finally:
+                self._is_open = False
             self._assign(0, changed)
             exchange.take_all()
+
+    def check_load(self) -> None:
+        """Before load_state_dict() of the model. Errors: FailedPrecondition out of the context."""
+        if not self._is_open:
+            raise errors.FailedPrecondition(
+                "load_state_dict: the model's parameters live at the shards, and the next step"
+                " would replace what is loaded; allowed: in `with optimizer.assign():`, before"
+                " evenshard.Optimizer is made, and after close()"
+            )
 
     def state(self, arrays: Sequence[Mapping[int, torch.Tensor]], steps: list[int]) -> None:
         """Rank 0's arrays, by tensor, become the optimizer's state. Does nothing in a run that has

@@ -1,0 +1,48 @@
+"""Says it when a script changes its gradients by itself under the schedule SEQUENTIAL.
+
+Nothing has left then, so that the change counts. But it is one worker's own: clipping by norm, the
+usual one, is another rule than one process's if it is done before the mean.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from evenshard._torch.gradient_hooks import on_gradient
+from evenshard._torch.model import ModelTensor
+
+_log = logging.getLogger("evenshard")
+
+
+class OwnChanges:
+    """Watches the gradients of one model."""
+
+    def __init__(self, tensors: list[ModelTensor]):
+        self._versions = {}  # of gradients as backward() left them, by the tensor's number
+        self._has_said = False
+        self.hooks = [
+            on_gradient(item.tensor, self._noting(i, item))
+            for i, item in enumerate(tensors)
+            if item.is_parameter
+        ]
+        self._tensors = tensors
+
+    def _noting(self, i, item):
+        def note(*_):
+            self._versions[i] = item.tensor.grad._version
+
+        return note
+
+    def look(self) -> None:
+        """In step(). Warns of the first change, once."""
+        for i, version in self._versions.items():
+            gradient = self._tensors[i].tensor.grad
+            if not self._has_said and gradient is not None and gradient._version != version:
+                self._has_said = True
+                _log.warning(
+                    "%s: its gradient was changed between backward() and step(), in this worker and"
+                    " before the mean. clip_grad_norm_ would clip each worker's gradient by itself:"
+                    " evenshard.Optimizer(..., clip_grad_norm=) clips the mean",
+                    self._tensors[i].name,
+                )
+        self._versions.clear()
