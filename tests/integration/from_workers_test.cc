@@ -162,7 +162,9 @@ TEST_CASE("a tensor without a gradient at a worker counts as zeros, and at all a
     // Worker 1 has no gradient of a.bias, and nobody has one of scale.
     RETURN_IF_ERROR(exchange.Begin(1, gradient, absl::MakeSpan(parameters[rank])));
     for (const int tensor : {3, 2, 1, 0}) {
-      RETURN_IF_ERROR(exchange.PushTensors({tensor}, tensor != 3 && (tensor != 1 || rank == 0)));
+      const bool has_gradient = tensor != 3 && (tensor != 1 || rank == 0);
+      RETURN_IF_ERROR(exchange.PushTensors(
+          {tensor}, has_gradient ? Contribution::kGradient : Contribution::kZeros));
     }
     for (const int tensor : {0, 1, 2, 3}) RETURN_IF_ERROR(exchange.AwaitTensor(tensor));
     return exchange.is_begun() ? absl::InternalError("something is still to come")
@@ -218,8 +220,9 @@ TEST_CASE("a buffer has the value that worker 0 pushed last, to the bit") {
       }
       RETURN_IF_ERROR(
           exchange.Begin(exchange.next_iteration(), gradient, absl::MakeSpan(parameters[rank])));
-      RETURN_IF_ERROR(exchange.PushTensors({0}, true));
-      RETURN_IF_ERROR(exchange.PushTensors({1}, pushes_mask));
+      RETURN_IF_ERROR(exchange.PushTensors({0}, Contribution::kGradient));
+      RETURN_IF_ERROR(
+          exchange.PushTensors({1}, pushes_mask ? Contribution::kGradient : Contribution::kZeros));
       return exchange.AwaitAll();
     };
     RETURN_IF_ERROR(iterate(rank == 0));

@@ -77,7 +77,7 @@ TEST_CASE_METHOD(ShardFixture, "a worker of another version is told both, before
   status = shard->Join(request, "test").status();
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(Message(status) ==
-        "worker 0 sends messages of version 4, shard 0 those of version 3; run the same build "
+        "worker 0 sends messages of version 5, shard 0 those of version 4; run the same build "
         "everywhere");
   // A client of version 1 knows nothing of versions.
   request.clear_plan_version();

@@ -17,6 +17,12 @@ namespace evenshard {
 // happen in the order in which they were added. Used by one thread.
 class EventLoop final : public Clock {
  public:
+  // What is left does not happen, and adds nothing while it is destroyed.
+  ~EventLoop() override {
+    is_over_ = true;
+    events_.clear();
+  }
+
   absl::Time Now() const override { return now_; }
   // Whatever runs in a simulation must not block.
   bool SleepUntil(absl::Time, const std::stop_token&) const override { return false; }
@@ -25,6 +31,7 @@ class EventLoop final : public Clock {
 
   void After(absl::Duration delay, std::function<void()> run) { At(now_ + delay, std::move(run)); }
   void At(absl::Time time, std::function<void()> run) {
+    if (is_over_) return;
     events_.emplace(std::pair(std::max(time, now_), added_++), std::move(run));
   }
 
@@ -45,6 +52,7 @@ class EventLoop final : public Clock {
   absl::Time now_ = start_;
   uint64_t added_ = 0;
   uint64_t steps_ = 0;
+  bool is_over_ = false;
   std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> events_;
 };
 
