@@ -51,7 +51,7 @@ def _calls(model):
         (lambda: optimizer(model, _NO_SHARD, _sgd(model)), "3 arguments without a name, allowed:"
          " model and config"),
         (lambda: optimizer(model, lr=0.1), "lr: is no argument of evenshard.Optimizer, allowed:"
-         " model, config, optimizer, rank"),
+         " model, config, optimizer, clip_grad_norm"),
         (lambda: optimizer(model, optimizer=torch.optim.SGD), "optimizer: is the class torch.optim."
          "sgd.SGD, allowed: an optimizer of torch.optim, optimizer=torch.optim.SGD(model."),
         (lambda: optimizer(model, optimizer="SGD"), "optimizer: is a str, allowed: an optimizer"),

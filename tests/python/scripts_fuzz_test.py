@@ -158,6 +158,9 @@ class Program:
                 )
         if draw.random() < 0.6:
             self.lengths = [draw.randrange(1, len(self.steps) + 1) for _ in self.lengths]
+            for step in self.steps:  # all ranks take part in these, also those without data
+                for place in ("before", "after"):
+                    step[place] = [a for a in step[place] if a not in ("assign", "reload")]
 
     def length(self, rank):
         return min(self.lengths[rank], len(self.steps))
@@ -294,7 +297,7 @@ class _Run:
         for index, state in sorted(self.optimizer.state_dict()["state"].items()):
             found = {key: value for key, value in state.items() if value is not None}
             if found:
-                self.seen.append([index, found])
+                self.seen.append([index, copy.deepcopy(found)])  # torch.optim's goes on
 
     def _clamp(self, _):
         with torch.no_grad():

@@ -35,7 +35,7 @@ class CommandTest(unittest.TestCase):
         done = _run("run", "--help")
         self.assertEqual(done.returncode, 0)
         self.assertTrue(done.stdout.startswith("usage: evenshard run "), done.stdout)
-        self.assertIn('evenshard run: script: is "nowhere.py"', _run("run", "nowhere.py").stdout)
+        self.assertIn('evenshard run: SCRIPT: is "nowhere.py"', _run("run", "nowhere.py").stdout)
 
     def test_a_wrong_command_is_named(self):
         self.assertEqual(_run().returncode, 2)
