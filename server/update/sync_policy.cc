@@ -237,9 +237,8 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
 }
 
 bool SyncPolicy::IsClipped(const Gather& gather) const {
-  const StoredChunk& chunk = *gather.chunk;
   return clipping_ != nullptr && !gather.kind.assigned.has_value() &&
-         clipping_->Clips(chunk.info(), chunk.clock().iteration);
+         clipping_->Clips(gather.chunk->info(), gather.chunk->clock().iteration);
 }
 
 absl::Status SyncPolicy::AddWhole(Gather& gather) {
