@@ -19,7 +19,6 @@ class OwnChanges:
 
     def __init__(self, tensors: list[ModelTensor]):
         self._versions = {}  # of gradients as backward() left them, by the tensor's number
-        self._has_said = False
         self.hooks = [
             on_gradient(item.tensor, self._noting(i, item))
             for i, item in enumerate(tensors)
@@ -34,15 +33,17 @@ class OwnChanges:
         return note
 
     def look(self) -> None:
-        """In step(). Warns of the first change, once."""
+        """In step(). Warns of the first change, and watches no longer."""
         for i, version in self._versions.items():
             gradient = self._tensors[i].tensor.grad
-            if not self._has_said and gradient is not None and gradient._version != version:
-                self._has_said = True
+            if gradient is not None and gradient._version != version:
                 _log.warning(
                     "%s: its gradient was changed between backward() and step(), in this worker and"
                     " before the mean. clip_grad_norm_ would clip each worker's gradient by itself:"
                     " evenshard.Optimizer(..., clip_grad_norm=) clips the mean",
                     self._tensors[i].name,
                 )
+                for hook in self.hooks:
+                    hook.remove()
+                break
         self._versions.clear()
