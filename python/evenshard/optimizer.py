@@ -68,7 +68,7 @@ class Optimizer(torch.optim.Optimizer):
     When gradients travel is up to exchange.schedule in the config:
 
     - BACKWARD (default): each as soon as backward() has computed it; small ones gather until they
-      are a sixteenth of the model, from 64 KiB to 1 MiB, or until step(). step() waits for the
+      are an eighth of the model, from 64 KiB to 1 MiB, or until step(). step() waits for the
       parameters.
     - FULL: step() does not wait. Whoever reads a parameter of the model through one of its modules
       waits for it: a forward pass, model.parameters(), state_dict(), a copy. A reference that the
@@ -203,12 +203,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def _gradient_ready(self, i, *_):
         """Called in the backward pass, when a parameter has its gradient."""
-        with self._exchange.threads:
-            self._exchange.require_read(i)
+        exchange = self._exchange
+        with exchange.threads.lock:
+            exchange.require_read(i)
             if not self._is_accumulating:
-                if not self._exchange.is_begun:
+                if not exchange.is_begun:
                     self._begin(True)
-                self._exchange.gradient_is_there(i)
+                exchange.gradient_is_there(i)
 
     # The iteration.
 
@@ -253,7 +254,7 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with self._exchange.threads:
+        with self._exchange.threads.lock:
             contributes, scale = self._contribution(options.get("grad_scaler"))
             if contributes:
                 self._uneven_ends.check_step(self._has_gradient())
@@ -273,7 +274,7 @@ class Optimizer(torch.optim.Optimizer):
         This worker stays out of the divisor of the mean. What backward() has pushed already, under
         BACKWARD and FULL, counts: the mean of such a parameter includes it."""
         _exit.goes_on()
-        with self._exchange.threads:
+        with self._exchange.threads.lock:
             if not self._exchange.is_begun:
                 self._begin(False)
             self._exchange.abandon()
@@ -302,7 +303,7 @@ class Optimizer(torch.optim.Optimizer):
         """An iteration without data. Returns whether no worker had any."""
         if not self._handle.waits_for_workers or self._handle.workers == 1:
             return True
-        with self._exchange.threads:
+        with self._exchange.threads.lock:
             if self._exchange.is_begun:
                 raise errors.FailedPrecondition(
                     "join() ends between backward() and step(), allowed: a step() or abandon()"
@@ -419,7 +420,7 @@ class Optimizer(torch.optim.Optimizer):
         Errors: FailedPrecondition between backward() and step() unless the schedule is
         SEQUENTIAL.
         """
-        with self._exchange.threads:
+        with self._exchange.threads.lock:
             self._exchange.require_between("state_dict()")
             fetched = _state_dict.fetch(self._exchange, self.param_groups)
         kept, self.state = self.state, fetched

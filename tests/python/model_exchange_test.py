@@ -180,14 +180,12 @@ class ModelExchangeTest(unittest.TestCase):
             self.give(i)
         self.assertEqual(self.log(), [("push", [7, 6, 5, 4, 3, 2, 1, 0])])
 
-    def test_a_large_model_gathers_a_sixteenth_of_itself(self):
+    def test_a_large_model_gathers_an_eighth_of_itself(self):
         self.make(*[nn.Linear(_LARGE, _LARGE, bias=False) for _ in range(40)])
         for i in reversed(range(40)):
             self.give(i)
-        pushes = [("push", [i, i - 1, i - 2]) for i in range(39, 1, -3)]
+        pushes = [("push", list(range(i, i - 5, -1))) for i in range(39, 0, -5)]
         self.assertEqual(self.log(), pushes)
-        self.step()
-        self.assertEqual(self.log(), [("push", [0])])
 
     def test_no_model_gathers_more_than_1_mib(self):
         self.make(nn.Linear(2048, 2560, bias=False), nn.Linear(512, 512, bias=False))

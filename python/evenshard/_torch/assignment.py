@@ -56,7 +56,7 @@ class Assignments:
         """A context after which rank 0's values are the run's. After an exception in it the model
         has what it had before."""
         exchange = self._exchange
-        with exchange.threads:
+        with exchange.threads.lock:
             exchange.prepare_assignment()
             self._is_open = True
             try:
@@ -84,7 +84,7 @@ class Assignments:
         """Rank 0's arrays, by tensor, become the optimizer's state. Does nothing in a run that has
         iterations behind it, at which this worker has just joined: its state counts."""
         exchange = self._exchange
-        with exchange.threads:
+        with exchange.threads.lock:
             exchange.prepare_assignment()
             for number, values in enumerate(arrays, 1):
                 self._assign(number, values if exchange.handle.rank == 0 else {}, steps)

@@ -16,9 +16,9 @@ from evenshard._torch.model import ModelTensor
 from evenshard._torch.thread_use import ThreadUse
 from evenshard._torch.unchanged import Unchanged
 
-# Gradients are pushed when a sixteenth of the model has gathered, at least 64 KiB and at most
-# 1 MiB. A push by itself costs more than a small gradient takes on its way. Larger gradients go at
-# once, so that they travel beside the backward pass.
+# Gradients are pushed when an eighth of the model has gathered, at least 64 KiB and at most 1 MiB.
+# A push by itself costs more than a small gradient takes on its way. Larger gradients go at once,
+# so that they travel beside the backward pass.
 _LEAST_ELEMENTS = 16384
 _MOST_ELEMENTS = 262144
 
@@ -34,8 +34,8 @@ class ModelExchange:
     the model has: gradients staged since begin(), and parameters not yet given to it. Until
     finish() the model keeps its parameters, as with torch.optim.
 
-    Whatever begins and pushes is called in the context `threads`, which wait_for() and
-    wait_for_all() enter by themselves: a parameter may be read anywhere.
+    Whatever begins and pushes is called with `threads.lock`, which wait_for() and
+    wait_for_all() take by themselves: a parameter may be read anywhere.
     """
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
@@ -45,7 +45,7 @@ class ModelExchange:
         self._tensors = tensors
         self._numbers = {id(item.tensor): i for i, item in enumerate(tensors) if item.is_parameter}
         self._sizes = [item.tensor.numel() for item in tensors]
-        self._push_elements = min(max(sum(self._sizes) // 16, _LEAST_ELEMENTS), _MOST_ELEMENTS)
+        self._push_elements = min(max(sum(self._sizes) // 8, _LEAST_ELEMENTS), _MOST_ELEMENTS)
         self._placement = _placement.place(handle, tensors)
         self._unchanged = Unchanged(tensors, self._placement)
         self._buffers = Buffers(handle, tensors, self._placement)
@@ -84,7 +84,7 @@ class ModelExchange:
     @property
     def is_begun(self) -> bool:
         """Whether an iteration has begun and is not finished."""
-        return self.has_pushed or self.handle.phase == _library.PUSHING
+        return bool(self._staged) or self.handle.phase == _library.PUSHING
 
     @property
     def has_pushed(self) -> bool:
@@ -104,7 +104,9 @@ class ModelExchange:
     def require_read(self, i: int) -> None:
         """Errors: FailedPrecondition if a gradient of this tensor was computed from parameters that
         nobody had waited for."""
-        if i in (self._unread if self.is_begun else self._missing):
+        if (self._unread or self._missing) and i in (
+            self._unread if self.is_begun else self._missing
+        ):
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: was read before its new value had come, by a way that"
                 " is not seen, such as a function compiled by torch.compile or a reference that the"
@@ -189,7 +191,7 @@ class ModelExchange:
         """Waits for the parameters of those of these tensors that finish() has pushed."""
         if not self._missing:
             return
-        with self.threads:
+        with self.threads.lock:
             missing = self._missing_of(numbers)
             for i in missing:
                 self.handle.wait(i)
@@ -203,7 +205,7 @@ class ModelExchange:
 
     def wait_for_all(self) -> None:
         """Waits for all tensors that finish() has pushed."""
-        with self.threads:
+        with self.threads.lock:
             if self.is_begun:
                 return
             if self.handle.phase != _library.IDLE:

@@ -13,17 +13,11 @@ from evenshard import errors
 
 
 class ThreadUse:
-    """A context that one thread at a time is in, as often as it likes."""
+    """`lock` is of the thread that calls a method, as often as it likes."""
 
     def __init__(self):
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._owner: threading.Thread | None = None  # of the iteration that has begun
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error) -> None:
-        self._lock.release()
 
     def begin(self) -> None:
         """An iteration begins, in this thread."""
