@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
-import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from evenshard import _exit, errors
-from evenshard._handle import Declared, Handle, Statistics
+from evenshard._handle import Handle
 from evenshard._torch import first_mistakes as _first_mistakes
 from evenshard._torch import grad_scaler as _grad_scaler
-from evenshard._torch import model as _model
 from evenshard._torch import parameter_reads as _parameter_reads
 from evenshard._torch import state_dict as _state_dict
 from evenshard._torch import torch_optim as _torch_optim
 from evenshard._torch.assignment import Assignments
-from evenshard._torch.gradient_hooks import on_gradient
 from evenshard._torch.group_options import GroupOptions
 from evenshard._torch.model_exchange import ModelExchange
-from evenshard._torch.own_changes import OwnChanges
 from evenshard._torch.parameter_reads import Hook, ParameterReads
+from evenshard._torch.training import Training
 from evenshard._torch.unchanged import SEQUENTIAL_HINT
-from evenshard._torch.uneven_ends import UnevenEnds
 
 _log = logging.getLogger("evenshard")
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(Training, torch.optim.Optimizer):
     """Trains a model with the shards of a run: step() pushes the gradients and receives parameters.
 
         optimizer = evenshard.Optimizer(model, "cluster.textproto")
@@ -131,15 +126,12 @@ class Optimizer(torch.optim.Optimizer):
         """
         _exit.prepare()
         self._is_ready = False  # to have no more groups added
-        self._model = model
-        self._tensors = _model.tensors_of(model)
-        self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
+        self._set_model(model)
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(
-            [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors],
-            config=config, rank=rank, optimizer=rule, clip_grad_norm=clip_grad_norm,
-            clip_grad_value=clip_grad_value, overrides=overrides, coordinator=coordinator,
-            continues=continues,
+            self._declared(), config=config, rank=rank, optimizer=rule,
+            clip_grad_norm=clip_grad_norm, clip_grad_value=clip_grad_value, overrides=overrides,
+            coordinator=coordinator, continues=continues,
         )
         if self._handle.waits_in_forward:
             _parameter_reads.check(model)
@@ -155,26 +147,23 @@ class Optimizer(torch.optim.Optimizer):
         )
         self._skips_non_finite = self._handle.skips_non_finite
         self._skipped = 0
-        self._is_accumulating = False
-        self._uneven_ends = UnevenEnds()
         self._reads: ParameterReads | None = None
-        self._own_changes: OwnChanges | None = None
-        self._hooks = []
         self._exchange = ModelExchange(self._handle, self._tensors)
-        try:
-            self._exchange.join()
+
+        def assign_given_state():
             self._assignments = Assignments(self._exchange)
             if optimizer is not None and not _state_dict.is_trivial(optimizer):
                 self._assign_state(optimizer.state_dict())
-        except BaseException as error:
-            self._handle.close(_exit.text_of(error))
-            self._exchange.release()
-            raise
-        self._add_hooks()
-        self._given = optimizer
+
+        self._join_run(assign_given_state)
+        if self._handle.waits_in_forward:
+            self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
+        self._watch_gradients()
+        for module in self._model.modules():
+            hook = Hook(lambda *_: self._assignments.check_load())
+            self._hooks.append(module._register_load_state_dict_pre_hook(hook))
         if optimizer is not None:
-            self._step_of_given = vars(optimizer).get("step")
-            optimizer.step = types.MethodType(_refuse_step, optimizer)
+            self._take_over(optimizer)
         _exit.watch(self)
 
     def _config_groups(self):
@@ -186,54 +175,13 @@ class Optimizer(torch.optim.Optimizer):
                 groups.setdefault(rate, []).append(item.tensor)
         return [{"params": parameters, "lr": rate} for rate, parameters in groups.items()]
 
-    def _add_hooks(self):
-        if self._handle.waits_in_forward:
-            self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
-        if self._handle.pushes_early:
-            for i, item in enumerate(self._tensors):
-                if item.is_parameter:
-                    ready = functools.partial(self._gradient_ready, i)
-                    self._hooks.append(on_gradient(item.tensor, ready))
-        elif self._handle.waits_for_workers and self._handle.workers > 1:
-            self._own_changes = OwnChanges(self._tensors)
-            self._hooks += self._own_changes.hooks
-        for module in self._model.modules():
-            hook = Hook(lambda *_: self._assignments.check_load())
-            self._hooks.append(module._register_load_state_dict_pre_hook(hook))
-
-    def _gradient_ready(self, i, *_):
-        """Called in the backward pass, when a parameter has its gradient."""
-        exchange = self._exchange
-        with exchange.threads.lock:
-            exchange.require_read(i)
-            if not self._is_accumulating:
-                if not exchange.is_begun:
-                    self._begin(True)
-                exchange.gradient_is_there(i)
-
     # The iteration.
-
-    @property
-    def iteration(self) -> int:
-        """How many steps lie behind this worker. Above 0 at the start if it, or the run, was
-        started again."""
-        return self._exchange.iteration
 
     @property
     def skipped(self) -> int:
         """In how many steps this worker left out a gradient that was not finite
         (update.non_finite: SKIP)."""
         return self._skipped
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """In this context backward() pushes nothing, and gradients add up in the parameters'
-        `grad`. The next backward() outside pushes the sums. With SEQUENTIAL it is not needed."""
-        before, self._is_accumulating = self._is_accumulating, True
-        try:
-            yield
-        finally:
-            self._is_accumulating = before
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients. They become None by default, as from PyTorch 2.0 on, so that the
@@ -268,55 +216,6 @@ class Optimizer(torch.optim.Optimizer):
             self._exchange.finish(contributes, scale)
         return loss
 
-    def abandon(self) -> None:
-        """In place of step(), for a batch that was given up, as after an exception in the forward
-        or backward pass: takes part in the iteration without a gradient, and forgets the gradients.
-        This worker stays out of the divisor of the mean. What backward() has pushed already, under
-        BACKWARD and FULL, counts: the mean of such a parameter includes it."""
-        _exit.goes_on()
-        with self._exchange.threads.lock:
-            if not self._exchange.is_begun:
-                self._begin(False)
-            self._exchange.abandon()
-        self.zero_grad()
-        # By which schedulers notice a step(), of PyTorch before 2.4 and since.
-        self.__dict__.update(_step_count=getattr(self, "_step_count", 0) + 1, _opt_called=True)
-
-    @contextlib.contextmanager
-    def join(self) -> Iterator[None]:
-        """A context for workers whose numbers of steps differ, as DistributedDataParallel's join():
-
-            with optimizer.join():
-                for batch, target in batches:
-                    ...
-                    optimizer.step()
-
-        Under SYNC a worker that leaves it takes part in the others' iterations until all have left
-        it. Its gradients count as zeros, so that the mean is still over all workers. At the end all
-        workers have the same parameters, and one iteration more, which has changed nothing. In the
-        context each step() needs a gradient; abandon() is for a batch without one.
-        """
-        with self._uneven_ends.join(self._take_part):
-            yield
-
-    def _take_part(self):
-        """An iteration without data. Returns whether no worker had any."""
-        if not self._handle.waits_for_workers or self._handle.workers == 1:
-            return True
-        with self._exchange.threads.lock:
-            if self._exchange.is_begun:
-                raise errors.FailedPrecondition(
-                    "join() ends between backward() and step(), allowed: a step() or abandon()"
-                    " after each backward()"
-                )
-            self._begin(True)
-            return self._exchange.take_part()
-
-    def _has_gradient(self):
-        return self._exchange.has_pushed or any(
-            item.is_parameter and item.tensor.grad is not None for item in self._tensors
-        )
-
     def synchronize(self) -> None:
         """Waits until all parameters that are under way have come."""
         self._exchange.wait_for_all()
@@ -349,29 +248,11 @@ class Optimizer(torch.optim.Optimizer):
         with self._assignments.parameters():
             yield
 
-    def statistics(self) -> Statistics:
-        """Counters of the exchange since the start."""
-        return self._handle.statistics()
-
-    def interrupt(self) -> None:
-        """Makes the wait in progress, and all later calls but close(), raise Interrupted soon. May
-        be called from any thread."""
-        self._handle.interrupt()
-
     def _begin(self, contributes):
         numbers = self._options.begin(self.param_groups)
         self._check_frozen()
         self._assignments.begin_iteration()
         self._exchange.begin(contributes, numbers)
-
-    def _check_frozen(self):
-        for name, parameter in self._frozen:
-            if parameter.requires_grad:
-                raise errors.FailedPrecondition(
-                    f"{name}: requires a gradient now, and did not when the run agreed on its"
-                    " parameters; allowed: the same ones as at the start. Let it require a gradient"
-                    " from the start, and give it a learning rate of 0"
-                )
 
     def _contribution(self, grad_scaler):
         """Whether this worker has a gradient in this step, and the divisor of its gradient."""
@@ -449,68 +330,11 @@ class Optimizer(torch.optim.Optimizer):
         for group, options in zip(self.param_groups, taken):
             group.update(options)
 
+    def _let_go(self):
+        super()._let_go()
+        if self._reads is not None:
+            self._reads.remove()
+
     def _assign_state(self, saved):
         state = _state_dict.parse(self._exchange, self.param_groups, saved)
         self._assignments.state(state.arrays, state.steps)
-
-    # The end.
-
-    def close(self, error: str | None = None) -> None:
-        """Leaves the run: this worker has finished, or failed for the reason that is given. It has
-        failed too if its exchange has, or between backward() and step(). Waits for the parameters,
-        which the model then has. Does nothing when called again."""
-        _exit.forget(self)
-        if not self._handle.is_open:
-            return
-        try:
-            if error is None and self._handle.failure is None and self._handle.is_own:
-                error = self._unfinished("the worker was closed")
-                if error is None:
-                    self._exchange.wait_for_all()
-        except BaseException as failure:
-            error = _exit.text_of(failure)
-            raise
-        finally:
-            try:
-                self._handle.close(error)
-            finally:
-                self._let_go()
-
-    def _let_go(self):
-        if self._given is not None:
-            del self._given.step
-            if self._step_of_given is not None:
-                self._given.step = self._step_of_given
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-        if self._reads is not None:
-            self._reads.remove()
-        self._exchange.release()
-
-    def __enter__(self) -> Optimizer:
-        return self
-
-    def __exit__(self, kind, error, trace) -> None:
-        if not _exit.stays(error):
-            self.close(_exit.text_of(error))
-
-    def _end_of_program(self, reason: str | None) -> str | None:
-        """For _exit.py."""
-        if self._handle.is_own:
-            reason = reason or self._unfinished("the program ended")
-            self.close(reason)
-        return reason
-
-    def _unfinished(self, what):
-        """Why this worker has not finished although nothing has failed, or None."""
-        if self._exchange.is_begun:
-            return f"{what} between backward() and step()"
-        return f"{what} without a step()" if self.iteration == 0 else None
-
-
-def _refuse_step(_, *arguments, **options):
-    raise errors.FailedPrecondition(
-        "step(): this optimizer was handed over to evenshard.Optimizer, and its own step would"
-        " train with this worker's gradient alone; allowed: evenshard.Optimizer's step()"
-    )

@@ -47,7 +47,7 @@ class ModelExchange:
         self._sizes = [item.tensor.numel() for item in tensors]
         self._push_elements = min(max(sum(self._sizes) // 8, _LEAST_ELEMENTS), _MOST_ELEMENTS)
         self._placement = _placement.place(handle, tensors)
-        self._unchanged = Unchanged(tensors, self._placement)
+        self._unchanged = Unchanged(tensors, self._placement, self._watched())
         self._buffers = Buffers(handle, tensors, self._placement)
         # Of each parameter, where the model is given the new ones after finish(): autograd is to
         # notice at once that it must not use the old ones any more.
@@ -55,7 +55,12 @@ class ModelExchange:
             _raise_of(item.tensor) for item in tensors
             if item.is_parameter and handle.waits_in_forward
         ]
+        self.left_out: set[int] = set()  # parameters that count as without a gradient
         self._reset()
+
+    def _watched(self):
+        """The parameters that nobody but the exchange may change."""
+        return [i for i, item in enumerate(self._tensors) if item.is_parameter]
 
     def _reset(self):
         self._staged = {}  # by tensor, until finish(): its gradient, and the version of that
@@ -140,7 +145,9 @@ class ModelExchange:
             if item.is_buffer:
                 if not contributes or not self._stage_buffer(i):
                     absent.append(i)
-            elif not contributes or (item.is_parameter and item.tensor.grad is None):
+            elif not contributes or (
+                item.is_parameter and (item.tensor.grad is None or i in self.left_out)
+            ):
                 absent.append(i)
             elif item.is_parameter:
                 self._stage(i, scale)
@@ -312,7 +319,9 @@ class ModelExchange:
         buffers = [i for i in numbers if self._tensors[i].is_buffer]
         kept = {i for i in buffers if not self._buffers.must_take(i)}
         with torch.no_grad():
-            self._placement.received([i for i in numbers if i not in kept])
+            self._placement.received(
+                [(i, self._tensors[i].value) for i in numbers if i not in kept]
+            )
         self._unchanged.received(numbers)
         for i in buffers:
             if i not in kept:

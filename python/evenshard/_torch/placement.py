@@ -8,7 +8,7 @@ Both classes have the same members, for the tensors of the model by their number
   stage_statistic(i)      the same for a running statistic: what was received minus the value now
   stage_value(i, value)   the same for a value as it is
   staged(wait)            returns those that have been copied since, in order; with `wait` all
-  received(numbers)       gives the model parameters that have been received
+  received(targets)       gives what has been received to tensors: (number, tensor) each
   gradient(i)             what was staged last
   parameter(i)            what was received last
   takes_early             whether it may as well take over parameters before they are needed
@@ -101,9 +101,9 @@ class HostPlacement(_Placement):
         done, self._staged = self._staged, []
         return done
 
-    def received(self, numbers: Iterable[int]) -> None:
-        for i in numbers:
-            self._tensors[i].value.copy_(self._parameters[i])
+    def received(self, targets: Iterable[tuple[int, torch.Tensor]]) -> None:
+        for i, target in targets:
+            target.copy_(self._parameters[i])
 
     def pass_done(self) -> None:
         pass
@@ -196,15 +196,15 @@ class DevicePlacement(_Placement):
             done.append(i)
         return done
 
-    def received(self, numbers) -> None:
+    def received(self, targets) -> None:
         computing = self._cuda.current_stream(self._device)
         if self._last_use is None:
             self._stream.wait_stream(computing)
         else:
             self._stream.wait_event(self._last_use)
         with self._cuda.stream(self._stream):
-            for i in numbers:
-                self._tensors[i].value.copy_(self._parameters[i], non_blocking=True)
+            for i, target in targets:
+                target.copy_(self._parameters[i], non_blocking=True)
         computing.wait_stream(self._stream)
 
     def pass_done(self) -> None:

@@ -30,11 +30,13 @@ _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 class Unchanged:
     """What the tensors of one model were when they were received or staged."""
 
-    def __init__(self, tensors: list[ModelTensor], placement):
+    def __init__(self, tensors: list[ModelTensor], placement, parameters: list[int]):
+        """Of `parameters` nobody but the exchange may change the values."""
         self._tensors = tensors
         self._placement = placement
-        self._parameters = [i for i, item in enumerate(tensors) if item.is_parameter]
-        self._device = tensors[self._parameters[0]].tensor.device  # of all of them
+        self._parameters = parameters
+        # Of all of them.
+        self._device = tensors[parameters[0]].tensor.device if parameters else None
         self._states = [(0, 0)] * len(tensors)
         self._iterations = 0  # that have begun
         self.compares = False  # contents, in this iteration

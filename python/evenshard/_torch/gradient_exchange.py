@@ -1,0 +1,49 @@
+"""The exchange of a model whose optimizer steps in this process: what comes back is the mean of all
+workers' gradients (optimizer.kind MEAN)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from evenshard._torch.model_exchange import ModelExchange
+
+
+class GradientExchange(ModelExchange):
+    """At the join parameters get rank 0's values, as with ModelExchange. From then on each has the
+    mean in its `grad` when an iteration is over; None if no worker had a gradient. Whatever else
+    changes parameters is up to the script."""
+
+    def _watched(self):
+        return []
+
+    def join(self) -> None:
+        self._updates: dict[int, int] | None = None  # behind each mean, from the join on
+        super().join()
+        self._updates = {i: self.handle.updates(i) for i in self._numbers.values()}
+
+    def _received(self, numbers):
+        if self._updates is None:
+            super()._received(numbers)
+            return
+        numbers = list(numbers)
+        super()._received([i for i in numbers if not self._tensors[i].is_parameter])
+        trained = [i for i in numbers if self._tensors[i].is_parameter and i not in self.left_out]
+        with torch.no_grad():
+            self._placement.received(list(self._means(trained)))
+        self._missing.difference_update(numbers)
+
+    def _means(self, numbers: Iterable[int]):
+        """Those that have come, with where they go."""
+        assert self._updates is not None
+        for i in numbers:
+            updates = self.handle.updates(i)
+            parameter = self._tensors[i].tensor
+            if updates == self._updates[i]:
+                parameter.grad = None
+                continue
+            self._updates[i] = updates
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            yield i, parameter.grad

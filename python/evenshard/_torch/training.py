@@ -1,0 +1,227 @@
+"""What evenshard.Optimizer and evenshard.DistributedOptimizer have in common: the place in a run, and
+what a training loop does beside step()."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Iterator
+
+import torch
+
+from evenshard import _exit, errors
+from evenshard._handle import Declared, Handle, Statistics
+from evenshard._torch import model as _model
+from evenshard._torch.gradient_hooks import on_gradient
+from evenshard._torch.model_exchange import ModelExchange
+from evenshard._torch.own_changes import OwnChanges
+from evenshard._torch.uneven_ends import UnevenEnds
+
+
+class Training:
+    """One model's place in a run. Whoever derives from it has `_begin(contributes)`, which begins
+    an iteration, and calls `_join_run` and `_watch_gradients`."""
+
+    _handle: Handle
+    _exchange: ModelExchange
+
+    def _set_model(self, model):
+        self._model = model
+        self._tensors = _model.tensors_of(model)
+        self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
+        self._is_accumulating = False
+        self._uneven_ends = UnevenEnds()
+        self._own_changes: OwnChanges | None = None
+        self._hooks = []
+        self._given: torch.optim.Optimizer | None = None
+
+    def _declared(self):
+        return [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors]
+
+    def _join_run(self, then=None):
+        """Joins, and calls `then`. If one of them fails, the others are told why."""
+        try:
+            self._exchange.join()
+            if then is not None:
+                then()
+        except BaseException as error:
+            self._handle.close(_exit.text_of(error))
+            self._exchange.release()
+            raise
+
+    def _watch_gradients(self):
+        """Has the gradients pushed early, or their changes noticed, as the schedule says."""
+        if self._handle.pushes_early:
+            for i, item in enumerate(self._tensors):
+                if item.is_parameter:
+                    ready = functools.partial(self._gradient_ready, i)
+                    self._hooks.append(on_gradient(item.tensor, ready))
+        elif self._handle.waits_for_workers and self._handle.workers > 1:
+            self._own_changes = OwnChanges(self._tensors)
+            self._hooks += self._own_changes.hooks
+
+    def _take_over(self, optimizer):
+        """From now on only this object steps the optimizer that was given."""
+        self._given = optimizer
+        self._step_of_given = vars(optimizer).get("step")
+        optimizer.step = types.MethodType(_refuse_step, optimizer)
+
+    def _begin(self, contributes):
+        raise NotImplementedError
+
+    def _gradient_ready(self, i, *_):
+        """Called in the backward pass, when a parameter has its gradient."""
+        exchange = self._exchange
+        with exchange.threads.lock:
+            exchange.require_read(i)
+            if not self._is_accumulating:
+                if not exchange.is_begun:
+                    self._begin(True)
+                exchange.gradient_is_there(i)
+
+    # The iteration.
+
+    @property
+    def iteration(self) -> int:
+        """How many steps lie behind this worker. Above 0 at the start if it, or the run, was
+        started again."""
+        return self._exchange.iteration
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """In this context backward() pushes nothing, and gradients add up in the parameters'
+        `grad`. The next backward() outside pushes the sums. With SEQUENTIAL it is not needed."""
+        before, self._is_accumulating = self._is_accumulating, True
+        try:
+            yield
+        finally:
+            self._is_accumulating = before
+
+    def abandon(self) -> None:
+        """In place of step(), for a batch that was given up, as after an exception in the forward
+        or backward pass: takes part in the iteration without a gradient, and forgets the gradients.
+        This worker stays out of the divisor of the mean. What backward() has pushed already, under
+        BACKWARD and FULL, counts: the mean of such a parameter includes it."""
+        _exit.goes_on()
+        with self._exchange.threads.lock:
+            if not self._exchange.is_begun:
+                self._begin(False)
+            self._exchange.abandon()
+        self.zero_grad()
+        # By which schedulers notice a step(), of PyTorch before 2.4 and since.
+        self.__dict__.update(_step_count=getattr(self, "_step_count", 0) + 1, _opt_called=True)
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """A context for workers whose numbers of steps differ, as DistributedDataParallel's join():
+
+            with optimizer.join():
+                for batch, target in batches:
+                    ...
+                    optimizer.step()
+
+        Under SYNC a worker that leaves it takes part in the others' iterations until all have left
+        it. Its gradients count as zeros, so that the mean is still over all workers. At the end all
+        workers have the same parameters, and one iteration more, which has changed nothing. In the
+        context each step() needs a gradient; abandon() is for a batch without one.
+        """
+        with self._uneven_ends.join(self._take_part):
+            yield
+
+    def _take_part(self):
+        """An iteration without data. Returns whether no worker had any."""
+        if not self._handle.waits_for_workers or self._handle.workers == 1:
+            return True
+        with self._exchange.threads.lock:
+            if self._exchange.is_begun:
+                raise errors.FailedPrecondition(
+                    "join() ends between backward() and step(), allowed: a step() or abandon()"
+                    " after each backward()"
+                )
+            self._begin(True)
+            return self._exchange.take_part()
+
+    def _has_gradient(self):
+        return self._exchange.has_pushed or any(
+            item.is_parameter and item.tensor.grad is not None for item in self._tensors
+        )
+
+    def statistics(self) -> Statistics:
+        """Counters of the exchange since the start."""
+        return self._handle.statistics()
+
+    def interrupt(self) -> None:
+        """Makes the wait in progress, and all later calls but close(), raise Interrupted soon. May
+        be called from any thread."""
+        self._handle.interrupt()
+
+    def _check_frozen(self):
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise errors.FailedPrecondition(
+                    f"{name}: requires a gradient now, and did not when the run agreed on its"
+                    " parameters; allowed: the same ones as at the start. Let it require a gradient"
+                    " from the start, and give it a learning rate of 0"
+                )
+
+    # The end.
+
+    def close(self, error: str | None = None) -> None:
+        """Leaves the run: this worker has finished, or failed for the reason that is given. It has
+        failed too if its exchange has, or between backward() and step(). Waits for the parameters,
+        which the model then has. Does nothing when called again."""
+        _exit.forget(self)
+        if not self._handle.is_open:
+            return
+        try:
+            if error is None and self._handle.failure is None and self._handle.is_own:
+                error = self._unfinished("the worker was closed")
+                if error is None:
+                    self._exchange.wait_for_all()
+        except BaseException as failure:
+            error = _exit.text_of(failure)
+            raise
+        finally:
+            try:
+                self._handle.close(error)
+            finally:
+                self._let_go()
+
+    def _let_go(self):
+        if self._given is not None:
+            del self._given.step
+            if self._step_of_given is not None:
+                self._given.step = self._step_of_given
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._exchange.release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if not _exit.stays(error):
+            self.close(_exit.text_of(error))
+
+    def _end_of_program(self, reason: str | None) -> str | None:
+        """For _exit.py."""
+        if self._handle.is_own:
+            reason = reason or self._unfinished("the program ended")
+            self.close(reason)
+        return reason
+
+    def _unfinished(self, what):
+        """Why this worker has not finished although nothing has failed, or None."""
+        if self._exchange.is_begun:
+            return f"{what} between backward() and step()"
+        return f"{what} without a step()" if self.iteration == 0 else None
+
+
+def _refuse_step(given, *arguments, **options):
+    raise errors.FailedPrecondition(
+        "step(): this optimizer was handed over to Evenshard, and its own step would train with"
+        " this worker's gradient alone; allowed: step() of what took it over,"
+        " evenshard.Optimizer or evenshard.DistributedOptimizer"
+    )
